@@ -1,0 +1,80 @@
+# Set-up, checks and the main job. `make demo` and `make test` need nothing but Python 3.11 or newer and this file.
+
+PYTHON ?= python3 python3.13 python3.12 python3.11
+PIP := .venv/bin/python -m pip --disable-pip-version-check
+COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+	--generate-hashes --no-header --no-annotate --no-emit-index-url
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-unit test-integration test-e2e lint format wheel bench requirements clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/base ## the main job on embedded data: every baseline, a table and a report
+	.venv/bin/steersman demo
+
+test: lint test-unit test-integration ## lint, unit and integration tests
+
+test-unit: .venv/dev ## unit tests alone
+	.venv/bin/pytest -n 2 tests/unit
+
+test-integration: .venv/dev ## integration tests alone
+	.venv/bin/pytest tests/integration
+
+test-e2e: .venv/dev ## tests against a running control plane
+	@if [ -n "$$(find tests/e2e -name 'test_*.py' 2>/dev/null)" ]; then \
+		.venv/bin/pytest tests/e2e; \
+	else \
+		echo "no end-to-end tests yet"; \
+	fi
+
+lint: .venv/dev ## ruff, mypy --strict and the direction of imports
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+format: .venv/dev ## rewrite the code as lint wants it
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+wheel: .venv/dev ## build dist/*.whl
+	.venv/bin/python -m build --wheel --no-isolation
+
+bench: .venv/dev ## measure, side by side, what benchmarks/ claims
+	.venv/bin/python -m benchmarks
+
+requirements: .venv/dev ## pin the newest versions that pyproject.toml allows
+	$(COMPILE) --extra all --extra dev --group build pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --constraint requirements/dev.txt pyproject.toml -o requirements/base.txt
+	$(COMPILE) --constraint requirements/dev.txt --group build -o requirements/build.txt
+
+clean: ## remove .venv and everything that was built
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+# The stamps .venv/base and .venv/dev say which requirements are installed; a second call finds them and starts at once.
+.venv/base: requirements/base.txt requirements/build.txt pyproject.toml
+	@if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then \
+		for python in $(PYTHON); do \
+			if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+				echo "creating .venv with $$($$python --version) (about 5 s)"; \
+				$$python -m venv --clear .venv && break || exit 1; \
+			fi; \
+		done; \
+	fi
+	@if [ ! -x .venv/bin/python ]; then \
+		echo "steersman needs Python 3.11 or newer with its venv module (apt-get install python3-venv); tried: $(PYTHON)" >&2; \
+		exit 1; \
+	fi
+	@echo "installing the base requirements (about 20 s, 100 MB to download)"
+	@$(PIP) install --quiet --require-hashes -r requirements/base.txt -r requirements/build.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev: .venv/base requirements/dev.txt
+	@echo "installing the development requirements (about 20 s, 100 MB to download)"
+	@$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
