@@ -1,0 +1,1 @@
+"""What a cluster is: nodes, pods, their state as arrays, and the hard constraints as masks."""

@@ -1,0 +1,139 @@
+"""The arrays that a cluster's state consists of, and the compiled operations on them.
+
+Everything is an integer, so that placing and removing a pod cancel exactly. Kernels take the arrays as named tuples;
+N node slots, C pod classes, R resources, G devices on the largest node, M GPU models, K distinct constraints.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.compiled import inner, kernel
+
+CPU, MEMORY, PODS, EPHEMERAL, EXTENDED = range(5)
+"""Columns of a resource matrix: milli-CPU, bytes, pods, bytes; extended resources follow from `EXTENDED` on."""
+
+WHOLE = 1000  # milli of a whole device (GPU_MILLI, as a literal for the kernels)
+
+
+class NodeArrays(NamedTuple):
+    """What a node has and what is left of it.
+
+    Attributes:
+        allocatable: [N, R] int64.
+        free: [N, R] int64, allocatable minus the requests of the node's pods; below zero only after `ClusterState` was told
+            of a node that shrank or a pod that runs there anyway.
+        nonzero: [N, 2] int64, CPU and memory taken in kube-scheduler's scoring view (defaults for missing requests).
+        gpu_count: [N] int64 devices.
+        gpu_free: [N, G] int64 milli left of each device; 0 beyond `gpu_count`.
+        gpu_model: [N] int64 index of the model, M where the node has none.
+        gpu_kinds: [N, G + 1] int64 GPU pods on the node: column 0 counts shares, column k pods with k whole devices.
+    """
+
+    allocatable: npt.NDArray[np.int64]
+    free: npt.NDArray[np.int64]
+    nonzero: npt.NDArray[np.int64]
+    gpu_count: npt.NDArray[np.int64]
+    gpu_free: npt.NDArray[np.int64]
+    gpu_model: npt.NDArray[np.int64]
+    gpu_kinds: npt.NDArray[np.int64]
+
+
+class ClassArrays(NamedTuple):
+    """What pods of a class ask for.
+
+    Attributes:
+        request: [C, R] int64.
+        nonzero: [C, 2] int64 CPU and memory in the scoring view.
+        gpu_count: [C] int64 devices.
+        gpu_milli: [C] int64 milli of each device.
+        constraint: [C] int64 row of `allowed`.
+        allowed: [K, N] bool, nodes that the class's constraints allow whatever else runs there.
+    """
+
+    request: npt.NDArray[np.int64]
+    nonzero: npt.NDArray[np.int64]
+    gpu_count: npt.NDArray[np.int64]
+    gpu_milli: npt.NDArray[np.int64]
+    constraint: npt.NDArray[np.int64]
+    allowed: npt.NDArray[np.bool_]
+
+
+@kernel
+def fits(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
+    """Whether class `c` fits on node `n` now: allowed, every resource asked for is there, enough devices are.
+
+    A resource that is not asked for is not checked, as in kube-scheduler (it matters on a node over its allocatable).
+    """
+    if not classes.allowed[classes.constraint[c], n]:
+        return False
+    for r in range(classes.request.shape[1]):
+        if classes.request[c, r] > 0 and classes.request[c, r] > nodes.free[n, r]:
+            return False
+    wanted = classes.gpu_count[c]
+    if wanted == 0:
+        return True
+    if wanted > nodes.gpu_count[n]:
+        return False
+    milli = classes.gpu_milli[c]
+    found = 0
+    for d in range(nodes.gpu_count[n]):
+        if nodes.gpu_free[n, d] >= milli:
+            found += 1
+    return bool(found >= wanted)
+
+
+@kernel
+def best_devices(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
+    """The devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none wanted).
+
+    Shares take the fullest device that suffices, whole devices the first free ones; the lowest index on ties.
+    The class must fit.
+    """
+    chosen = 0
+    for _ in range(classes.gpu_count[c]):
+        best, best_left = -1, WHOLE + 1
+        for d in range(nodes.gpu_count[n]):
+            left = nodes.gpu_free[n, d]
+            if classes.gpu_milli[c] <= left < best_left and not (chosen >> d) & 1:
+                best, best_left = d, left
+        chosen |= 1 << best
+    return chosen
+
+
+@kernel
+def place(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int) -> None:
+    """Account for a pod of class `c` on node `n` with the devices of the bit mask. Does not check that it fits."""
+    _account(nodes, classes, c, n, devices, 1)
+
+
+@kernel
+def remove(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int) -> None:
+    """Undo `place` with the same arguments, exactly."""
+    _account(nodes, classes, c, n, devices, -1)
+
+
+@inner
+def _account(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int, sign: int) -> None:
+    for r in range(classes.request.shape[1]):
+        nodes.free[n, r] -= sign * classes.request[c, r]
+    nodes.nonzero[n, 0] += sign * classes.nonzero[c, 0]
+    nodes.nonzero[n, 1] += sign * classes.nonzero[c, 1]
+    if classes.gpu_count[c] == 0:
+        return
+    milli = classes.gpu_milli[c]
+    for d in range(nodes.gpu_count[n]):
+        if (devices >> d) & 1:
+            nodes.gpu_free[n, d] -= sign * milli
+    kind = 0 if milli < WHOLE else classes.gpu_count[c]
+    nodes.gpu_kinds[n, kind] += sign
+
+
+@kernel
+def fit_mask(nodes: NodeArrays, classes: ClassArrays, c: int, out: npt.NDArray[np.bool_]) -> None:
+    """Into out, [N] bool, where class `c` fits."""
+    for n in range(out.shape[0]):
+        out[n] = fits(nodes, classes, c, n)

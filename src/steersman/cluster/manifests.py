@@ -1,0 +1,237 @@
+"""The model as Kubernetes v1 Node, Pod and Service objects (plain dicts), in reference B's conventions.
+
+Decoding what is written here gives the same model back. A pod's containers are not kept by the model, only what they
+ask for together; so one container asks for it, and helpers without requests stand for those whose lack of one
+kube-scheduler's scoring sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from steersman.cluster.model import (
+    UNLIMITED,
+    Constraints,
+    HostPort,
+    Node,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodSelector,
+    Requests,
+    Requirement,
+    TopologySpread,
+)
+from steersman.cluster.objects import (
+    CREATION_KEY,
+    DEFAULT_SCHEDULER,
+    DELETION_KEY,
+    GPU_COUNT_KEY,
+    GPU_INDEX_KEY,
+    GPU_MILLI_KEY,
+    GPU_MODEL_KEY,
+    MODEL_LABELS,
+    OWNER_KEY,
+    PLACEHOLDER_IMAGE,
+)
+from steersman.cluster.requests import CPU, EPHEMERAL, MEMORY, NONZERO
+from steersman.cluster.selectors import PREFERRED, REQUIRED
+from steersman.quantities import NANO, ceil_div, format_bytes, format_cpu, format_whole
+
+Manifest = dict[str, Any]
+
+_CPU_STEP = NONZERO[CPU] * 1000 // NANO
+_MEMORY_STEP = NONZERO[MEMORY] // NANO
+
+
+def node_to_object(node: Node) -> Manifest:
+    """A v1 Node. A resource that the model does not limit is left out."""
+    labels = dict(node.labels)
+    if node.gpu_model and next((labels[key] for key in MODEL_LABELS if labels.get(key)), "") != node.gpu_model:
+        labels[GPU_MODEL_KEY] = node.gpu_model
+    allocatable: dict[str, str] = {}
+    if node.gpu_count:
+        allocatable[GPU_COUNT_KEY] = format_whole(node.gpu_count)
+        allocatable[GPU_MILLI_KEY] = format_whole(node.gpu_count * 1000)
+    allocatable[CPU] = format_cpu(node.cpu_milli)
+    allocatable[MEMORY] = format_bytes(node.memory_bytes)
+    if node.pods < UNLIMITED:
+        allocatable["pods"] = format_whole(node.pods)
+    if node.ephemeral_bytes < UNLIMITED:
+        allocatable[EPHEMERAL] = format_bytes(node.ephemeral_bytes)
+    allocatable.update((name, format_whole(amount)) for name, amount in node.extended)
+    spec = _present(
+        taints=[{"key": t.key, **_present(value=t.value), "effect": t.effect} for t in node.taints],
+        unschedulable=node.unschedulable,
+    )
+    status: Manifest = {"allocatable": allocatable, "capacity": dict(allocatable)}
+    status |= _present(images=[{"names": [name], "sizeBytes": size} for name, size in node.images.items()])
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {**_present(labels=labels), "name": node.name},
+        **_present(spec=spec),
+        "status": status,
+    }
+
+
+def pod_to_object(pod: Pod) -> Manifest:
+    """A v1 Pod."""
+    requests, constraints = pod.requests, pod.constraints
+    annotations: dict[str, str] = {}
+    if requests.gpu_count:
+        annotations[GPU_COUNT_KEY] = str(requests.gpu_count)
+        annotations[GPU_MILLI_KEY] = str(requests.gpu_milli)
+    if constraints.gpu_models:
+        annotations[GPU_MODEL_KEY] = "|".join(constraints.gpu_models)
+    if pod.gpu_devices:
+        annotations[GPU_INDEX_KEY] = "-".join(map(str, pod.gpu_devices))
+    for key, seconds in ((CREATION_KEY, pod.creation_time), (DELETION_KEY, pod.deletion_time)):
+        if seconds is not None:
+            annotations[key] = format_seconds(seconds)
+    if pod.owner:
+        annotations[OWNER_KEY] = pod.owner
+    metadata = {
+        **_present(annotations=annotations, labels=dict(pod.labels)),
+        "name": pod.name,
+        "namespace": pod.namespace,
+    }
+    scheduler = pod.scheduler_name if pod.scheduler_name != DEFAULT_SCHEDULER else ""
+    spec = {**_containers(requests, constraints), **_constraints(constraints)}
+    spec |= _present(priority=pod.priority, schedulerName=scheduler)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def service_to_object(name: str, namespace: str, labels: Iterable[tuple[str, str]]) -> Manifest:
+    """A v1 Service that selects these labels."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": dict(labels)}}
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds as text that reads back to the same number: "60", "0.5"."""
+    return str(int(seconds)) if seconds == int(seconds) else repr(float(seconds))
+
+
+def _present(**fields: Any) -> Manifest:
+    """The fields that have a value: Kubernetes objects leave out the rest."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _containers(requests: Requests, constraints: Constraints) -> Manifest:
+    """Containers whose sum, exact and in the non-zero view, is `requests`.
+
+    Let r be a request and z its non-zero view. If r = z, one container states r. Otherwise ceil((z-r)/step) containers
+    state nothing and add up to steps in the view alone; where that overshoots, the rest of the containers asks for less
+    and an init container peaks at r, which is how such a view comes about in a real pod.
+    """
+    cpu_silent, cpu_stated = _silent(requests.cpu_milli, requests.cpu_nonzero_milli, _CPU_STEP)
+    memory_silent, memory_stated = _silent(requests.memory_bytes, requests.memory_nonzero_bytes, _MEMORY_STEP)
+    # The main container is silent itself where it has nothing to state.
+    main_cpu = cpu_stated if cpu_stated or not cpu_silent else None
+    main_memory = memory_stated if memory_stated or not memory_silent else None
+    cpu_silent -= main_cpu is None
+    memory_silent -= main_memory is None
+    other = {EPHEMERAL: format_bytes(requests.ephemeral_bytes)} if requests.ephemeral_bytes else {}
+    extended = {name: format_whole(amount) for name, amount in requests.extended}
+    main = _container("main", _stated(main_cpu, main_memory) | other, extended)
+    images = constraints.images or (PLACEHOLDER_IMAGE,)
+    containers = [main]
+    for i in range(max(cpu_silent, memory_silent, len(images) - 1)):
+        stated = _stated(None if i < cpu_silent else 0, None if i < memory_silent else 0)
+        containers.append(_container(f"helper-{i + 1}", stated, {}))
+    for container, image in zip(containers, (*images, *(PLACEHOLDER_IMAGE,) * len(containers)), strict=False):
+        container["image"] = image
+    if constraints.host_ports:
+        main["ports"] = [_port(port) for port in constraints.host_ports]
+    found: Manifest = {"containers": containers}
+    if (cpu_stated, memory_stated) != (requests.cpu_milli, requests.memory_bytes):
+        peak = _container("peak", _stated(requests.cpu_milli, requests.memory_bytes), {})
+        found["initContainers"] = [{**peak, "image": PLACEHOLDER_IMAGE}]
+    return found
+
+
+def _silent(request: int, nonzero: int, step: int) -> tuple[int, int]:
+    """How many containers state no request, and what the others state together."""
+    silent = ceil_div(nonzero - request, step)
+    return silent, max(nonzero - silent * step, 0) if silent else request
+
+
+def _stated(cpu: int | None, memory: int | None) -> dict[str, str]:
+    stated = {} if cpu is None else {CPU: format_cpu(cpu)}
+    return stated if memory is None else stated | {MEMORY: format_bytes(memory)}
+
+
+def _container(name: str, requests: dict[str, str], extended: dict[str, str]) -> Manifest:
+    # The API server wants a limit equal to the request for extended resources.
+    resources = _present(limits=extended, requests={**requests, **extended})
+    return {"name": name, "image": PLACEHOLDER_IMAGE, **_present(resources=resources)}
+
+
+def _port(port: HostPort) -> Manifest:
+    address = {} if port.ip == "0.0.0.0" else {"hostIP": port.ip}
+    return {"containerPort": port.port, "hostPort": port.port, "protocol": port.protocol, **address}
+
+
+def _constraints(constraints: Constraints) -> Manifest:
+    near = _pod_affinity(constraints.affinity, [(p.weight, p.term) for p in constraints.preferred_affinity])
+    far = _pod_affinity(constraints.anti_affinity, [(p.weight, p.term) for p in constraints.preferred_anti_affinity])
+    affinity = _present(nodeAffinity=_node_affinity(constraints), podAffinity=near, podAntiAffinity=far)
+    tolerations = [
+        _present(key=t.key, operator="" if t.operator == "Equal" else t.operator, value=t.value, effect=t.effect)
+        for t in constraints.tolerations
+    ]
+    return _present(
+        affinity=affinity,
+        nodeName=constraints.node_name,
+        nodeSelector=dict(constraints.node_selector),
+        tolerations=tolerations,
+        topologySpreadConstraints=[_spread(spread) for spread in constraints.spread],
+    )
+
+
+def _node_affinity(constraints: Constraints) -> Manifest:
+    found: Manifest = {}
+    if constraints.node_affinity is not None:
+        found[REQUIRED] = {"nodeSelectorTerms": [_node_term(term) for term in constraints.node_affinity]}
+    preferred = [{"weight": p.weight, "preference": _node_term(p.term)} for p in constraints.preferred_nodes]
+    return found | ({PREFERRED: preferred} if preferred else {})
+
+
+def _node_term(term: NodeSelectorTerm) -> Manifest:
+    return _present(matchExpressions=_requirements(term.expressions), matchFields=_requirements(term.fields))
+
+
+def _pod_affinity(required: Iterable[PodAffinityTerm], preferred: Iterable[tuple[int, PodAffinityTerm]]) -> Manifest:
+    hard = [_pod_term(term) for term in required]
+    soft = [{"weight": weight, "podAffinityTerm": _pod_term(term)} for weight, term in preferred]
+    return ({REQUIRED: hard} if hard else {}) | ({PREFERRED: soft} if soft else {})
+
+
+def _pod_term(term: PodAffinityTerm) -> Manifest:
+    namespaces = term.selector.namespaces
+    scope: Manifest = {"namespaceSelector": {}} if namespaces is None else {"namespaces": sorted(namespaces)}
+    return {**_label_selector(term.selector), **scope, "topologyKey": term.topology_key}
+
+
+def _spread(spread: TopologySpread) -> Manifest:
+    return {
+        **_label_selector(spread.selector),
+        "maxSkew": spread.max_skew,
+        **_present(minDomains=spread.min_domains if spread.min_domains > 1 else 0),
+        **_present(nodeAffinityPolicy="" if spread.honor_node_affinity else "Ignore"),
+        **_present(nodeTaintsPolicy="Honor" if spread.honor_node_taints else ""),
+        "topologyKey": spread.topology_key,
+        "whenUnsatisfiable": "DoNotSchedule" if spread.hard else "ScheduleAnyway",
+    }
+
+
+def _label_selector(selector: PodSelector) -> Manifest:
+    if selector.requirements is None:
+        return {}
+    return {"labelSelector": _present(matchExpressions=_requirements(selector.requirements))}
+
+
+def _requirements(requirements: Iterable[Requirement]) -> list[Manifest]:
+    return [{"key": r.key, "operator": r.operator, **_present(values=list(r.values))} for r in requirements]

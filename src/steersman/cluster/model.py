@@ -1,0 +1,216 @@
+"""Nodes and pods as a scheduler sees them: immutable, hashable, in integer units.
+
+Units everywhere: CPU in milli-CPU, memory and ephemeral storage in bytes, a GPU device in milli (1000 = a whole device),
+times in seconds. Requests are rounded up and allocatable is rounded down by whoever decodes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GPU_MILLI = 1000
+"""Milli of one whole GPU device."""
+
+UNLIMITED = 1 << 60
+"""Allocatable of a resource that the source does not limit (openb knows no pod count and no storage)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint (core/v1 Taint)."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration (core/v1 Toleration). Empty `key` with `Exists` tolerates all, empty `effect` any effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One requirement of a label or field selector; all requirements of a selector must hold."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """One term of a node selector: all its expressions (labels) and fields must hold; an empty term matches no node."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredNodeTerm:
+    """A preferred node affinity term and its weight, 1..100."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PodSelector:
+    """Which pods a pod (anti-)affinity or spread term counts.
+
+    `requirements` None selects no pod (a nil selector), an empty tuple selects every pod of the namespaces.
+    `namespaces` None means all namespaces (an empty namespaceSelector). `matchLabelKeys` are already merged in.
+    """
+
+    requirements: tuple[Requirement, ...] | None
+    namespaces: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinityTerm:
+    """A pod (anti-)affinity term: pods that `selector` matches, in the same domain of `topology_key`."""
+
+    selector: PodSelector
+    topology_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredPodTerm:
+    """A preferred pod (anti-)affinity term and its weight, 1..100."""
+
+    weight: int
+    term: PodAffinityTerm
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpread:
+    """A topology spread constraint (core/v1 TopologySpreadConstraint). `hard` is DoNotSchedule, else ScheduleAnyway."""
+
+    max_skew: int
+    topology_key: str
+    hard: bool
+    selector: PodSelector
+    min_domains: int = 1
+    honor_node_affinity: bool = True
+    honor_node_taints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port that a pod takes on its node. `ip` "0.0.0.0" takes it on every address."""
+
+    port: int
+    protocol: str = "TCP"
+    ip: str = "0.0.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a pod asks of a node. GPUs: `gpu_count` devices with `gpu_milli` (1..1000) of each.
+
+    `cpu_nonzero_milli` and `memory_nonzero_bytes` are kube-scheduler's scoring view of CPU and memory, in which a
+    container that states no request counts as 100m and 200MiB; they default to the plain requests with that rule
+    applied to the pod as one container.
+    """
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    ephemeral_bytes: int = 0
+    gpu_count: int = 0
+    gpu_milli: int = 0
+    extended: tuple[tuple[str, int], ...] = ()
+    cpu_nonzero_milli: int = -1
+    memory_nonzero_bytes: int = -1
+
+    def __post_init__(self) -> None:
+        if self.cpu_nonzero_milli < 0:
+            object.__setattr__(self, "cpu_nonzero_milli", self.cpu_milli or 100)
+        if self.memory_nonzero_bytes < 0:
+            object.__setattr__(self, "memory_nonzero_bytes", self.memory_bytes or 200 << 20)
+
+    @property
+    def gpu_total_milli(self) -> int:
+        """GPU milli over all devices asked for."""
+        return self.gpu_count * self.gpu_milli
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Where a pod may or would rather run. All empty: anywhere it fits."""
+
+    gpu_models: tuple[str, ...] = ()
+    node_name: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_affinity: tuple[NodeSelectorTerm, ...] | None = None
+    preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    affinity: tuple[PodAffinityTerm, ...] = ()
+    anti_affinity: tuple[PodAffinityTerm, ...] = ()
+    preferred_affinity: tuple[PreferredPodTerm, ...] = ()
+    preferred_anti_affinity: tuple[PreferredPodTerm, ...] = ()
+    spread: tuple[TopologySpread, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """Pods with equal requests and constraints: whatever a scheduler decides for one holds for all of them."""
+
+    requests: Requests
+    constraints: Constraints = Constraints()
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod: its class, its labels (which other pods' selectors count), and its life in a trace.
+
+    `creation_time` and `deletion_time` are seconds from the start of the trace, None where the source has none.
+    `owner` names the Deployment, ReplicaSet or job that the pod belongs to as "Kind/name", "" if none. `gpu_devices` are
+    the devices of its node that a pod already holds where the source says so (a snapshot), else empty.
+    """
+
+    name: str
+    pod_class: PodClass
+    namespace: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    priority: int = 0
+    scheduler_name: str = "default-scheduler"
+    owner: str = ""
+    creation_time: float | None = None
+    deletion_time: float | None = None
+    gpu_devices: tuple[int, ...] = ()
+
+    @property
+    def requests(self) -> Requests:
+        """The class's requests."""
+        return self.pod_class.requests
+
+    @property
+    def constraints(self) -> Constraints:
+        """The class's constraints."""
+        return self.pod_class.constraints
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: allocatable resources, GPU devices of one model, and what constraints look at."""
+
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    pods: int = UNLIMITED
+    ephemeral_bytes: int = UNLIMITED
+    gpu_count: int = 0
+    gpu_model: str = ""
+    extended: tuple[tuple[str, int], ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    images: Mapping[str, int] = field(default_factory=dict, hash=False)

@@ -1,0 +1,430 @@
+"""Kubernetes v1 Node and Pod objects (plain dicts) to the model; `manifests.py` is the way back.
+
+GPUs are decoded from reference B's conventions (`alibabacloud.com/gpu-count` and `gpu-milli` of a node's allocatable
+and of a pod's annotations, model in `alibabacloud.com/gpu-card-model`) and from the device plugins' `nvidia.com/gpu`
+and `amd.com/gpu`, which are whole devices. What a field may hold is what the API server would take; everything else
+is an error with the path of the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from steersman.cluster import selectors
+from steersman.cluster.fields import (
+    FieldError,
+    Object,
+    boolean,
+    choice,
+    integer,
+    items,
+    join,
+    mapping,
+    required_text,
+    text,
+    text_map,
+    texts,
+)
+from steersman.cluster.model import (
+    GPU_MILLI,
+    UNLIMITED,
+    Constraints,
+    HostPort,
+    Node,
+    Pod,
+    PodClass,
+    Requests,
+    Taint,
+    Toleration,
+)
+from steersman.cluster.requests import CPU, EPHEMERAL, MEMORY, pod_requests, units
+from steersman.errors import InputError
+from steersman.quantities import bytes_, cpu_milli, whole
+
+GPU_COUNT_KEY = "alibabacloud.com/gpu-count"
+GPU_MILLI_KEY = "alibabacloud.com/gpu-milli"
+GPU_MODEL_KEY = "alibabacloud.com/gpu-card-model"
+GPU_INDEX_KEY = "alibabacloud.com/gpu-index"
+CREATION_KEY = "alibabacloud.com/creation-time"
+DELETION_KEY = "alibabacloud.com/deletion-time"
+OWNER_KEY = "steersman/owner"
+"""Annotation for a pod's owner, "Kind/name": a pod whose ownerReference has no live owner is collected as garbage."""
+
+PLUGIN_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+MODEL_LABELS = (GPU_MODEL_KEY, "nvidia.com/gpu.product", "amd.com/gpu.product-name")
+MAX_NODE_GPUS = 62
+"""Devices of a node that fit the state's bit mask."""
+MAX_POD_GPUS = 10_000
+PLACEHOLDER_IMAGE = "pause"
+"""The image of a pod whose source states none: a container must name one. It is read back as no image."""
+
+DEFAULT_SCHEDULER = "default-scheduler"
+PRIORITY_CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
+_INT32 = (1 << 31) - 1
+
+
+def node_from_object(obj: Object, *, file: str = "", where: str = "") -> Node:
+    """A v1 Node as the scheduler sees it. Allocatable is rounded down; where it is missing, capacity counts.
+
+    Raises:
+        InputError: with `file`, `where` and the path of the field that is wrong.
+    """
+    try:
+        return _node(obj)
+    except FieldError as error:
+        raise InputError(file, where, error.field, error.problem) from None
+
+
+def pod_from_object(
+    obj: Object,
+    *,
+    file: str = "",
+    where: str = "",
+    path: str = "",
+    priority_classes: Mapping[str, int] = PRIORITY_CLASSES,
+) -> Pod:
+    """A v1 Pod as the scheduler sees it. Requests are rounded up.
+
+    Args:
+        obj: the Pod, or any object with a pod's `metadata` and `spec` (a pod template with a name put in).
+        file: where it is from, for errors.
+        where: its place there, for errors.
+        path: the path of `obj` in the file's object, for errors ("spec.template").
+        priority_classes: priorities by PriorityClass name, for a pod that names one without stating its priority.
+
+    Raises:
+        InputError: with `file`, `where` and the path of the field that is wrong.
+    """
+    try:
+        return _pod(obj, path, priority_classes)
+    except FieldError as error:
+        raise InputError(file, where, error.field, error.problem) from None
+
+
+def is_finished(obj: Object) -> bool:
+    """Whether a pod has run to its end: it holds no resources and wants none."""
+    status = obj.get("status")
+    return isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
+
+
+def unmodelled(obj: Object) -> tuple[str, ...]:
+    """What in a pod's spec restricts its placement and is not part of the model: it must not be guessed."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return ()
+    found = []
+    volumes = spec.get("volumes")
+    claims = ("persistentVolumeClaim", "ephemeral")
+    if isinstance(volumes, list) and any(isinstance(v, dict) and any(v.get(c) for c in claims) for v in volumes):
+        found.append("spec.volumes with a persistent volume claim")
+    found += [f"spec.{key}" for key in ("resourceClaims", "schedulingGates") if spec.get(key)]
+    return tuple(found)
+
+
+def normalized_image(image: str) -> str:
+    """An image's name as kube-scheduler compares it: with ":latest" where there is no tag or digest."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
+
+
+# Nodes
+
+
+def _node(obj: Object) -> Node:
+    metadata, spec, status = (mapping(obj, key, "") for key in ("metadata", "spec", "status"))
+    name = required_text(metadata, "name", "metadata")
+    labels = text_map(metadata, "labels", "metadata")
+    where = "status.allocatable"
+    allocatable = mapping(status, "allocatable", "status")
+    capacity = mapping(status, "capacity", "status")
+    if not allocatable:
+        allocatable, where = capacity, "status.capacity"
+    if not allocatable:
+        raise FieldError("status.allocatable", "is missing; a node needs cpu and memory there")
+    for key in (CPU, MEMORY):
+        if allocatable.get(key) is None:
+            raise FieldError(join(where, key), "is missing")
+    count = _node_gpus({**_b_gpus(capacity), **allocatable}, where)
+    return Node(
+        name=name,
+        cpu_milli=_allocatable(cpu_milli, allocatable, CPU, where),
+        memory_bytes=_allocatable(bytes_, allocatable, MEMORY, where),
+        pods=_allocatable(whole, allocatable, "pods", where),
+        ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where),
+        gpu_count=count,
+        gpu_model=next((labels[key] for key in MODEL_LABELS if labels.get(key)), "") if count else "",
+        extended=_node_extended(allocatable, where),
+        labels=labels,
+        taints=tuple(_taints(spec)),
+        unschedulable=boolean(spec, "unschedulable", "spec"),
+        images=_node_images(status),
+    )
+
+
+def _allocatable(parse: Any, quantities: Object, key: str, path: str) -> int:
+    """A quantity rounded down and held to UNLIMITED, which is also what a missing one means."""
+    quantity = quantities.get(key)
+    if quantity is None:
+        return UNLIMITED
+    try:
+        return min(int(parse(quantity, round_up=False)), UNLIMITED)
+    except ValueError as error:
+        raise FieldError(join(path, key), str(error)) from None
+
+
+def _b_gpus(quantities: Object) -> dict[str, Any]:
+    """Reference B reads a node's GPUs from capacity, so they may be stated only there."""
+    return {key: quantities[key] for key in (GPU_COUNT_KEY, GPU_MILLI_KEY) if key in quantities}
+
+
+def _node_gpus(quantities: Object, path: str) -> int:
+    """Devices of a node. B's gpu-milli is the total over its devices, or one device's 1000."""
+    plugin = [_allocatable(whole, quantities, key, path) for key in PLUGIN_GPUS if quantities.get(key) is not None]
+    if sum(1 for count in plugin if count) > 1:
+        raise FieldError(path, f"has devices of both {' and '.join(PLUGIN_GPUS)}; a node's GPUs must be of one kind")
+    count = sum(plugin)
+    stated_count, stated_milli = quantities.get(GPU_COUNT_KEY), quantities.get(GPU_MILLI_KEY)
+    if stated_count is not None or stated_milli is not None:
+        milli = 0 if stated_milli is None else _allocatable(whole, quantities, GPU_MILLI_KEY, path)
+        shared = milli // GPU_MILLI if stated_count is None else _allocatable(whole, quantities, GPU_COUNT_KEY, path)
+        if stated_milli is not None and milli not in {shared * GPU_MILLI, min(shared, 1) * GPU_MILLI}:
+            problem = f"{milli} does not go with {shared} devices of {GPU_MILLI}; {shared * GPU_MILLI} is right"
+            raise FieldError(join(path, GPU_MILLI_KEY), problem)
+        if plugin and count != shared:
+            raise FieldError(
+                join(path, GPU_COUNT_KEY), f"{shared} contradicts the {count} devices of the device plugin"
+            )
+        count = shared
+    if count > MAX_NODE_GPUS:
+        raise FieldError(path, f"has {count} GPUs; a node may have {MAX_NODE_GPUS} at most")
+    return count
+
+
+def _node_extended(quantities: Object, path: str) -> tuple[tuple[str, int], ...]:
+    known = {CPU, MEMORY, "pods", EPHEMERAL, "storage", GPU_COUNT_KEY, GPU_MILLI_KEY, *PLUGIN_GPUS}
+    found = {key: _allocatable(whole, quantities, key, path) for key in quantities if key not in known}
+    return tuple(sorted((key, amount) for key, amount in found.items() if amount))
+
+
+def _taints(spec: Object) -> Iterator[Taint]:
+    for entry, where in items(spec, "taints", "spec"):
+        effect = choice(entry, "effect", where, _EFFECTS)
+        yield Taint(required_text(entry, "key", where), text(entry, "value", where), effect)
+
+
+def _node_images(status: Object) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for entry, where in items(status, "images", "status"):
+        size = integer(entry, "sizeBytes", where, 0, (1 << 63) - 1, 0)
+        sizes.update((normalized_image(name), size) for name in texts(entry, "names", where))
+    return sizes
+
+
+# Pods
+
+
+def _pod(obj: Object, path: str, priority_classes: Mapping[str, int]) -> Pod:
+    metadata, meta_path = mapping(obj, "metadata", path), join(path, "metadata")
+    spec, spec_path = mapping(obj, "spec", path), join(path, "spec")
+    namespace = text(metadata, "namespace", meta_path) or "default"
+    labels = text_map(metadata, "labels", meta_path)
+    annotations = mapping(metadata, "annotations", meta_path)
+    notes = join(meta_path, "annotations")
+    created, deleted = (_seconds(annotations, key, notes) for key in (CREATION_KEY, DELETION_KEY))
+    if created is not None and deleted is not None and deleted < created:
+        raise FieldError(join(notes, DELETION_KEY), f"{deleted:g} is before the creation time {created:g}")
+    requests = _requests(spec, spec_path, annotations, notes)
+    return Pod(
+        name=required_text(metadata, "name", meta_path),
+        pod_class=PodClass(
+            requests, _constraints(spec, spec_path, namespace, labels, _models(annotations, notes, requests))
+        ),
+        namespace=namespace,
+        labels=labels,
+        priority=_priority(spec, spec_path, priority_classes),
+        scheduler_name=text(spec, "schedulerName", spec_path) or DEFAULT_SCHEDULER,
+        owner=_owner(metadata, meta_path, annotations, notes),
+        creation_time=created,
+        deletion_time=deleted,
+        gpu_devices=_gpu_devices(annotations, notes, requests.gpu_count),
+    )
+
+
+def _requests(spec: Object, path: str, annotations: Object, notes: str) -> Requests:
+    plain, nonzero = pod_requests(spec, path)
+    for key in (GPU_COUNT_KEY, GPU_MILLI_KEY):
+        if key in plain:
+            raise FieldError(join(path, "containers"), f"request {key}, which belongs into metadata.annotations")
+    gpu_count, gpu_milli = _pod_gpus(plain, path, annotations, notes)
+    known = {CPU, MEMORY, EPHEMERAL, *PLUGIN_GPUS}
+    return Requests(
+        cpu_milli=units(plain.get(CPU, 0), 1000),
+        memory_bytes=units(plain.get(MEMORY, 0)),
+        ephemeral_bytes=units(plain.get(EPHEMERAL, 0)),
+        gpu_count=gpu_count,
+        gpu_milli=gpu_milli,
+        extended=tuple(sorted((name, units(amount)) for name, amount in plain.items() if amount and name not in known)),
+        cpu_nonzero_milli=units(nonzero.get(CPU, 0), 1000),
+        memory_nonzero_bytes=units(nonzero.get(MEMORY, 0)),
+    )
+
+
+def _pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: str) -> tuple[int, int]:
+    """Devices and the milli of each that a pod asks for, by device plugin or by annotations."""
+    plugin = [units(plain[key]) for key in PLUGIN_GPUS if plain.get(key)]
+    if len(plugin) > 1:
+        raise FieldError(
+            join(path, "containers"), f"request both {' and '.join(PLUGIN_GPUS)}; a pod's GPUs must be of one kind"
+        )
+    count = _annotated(annotations, GPU_COUNT_KEY, notes, MAX_POD_GPUS, "devices")
+    milli = _annotated(annotations, GPU_MILLI_KEY, notes, GPU_MILLI, f"of each device, 0 to {GPU_MILLI}")
+    if milli and not count:
+        raise FieldError(
+            join(notes, GPU_COUNT_KEY), f"is missing or 0 where {GPU_MILLI_KEY} is {milli}; give the number of devices"
+        )
+    if count and milli == 0:
+        raise FieldError(join(notes, GPU_MILLI_KEY), f"is 0 of each of {count} devices; 1 to {GPU_MILLI} is right")
+    if count and milli is None:
+        milli = GPU_MILLI
+    if plugin:
+        if count and (count, milli) != (plugin[0], GPU_MILLI):
+            raise FieldError(
+                join(notes, GPU_COUNT_KEY), f"{count} contradicts the {plugin[0]} devices that the containers request"
+            )
+        count, milli = plugin[0], GPU_MILLI
+    return count or 0, milli or 0
+
+
+def _annotated(annotations: Object, key: str, path: str, limit: int, unit: str) -> int | None:
+    """A whole number in an annotation. B writes it with and without quotes."""
+    value = annotations.get(key)
+    if value is None:
+        return None
+    try:
+        amount = whole(value)
+        if amount != whole(value, round_up=False):
+            raise ValueError(f"{value!r} is not a whole number")
+    except ValueError as error:
+        raise FieldError(join(path, key), str(error)) from None
+    if amount > limit:
+        raise FieldError(
+            join(path, key),
+            f"{amount} is too much; it is {unit}" + ("" if limit == GPU_MILLI else f", {limit} at most"),
+        )
+    return amount
+
+
+def _models(annotations: Object, path: str, requests: Requests) -> tuple[str, ...]:
+    stated = text(annotations, GPU_MODEL_KEY, path).strip()
+    if not stated or not requests.gpu_count:
+        return ()
+    models = tuple(stated.split("|"))
+    if any(not model.strip() for model in models):
+        raise FieldError(join(path, GPU_MODEL_KEY), f"{stated!r} has an empty model; write models as A|B")
+    return models
+
+
+def _gpu_devices(annotations: Object, path: str, count: int) -> tuple[int, ...]:
+    stated = text(annotations, GPU_INDEX_KEY, path)
+    if not stated:
+        return ()
+    parts = stated.split("-")
+    numbers = {int(part) for part in parts if part.isascii() and part.isdigit() and int(part) < MAX_NODE_GPUS}
+    if len(parts) != count or len(numbers) != count:
+        problem = f"{stated!r} does not name the pod's {count} devices; write device numbers as 2-3-4"
+        raise FieldError(join(path, GPU_INDEX_KEY), problem)
+    return tuple(int(part) for part in parts)
+
+
+def _seconds(annotations: Object, key: str, path: str) -> float | None:
+    value = annotations.get(key)
+    if value is None or value == "":
+        return None
+    try:
+        seconds = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < 1e15:
+        raise FieldError(join(path, key), f"{value!r} is not a time in seconds, 0 or more")
+    return seconds
+
+
+def _priority(spec: Object, path: str, classes: Mapping[str, int]) -> int:
+    default = classes.get(text(spec, "priorityClassName", path), 0)
+    return integer(spec, "priority", path, -_INT32 - 1, _INT32, default)
+
+
+def _owner(metadata: Object, path: str, annotations: Object, notes: str) -> str:
+    """The controller as "Kind/name", "" if none."""
+    for reference, where in items(metadata, "ownerReferences", path):
+        if boolean(reference, "controller", where):
+            return f"{required_text(reference, 'kind', where)}/{required_text(reference, 'name', where)}"
+    return text(annotations, OWNER_KEY, notes)
+
+
+def _constraints(
+    spec: Object, path: str, namespace: str, labels: Mapping[str, str], models: tuple[str, ...]
+) -> Constraints:
+    affinity, where = mapping(spec, "affinity", path), join(path, "affinity")
+    node, node_path = mapping(affinity, "nodeAffinity", where), join(where, "nodeAffinity")
+    near, near_path = mapping(affinity, "podAffinity", where), join(where, "podAffinity")
+    far, far_path = mapping(affinity, "podAntiAffinity", where), join(where, "podAntiAffinity")
+    return Constraints(
+        gpu_models=models,
+        node_name=text(spec, "nodeName", path),
+        tolerations=tuple(_tolerations(spec, path)),
+        node_selector=tuple(sorted(text_map(spec, "nodeSelector", path).items())),
+        node_affinity=selectors.required_nodes(node, node_path),
+        preferred_nodes=selectors.preferred_nodes(node, node_path),
+        host_ports=_host_ports(spec, path),
+        affinity=selectors.required_pods(near, near_path, namespace, labels),
+        anti_affinity=selectors.required_pods(far, far_path, namespace, labels),
+        preferred_affinity=selectors.preferred_pods(near, near_path, namespace, labels),
+        preferred_anti_affinity=selectors.preferred_pods(far, far_path, namespace, labels),
+        spread=selectors.spread_constraints(spec, path, namespace, labels),
+        images=tuple(_images(spec, path)),
+    )
+
+
+def _tolerations(spec: Object, path: str) -> Iterator[Toleration]:
+    for entry, where in items(spec, "tolerations", path):
+        operator = choice(entry, "operator", where, ("Equal", "Exists"), "Equal")
+        toleration = Toleration(
+            key=text(entry, "key", where),
+            operator=operator,
+            value=text(entry, "value", where),
+            effect=choice(entry, "effect", where, ("", *_EFFECTS)),
+        )
+        if not toleration.key and operator != "Exists":
+            raise FieldError(join(where, "operator"), "must be Exists where there is no key")
+        if operator == "Exists" and toleration.value:
+            raise FieldError(join(where, "value"), "must be empty with Exists")
+        yield toleration
+
+
+def _host_ports(spec: Object, path: str) -> tuple[HostPort, ...]:
+    """Ports taken on the node by containers and sidecars; on the host's network every container port is one."""
+    host_network = boolean(spec, "hostNetwork", path)
+    found = set()
+    for key in ("containers", "initContainers"):
+        for container, where in items(spec, key, path):
+            if key == "initContainers" and text(container, "restartPolicy", where) != "Always":
+                continue
+            for entry, at in items(container, "ports", where):
+                default = integer(entry, "containerPort", at, 1, 65535, 0) if host_network else 0
+                port = integer(entry, "hostPort", at, 0, 65535, default) or default
+                protocol = choice(entry, "protocol", at, _PROTOCOLS, "TCP")
+                if port:
+                    found.add(HostPort(port, protocol, text(entry, "hostIP", at) or "0.0.0.0"))
+    return tuple(sorted(found, key=lambda p: (p.port, p.protocol, p.ip)))
+
+
+def _images(spec: Object, path: str) -> Iterator[str]:
+    for key in ("initContainers", "containers"):
+        for container, where in items(spec, key, path):
+            image = text(container, "image", where)
+            if image and image != PLACEHOLDER_IMAGE:
+                yield normalized_image(image)

@@ -1,0 +1,483 @@
+"""ClusterState: a cluster as arrays, with names on the outside.
+
+Nodes live in slots. A slot keeps its number for as long as its node exists, so an action always means a node; slots of
+nodes that left are used again. Pods are known by their class (requests and constraints) and their labels, which are
+numbered when they are first seen. What decides in the simulator and in a live cluster reads the same arrays.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster import arrays as kernel
+from steersman.cluster import constraints as static
+from steersman.cluster import terms as dynamic
+from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, ClassArrays, NodeArrays
+from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass
+from steersman.cluster.terms import TermArrays, Terms
+from steersman.errors import SteersmanError
+
+MAX_DEVICES = 62  # devices of a node are a bit mask in a signed 64-bit integer
+
+NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+NO_SPREAD = "node(s) didn't match pod topology spread constraints"
+NO_SPREAD_LABEL = f"{NO_SPREAD} (missing required label)"
+NO_AFFINITY = "node(s) didn't match pod affinity rules"
+NO_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod runs: its class, node slot, the bit mask of its GPU devices, and its labels."""
+
+    class_id: int
+    slot: int
+    devices: int
+    labels_id: int = 0
+
+
+def device_indices(devices: int) -> tuple[int, ...]:
+    """The indices in a device bit mask, ascending."""
+    return tuple(d for d in range(devices.bit_length()) if devices >> d & 1)
+
+
+class ClusterState:
+    """Nodes, pod classes and what is placed where.
+
+    Args:
+        nodes: names must be unique.
+
+    Attributes:
+        nodes: [N] the node in each slot, None in a free one.
+        slots: node name -> slot.
+        arrays: the nodes' arrays, updated in place; other ones after `add_node` or `update_node` needed more room.
+        gpu_models: model names, in the order in which the arrays number them.
+        resources: extended resource names, in the order of the columns from `EXTENDED` on.
+        placements: pod name -> where it runs.
+        classes: the pod classes, by number.
+        table: what static constraints look at.
+        terms: numbers of labels, selectors and topology keys.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes: list[Node | None] = list(nodes)
+        self.slots: dict[str, int] = {node.name: slot for slot, node in enumerate(nodes)}
+        if len(self.slots) != len(nodes):
+            raise SteersmanError("node names are not unique")
+        self.gpu_models = tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
+        self.resources = tuple(sorted({name for node in nodes for name, _ in node.extended}))
+        self.placements: dict[str, Placement] = {}
+        self.classes: list[PodClass] = []
+        self.table = static.NodeTable(nodes)
+        self.terms = Terms(self.table)
+        self._class_ids: dict[PodClass, int] = {}
+        self._rows: dict[Constraints, int] = {}
+        self._class_arrays: ClassArrays | None = None
+        self._free_slots: list[int] = []
+        self._pods: dict[int, dict[str, Placement]] = {}
+        self.arrays = self._node_arrays(nodes)
+
+    # Nodes -----------------------------------------------------------------------------------------------------------
+
+    def _node_arrays(self, nodes: Sequence[Node]) -> NodeArrays:
+        count = len(nodes)
+        devices = max(1, max((node.gpu_count for node in nodes), default=0))
+        _check_devices(devices)
+        model_id = {model: i for i, model in enumerate(self.gpu_models)}
+        # The last column is what no node offers: a class that asks for such a resource fits nowhere.
+        allocatable = np.zeros((count, EXTENDED + len(self.resources) + 1), dtype=np.int64)
+        for column, name in _COLUMNS:
+            allocatable[:, column] = np.fromiter(map(attrgetter(name), nodes), dtype=np.int64, count=count)
+        columns = {name: column for column, name in enumerate(self.resources, EXTENDED)}
+        for slot, node in enumerate(nodes):
+            for name, amount in node.extended:
+                allocatable[slot, columns[name]] = amount
+        gpu_count = np.fromiter((node.gpu_count for node in nodes), dtype=np.int64, count=count)
+        models = (model_id.get(node.gpu_model, len(model_id)) for node in nodes)
+        return NodeArrays(
+            allocatable=allocatable,
+            free=allocatable.copy(),
+            nonzero=np.zeros((count, 2), dtype=np.int64),
+            gpu_count=gpu_count,
+            gpu_free=np.where(np.arange(devices) < gpu_count[:, None], GPU_MILLI, 0).astype(np.int64),
+            gpu_model=np.fromiter(models, dtype=np.int64, count=count),
+            gpu_kinds=np.zeros((count, devices + 1), dtype=np.int64),
+        )
+
+    def add_node(self, node: Node) -> int:
+        """Add a node and return its slot: the lowest free one, or the first of as many new ones as there are.
+
+        Raises:
+            SteersmanError: there is a node of that name.
+        """
+        if node.name in self.slots:
+            raise SteersmanError(f"node {node.name!r} exists already")
+        self._make_room_for(node)
+        if not self._free_slots:
+            self._double()
+        slot = heapq.heappop(self._free_slots)
+        self.slots[node.name] = slot
+        self._write(slot, node)
+        return slot
+
+    def update_node(self, node: Node) -> int:
+        """Replace the node of the same name by what it is now, and return its slot. Its pods stay.
+
+        What is free may fall below zero if less is allocatable than is in use. Raises SteersmanError if there is no
+        such node.
+        """
+        slot = self.slot(node.name)
+        self._make_room_for(node)
+        self._write(slot, node)
+        return slot
+
+    def remove_node(self, name: str) -> dict[str, Placement]:
+        """Remove a node and forget its pods, which are returned: pod name -> where it was.
+
+        Raises:
+            SteersmanError: there is no such node.
+        """
+        slot = self.slot(name)
+        pods = dict(self.pods_on(slot))
+        for pod in pods:
+            self.remove(pod)
+        del self.slots[name]
+        self._write(slot, None)
+        heapq.heappush(self._free_slots, slot)
+        return pods
+
+    def slot(self, name: str) -> int:
+        """The slot of a node. Raises SteersmanError if there is no such node."""
+        try:
+            return self.slots[name]
+        except KeyError:
+            raise SteersmanError(f"there is no node {name!r}") from None
+
+    def pods_on(self, slot: int) -> Mapping[str, Placement]:
+        """The pods on a node: pod name -> placement."""
+        return self._pods.get(slot, {})
+
+    def _write(self, slot: int, node: Node | None) -> None:
+        """Make all arrays say what the slot holds now."""
+        arrays = self.arrays
+        arrays.allocatable[slot] = 0
+        if node is not None:
+            for column, name in _COLUMNS:
+                arrays.allocatable[slot, column] = getattr(node, name)
+            for name, amount in node.extended:
+                arrays.allocatable[slot, EXTENDED + self.resources.index(name)] = amount
+        arrays.gpu_count[slot] = 0 if node is None else node.gpu_count
+        known = node is not None and node.gpu_model
+        arrays.gpu_model[slot] = self.gpu_models.index(node.gpu_model) if node and known else len(self.gpu_models)
+        self.nodes[slot] = node
+        self.table.set(slot, node)
+        self.terms.node_changed(slot)
+        if self._class_arrays is not None:
+            here = self.table.permuted([slot])
+            for constraints, row in self._rows.items():
+                self._class_arrays.allowed[row, slot] = static.allowed_nodes(here, constraints)[0]
+        self._recount(slot)
+
+    def _recount(self, slot: int) -> None:
+        """What is free on a node, from its pods."""
+        arrays, devices = self.arrays, self.arrays.gpu_free.shape[1]
+        arrays.free[slot] = arrays.allocatable[slot]
+        arrays.nonzero[slot] = 0
+        arrays.gpu_free[slot] = np.where(np.arange(devices) < arrays.gpu_count[slot], GPU_MILLI, 0)
+        arrays.gpu_kinds[slot] = 0
+        for placed in self.pods_on(slot).values():
+            kernel.place(arrays, self.class_arrays, placed.class_id, slot, placed.devices)
+
+    def _make_room_for(self, node: Node) -> None:
+        """Columns for a GPU model, resources and devices that no node had so far."""
+        if node.gpu_model and node.gpu_model not in self.gpu_models:
+            self.arrays.gpu_model[self.arrays.gpu_model == len(self.gpu_models)] += 1
+            self.gpu_models = (*self.gpu_models, node.gpu_model)
+        new = sorted({name for name, _ in node.extended} - set(self.resources))
+        if new:
+            self._add_resources(new)
+        self._widen_devices(node.gpu_count)
+
+    def _add_resources(self, names: Sequence[str]) -> None:
+        old = self.arrays
+        last = EXTENDED + len(self.resources)
+        self.resources = (*self.resources, *names)
+        columns = [last] * len(names)
+        self.arrays = old._replace(
+            allocatable=np.insert(old.allocatable, columns, 0, axis=1), free=np.insert(old.free, columns, 0, axis=1)
+        )
+        self._class_arrays = None
+        # Pods placed by force may ask for what was in the last column, "not offered", and has one of its own now.
+        for slot in np.flatnonzero(old.free[:, last]):
+            self._recount(int(slot))
+
+    def _widen_devices(self, devices: int) -> None:
+        more = devices - self.arrays.gpu_free.shape[1]
+        if more > 0:
+            _check_devices(devices)
+            self.arrays = self.arrays._replace(
+                gpu_free=np.pad(self.arrays.gpu_free, ((0, 0), (0, more))),
+                gpu_kinds=np.pad(self.arrays.gpu_kinds, ((0, 0), (0, more))),
+            )
+
+    def _double(self) -> None:
+        """Twice as many slots."""
+        size = len(self.nodes)
+        more = max(size, 1)
+        self.arrays = NodeArrays(*(np.pad(a, ((0, more),) + ((0, 0),) * (a.ndim - 1)) for a in self.arrays))
+        self.arrays.gpu_model[size:] = len(self.gpu_models)
+        self.nodes += [None] * more
+        self._free_slots = list(range(size, size + more))
+        self.table.grow(size + more)
+        self.terms.grow()
+        if self._class_arrays is not None:
+            allowed = np.pad(self._class_arrays.allowed, ((0, 0), (0, more)))
+            self._class_arrays = self._class_arrays._replace(allowed=allowed)
+
+    # Copies ----------------------------------------------------------------------------------------------------------
+
+    def copy(self) -> ClusterState:
+        """A state of its own that says the same."""
+        return self.permuted(np.arange(len(self.nodes)))
+
+    def permuted(self, order: npt.NDArray[np.int64] | Sequence[int]) -> ClusterState:
+        """A copy with the slots in another order: slot i is slot `order[i]` of this state.
+
+        Numbers of classes, labels and the like stay the same; what never changes is shared.
+
+        Raises:
+            SteersmanError: `order` is no permutation of the slots.
+        """
+        order = np.asarray(order, dtype=np.int64)
+        place = np.full(len(self.nodes), -1, dtype=np.int64)
+        if len(order) == len(place):
+            place[order] = np.arange(len(order))
+        if len(order) != len(place) or (place < 0).any():
+            raise SteersmanError(f"the order of nodes must be a permutation of 0 to {len(place) - 1}")
+        chosen = ClusterState.__new__(ClusterState)
+        chosen.nodes = [self.nodes[slot] for slot in order.tolist()]
+        chosen.slots = {node.name: slot for slot, node in enumerate(chosen.nodes) if node is not None}
+        chosen.gpu_models, chosen.resources = self.gpu_models, self.resources
+        chosen.classes, chosen._class_ids = self.classes.copy(), self._class_ids.copy()
+        chosen._rows = self._rows.copy()
+        chosen.arrays = NodeArrays(*(a.take(order, axis=0) for a in self.arrays))
+        chosen.table = self.table.permuted(order)
+        chosen.terms = self.terms.permuted(chosen.table, order)
+        chosen._class_arrays = self._class_arrays
+        if self._class_arrays is not None:
+            chosen._class_arrays = self._class_arrays._replace(allowed=self._class_arrays.allowed.take(order, axis=1))
+        chosen._free_slots = sorted(int(place[slot]) for slot in self._free_slots)
+        chosen.placements, chosen._pods = {}, {}
+        for pod, old in self.placements.items():
+            chosen._note(pod, Placement(old.class_id, int(place[old.slot]), old.devices, old.labels_id))
+        return chosen
+
+    # Classes and labels ----------------------------------------------------------------------------------------------
+
+    def class_id(self, pod_class: PodClass) -> int:
+        """The number of a class, given when it is first asked for."""
+        known = self._class_ids.get(pod_class)
+        if known is None:
+            known = self._class_ids[pod_class] = len(self.classes)
+            self.classes.append(pod_class)
+            self.terms.add_class(pod_class.constraints)
+        return known
+
+    def class_ids(self, pods: Iterable[Pod]) -> npt.NDArray[np.int64]:
+        """The class number of each pod."""
+        return np.array([self.class_id(pod.pod_class) for pod in pods], dtype=np.int64)
+
+    def labels_id(self, pod: Pod) -> int:
+        """The number of a pod's namespace and labels, given when it is first asked for."""
+        return self.terms.labels_id(pod.namespace, pod.labels)
+
+    def labels_ids(self, pods: Iterable[Pod]) -> npt.NDArray[np.int64]:
+        """The number of each pod's namespace and labels."""
+        return np.array([self.labels_id(pod) for pod in pods], dtype=np.int64)
+
+    @property
+    def class_arrays(self) -> ClassArrays:
+        """The classes' arrays; other ones after a class was added, or a node that needed more room."""
+        known = self._class_arrays
+        if known is None:
+            self._rows = {}
+            self._class_arrays = self._make_class_arrays(0)
+        elif len(known.gpu_count) < len(self.classes):
+            new = self._make_class_arrays(len(known.gpu_count))
+            self._class_arrays = ClassArrays(*(np.concatenate(both) for both in zip(known, new, strict=True)))
+        return self._class_arrays  # type: ignore[return-value]
+
+    def _make_class_arrays(self, first: int) -> ClassArrays:
+        """The arrays of the classes from `first` on, and the rows of `allowed` that they are the first to need."""
+        classes, known_rows = self.classes[first:], len(self._rows)
+        constraint = [self._rows.setdefault(each.constraints, len(self._rows)) for each in classes]
+        rows = [static.allowed_nodes(self.table, each) for each in list(self._rows)[known_rows:]]
+        column = {name: i for i, name in enumerate(self.resources, EXTENDED)}
+        request = np.zeros((len(classes), self.arrays.allocatable.shape[1]), dtype=np.int64)
+        every = [each.requests for each in classes]
+        for c, r in enumerate(every):
+            request[c, CPU], request[c, MEMORY] = r.cpu_milli, r.memory_bytes
+            request[c, PODS], request[c, EPHEMERAL] = 1, r.ephemeral_bytes
+            for name, amount in r.extended:
+                request[c, column.get(name, -1)] += amount
+        nonzero = np.array([(r.cpu_nonzero_milli, r.memory_nonzero_bytes) for r in every], dtype=np.int64)
+        return ClassArrays(
+            request=request,
+            nonzero=nonzero.reshape(-1, 2),
+            gpu_count=np.array([r.gpu_count for r in every], dtype=np.int64),
+            gpu_milli=np.array([r.gpu_milli for r in every], dtype=np.int64),
+            constraint=np.array(constraint, dtype=np.int64),
+            allowed=np.array(rows, dtype=np.bool_).reshape(-1, len(self.nodes)),
+        )
+
+    @property
+    def term_arrays(self) -> TermArrays:
+        """The arrays of constraints on other pods; other ones after a class, labels or a selector got a number."""
+        return self.terms.arrays(self.placements.values())
+
+    # Decisions -------------------------------------------------------------------------------------------------------
+
+    def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
+        """[N] where a pod of the class with these labels may run now: all hard constraints, resources and devices."""
+        feasible = np.empty(len(self.nodes), dtype=np.bool_)
+        kernel.fit_mask(self.arrays, self.class_arrays, class_id, feasible)
+        if not self.terms.idle and dynamic.terms_active(self.term_arrays, class_id, labels_id):
+            dynamic.terms_mask(self.term_arrays, class_id, labels_id, feasible)
+        return feasible
+
+    def place(
+        self,
+        pod: str,
+        class_id: int,
+        slot: int,
+        devices: int | None = None,
+        labels_id: int = 0,
+        *,
+        force: bool = False,
+    ) -> Placement:
+        """Put a pod on a node; `devices` None takes the default ones.
+
+        `force` is for pods that run there already, whatever the constraints say: nothing is checked, and what is free
+        may fall below zero.
+
+        Raises:
+            SteersmanError: the pod is placed already, it may not run there, or these are not devices that it can have.
+        """
+        if pod in self.placements:
+            raise SteersmanError(f"pod {pod!r} is placed already")
+        if not 0 <= slot < len(self.nodes) or self.nodes[slot] is None:
+            raise SteersmanError(f"there is no node in slot {slot}")
+        fits = bool(kernel.fits(self.arrays, self.class_arrays, class_id, slot))
+        if not force:
+            self._check(pod, class_id, slot, devices, labels_id, fits)
+        if devices is None:
+            devices = int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot)) if fits else 0
+        self._widen_devices(self.classes[class_id].requests.gpu_count)
+        kernel.place(self.arrays, self.class_arrays, class_id, slot, devices)
+        if not self.terms.idle:
+            dynamic.terms_place(self.term_arrays, class_id, labels_id, slot)
+        return self._note(pod, Placement(class_id, slot, devices, labels_id))
+
+    def _check(self, pod: str, class_id: int, slot: int, devices: int | None, labels_id: int, fits: bool) -> None:
+        if not fits:
+            raise SteersmanError(f"pod {pod!r} does not fit on the node in slot {slot}")
+        if devices is not None:
+            requests = self.classes[class_id].requests
+            free = self.arrays.gpu_free[slot, : self.arrays.gpu_count[slot]]
+            chosen = device_indices(devices)
+            if len(chosen) != requests.gpu_count or any(d >= len(free) or free[d] < requests.gpu_milli for d in chosen):
+                raise SteersmanError(f"pod {pod!r} cannot have the devices {chosen} of the node in slot {slot}")
+        if not self.terms.idle and not self.mask(class_id, labels_id)[slot]:
+            raise SteersmanError(f"pod {pod!r} may not run with the pods that are near the node in slot {slot}")
+
+    def _note(self, pod: str, placement: Placement) -> Placement:
+        self.placements[pod] = self._pods.setdefault(placement.slot, {})[pod] = placement
+        return placement
+
+    def remove(self, pod: str) -> Placement:
+        """Take a pod off its node. Raises SteersmanError if it is not placed."""
+        placement = self.placements.get(pod)
+        if placement is None:
+            raise SteersmanError(f"pod {pod!r} is not placed")
+        c, slot = placement.class_id, placement.slot
+        kernel.remove(self.arrays, self.class_arrays, c, slot, placement.devices)
+        if not self.terms.idle:
+            dynamic.terms_remove(self.term_arrays, c, placement.labels_id, slot)
+        del self.placements[pod], self._pods[slot][pod]
+        return placement
+
+    # Explanations ----------------------------------------------------------------------------------------------------
+
+    def reasons(self, class_id: int, labels_id: int = 0) -> dict[str, tuple[str, ...]]:
+        """Node name -> why a pod of the class with these labels may not run there, in kube-scheduler's words and order.
+
+        Nodes where it may run are left out. For one-off explanations; not fast.
+        """
+        constraints, terms = self.classes[class_id].constraints, self.term_arrays
+        found: dict[int, tuple[str, ...]] = {
+            slot: (why,) for slot, why in enumerate(static.reasons(self.table, constraints)) if why
+        }
+        rules = range(terms.rule_start[class_id], terms.rule_start[class_id + 1])
+        self._refused_by_rules(
+            found, class_id, labels_id, [q for q in rules if terms.rules[q, dynamic.KIND] == dynamic.PORT]
+        )
+        for slot, node in enumerate(self.nodes):
+            if node is not None and slot not in found and (short := self._shortages(class_id, slot)):
+                found[slot] = short
+        for kind in (dynamic.SPREAD, dynamic.AFFINITY, dynamic.ANTI_AFFINITY):
+            self._refused_by_rules(
+                found, class_id, labels_id, [q for q in rules if terms.rules[q, dynamic.KIND] == kind]
+            )
+        self._refused_by_rules(found, class_id, labels_id, [-1])
+        return {node.name: found[slot] for slot, node in enumerate(self.nodes) if node is not None and slot in found}
+
+    def _refused_by_rules(
+        self, found: dict[int, tuple[str, ...]], class_id: int, labels_id: int, rules: Sequence[int]
+    ) -> None:
+        """Add the nodes that some of the rules refuse (-1: anti-affinity of placed pods) and that are not found yet."""
+        terms = self.term_arrays
+        for q in rules:
+            passes = np.ones(len(self.nodes), dtype=np.bool_)
+            dynamic.rule_mask(terms, class_id, labels_id, q, passes)
+            kind = None if q < 0 else int(terms.rules[q, dynamic.KIND])
+            for slot in np.flatnonzero(~passes).tolist():
+                missing = kind == dynamic.SPREAD and terms.domain[terms.rules[q, dynamic.KEY], slot] < 0
+                found.setdefault(slot, (NO_SPREAD_LABEL if missing else _RULE_REASONS[kind],))
+
+    def _shortages(self, class_id: int, slot: int) -> tuple[str, ...]:
+        """What a node lacks for a class."""
+        request, free = self.class_arrays.request[class_id], self.arrays.free[slot]
+        requests = self.classes[class_id].requests
+        names = ["cpu", "memory", "", "ephemeral-storage", *self.resources]
+        short = [int(r) for r in np.flatnonzero((request > 0) & (request > free))]
+        found = ["Too many pods"] if PODS in short else []
+        found += [f"Insufficient {names[r]}" for r in short if r != PODS and r < len(names)]
+        if len(names) in short:
+            found += [f"Insufficient {name}" for name, _ in requests.extended if name not in self.resources]
+        devices = self.arrays.gpu_free[slot, : self.arrays.gpu_count[slot]]
+        if requests.gpu_count > (devices >= requests.gpu_milli).sum():
+            found.append("Insufficient GPU")
+        return tuple(found)
+
+
+_COLUMNS = ((CPU, "cpu_milli"), (MEMORY, "memory_bytes"), (PODS, "pods"), (EPHEMERAL, "ephemeral_bytes"))
+
+_RULE_REASONS = {
+    dynamic.PORT: NO_PORTS,
+    dynamic.SPREAD: NO_SPREAD,
+    dynamic.AFFINITY: NO_AFFINITY,
+    dynamic.ANTI_AFFINITY: NO_ANTI_AFFINITY,
+    None: NO_EXISTING,
+}
+
+
+def _check_devices(devices: int) -> None:
+    if devices > MAX_DEVICES:
+        raise SteersmanError(f"a node has {devices} GPUs; at most {MAX_DEVICES} are supported")

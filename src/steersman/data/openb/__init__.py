@@ -1,0 +1,1 @@
+"""openb traces, gzip-compressed; source and licence in README.md."""

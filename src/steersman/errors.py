@@ -1,0 +1,43 @@
+"""One error tree: what a user may see as a single line, with its exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class SteersmanError(Exception):
+    """A failure that a user is told in one line. `exit_status` is what the command ends with."""
+
+    exit_status = 1
+
+
+class UsageError(SteersmanError):
+    """A wrong option or argument: the command line itself must change."""
+
+    exit_status = 2
+
+
+class InputError(SteersmanError):
+    """Bad content of a file: names the file, where in it, which field and what would be right.
+
+    Args:
+        file: the file or folder read.
+        where: the place in it as a person would look it up (`line 7`, `row 3 (openb-pod-0002)`, `document 2`), or "".
+        field: the column or the path of the field (`gpu_milli`, `spec.containers[0].resources`), or "".
+        problem: what is wrong and what would be right.
+    """
+
+    def __init__(self, file: str | Path, where: str, field: str, problem: str) -> None:
+        self.file = str(file)
+        self.where = where
+        self.field = field
+        self.problem = problem
+        place = ", ".join(part for part in (self.file, where, field) if part)
+        super().__init__(f"{place}: {problem}")
+
+
+class MissingExtraError(SteersmanError):
+    """A feature needs an optional dependency: names the extra that brings it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs the extra '{extra}': pip install 'steersman[{extra}]'")

@@ -1,0 +1,1 @@
+"""What is good: measures of a cluster's state, which policies aim at and reports show."""

@@ -1,0 +1,135 @@
+"""GPU fragmentation: how much idle GPU the typical pods cannot use, and why.
+
+F_n(M) = sum over typical pods m of share_m * f_n(m), where f_n(m) is the idle GPU milli of node n that m cannot use: all
+of it if m does not fit (or wants no GPU), otherwise what lies on devices too full for m. Source: Weng et al., "Beware of
+Fragmentation", USENIX ATC 2023, with the artifact's order of summation: an amount is summed per cause over the typical
+pods, then over the causes. That order decides the last bits, and these decide truncated scores.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from steersman.compiled import inner, kernel
+
+from steersman.cluster.arrays import CPU, NodeArrays
+from steersman.workloads.mix import MixArrays
+
+CAUSES = ("lack_both", "lack_gpu", "lack_cpu", "cpu_pod_satisfied", "cpu_pod_lack_cpu", "no_access")
+"""Why a typical pod cannot use idle GPU, in the order of summation: the node lacks both CPU and GPU for it, GPU alone,
+CPU alone; the pod wants no GPU (with and without the CPU for it); the pod does not accept the node's GPU model."""
+
+
+class FragmentArrays(NamedTuple):
+    """What the fragmentation of a node is made of, kept per node and refreshed when the node changes.
+
+    Attributes:
+        total: [N] fragmented GPU milli.
+        causes: [N, 6] the same by `CAUSES`.
+        usable: [N, V] devices with at least `mix.milli[v]` left.
+        wasted: [N, V] milli left on the node's other devices.
+    """
+
+    total: npt.NDArray[np.float64]
+    causes: npt.NDArray[np.float64]
+    usable: npt.NDArray[np.int64]
+    wasted: npt.NDArray[np.int64]
+
+
+def fragment_arrays(mix: MixArrays, nodes: NodeArrays) -> FragmentArrays:
+    """The fragmentation of every node as it is now."""
+    count, values = len(nodes.gpu_count), len(mix.milli)
+    arrays = FragmentArrays(
+        total=np.zeros(count),
+        causes=np.zeros((count, len(CAUSES))),
+        usable=np.zeros((count, values), dtype=np.int64),
+        wasted=np.zeros((count, values), dtype=np.int64),
+    )
+    refresh_all(mix, nodes, arrays)
+    return arrays
+
+
+@kernel
+def refresh_all(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays) -> None:
+    """Refresh every node."""
+    for n in range(nodes.gpu_count.shape[0]):
+        refresh(mix, nodes, fragments, n)
+
+
+@kernel
+def refresh(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays, n: int) -> None:
+    """Bring the fragmentation of node `n` up to date."""
+    idle = 0
+    for d in range(nodes.gpu_count[n]):
+        idle += nodes.gpu_free[n, d]
+    for v in range(mix.milli.shape[0]):
+        usable, wasted = 0, 0
+        for d in range(nodes.gpu_count[n]):
+            left = nodes.gpu_free[n, d]
+            if left >= mix.milli[v]:
+                usable += 1
+            else:
+                wasted += left
+        fragments.usable[n, v] = usable
+        fragments.wasted[n, v] = wasted
+    causes = _causes(mix, fragments, n, nodes.free[n, CPU], idle, nodes.gpu_model[n], 0, 0, 0)
+    total = 0.0
+    for i in range(len(causes)):
+        fragments.causes[n, i] = causes[i]
+        total += causes[i]
+    fragments.total[n] = total
+
+
+@inner
+def fragment_after(
+    mix: MixArrays, fragments: FragmentArrays, n: int, cpu: int, idle: int, model: int, devices: int, old: int, new: int
+) -> float:
+    """Fragmented GPU milli of node `n` if it had `cpu` milli-CPU and `idle` GPU milli left, and `devices` of its devices
+    with `old` milli left had `new` instead."""
+    causes = _causes(mix, fragments, n, cpu, idle, model, devices, old, new)
+    total = 0.0
+    for i in range(len(causes)):
+        total += causes[i]
+    return total
+
+
+@inner
+def _causes(
+    mix: MixArrays, fragments: FragmentArrays, n: int, cpu: int, idle: int, model: int, devices: int, old: int, new: int
+) -> tuple[float, float, float, float, float, float]:
+    lack_both = lack_gpu = lack_cpu = cpu_satisfied = cpu_lack = no_access = 0.0
+    for m in range(mix.cpu.shape[0]):
+        share = mix.share[m]
+        enough_cpu = cpu >= mix.cpu[m]
+        if mix.gpu_count[m] == 0:
+            if enough_cpu:
+                cpu_satisfied += share * idle
+            else:
+                cpu_lack += share * idle
+        elif not mix.accepts[m, model]:
+            no_access += share * idle
+        else:
+            v = mix.value[m]
+            milli = mix.milli[v]
+            usable = fragments.usable[n, v]
+            wasted = fragments.wasted[n, v]
+            if old >= milli:
+                usable -= devices
+            else:
+                wasted -= devices * old
+            if new >= milli:
+                usable += devices
+            else:
+                wasted += devices * new
+            if usable >= mix.gpu_count[m]:
+                if enough_cpu:
+                    lack_gpu += share * wasted
+                else:
+                    lack_cpu += share * idle
+            elif enough_cpu:
+                lack_gpu += share * idle
+            else:
+                lack_both += share * idle
+    return lack_both, lack_gpu, lack_cpu, cpu_satisfied, cpu_lack, no_access

@@ -1,0 +1,1 @@
+"""Who decides: the policies and the registry that finds them by name."""

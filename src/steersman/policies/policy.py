@@ -1,0 +1,50 @@
+"""What a policy is: something that ranks the nodes a pod fits on. It never refuses a pod and never sees what comes next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.state import ClusterState
+from steersman.workloads.mix import TypicalPod
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """The open protocol: a user's own policy is any object with a name and these two methods."""
+
+    name: str
+
+    def prepare(self, state: ClusterState, mix: tuple[TypicalPod, ...], seed: int) -> None:
+        """Called once before a run: the empty cluster, the typical pods, and a seed for what is random."""
+
+    def scores(self, state: ClusterState, class_id: int, feasible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """[N] a score for every node slot, the higher the better; read only where `feasible`. Ties: the lowest slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPolicy:
+    """A weighted sum of built-in local policies, which runs compiled over the score table.
+
+    Attributes:
+        name: what results call it.
+        kinds: numbers of the local policies (`policies.local`).
+        weights: their weights.
+        fgd_devices: whether FGD chooses the GPU device of a share, else the fullest that suffices.
+    """
+
+    name: str
+    kinds: tuple[int, ...]
+    weights: tuple[float, ...]
+    fgd_devices: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPolicy:
+    """A uniformly random feasible node, and a random device for a share."""
+
+    name: str = "random"
+

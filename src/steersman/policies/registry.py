@@ -1,0 +1,87 @@
+"""Policies by name: the built-in ones, weighted mixes of them, and a user's own."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from importlib import metadata
+
+from steersman.errors import UsageError
+from steersman.policies import local
+from steersman.policies.policy import LocalPolicy, Policy, RandomPolicy
+
+ENTRY_POINTS = "steersman.policies"
+
+LOCAL = {
+    "dot-product": local.DOT_PRODUCT,
+    "gpu-clustering": local.GPU_CLUSTERING,
+    "gpu-packing": local.GPU_PACKING,
+    "best-fit": local.BEST_FIT,
+    "fgd": local.FGD,
+}
+BUILT_IN = ("random", *LOCAL, "kube-default")
+MAX_WEIGHT = 1 << 31
+
+AnyPolicy = LocalPolicy | RandomPolicy | Policy
+
+
+def names() -> tuple[str, ...]:
+    """Every registered name: the built-in policies, then those of installed packages."""
+    return BUILT_IN + tuple(sorted(point.name for point in metadata.entry_points(group=ENTRY_POINTS)))
+
+
+def resolve(spec: str) -> AnyPolicy:
+    """The policy that `spec` names: a name, a mix such as `fgd=500,gpu-packing=500`, or `module:Class`.
+
+    Raises:
+        UsageError: there is no such policy; the message lists those there are.
+    """
+    if "=" in spec:
+        return _mix(spec)
+    if spec in LOCAL:
+        return LocalPolicy(spec, (LOCAL[spec],), (1.0,), fgd_devices=spec == "fgd")
+    if spec == "random":
+        return RandomPolicy()
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        if point.name == spec:
+            return _instance(spec, point.load())
+    if ":" in spec:
+        return _load(spec)
+    raise UsageError(f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), module:Class")
+
+
+def _mix(spec: str) -> LocalPolicy:
+    kinds, weights = [], []
+    for part in spec.split(","):
+        name, _, weight = part.partition("=")
+        if name not in LOCAL:
+            raise UsageError(f"policy {spec!r}: {name!r} cannot be part of a mix; these can: {', '.join(LOCAL)}")
+        if LOCAL[name] in kinds:
+            raise UsageError(f"policy {spec!r}: {name!r} is there twice")
+        if not re.fullmatch(r"[1-9][0-9]*", weight) or int(weight) >= MAX_WEIGHT:
+            raise UsageError(f"policy {spec!r}: the weight of {name!r} must be a whole number of 1 or more, not {weight!r}")
+        kinds.append(LOCAL[name])
+        weights.append(float(weight))
+    return LocalPolicy(spec, tuple(kinds), tuple(weights), fgd_devices=local.FGD in kinds)
+
+
+def _load(spec: str) -> Policy:
+    module_name, _, attribute = spec.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"policy {spec!r}: cannot import {module_name!r}: {error}") from None
+    factory = getattr(module, attribute, None)
+    if factory is None:
+        raise UsageError(f"policy {spec!r}: module {module_name!r} has no {attribute!r}")
+    return _instance(spec, factory)
+
+
+def _instance(spec: str, factory: object) -> Policy:
+    policy = factory() if callable(factory) else factory
+    for method in ("prepare", "scores"):
+        if not callable(getattr(policy, method, None)):
+            raise UsageError(f"policy {spec!r} has no method {method!r}; see steersman.policies.policy.Policy")
+    if not isinstance(policy, Policy):
+        raise UsageError(f"policy {spec!r} has no attribute 'name'; see steersman.policies.policy.Policy")
+    return policy

@@ -1,0 +1,184 @@
+"""The score table: what a local policy thinks of every (pod class, node) pair, kept up to date lazily.
+
+Between two decisions one node changes. A change log tells which; a class catches up with it when a pod of that class is
+next to be placed. Above each row lies a tree of maxima with `FANOUT` children a node, so that finding the best node and
+changing a score cost O(log N), not a scan.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from steersman.compiled import inner, kernel
+
+from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
+from steersman.objectives.fragmentation import FragmentArrays
+from steersman.policies.local import local_score
+from steersman.workloads.mix import MixArrays
+
+FANOUT = 16
+INFEASIBLE = -np.inf
+
+
+class TableArrays(NamedTuple):
+    """Scores of C classes on N nodes (padded to a multiple of `FANOUT`).
+
+    Attributes:
+        scores: [C, N'] the weighted sum of the components, -inf where the class does not fit.
+        tree: [C, L] maxima of `FANOUT` neighbours, level upon level, the root last.
+        offset: [levels + 1] where in `tree` each level begins.
+        seen: [C] how much of the log the class has caught up with, -1: nothing yet.
+        log: [E] slots of changed nodes, in order.
+        logged: [1] how much of `log` is written.
+        stamp: [N] the last catch-up that looked at the node.
+        stamps: [1] catch-ups so far.
+        kinds: [P] local policies of the mix.
+        weights: [P] their weights.
+    """
+
+    scores: npt.NDArray[np.float64]
+    tree: npt.NDArray[np.float64]
+    offset: npt.NDArray[np.int64]
+    seen: npt.NDArray[np.int64]
+    log: npt.NDArray[np.int64]
+    logged: npt.NDArray[np.int64]
+    stamp: npt.NDArray[np.int64]
+    stamps: npt.NDArray[np.int64]
+    kinds: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+
+
+def table_arrays(
+    nodes: int, classes: int, changes: int, kinds: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> TableArrays:
+    """An empty table with room for a log of `changes`."""
+    sizes = []
+    size = nodes
+    while size > 1 or not sizes:
+        size = -(-size // FANOUT)
+        sizes.append(size)
+    padded = sizes[0] * FANOUT
+    # Each level is padded to whole families, so that kernels need no bounds.
+    widths = [-(-size // FANOUT) * FANOUT for size in sizes]
+    return TableArrays(
+        scores=np.full((classes, padded), INFEASIBLE),
+        tree=np.full((classes, sum(widths)), INFEASIBLE),
+        offset=np.cumsum([0, *widths]).astype(np.int64),
+        seen=np.full(classes, -1, dtype=np.int64),
+        log=np.zeros(changes, dtype=np.int64),
+        logged=np.zeros(1, dtype=np.int64),
+        stamp=np.zeros(nodes, dtype=np.int64),
+        stamps=np.zeros(1, dtype=np.int64),
+        kinds=kinds,
+        weights=weights,
+    )
+
+
+@inner
+def node_changed(table: TableArrays, n: int) -> None:
+    """Tell the table that node `n` changed."""
+    table.log[table.logged[0]] = n
+    table.logged[0] += 1
+
+
+@inner
+def catch_up(
+    table: TableArrays,
+    mix: MixArrays,
+    fragments: FragmentArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+) -> None:
+    """Bring the row of class `c` up to date."""
+    count = nodes.gpu_count.shape[0]
+    logged = table.logged[0]
+    seen = table.seen[c]
+    table.seen[c] = logged
+    if seen < 0:
+        for n in range(count):
+            table.scores[c, n] = _score(table, mix, fragments, nodes, classes, c, n)
+        _build(table, c)
+        return
+    table.stamps[0] += 1
+    stamp = table.stamps[0]
+    for k in range(seen, logged):
+        n = table.log[k]
+        if table.stamp[n] != stamp:
+            table.stamp[n] = stamp
+            score = _score(table, mix, fragments, nodes, classes, c, n)
+            if score != table.scores[c, n]:
+                table.scores[c, n] = score
+                _update(table, c, n)
+
+
+@inner
+def _score(
+    table: TableArrays,
+    mix: MixArrays,
+    fragments: FragmentArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+    n: int,
+) -> float:
+    if not fits(nodes, classes, c, n):
+        return INFEASIBLE
+    total = 0.0
+    for p in range(table.kinds.shape[0]):
+        total += table.weights[p] * local_score(table.kinds[p], mix, fragments, nodes, classes, c, n)
+    return total
+
+
+@inner
+def _family_maximum(values: npt.NDArray[np.float64], first: int) -> float:
+    best = values[first]
+    for i in range(first + 1, first + FANOUT):
+        best = max(best, values[i])
+    return best
+
+
+@inner
+def _build(table: TableArrays, c: int) -> None:
+    for i in range(table.scores.shape[1] // FANOUT):
+        table.tree[c, i] = _family_maximum(table.scores[c], i * FANOUT)
+    for level in range(1, table.offset.shape[0] - 1):
+        below, here = table.offset[level - 1], table.offset[level]
+        for i in range((here - below) // FANOUT):
+            table.tree[c, here + i] = _family_maximum(table.tree[c], below + i * FANOUT)
+
+
+@inner
+def _update(table: TableArrays, c: int, n: int) -> None:
+    i = n // FANOUT
+    best = _family_maximum(table.scores[c], i * FANOUT)
+    for level in range(table.offset.shape[0] - 1):
+        here = table.offset[level]
+        if table.tree[c, here + i] == best:
+            return
+        table.tree[c, here + i] = best
+        i //= FANOUT
+        best = _family_maximum(table.tree[c], here + i * FANOUT)
+
+
+@inner
+def best_node(table: TableArrays, c: int) -> int:
+    """The slot with the highest score of class `c`, the lowest on ties; -1 if it fits nowhere. Needs `catch_up`."""
+    top = table.offset.shape[0] - 2
+    best = table.tree[c, table.offset[top]]
+    if best == INFEASIBLE:
+        return -1
+    i = 0
+    for level in range(top - 1, -1, -1):
+        i = _first(table.tree[c], table.offset[level], i * FANOUT, best)
+    return _first(table.scores[c], 0, i * FANOUT, best)
+
+
+@inner
+def _first(values: npt.NDArray[np.float64], base: int, start: int, wanted: float) -> int:
+    i = start
+    while values[base + i] != wanted:
+        i += 1
+    return i

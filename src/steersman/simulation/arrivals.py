@@ -1,0 +1,122 @@
+"""When pods come and how long they stay: the three protocols."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import GPU_MILLI
+from steersman.errors import SteersmanError, UsageError
+from steersman.simulation.result import Protocol
+from steersman.workloads.inflation import inflate
+from steersman.workloads.workload import Workload
+
+DEFAULT_DURATION = 3600.0
+"""Mean seconds of generated durations, for pods whose source states no end."""
+
+Source = Literal["trace", "generated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What arrives when.
+
+    Attributes:
+        pods: [A] index into `workload.pods`, in the order of arrival.
+        time: [A] seconds (the arrival's number where the protocol knows no time).
+        duration: [A] seconds that a bound pod runs, inf: to the end.
+        nodes: [N] index into `workload.nodes` in the order of their rank: among equal scores the first one wins.
+        waits: whether a pod that fits nowhere waits for departures, instead of being dropped.
+    """
+
+    pods: npt.NDArray[np.int64]
+    time: npt.NDArray[np.float64]
+    duration: npt.NDArray[np.float64]
+    nodes: npt.NDArray[np.int64]
+    waits: bool
+
+
+def schedule(workload: Workload, protocol: Protocol, *, seed: int, ratio: float, load: float | None) -> Schedule:
+    """The arrivals of one run.
+
+    Args:
+        workload: nodes and pods.
+        protocol: `inflation` (pods drawn to `ratio` times the GPU capacity), `timed` (creation and deletion times of
+            the trace, or Poisson arrivals at an offered `load`), `arrivals` (the given order, nothing leaves).
+        seed: what is random; in every protocol also the rank of nodes, which breaks ties.
+        ratio: of `inflation`, arrived GPU demand as a share of the capacity.
+        load: of `timed`, demand over capacity (GPU, or CPU where pods want no GPU); None takes the trace's times.
+    """
+    if protocol == "inflation":
+        if not 0 < ratio <= 100:
+            raise UsageError(f"ratio {ratio:g} must be above 0 and at most 100 times the capacity")
+        inflation = inflate(workload, ratio=ratio, seed=seed)
+        count = len(inflation.pods)
+        return Schedule(inflation.pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), inflation.nodes, False)
+    random = np.random.default_rng(seed)
+    nodes = random.permutation(len(workload.nodes))
+    if protocol == "arrivals":
+        count = len(workload.pods)
+        return Schedule(np.arange(count), np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False)
+    if protocol == "timed":
+        if load is None:
+            pods, time, duration = _trace_times(workload, random)
+        else:
+            pods, time, duration = _poisson(workload, load, random)
+        return Schedule(pods, time, duration, nodes, True)
+    raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
+
+
+def _durations(workload: Workload, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """The trace's durations; exponential ones where a pod has none."""
+    generated = random.exponential(DEFAULT_DURATION, len(workload.pods))
+    return np.array(
+        [
+            pod.deletion_time - (pod.creation_time or 0.0) if pod.deletion_time is not None else generated[i]
+            for i, pod in enumerate(workload.pods)
+        ]
+    )
+
+
+def _trace_times(
+    workload: Workload, random: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    for pod in workload.pods:
+        if pod.creation_time is None:
+            raise SteersmanError(
+                f"{workload.name}: pod {pod.name!r} has no creation time, which --protocol timed needs; "
+                "give --load to generate arrivals, or use --protocol arrivals"
+            )
+    created = np.array([pod.creation_time for pod in workload.pods], dtype=np.float64)
+    duration = np.array(
+        [
+            pod.deletion_time - created[i] if pod.deletion_time is not None else np.inf
+            for i, pod in enumerate(workload.pods)
+        ]
+    )
+    order = np.argsort(created, kind="stable")
+    return order, created[order], duration[order]
+
+
+def _poisson(
+    workload: Workload, load: float, random: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Every pod of the trace once, in random order, so far apart that demand over capacity is `load` in the mean."""
+    if not (math.isfinite(load) and load > 0):
+        raise UsageError(f"load {load:g} must be above 0")
+    duration = _durations(workload, random)
+    capacity = float(sum(node.gpu_count for node in workload.nodes) * GPU_MILLI)
+    demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
+    if not (capacity and demand.any()):
+        capacity = float(sum(node.cpu_milli for node in workload.nodes))
+        demand = np.array([pod.requests.cpu_milli for pod in workload.pods], dtype=np.float64)
+    work = float((demand * duration).mean())
+    if not (capacity and work):
+        raise SteersmanError(f"{workload.name}: pods ask for no GPU and no CPU over time, so there is no load to offer")
+    order = random.permutation(len(workload.pods))
+    time = np.cumsum(random.exponential(work / (load * capacity), len(order)))
+    return order, time, duration[order]

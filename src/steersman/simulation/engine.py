@@ -1,0 +1,468 @@
+"""The event loop: pods arrive, are placed or wait or fail, and leave; compiled, resumable, with a record of each event."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from steersman.compiled import inner, kernel
+
+from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, best_devices, fits, place, remove
+from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
+from steersman.policies.local import WHOLE, fgd_share
+from steersman.policies.table import TableArrays, best_node, catch_up, node_changed
+from steersman.workloads.mix import MixArrays
+
+BOUND, FAILED, WAITING, FINISHED = range(4)
+"""Outcomes of an event."""
+
+DEVICES_BEST, DEVICES_FGD, DEVICES_RANDOM = range(3)
+"""How GPU devices of the chosen node are chosen."""
+
+CHOOSE_TABLE, CHOOSE_RANDOM, CHOOSE_ASK = range(3)
+"""How the node is chosen: by the score table, at random, or by whoever calls `advance`."""
+
+DONE, PAUSED, ASKING = range(3)
+"""What `advance` returns: no event is left, `until` is reached, or a decision is wanted (`Run.question`)."""
+
+NONE, PENDING = -1, -2
+"""No node, and (of a decision) not made yet."""
+
+# Columns of `Run.cursor`.
+ARRIVED, EVENTS, RUNNING, QUEUED, WAITING_NOW, RETRY, RETRIED, KEPT, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED = range(12)
+CURSORS = 12
+# Columns of `Run.question`.
+QUESTION, ANSWER = range(2)
+# Columns of `Run.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of fragmentation.
+GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)
+# Columns of `Record.reasons`: nodes that a pod did not fit on, by what was missing.
+NOT_ALLOWED, FEW_GPUS, FEW_RESOURCES = range(3)
+
+
+class Arrivals(NamedTuple):
+    """The pods that arrive, A of them, in order of time.
+
+    Attributes:
+        class_id: [A] pod class.
+        time: [A] seconds.
+        duration: [A] seconds from being bound to leaving, inf: stays.
+        priority: [A] waiting pods of higher priority are tried first.
+    """
+
+    class_id: npt.NDArray[np.int64]
+    time: npt.NDArray[np.float64]
+    duration: npt.NDArray[np.float64]
+    priority: npt.NDArray[np.int64]
+
+
+class Record(NamedTuple):
+    """What happened, E events; the totals are those after the event.
+
+    Attributes:
+        time: [E] seconds.
+        arrival: [E] which arrival it is about.
+        outcome: [E] BOUND, FAILED, WAITING or FINISHED.
+        slot: [E] node, -1 if none.
+        devices: [E] bit mask of GPU devices.
+        gpu_used, cpu_used, memory_used: [E] GPU milli, milli-CPU, bytes taken.
+        nodes_used: [E] nodes with at least one pod.
+        waiting: [E] pods in the queue (failed so far where nothing waits).
+        sums: [E, 10] columns GPU_SHARE.. and CAUSE...
+        reasons: [E, 2 + R] or [0, 2 + R]: for a pod that was not bound, how many nodes did not allow it, had too little
+            GPU, and too little of each resource.
+    """
+
+    time: npt.NDArray[np.float64]
+    arrival: npt.NDArray[np.int64]
+    outcome: npt.NDArray[np.int64]
+    slot: npt.NDArray[np.int64]
+    devices: npt.NDArray[np.int64]
+    gpu_used: npt.NDArray[np.int64]
+    cpu_used: npt.NDArray[np.int64]
+    memory_used: npt.NDArray[np.int64]
+    nodes_used: npt.NDArray[np.int64]
+    waiting: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.float64]
+    reasons: npt.NDArray[np.int64]
+
+
+class Run(NamedTuple):
+    """Where a run stands, so that it can be stopped and resumed between events.
+
+    Attributes:
+        cursor: [12] counters, see ARRIVED...
+        question: [2] the arrival that a decision is wanted for, and the answer (PENDING: none yet).
+        sums: [10] see GPU_SHARE...
+        slot: [A] node of each arrival, -1 while it has none.
+        devices: [A] its devices.
+        heap: [A] running pods that will leave, a binary heap by (leaves, arrival).
+        leaves: [A] when a running pod leaves.
+        queue: [A] waiting pods by priority, then arrival.
+        hopeless: [C] classes that fit on no node of the empty cluster: they fail at once.
+        stuck: [C] the retry in which a class was last found to fit nowhere.
+        rng: [1] uint64 state of the random numbers.
+    """
+
+    cursor: npt.NDArray[np.int64]
+    question: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.float64]
+    slot: npt.NDArray[np.int64]
+    devices: npt.NDArray[np.int64]
+    heap: npt.NDArray[np.int64]
+    leaves: npt.NDArray[np.float64]
+    queue: npt.NDArray[np.int64]
+    hopeless: npt.NDArray[np.bool_]
+    stuck: npt.NDArray[np.int64]
+    rng: npt.NDArray[np.uint64]
+
+
+class Cluster(NamedTuple):
+    """Everything that a decision reads."""
+
+    nodes: NodeArrays
+    classes: ClassArrays
+    mix: MixArrays
+    fragments: FragmentArrays
+    table: TableArrays
+
+
+def new_record(events: int, resources: int, *, reasons: bool) -> Record:
+    """Room for `events` events, with the reasons of failures if asked for."""
+    integers = [np.zeros(events, dtype=np.int64) for _ in range(9)]
+    rows = events if reasons else 0
+    table = np.zeros((rows, FEW_RESOURCES + resources), dtype=np.int64)
+    return Record(np.zeros(events), *integers, np.zeros((events, CAUSE + len(CAUSES))), table)
+
+
+def new_run(cluster: Cluster, arrivals: Arrivals, seed: int) -> Run:
+    """The start of a run on the cluster as it is, which must be empty."""
+    count, classes = len(arrivals.class_id), len(cluster.classes.gpu_count)
+    hopeless = np.zeros(classes, dtype=np.bool_)
+    find_hopeless(cluster.nodes, cluster.classes, hopeless)
+    sums = np.zeros(CAUSE + len(CAUSES))
+    sums[CAUSE:] = cluster.fragments.causes.sum(axis=0)
+    return Run(
+        cursor=np.zeros(CURSORS, dtype=np.int64),
+        question=np.array([NONE, PENDING], dtype=np.int64),
+        sums=sums,
+        slot=np.full(count, NONE, dtype=np.int64),
+        devices=np.zeros(count, dtype=np.int64),
+        heap=np.zeros(count, dtype=np.int64),
+        leaves=np.zeros(count),
+        queue=np.zeros(count, dtype=np.int64),
+        hopeless=hopeless,
+        stuck=np.full(classes, NONE, dtype=np.int64),
+        rng=np.array([seed], dtype=np.uint64),
+    )
+
+
+@kernel
+def find_hopeless(nodes: NodeArrays, classes: ClassArrays, hopeless: npt.NDArray[np.bool_]) -> None:
+    """[C] whether each class fits on no node as they are."""
+    for c in range(hopeless.shape[0]):
+        hopeless[c] = True
+        for n in range(nodes.gpu_count.shape[0]):
+            if fits(nodes, classes, c, n):
+                hopeless[c] = False
+                break
+
+
+@inner
+def random_below(rng: npt.NDArray[np.uint64], bound: int) -> int:
+    """A number in [0, bound) by SplitMix64 (Steele, Lea, Flood 2014) and multiplication."""
+    rng[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = rng[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return int(((z >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+
+
+@inner
+def _choose_random(cluster: Cluster, c: int, rng: npt.NDArray[np.uint64]) -> int:
+    chosen, found = -1, 0
+    for n in range(cluster.nodes.gpu_count.shape[0]):
+        if fits(cluster.nodes, cluster.classes, c, n):
+            found += 1
+            if random_below(rng, found) == 0:
+                chosen = n
+    return chosen
+
+
+@inner
+def _fits_somewhere(cluster: Cluster, c: int) -> bool:
+    for n in range(cluster.nodes.gpu_count.shape[0]):
+        if fits(cluster.nodes, cluster.classes, c, n):
+            return True
+    return False
+
+
+@inner
+def _ask(cluster: Cluster, run: Run, arrival: int, c: int) -> int:
+    answer = run.question[ANSWER]
+    if answer != PENDING:
+        run.question[ANSWER] = PENDING
+        return answer
+    if not _fits_somewhere(cluster, c):
+        return NONE
+    run.question[QUESTION] = arrival
+    return PENDING
+
+
+@inner
+def choose_node(cluster: Cluster, run: Run, chooser: int, arrival: int, c: int) -> int:
+    """The node for an arrival of class `c`, NONE if it fits nowhere, PENDING if the caller is to decide."""
+    if run.hopeless[c]:
+        return NONE
+    if chooser == CHOOSE_ASK:
+        return _ask(cluster, run, arrival, c)
+    if chooser == CHOOSE_RANDOM:
+        return _choose_random(cluster, c, run.rng)
+    catch_up(cluster.table, cluster.mix, cluster.fragments, cluster.nodes, cluster.classes, c)
+    return best_node(cluster.table, c)
+
+
+@inner
+def choose_devices(cluster: Cluster, rule: int, c: int, n: int, rng: npt.NDArray[np.uint64]) -> int:
+    """The devices on node `n` for a pod of class `c`, as a bit mask."""
+    nodes, classes = cluster.nodes, cluster.classes
+    share = classes.gpu_count[c] == 1 and classes.gpu_milli[c] < WHOLE
+    if share and rule == DEVICES_FGD:
+        return 1 << fgd_share(cluster.mix, cluster.fragments, nodes, classes, c, n)[1]
+    if share and rule == DEVICES_RANDOM:
+        chosen, found = -1, 0
+        for d in range(nodes.gpu_count[n]):
+            if nodes.gpu_free[n, d] >= classes.gpu_milli[c]:
+                found += 1
+                if random_below(rng, found) == 0:
+                    chosen = d
+        return 1 << chosen
+    return best_devices(nodes, classes, c, n)
+
+
+@inner
+def _count_node(cluster: Cluster, run: Run, n: int, sign: float) -> None:
+    """Add (or with -1 take away) what node `n` contributes to the sums."""
+    nodes = cluster.nodes
+    used, sums = 0, run.sums
+    for d in range(nodes.gpu_count[n]):
+        used += WHOLE - nodes.gpu_free[n, d]
+    if nodes.gpu_count[n] > 0:
+        share = used / (WHOLE * nodes.gpu_count[n])
+        sums[GPU_SHARE] += sign * share
+        sums[GPU_SQUARE] += sign * share * share
+    cpu = nodes.allocatable[n, CPU]
+    if cpu > 0:
+        share = (cpu - nodes.free[n, CPU]) / cpu
+        sums[CPU_SHARE] += sign * share
+        sums[CPU_SQUARE] += sign * share * share
+    for cause in range(cluster.fragments.causes.shape[1]):
+        sums[CAUSE + cause] += sign * cluster.fragments.causes[n, cause]
+
+
+@inner
+def _change(cluster: Cluster, run: Run, c: int, n: int, devices: int, sign: int) -> None:
+    """Place (1) or remove (-1) a pod, and keep every total up to date."""
+    nodes, classes = cluster.nodes, cluster.classes
+    _count_node(cluster, run, n, -1.0)
+    if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
+        run.cursor[NODES_USED] += 1
+    if sign > 0:
+        place(nodes, classes, c, n, devices)
+    else:
+        remove(nodes, classes, c, n, devices)
+    if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
+        run.cursor[NODES_USED] -= 1
+    refresh(cluster.mix, nodes, cluster.fragments, n)
+    _count_node(cluster, run, n, 1.0)
+    run.cursor[GPU_USED] += sign * classes.gpu_count[c] * classes.gpu_milli[c]
+    run.cursor[CPU_USED] += sign * classes.request[c, CPU]
+    run.cursor[MEMORY_USED] += sign * classes.request[c, MEMORY]
+    node_changed(cluster.table, n)
+
+
+@inner
+def _note(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, time: float, arrival: int, outcome: int) -> None:
+    e = run.cursor[EVENTS]
+    run.cursor[EVENTS] += 1
+    record.time[e] = time
+    record.arrival[e] = arrival
+    record.outcome[e] = outcome
+    record.slot[e] = run.slot[arrival]
+    record.devices[e] = run.devices[arrival]
+    record.gpu_used[e] = run.cursor[GPU_USED]
+    record.cpu_used[e] = run.cursor[CPU_USED]
+    record.memory_used[e] = run.cursor[MEMORY_USED]
+    record.nodes_used[e] = run.cursor[NODES_USED]
+    record.waiting[e] = run.cursor[WAITING_NOW]
+    for i in range(run.sums.shape[0]):
+        record.sums[e, i] = run.sums[i]
+    if record.reasons.shape[0] > 0 and (outcome == FAILED or outcome == WAITING):
+        _count_reasons(cluster, arrivals.class_id[arrival], record.reasons, e)
+
+
+@inner
+def _count_reasons(cluster: Cluster, c: int, reasons: npt.NDArray[np.int64], e: int) -> None:
+    nodes, classes = cluster.nodes, cluster.classes
+    for n in range(nodes.gpu_count.shape[0]):
+        if not classes.allowed[classes.constraint[c], n]:
+            reasons[e, NOT_ALLOWED] += 1
+            continue
+        enough = True
+        for r in range(classes.request.shape[1]):
+            if classes.request[c, r] > 0 and classes.request[c, r] > nodes.free[n, r]:
+                reasons[e, FEW_RESOURCES + r] += 1
+                enough = False
+        if enough:
+            reasons[e, FEW_GPUS] += 1
+
+
+@inner
+def _heap_before(run: Run, a: int, b: int) -> bool:
+    return run.leaves[a] < run.leaves[b] or (run.leaves[a] == run.leaves[b] and a < b)
+
+
+@inner
+def _heap_push(run: Run, arrival: int) -> None:
+    i = run.cursor[RUNNING]
+    run.cursor[RUNNING] += 1
+    while i > 0 and _heap_before(run, arrival, run.heap[(i - 1) // 2]):
+        run.heap[i] = run.heap[(i - 1) // 2]
+        i = (i - 1) // 2
+    run.heap[i] = arrival
+
+
+@inner
+def _heap_pop(run: Run) -> int:
+    first = run.heap[0]
+    run.cursor[RUNNING] -= 1
+    size = run.cursor[RUNNING]
+    last = run.heap[size]
+    i = 0
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and _heap_before(run, run.heap[child + 1], run.heap[child]):
+            child += 1
+        if not _heap_before(run, run.heap[child], last):
+            break
+        run.heap[i] = run.heap[child]
+        i = child
+    run.heap[i] = last
+    return first
+
+
+@inner
+def _enqueue(arrivals: Arrivals, run: Run, arrival: int) -> None:
+    """Insert into the queue behind all of the same or a higher priority."""
+    i = run.cursor[QUEUED]
+    run.cursor[QUEUED] += 1
+    while i > 0 and arrivals.priority[run.queue[i - 1]] < arrivals.priority[arrival]:
+        run.queue[i] = run.queue[i - 1]
+        i -= 1
+    run.queue[i] = arrival
+
+
+@inner
+def _bind(cluster: Cluster, arrivals: Arrivals, run: Run, rule: int, arrival: int, n: int, time: float) -> None:
+    c = arrivals.class_id[arrival]
+    run.slot[arrival] = n
+    run.devices[arrival] = choose_devices(cluster, rule, c, n, run.rng)
+    _change(cluster, run, c, n, run.devices[arrival], 1)
+    if arrivals.duration[arrival] < np.inf:
+        run.leaves[arrival] = time + arrivals.duration[arrival]
+        _heap_push(run, arrival)
+
+
+@inner
+def _retry_next(
+    cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, chooser: int, rule: int, time: float
+) -> bool:
+    """Try the next waiting pod; False if its node is to be decided outside first.
+
+    Every waiting pod is tried once after a departure, in order; a class that just failed is not tried again, since
+    binding another pod in between cannot make room for it.
+    """
+    cursor = run.cursor
+    arrival = run.queue[cursor[RETRY]]
+    c = arrivals.class_id[arrival]
+    n = NONE
+    if run.stuck[c] != cursor[RETRIED]:
+        n = choose_node(cluster, run, chooser, arrival, c)
+        if n == PENDING:
+            return False
+    cursor[RETRY] += 1
+    if n == NONE:
+        run.stuck[c] = cursor[RETRIED]
+        run.queue[cursor[KEPT]] = arrival
+        cursor[KEPT] += 1
+    else:
+        _bind(cluster, arrivals, run, rule, arrival, n, time)
+        cursor[WAITING_NOW] -= 1
+        _note(cluster, arrivals, run, record, time, arrival, BOUND)
+    if cursor[RETRY] == cursor[QUEUED]:
+        cursor[RETRY], cursor[QUEUED], cursor[KEPT] = 0, cursor[KEPT], 0
+        cursor[RETRIED] = -cursor[RETRIED]
+    return True
+
+
+@inner
+def _leave(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record) -> None:
+    arrival = _heap_pop(run)
+    _change(cluster, run, arrivals.class_id[arrival], run.slot[arrival], run.devices[arrival], -1)
+    _note(cluster, arrivals, run, record, run.leaves[arrival], arrival, FINISHED)
+    if run.cursor[QUEUED] > 0:
+        run.cursor[RETRIED] = 1 - run.cursor[RETRIED]  # positive while a retry is under way, and new each time
+
+
+@inner
+def _arrive(
+    cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, chooser: int, rule: int, waits: bool
+) -> bool:
+    """Handle the next arrival; False if its node is to be decided outside first."""
+    arrival = run.cursor[ARRIVED]
+    c, time = arrivals.class_id[arrival], arrivals.time[arrival]
+    n = choose_node(cluster, run, chooser, arrival, c)
+    if n == PENDING:
+        return False
+    run.cursor[ARRIVED] += 1
+    outcome = BOUND
+    if n != NONE:
+        _bind(cluster, arrivals, run, rule, arrival, n, time)
+    else:
+        outcome = FAILED
+        if waits and not run.hopeless[c]:
+            _enqueue(arrivals, run, arrival)
+            outcome = WAITING
+        if outcome == WAITING or not waits:
+            run.cursor[WAITING_NOW] += 1
+    _note(cluster, arrivals, run, record, time, arrival, outcome)
+    return True
+
+
+@kernel
+def advance(
+    cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, chooser: int, rule: int, waits: bool, until: int
+) -> int:
+    """Handle events until `until` are recorded: DONE, PAUSED, or ASKING for a decision (then put it in `run.question`).
+
+    At equal times pods leave before others arrive. A pod that fits nowhere waits, or has failed if `waits` is False or
+    if it would not fit on the empty cluster.
+    """
+    cursor = run.cursor
+    while cursor[EVENTS] < until:
+        arriving = cursor[ARRIVED] < arrivals.class_id.shape[0]
+        if cursor[RETRIED] > 0:
+            time = record.time[cursor[EVENTS] - 1]
+            if not _retry_next(cluster, arrivals, run, record, chooser, rule, time):
+                return ASKING
+        elif cursor[RUNNING] > 0 and (
+            not arriving or run.leaves[run.heap[0]] <= arrivals.time[cursor[ARRIVED]]
+        ):
+            _leave(cluster, arrivals, run, record)
+        elif arriving:
+            if not _arrive(cluster, arrivals, run, record, chooser, rule, waits):
+                return ASKING
+        else:
+            return DONE
+    return PAUSED

@@ -1,0 +1,204 @@
+"""From the record of a run to what a person asks about it: curves and summary metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.objectives.fragmentation import CAUSES
+from steersman.simulation.engine import (
+    BOUND,
+    CAUSE,
+    CPU_SHARE,
+    CPU_SQUARE,
+    FAILED,
+    FINISHED,
+    GPU_SHARE,
+    GPU_SQUARE,
+    WAITING,
+    Record,
+)
+from steersman.simulation.result import Curve, Metric
+
+Floats = npt.NDArray[np.float64]
+
+TIMED_POINTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the cluster has: GPU milli, milli-CPU, bytes; nodes, and how many of them have GPUs and CPUs."""
+
+    gpu: int
+    cpu: int
+    memory: int
+    nodes: int
+    gpu_nodes: int
+    cpu_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The record of a run as shares of the cluster's capacity after each of E events.
+
+    Attributes:
+        time: [E] seconds.
+        arrived_percent: [E] GPU demand arrived so far, in percent of all GPU.
+        gpu, cpu, memory: [E] allocated, in percent; NaN where the cluster has none.
+        fragmentation: [E] fragmented GPU in percent of the idle GPU, two decimals; NaN where none is idle.
+        causes: [E, 6] fragmented GPU in percent of all GPU, by cause.
+        gpu_balance, cpu_balance: [E] standard deviation over nodes of the used share, in percent.
+        nodes_used, waiting: [E].
+    """
+
+    time: Floats
+    arrived_percent: Floats
+    gpu: Floats
+    cpu: Floats
+    memory: Floats
+    fragmentation: Floats
+    causes: Floats
+    gpu_balance: Floats
+    cpu_balance: Floats
+    nodes_used: Floats
+    waiting: Floats
+
+
+def _percent(used: npt.NDArray[np.int64], capacity: int) -> Floats:
+    if capacity == 0:
+        return np.full(len(used), np.nan)
+    return np.round(100.0 * used / capacity, 2)
+
+
+def _deviation(total: Floats, squares: Floats, count: int) -> Floats:
+    if count == 0:
+        return np.full(len(total), np.nan)
+    mean = total / count
+    return 100.0 * np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+
+
+def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Events:
+    """The record as shares; `arrived_gpu` [E] is the GPU milli that has arrived by each event."""
+    idle = (capacity.gpu - record.gpu_used).astype(np.float64)
+    fragmented = record.sums[:, CAUSE:].sum(axis=1)
+    ratio = np.full(len(idle), np.nan)
+    np.divide(100.0 * fragmented, idle, out=ratio, where=idle > 0)
+    gpu = float(capacity.gpu) or np.nan
+    return Events(
+        time=record.time,
+        arrived_percent=100.0 * arrived_gpu / gpu,
+        gpu=_percent(record.gpu_used, capacity.gpu),
+        cpu=_percent(record.cpu_used, capacity.cpu),
+        memory=_percent(record.memory_used, capacity.memory),
+        fragmentation=np.round(ratio, 2),
+        causes=100.0 * record.sums[:, CAUSE:] / gpu,
+        gpu_balance=_deviation(record.sums[:, GPU_SHARE], record.sums[:, GPU_SQUARE], capacity.gpu_nodes),
+        cpu_balance=_deviation(record.sums[:, CPU_SHARE], record.sums[:, CPU_SQUARE], capacity.cpu_nodes),
+        nodes_used=record.nodes_used.astype(np.float64),
+        waiting=record.waiting.astype(np.float64),
+    )
+
+
+def arrival_curve(events: Events, last: int) -> Curve:
+    """The curve over arrived GPU demand, one point a percent from 0 to `last`: the mean of the events that round to it.
+
+    A point without an event takes those of its two neighbours, as the published tables do; NaN if there are none.
+    """
+    column = np.round(events.arrived_percent).astype(np.int64)
+    groups = []
+    for k in range(last + 1):
+        chosen = np.flatnonzero(column == k)
+        if len(chosen) == 0:
+            chosen = np.flatnonzero(np.abs(column - k) <= 1)
+        groups.append(chosen)
+
+    def mean(values: Floats) -> Floats:
+        empty = np.full(values.shape[1:], np.nan)
+        return np.array([values[g].mean(axis=0) if len(g) else empty for g in groups])
+
+    return _curve(np.arange(last + 1, dtype=np.float64), events, mean)
+
+
+def time_curve(events: Events, points: int = TIMED_POINTS) -> Curve:
+    """The curve over time: the state after the last event up to each of `points` moments, evenly spread."""
+    moments = np.linspace(events.time[0], events.time[-1], points)
+    last = np.searchsorted(events.time, moments, side="right") - 1
+    return _curve(moments, events, lambda values: values[last])
+
+
+def event_curve(events: Events, points: int = TIMED_POINTS) -> Curve:
+    """The curve over arrivals where there is no GPU demand to count: percent of the pods that have arrived."""
+    last = np.round(np.linspace(0, len(events.time) - 1, min(points, len(events.time)))).astype(np.int64)
+    return _curve(100.0 * (last + 1) / len(events.time), events, lambda values: values[last])
+
+
+def _curve(x: Floats, events: Events, take: Callable[[Floats], Floats]) -> Curve:
+    return Curve(
+        x=x,
+        gpu_allocation_percent=np.round(take(events.gpu), 2),
+        cpu_allocation_percent=np.round(take(events.cpu), 2),
+        memory_allocation_percent=np.round(take(events.memory), 2),
+        gpu_fragmentation_percent=np.round(take(events.fragmentation), 2),
+        fragmentation_by_cause_percent=take(events.causes),
+        gpu_balance_percent=take(events.gpu_balance),
+        cpu_balance_percent=take(events.cpu_balance),
+        nodes_used=take(events.nodes_used),
+        pods_waiting=take(events.waiting),
+    )
+
+
+def final_metrics(record: Record, events: Events, curve: Curve) -> list[Metric]:
+    """How the run ended. Allocation and fragmentation are those of the curve's last point that has any."""
+    outcomes = np.bincount(record.outcome, minlength=4)
+
+    def last(values: Floats) -> float:
+        known = values[~np.isnan(values)]
+        return float(known[-1]) if len(known) else float("nan")
+
+    return [
+        Metric("gpu_allocation", "percent", last(curve.gpu_allocation_percent)),
+        Metric("cpu_allocation", "percent", last(curve.cpu_allocation_percent)),
+        Metric("memory_allocation", "percent", last(curve.memory_allocation_percent)),
+        Metric("gpu_fragmentation", "percent", last(curve.gpu_fragmentation_percent)),
+        Metric("gpu_fragmented", "percent", float(events.causes[-1].sum())),
+        *(Metric(f"gpu_fragmented_{cause}", "percent", float(events.causes[-1, i])) for i, cause in enumerate(CAUSES)),
+        Metric("gpu_balance", "percent", float(events.gpu_balance[-1])),
+        Metric("cpu_balance", "percent", float(events.cpu_balance[-1])),
+        Metric("nodes_used", "nodes", float(events.nodes_used[-1])),
+        Metric("pods_bound", "pods", float(outcomes[BOUND])),
+        Metric("pods_failed", "pods", float(outcomes[FAILED])),
+    ]
+
+
+def waiting_metrics(record: Record, events: Events, arrivals: int) -> list[Metric]:
+    """How long pods waited (`timed`): over all that were bound, a pod bound at once waited 0 seconds."""
+    arrived = np.full(arrivals, np.nan)
+    bound = np.full(arrivals, np.nan)
+    came = (record.outcome == WAITING) | (record.outcome == FAILED)
+    arrived[record.arrival[came]] = record.time[came]
+    started = record.outcome == BOUND
+    bound[record.arrival[started]] = record.time[started]
+    wait = np.where(np.isnan(arrived), 0.0, bound - arrived)[~np.isnan(bound)]
+    length = np.diff(events.time)
+
+    def over_time(values: Floats) -> float:
+        whole = float(length.sum())
+        return float((values[:-1] * length).sum() / whole) if whole > 0 else float("nan")
+
+    def statistic(value: float) -> float:
+        return float(value) if len(wait) else float("nan")
+
+    return [
+        Metric("waiting_time_mean", "seconds", statistic(wait.mean() if len(wait) else 0)),
+        Metric("waiting_time_p95", "seconds", statistic(np.percentile(wait, 95) if len(wait) else 0)),
+        Metric("waiting_time_max", "seconds", statistic(wait.max() if len(wait) else 0)),
+        Metric("pods_delayed", "pods", float((wait > 0).sum())),
+        Metric("pods_finished", "pods", float((record.outcome == FINISHED).sum())),
+        Metric("pods_waiting", "pods", float(events.waiting[-1])),
+        Metric("gpu_allocation_over_time", "percent", over_time(events.gpu)),
+        Metric("cpu_allocation_over_time", "percent", over_time(events.cpu)),
+        Metric("makespan", "seconds", float(events.time[-1] - events.time[0])),
+    ]

@@ -1,0 +1,103 @@
+"""What one simulated run leaves behind: its curve, its metrics and, if asked for, every placement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.objectives.fragmentation import CAUSES
+
+Protocol = Literal["inflation", "timed", "arrivals"]
+
+FRAGMENTATION_CAUSES = CAUSES
+"""Why idle GPU cannot be used by a typical pod; the meaning of each stands beside the measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number about a run. `value` is NaN where the metric does not apply (an empty cell in CSV)."""
+
+    name: str
+    unit: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What a run looks like over its course, K points.
+
+    Attributes:
+        x: [K] the points: arrived GPU demand in percent of all GPUs for `inflation` (0, 1, ... 130) and `arrivals`,
+            seconds for `timed`.
+        gpu_allocation_percent, cpu_allocation_percent, memory_allocation_percent: [K] used share of the cluster.
+        gpu_fragmentation_percent: [K] fragmented share of the idle GPU.
+        fragmentation_by_cause_percent: [K, 6] fragmented GPU in percent of all GPUs, by `FRAGMENTATION_CAUSES`.
+        gpu_balance_percent: [K] standard deviation over nodes of the used share of their GPU.
+        cpu_balance_percent: [K] the same of CPU.
+        nodes_used: [K] nodes that hold at least one pod.
+        pods_waiting: [K] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
+
+    A value is NaN where no event falls on a point or where the cluster has none of the resource.
+    """
+
+    x: npt.NDArray[np.float64]
+    gpu_allocation_percent: npt.NDArray[np.float64]
+    cpu_allocation_percent: npt.NDArray[np.float64]
+    memory_allocation_percent: npt.NDArray[np.float64]
+    gpu_fragmentation_percent: npt.NDArray[np.float64]
+    fragmentation_by_cause_percent: npt.NDArray[np.float64]
+    gpu_balance_percent: npt.NDArray[np.float64]
+    cpu_balance_percent: npt.NDArray[np.float64]
+    nodes_used: npt.NDArray[np.float64]
+    pods_waiting: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalNodes:
+    """The nodes at the end of a run, in the node file's order, for the heat map. Shares are 0..1, NaN where none."""
+
+    names: tuple[str, ...]
+    gpu_model: tuple[str, ...]
+    gpu_count: npt.NDArray[np.int64]
+    gpu_used_share: npt.NDArray[np.float64]
+    cpu_used_share: npt.NDArray[np.float64]
+    memory_used_share: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """Every event of a run, in order; the columns of `placements.csv`.
+
+    Attributes:
+        time: [E] seconds; the event's index where the protocol has no time.
+        pod: [E] pod names.
+        node: [E] node names, "" where there is none.
+        devices: [E] GPU indices joined by "-", "" where there are none.
+        outcome: [E] "bound", "failed" (dropped), "waiting", "finished" (departed).
+        reason: [E] why a pod was not bound, in kube-scheduler's words, else "".
+    """
+
+    time: npt.NDArray[np.float64]
+    pod: list[str]
+    node: list[str]
+    devices: list[str]
+    outcome: list[str]
+    reason: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One run: who, where, when, and what came of it. `metrics` are those at its end; `placements` only on request."""
+
+    workload: str
+    policy: str
+    seed: int
+    protocol: Protocol
+    curve: Curve
+    metrics: tuple[Metric, ...]
+    final_nodes: FinalNodes
+    warnings: tuple[str, ...] = ()
+    placements: Placements | None = None

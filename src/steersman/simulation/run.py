@@ -1,0 +1,254 @@
+"""One run: a workload, a policy, a protocol and a seed make a RunResult."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, EXTENDED, MEMORY, PODS
+from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.state import ClusterState, device_indices
+from steersman.objectives.fragmentation import fragment_arrays
+from steersman.policies.policy import LocalPolicy, Policy, RandomPolicy
+from steersman.policies.registry import AnyPolicy, resolve
+from steersman.policies.table import table_arrays
+from steersman.simulation import engine, metrics
+from steersman.simulation.arrivals import Schedule, schedule
+from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult
+from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
+from steersman.workloads.workload import Workload
+
+EVENTS_A_STEP = 20_000
+"""Events between two calls of a progress callback (and two chances for Ctrl-C)."""
+
+Progress = Callable[[int, int], None]
+"""Called with arrivals handled and arrivals in all."""
+
+
+def simulate(
+    workload: Workload,
+    policy: str | AnyPolicy,
+    *,
+    protocol: Protocol = "inflation",
+    seed: int = 42,
+    ratio: float = 1.3,
+    load: float | None = None,
+    record: bool = False,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Schedule `workload` by `policy` and say what came of it. `record` keeps every placement with its reason."""
+    simulator = Simulator(workload)
+    return simulator.run(
+        policy, protocol=protocol, seed=seed, ratio=ratio, load=load, record=record, progress=progress
+    )
+
+
+class Simulator:
+    """A workload made ready once for many runs.
+
+    Args:
+        workload: nodes and pods.
+        mix: the typical pods that policies know of, derived from the workload's pods if not given.
+    """
+
+    def __init__(self, workload: Workload, mix: tuple[TypicalPod, ...] | None = None) -> None:
+        self.workload = workload
+        self.mix = typical_pods(workload.pods) if mix is None else mix
+        self._state = ClusterState(workload.nodes)
+        self._class_of = self._state.class_ids(workload.pods)
+        self._demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.int64)
+        self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
+        self.warnings = workload.warnings + self._hopeless_warnings()
+
+    def _hopeless_warnings(self) -> tuple[str, ...]:
+        classes = self._state.class_arrays
+        hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
+        engine.find_hopeless(self._state.arrays, classes, hopeless)
+        pods = [pod.name for pod, c in zip(self.workload.pods, self._class_of, strict=True) if hopeless[c]]
+        if not pods:
+            return ()
+        named = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
+        return (f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods fit on no node at all: {named}",)
+
+    def run(
+        self,
+        policy: str | AnyPolicy,
+        *,
+        protocol: Protocol = "inflation",
+        seed: int = 42,
+        ratio: float = 1.3,
+        load: float | None = None,
+        record: bool = False,
+        progress: Progress | None = None,
+    ) -> RunResult:
+        """One run, see `simulate`."""
+        if isinstance(policy, str):
+            policy = resolve(policy)
+        plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=load)
+        execution = _Execution(self, plan, policy, seed, record)
+        execution.finish(progress)
+        return execution.result(protocol, seed, ratio)
+
+
+class _Execution:
+    """A run under way."""
+
+    def __init__(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int, record: bool) -> None:
+        self.simulator, self.plan, self.policy = simulator, plan, policy
+        self.state = simulator._state.permuted(plan.nodes)
+        self.arrivals = engine.Arrivals(
+            class_id=simulator._class_of[plan.pods],
+            time=plan.time,
+            duration=plan.duration,
+            priority=simulator._priority[plan.pods],
+        )
+        mix = mix_arrays(simulator.mix, self.state.gpu_models)
+        # An arrival is at most three events: it waits, is bound, and leaves.
+        events = len(plan.pods) * (3 if plan.waits else 1)
+        self.cluster = engine.Cluster(
+            nodes=self.state.arrays,
+            classes=self.state.class_arrays,
+            mix=mix,
+            fragments=fragment_arrays(mix, self.state.arrays),
+            table=self._table(events),
+        )
+        self.run = engine.new_run(self.cluster, self.arrivals, seed)
+        self.record = engine.new_record(events, self.state.class_arrays.request.shape[1], reasons=record)
+        self.chooser, self.rule = self._choosers(seed)
+
+    def _table(self, events: int) -> engine.TableArrays:
+        nodes, classes = len(self.state.nodes), len(self.state.classes)
+        if isinstance(self.policy, LocalPolicy):
+            kinds = np.array(self.policy.kinds, dtype=np.int64)
+            return table_arrays(nodes, classes, events, kinds, np.array(self.policy.weights))
+        return table_arrays(0, 0, events, np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    def _choosers(self, seed: int) -> tuple[int, int]:
+        if isinstance(self.policy, LocalPolicy):
+            rule = engine.DEVICES_FGD if self.policy.fgd_devices else engine.DEVICES_BEST
+            return engine.CHOOSE_TABLE, rule
+        if isinstance(self.policy, RandomPolicy):
+            return engine.CHOOSE_RANDOM, engine.DEVICES_RANDOM
+        self.policy.prepare(self.state, self.simulator.mix, seed)
+        return engine.CHOOSE_ASK, engine.DEVICES_BEST
+
+    def finish(self, progress: Progress | None) -> None:
+        """Run to the end."""
+        until = 0
+        status = engine.PAUSED
+        while status != engine.DONE:
+            if status == engine.PAUSED:
+                until += EVENTS_A_STEP
+                if progress is not None:
+                    progress(int(self.run.cursor[engine.ARRIVED]), len(self.plan.pods))
+            else:
+                self._answer()
+            status = engine.advance(
+                self.cluster, self.arrivals, self.run, self.record, self.chooser, self.rule, self.plan.waits, until
+            )
+        if progress is not None:
+            progress(len(self.plan.pods), len(self.plan.pods))
+
+    def _answer(self) -> None:
+        """Ask a policy written in Python for the best node."""
+        assert not isinstance(self.policy, LocalPolicy | RandomPolicy)
+        class_id = int(self.arrivals.class_id[self.run.question[engine.QUESTION]])
+        feasible = self.state.mask(class_id)
+        scores = np.where(feasible, self.policy.scores(self.state, class_id, feasible), -np.inf)
+        self.run.question[engine.ANSWER] = int(np.argmax(scores))
+
+    def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
+        """What the run came to."""
+        count = int(self.run.cursor[engine.EVENTS])
+        reasons = self.record.reasons[:count]
+        record = engine.Record(*(column[:count] for column in self.record[:-1]), reasons)
+        demand = self.simulator._demand[self.plan.pods]
+        # An arrival counts when it comes, not again when it is bound after waiting or leaves.
+        first = np.zeros(count, dtype=np.int64)
+        seen, where = np.unique(record.arrival, return_index=True)
+        first[where] = demand[seen]
+        events = metrics.events_of(record, np.cumsum(first), self._capacity())
+        curve = _curve(protocol, events, ratio)
+        values = metrics.final_metrics(record, events, curve)
+        if protocol == "timed":
+            values += metrics.waiting_metrics(record, events, len(self.plan.pods))
+        return RunResult(
+            workload=self.simulator.workload.name,
+            policy=self.policy.name,
+            seed=seed,
+            protocol=protocol,
+            curve=curve,
+            metrics=tuple(values),
+            final_nodes=self._final_nodes(),
+            warnings=self.simulator.warnings,
+            placements=self._placements(record) if len(reasons) else None,
+        )
+
+    def _capacity(self) -> metrics.Capacity:
+        nodes = self.state.arrays
+        return metrics.Capacity(
+            gpu=int(nodes.gpu_count.sum()) * GPU_MILLI,
+            cpu=int(nodes.allocatable[:, CPU].sum()),
+            memory=int(nodes.allocatable[:, MEMORY].sum()),
+            nodes=len(nodes.gpu_count),
+            gpu_nodes=int((nodes.gpu_count > 0).sum()),
+            cpu_nodes=int((nodes.allocatable[:, CPU] > 0).sum()),
+        )
+
+    def _final_nodes(self) -> FinalNodes:
+        place = np.argsort(self.plan.nodes)  # back to the order of the node file
+        nodes = self.state.arrays
+        gpu = nodes.gpu_count * GPU_MILLI
+
+        def share(used: npt.NDArray[np.int64], of: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+            out = np.full(len(of), np.nan)
+            np.divide(used, of, out=out, where=of > 0)
+            return out[place]
+
+        used = nodes.allocatable - nodes.free
+        return FinalNodes(
+            names=tuple(node.name for node in self.simulator.workload.nodes),
+            gpu_model=tuple(node.gpu_model for node in self.simulator.workload.nodes),
+            gpu_count=nodes.gpu_count[place],
+            gpu_used_share=share(gpu - nodes.gpu_free.sum(axis=1), gpu),
+            cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),
+            memory_used_share=share(used[:, MEMORY], nodes.allocatable[:, MEMORY]),
+        )
+
+    def _placements(self, record: engine.Record) -> Placements:
+        words = {engine.BOUND: "bound", engine.FAILED: "failed", engine.WAITING: "waiting", engine.FINISHED: "finished"}
+        pods = self.simulator.workload.pods
+        nodes = [self.simulator.workload.nodes[i] for i in self.plan.nodes]
+        names = [pods[self.plan.pods[a]].name for a in record.arrival]
+        slots = record.slot.tolist()
+        return Placements(
+            time=record.time,
+            pod=names,
+            node=["" if slot < 0 else nodes[slot].name for slot in slots],
+            devices=["-".join(map(str, device_indices(mask))) for mask in record.devices.tolist()],
+            outcome=[words[outcome] for outcome in record.outcome.tolist()],
+            reason=[
+                "" if outcome in (engine.BOUND, engine.FINISHED) else self._reason(record.reasons[e])
+                for e, outcome in enumerate(record.outcome.tolist())
+            ],
+        )
+
+    def _reason(self, counts: npt.NDArray[np.int64]) -> str:
+        """In kube-scheduler's words: `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient gpu.`"""
+        resources = ["Insufficient cpu", "Insufficient memory", "Too many pods", "Insufficient ephemeral-storage"]
+        resources += [f"Insufficient {name}" for name in self.state.resources]
+        resources.append("Insufficient extended resources")
+        words = ["node(s) didn't match the pod's constraints", "Insufficient gpu", *resources]
+        parts = [f"{n} {word}" for n, word in zip(counts.tolist(), words, strict=True) if n]
+        return f"0/{len(self.state.nodes)} nodes are available: {', '.join(sorted(parts))}."
+
+
+def _curve(protocol: Protocol, events: metrics.Events, ratio: float) -> Curve:
+    if protocol == "timed":
+        return metrics.time_curve(events)
+    if np.isnan(events.arrived_percent[-1]):
+        return metrics.event_curve(events)
+    last = round(100 * ratio) if protocol == "inflation" else int(np.round(events.arrived_percent[-1]))
+    return metrics.arrival_curve(events, last)

@@ -1,0 +1,78 @@
+"""Workload inflation: the order of pods and nodes of the published openb experiments, Go's random numbers included.
+
+Pods of the trace are shuffled, then drawn again with replacement until their GPU demand reaches `ratio` times the
+cluster's capacity; nodes get a random rank that breaks ties. Times in the trace are ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import GPU_MILLI
+from steersman.errors import SteersmanError
+from steersman.workloads.gorand import GoRand
+from steersman.workloads.workload import Workload
+
+DISCARDED_DRAWS = 10  # what the reference program draws between tuning and the permutation of nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Inflation:
+    """One experiment.
+
+    Attributes:
+        pods: [E] index into `workload.pods` of each arrival, in order; a pod may arrive several times.
+        nodes: [N] index into `workload.nodes`, in the order of their rank: among equal scores the first one wins.
+    """
+
+    pods: npt.NDArray[np.int64]
+    nodes: npt.NDArray[np.int64]
+
+
+def inflate(workload: Workload, *, ratio: float, seed: int) -> Inflation:
+    """Make the experiment that `seed` stands for, at `ratio` times the GPU capacity of the nodes.
+
+    Raises:
+        SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
+    """
+    capacity = sum(node.gpu_count for node in workload.nodes) * GPU_MILLI
+    demand = [pod.requests.gpu_total_milli for pod in workload.pods]
+    if not capacity or not any(demand):
+        who = "pods" if capacity else "nodes"
+        raise SteersmanError(
+            f"{workload.name}: its {who} have no GPU, so it cannot be inflated to a share of GPU capacity; "
+            "use --protocol arrivals or timed"
+        )
+    by_name = sorted(range(len(demand)), key=lambda i: workload.pods[i].name)
+    random = GoRand(seed)
+    random.int63()
+    order = list(by_name)
+    random.shuffle(order)
+    _tune(order, by_name, demand, [pod.requests.gpu_milli for pod in workload.pods], ratio * capacity, random)
+    for _ in range(DISCARDED_DRAWS):
+        random.int63()
+    nodes = sorted(range(len(workload.nodes)), key=lambda i: workload.nodes[i].name)
+    rank = random.perm(len(nodes))
+    ranked = np.empty(len(nodes), dtype=np.int64)
+    ranked[rank] = nodes
+    return Inflation(np.array(order, dtype=np.int64), ranked)
+
+
+def _tune(
+    order: list[int], by_name: list[int], demand: list[int], device_milli: list[int], target: float, random: GoRand
+) -> None:
+    total = sum(demand)
+    if total > target:
+        while total > target:
+            total -= demand[order.pop(random.intn(len(order)))]
+        return
+    while True:
+        pod = by_name[random.intn(len(by_name))]
+        # The reference compares with the milli of one device, not of all: kept, so that results are comparable.
+        if total + device_milli[pod] > target:
+            return
+        order.append(pod)
+        total += demand[pod]
