@@ -24,8 +24,8 @@ class NodeArrays(NamedTuple):
 
     Attributes:
         allocatable: [N, R] int64.
-        free: [N, R] int64, allocatable minus the requests of the node's pods; below zero only after `ClusterState` was told
-            of a node that shrank or a pod that runs there anyway.
+        free: [N, R] int64, allocatable minus the requests of the node's pods; below zero only where a node
+            shrank or a pod was placed by force.
         nonzero: [N, 2] int64, CPU and memory taken in kube-scheduler's scoring view (defaults for missing requests).
         gpu_count: [N] int64 devices.
         gpu_free: [N, G] int64 milli left of each device; 0 beyond `gpu_count`.

@@ -32,7 +32,6 @@ GPU_MODEL = "node(s) didn't have the requested GPU model"
 
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 class Column:
@@ -297,8 +296,10 @@ def _compares(requirement: Requirement, label: str) -> bool:
 
 
 def _int64(value: str) -> int | None:
-    number = int(value) if _INTEGER.fullmatch(value) else None
-    return number if number in _INT64 else None
+    if not _INTEGER.fullmatch(value):
+        return None
+    number = int(value)
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def _parses(requirement: Requirement) -> bool:

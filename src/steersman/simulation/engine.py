@@ -8,7 +8,19 @@ import numpy as np
 import numpy.typing as npt
 from steersman.compiled import inner, kernel
 
-from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, best_devices, fits, place, remove
+from steersman.cluster.arrays import (
+    CPU,
+    MEMORY,
+    PODS,
+    ClassArrays,
+    NodeArrays,
+    best_devices,
+    fit_mask,
+    fits,
+    place,
+    remove,
+)
+from steersman.cluster.terms import TermArrays, terms_active, terms_mask, terms_place, terms_remove
 from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
 from steersman.policies.local import WHOLE, fgd_share
 from steersman.policies.table import TableArrays, best_node, catch_up, node_changed
@@ -37,7 +49,7 @@ QUESTION, ANSWER = range(2)
 # Columns of `Run.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of fragmentation.
 GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)
 # Columns of `Record.reasons`: nodes that a pod did not fit on, by what was missing.
-NOT_ALLOWED, FEW_GPUS, FEW_RESOURCES = range(3)
+NOT_ALLOWED, OTHER_PODS, FEW_GPUS, FEW_RESOURCES = range(4)
 
 
 class Arrivals(NamedTuple):
@@ -45,12 +57,14 @@ class Arrivals(NamedTuple):
 
     Attributes:
         class_id: [A] pod class.
+        labels_id: [A] the pod's namespace and labels.
         time: [A] seconds.
         duration: [A] seconds from being bound to leaving, inf: stays.
         priority: [A] waiting pods of higher priority are tried first.
     """
 
     class_id: npt.NDArray[np.int64]
+    labels_id: npt.NDArray[np.int64]
     time: npt.NDArray[np.float64]
     duration: npt.NDArray[np.float64]
     priority: npt.NDArray[np.int64]
@@ -69,8 +83,8 @@ class Record(NamedTuple):
         nodes_used: [E] nodes with at least one pod.
         waiting: [E] pods in the queue (failed so far where nothing waits).
         sums: [E, 10] columns GPU_SHARE.. and CAUSE...
-        reasons: [E, 2 + R] or [0, 2 + R]: for a pod that was not bound, how many nodes did not allow it, had too little
-            GPU, and too little of each resource.
+        reasons: [E, 3 + R] or [0, 3 + R]: for a pod that was not bound, how many nodes did not allow it, were refused
+            because of other pods, had too little GPU, and too little of each resource.
     """
 
     time: npt.NDArray[np.float64]
@@ -101,6 +115,7 @@ class Run(NamedTuple):
         queue: [A] waiting pods by priority, then arrival.
         hopeless: [C] classes that fit on no node of the empty cluster: they fail at once.
         stuck: [C] the retry in which a class was last found to fit nowhere.
+        mask: [N] scratch: where the pod in question may run, if other pods matter to it.
         rng: [1] uint64 state of the random numbers.
     """
 
@@ -114,6 +129,7 @@ class Run(NamedTuple):
     queue: npt.NDArray[np.int64]
     hopeless: npt.NDArray[np.bool_]
     stuck: npt.NDArray[np.int64]
+    mask: npt.NDArray[np.bool_]
     rng: npt.NDArray[np.uint64]
 
 
@@ -122,6 +138,7 @@ class Cluster(NamedTuple):
 
     nodes: NodeArrays
     classes: ClassArrays
+    terms: TermArrays
     mix: MixArrays
     fragments: FragmentArrays
     table: TableArrays
@@ -153,6 +170,7 @@ def new_run(cluster: Cluster, arrivals: Arrivals, seed: int) -> Run:
         queue=np.zeros(count, dtype=np.int64),
         hopeless=hopeless,
         stuck=np.full(classes, NONE, dtype=np.int64),
+        mask=np.zeros(len(cluster.nodes.gpu_count), dtype=np.bool_),
         rng=np.array([seed], dtype=np.uint64),
     )
 
@@ -180,47 +198,63 @@ def random_below(rng: npt.NDArray[np.uint64], bound: int) -> int:
 
 
 @inner
-def _choose_random(cluster: Cluster, c: int, rng: npt.NDArray[np.uint64]) -> int:
-    chosen, found = -1, 0
+def _find_feasible(cluster: Cluster, run: Run, c: int, labels: int) -> None:
+    """Fill `run.mask`: every hard constraint, other pods included."""
+    fit_mask(cluster.nodes, cluster.classes, c, run.mask)
+    terms_mask(cluster.terms, c, labels, run.mask)
+
+
+@inner
+def _choose_random(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
+    chosen, found = NONE, 0
     for n in range(cluster.nodes.gpu_count.shape[0]):
-        if fits(cluster.nodes, cluster.classes, c, n):
+        if run.mask[n] if masked else fits(cluster.nodes, cluster.classes, c, n):
             found += 1
-            if random_below(rng, found) == 0:
+            if random_below(run.rng, found) == 0:
                 chosen = n
     return chosen
 
 
 @inner
-def _fits_somewhere(cluster: Cluster, c: int) -> bool:
-    for n in range(cluster.nodes.gpu_count.shape[0]):
-        if fits(cluster.nodes, cluster.classes, c, n):
-            return True
-    return False
+def _choose_best(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
+    table = cluster.table
+    catch_up(table, cluster.mix, cluster.fragments, cluster.nodes, cluster.classes, c)
+    if not masked:
+        return best_node(table, c)
+    best, chosen = -np.inf, NONE
+    for n in range(run.mask.shape[0]):
+        if run.mask[n] and table.scores[c, n] > best:
+            best, chosen = table.scores[c, n], n
+    return chosen
 
 
 @inner
-def _ask(cluster: Cluster, run: Run, arrival: int, c: int) -> int:
+def _ask(cluster: Cluster, run: Run, arrival: int, c: int, masked: bool) -> int:
     answer = run.question[ANSWER]
     if answer != PENDING:
         run.question[ANSWER] = PENDING
         return answer
-    if not _fits_somewhere(cluster, c):
-        return NONE
-    run.question[QUESTION] = arrival
-    return PENDING
+    for n in range(cluster.nodes.gpu_count.shape[0]):
+        if run.mask[n] if masked else fits(cluster.nodes, cluster.classes, c, n):
+            run.question[QUESTION] = arrival
+            return PENDING
+    return NONE
 
 
 @inner
-def choose_node(cluster: Cluster, run: Run, chooser: int, arrival: int, c: int) -> int:
-    """The node for an arrival of class `c`, NONE if it fits nowhere, PENDING if the caller is to decide."""
+def choose_node(cluster: Cluster, arrivals: Arrivals, run: Run, chooser: int, arrival: int) -> int:
+    """The node for an arrival, NONE if it fits nowhere, PENDING if the caller is to decide."""
+    c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     if run.hopeless[c]:
         return NONE
+    masked = terms_active(cluster.terms, c, labels)
+    if masked:
+        _find_feasible(cluster, run, c, labels)
     if chooser == CHOOSE_ASK:
-        return _ask(cluster, run, arrival, c)
+        return _ask(cluster, run, arrival, c, masked)
     if chooser == CHOOSE_RANDOM:
-        return _choose_random(cluster, c, run.rng)
-    catch_up(cluster.table, cluster.mix, cluster.fragments, cluster.nodes, cluster.classes, c)
-    return best_node(cluster.table, c)
+        return _choose_random(cluster, run, c, masked)
+    return _choose_best(cluster, run, c, masked)
 
 
 @inner
@@ -262,16 +296,20 @@ def _count_node(cluster: Cluster, run: Run, n: int, sign: float) -> None:
 
 
 @inner
-def _change(cluster: Cluster, run: Run, c: int, n: int, devices: int, sign: int) -> None:
-    """Place (1) or remove (-1) a pod, and keep every total up to date."""
+def _change(cluster: Cluster, arrivals: Arrivals, run: Run, arrival: int, sign: int) -> None:
+    """Place (1) or remove (-1) a pod on its node, and keep every total up to date."""
     nodes, classes = cluster.nodes, cluster.classes
+    c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
+    n, devices = run.slot[arrival], run.devices[arrival]
     _count_node(cluster, run, n, -1.0)
     if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] += 1
     if sign > 0:
         place(nodes, classes, c, n, devices)
+        terms_place(cluster.terms, c, labels, n)
     else:
         remove(nodes, classes, c, n, devices)
+        terms_remove(cluster.terms, c, labels, n)
     if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] -= 1
     refresh(cluster.mix, nodes, cluster.fragments, n)
@@ -314,7 +352,9 @@ def _count_reasons(cluster: Cluster, c: int, reasons: npt.NDArray[np.int64], e: 
             if classes.request[c, r] > 0 and classes.request[c, r] > nodes.free[n, r]:
                 reasons[e, FEW_RESOURCES + r] += 1
                 enough = False
-        if enough:
+        if enough and fits(nodes, classes, c, n):
+            reasons[e, OTHER_PODS] += 1
+        elif enough:
             reasons[e, FEW_GPUS] += 1
 
 
@@ -368,7 +408,7 @@ def _bind(cluster: Cluster, arrivals: Arrivals, run: Run, rule: int, arrival: in
     c = arrivals.class_id[arrival]
     run.slot[arrival] = n
     run.devices[arrival] = choose_devices(cluster, rule, c, n, run.rng)
-    _change(cluster, run, c, n, run.devices[arrival], 1)
+    _change(cluster, arrivals, run, arrival, 1)
     if arrivals.duration[arrival] < np.inf:
         run.leaves[arrival] = time + arrivals.duration[arrival]
         _heap_push(run, arrival)
@@ -380,20 +420,21 @@ def _retry_next(
 ) -> bool:
     """Try the next waiting pod; False if its node is to be decided outside first.
 
-    Every waiting pod is tried once after a departure, in order; a class that just failed is not tried again, since
-    binding another pod in between cannot make room for it.
+    Every waiting pod is tried once after a departure, in order. A class that just failed is not tried again, since
+    binding another pod in between cannot make room for it, unless it depends on where other pods are.
     """
     cursor = run.cursor
     arrival = run.queue[cursor[RETRY]]
     c = arrivals.class_id[arrival]
     n = NONE
     if run.stuck[c] != cursor[RETRIED]:
-        n = choose_node(cluster, run, chooser, arrival, c)
+        n = choose_node(cluster, arrivals, run, chooser, arrival)
         if n == PENDING:
             return False
     cursor[RETRY] += 1
     if n == NONE:
-        run.stuck[c] = cursor[RETRIED]
+        if not terms_active(cluster.terms, c, arrivals.labels_id[arrival]):
+            run.stuck[c] = cursor[RETRIED]
         run.queue[cursor[KEPT]] = arrival
         cursor[KEPT] += 1
     else:
@@ -409,7 +450,7 @@ def _retry_next(
 @inner
 def _leave(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record) -> None:
     arrival = _heap_pop(run)
-    _change(cluster, run, arrivals.class_id[arrival], run.slot[arrival], run.devices[arrival], -1)
+    _change(cluster, arrivals, run, arrival, -1)
     _note(cluster, arrivals, run, record, run.leaves[arrival], arrival, FINISHED)
     if run.cursor[QUEUED] > 0:
         run.cursor[RETRIED] = 1 - run.cursor[RETRIED]  # positive while a retry is under way, and new each time
@@ -422,7 +463,7 @@ def _arrive(
     """Handle the next arrival; False if its node is to be decided outside first."""
     arrival = run.cursor[ARRIVED]
     c, time = arrivals.class_id[arrival], arrivals.time[arrival]
-    n = choose_node(cluster, run, chooser, arrival, c)
+    n = choose_node(cluster, arrivals, run, chooser, arrival)
     if n == PENDING:
         return False
     run.cursor[ARRIVED] += 1

@@ -58,6 +58,7 @@ class Simulator:
         self.mix = typical_pods(workload.pods) if mix is None else mix
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
+        self._labels_of = self._state.labels_ids(workload.pods)
         self._demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.int64)
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
         self.warnings = workload.warnings + self._hopeless_warnings()
@@ -100,6 +101,7 @@ class _Execution:
         self.state = simulator._state.permuted(plan.nodes)
         self.arrivals = engine.Arrivals(
             class_id=simulator._class_of[plan.pods],
+            labels_id=simulator._labels_of[plan.pods],
             time=plan.time,
             duration=plan.duration,
             priority=simulator._priority[plan.pods],
@@ -110,6 +112,7 @@ class _Execution:
         self.cluster = engine.Cluster(
             nodes=self.state.arrays,
             classes=self.state.class_arrays,
+            terms=self.state.term_arrays,
             mix=mix,
             fragments=fragment_arrays(mix, self.state.arrays),
             table=self._table(events),
@@ -154,8 +157,9 @@ class _Execution:
     def _answer(self) -> None:
         """Ask a policy written in Python for the best node."""
         assert not isinstance(self.policy, LocalPolicy | RandomPolicy)
-        class_id = int(self.arrivals.class_id[self.run.question[engine.QUESTION]])
-        feasible = self.state.mask(class_id)
+        arrival = self.run.question[engine.QUESTION]
+        class_id = int(self.arrivals.class_id[arrival])
+        feasible = self.state.mask(class_id, int(self.arrivals.labels_id[arrival]))
         scores = np.where(feasible, self.policy.scores(self.state, class_id, feasible), -np.inf)
         self.run.question[engine.ANSWER] = int(np.argmax(scores))
 
@@ -240,7 +244,8 @@ class _Execution:
         resources = ["Insufficient cpu", "Insufficient memory", "Too many pods", "Insufficient ephemeral-storage"]
         resources += [f"Insufficient {name}" for name in self.state.resources]
         resources.append("Insufficient extended resources")
-        words = ["node(s) didn't match the pod's constraints", "Insufficient gpu", *resources]
+        refused = ["node(s) didn't match the pod's constraints", "node(s) didn't match the pod's rules about other pods"]
+        words = [*refused, "Insufficient GPU", *resources]
         parts = [f"{n} {word}" for n, word in zip(counts.tolist(), words, strict=True) if n]
         return f"0/{len(self.state.nodes)} nodes are available: {', '.join(sorted(parts))}."
 
