@@ -7,6 +7,7 @@ changing a score cost O(log N), not a scan.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from steersman.compiled import inner, kernel
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
 from steersman.objectives.fragmentation import FragmentArrays
-from steersman.policies.local import local_score
+from steersman.policies.local import BEST_FIT, best_fit, local_score
 from steersman.workloads.mix import MixArrays
 
 FANOUT = 16
@@ -36,6 +37,9 @@ class TableArrays(NamedTuple):
         stamps: [1] catch-ups so far.
         kinds: [P] local policies of the mix.
         weights: [P] their weights.
+        best_fit: [C, N'] raw scores of `best-fit` as a part of a mix, where it is normalised over the nodes that fit;
+            [0, N'] if it is not part of one.
+        best_fit_weight: [1] its weight in the mix.
     """
 
     scores: npt.NDArray[np.float64]
@@ -48,12 +52,16 @@ class TableArrays(NamedTuple):
     stamps: npt.NDArray[np.int64]
     kinds: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float64]
+    best_fit: npt.NDArray[np.float64]
+    best_fit_weight: npt.NDArray[np.float64]
 
 
 def table_arrays(
-    nodes: int, classes: int, changes: int, kinds: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+    nodes: int, classes: int, changes: int, kinds: Sequence[int], weights: Sequence[float]
 ) -> TableArrays:
-    """An empty table with room for a log of `changes`."""
+    """An empty table for a weighted sum of local policies, with room for a log of `changes`."""
+    normalised = [w for kind, w in zip(kinds, weights, strict=True) if kind == BEST_FIT and len(kinds) > 1]
+    plain = [(kind, w) for kind, w in zip(kinds, weights, strict=True) if kind != BEST_FIT or not normalised]
     sizes = []
     size = nodes
     while size > 1 or not sizes:
@@ -71,8 +79,10 @@ def table_arrays(
         logged=np.zeros(1, dtype=np.int64),
         stamp=np.zeros(nodes, dtype=np.int64),
         stamps=np.zeros(1, dtype=np.int64),
-        kinds=kinds,
-        weights=weights,
+        kinds=np.array([kind for kind, _ in plain], dtype=np.int64),
+        weights=np.array([weight for _, weight in plain]),
+        best_fit=np.zeros((classes if normalised else 0, padded)),
+        best_fit_weight=np.array(normalised or [0.0]),
     )
 
 
@@ -126,6 +136,8 @@ def _score(
 ) -> float:
     if not fits(nodes, classes, c, n):
         return INFEASIBLE
+    if table.best_fit.shape[0] > 0:
+        table.best_fit[c, n] = best_fit(nodes, classes, c, n)
     total = 0.0
     for p in range(table.kinds.shape[0]):
         total += table.weights[p] * local_score(table.kinds[p], mix, fragments, nodes, classes, c, n)
@@ -174,6 +186,30 @@ def best_node(table: TableArrays, c: int) -> int:
     for level in range(top - 1, -1, -1):
         i = _first(table.tree[c], table.offset[level], i * FANOUT, best)
     return _first(table.scores[c], 0, i * FANOUT, best)
+
+
+@inner
+def best_masked(table: TableArrays, c: int, mask: npt.NDArray[np.bool_], masked: bool) -> int:
+    """Like `best_node` by a scan: only where `mask` is set (if `masked`), and with a normalised part if there is one.
+
+    `best-fit` is normalised to whole numbers 0..100 between its extremes over the nodes in question.
+    """
+    scores, normalised = table.scores, table.best_fit.shape[0] > 0
+    low, high = np.inf, -np.inf
+    if normalised:
+        for n in range(mask.shape[0]):
+            if scores[c, n] != INFEASIBLE and (mask[n] or not masked):
+                low, high = min(low, table.best_fit[c, n]), max(high, table.best_fit[c, n])
+    best, chosen = INFEASIBLE, -1
+    for n in range(mask.shape[0]):
+        score = scores[c, n]
+        if score == INFEASIBLE or (masked and not mask[n]):
+            continue
+        if high > low:
+            score += table.best_fit_weight[0] * ((table.best_fit[c, n] - low) * 100.0 // (high - low))
+        if score > best:
+            best, chosen = score, n
+    return chosen
 
 
 @inner

@@ -23,7 +23,7 @@ from steersman.cluster.arrays import (
 from steersman.cluster.terms import TermArrays, terms_active, terms_mask, terms_place, terms_remove
 from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
 from steersman.policies.local import WHOLE, fgd_share
-from steersman.policies.table import TableArrays, best_node, catch_up, node_changed
+from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, node_changed
 from steersman.workloads.mix import MixArrays
 
 BOUND, FAILED, WAITING, FINISHED = range(4)
@@ -219,13 +219,9 @@ def _choose_random(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
 def _choose_best(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
     table = cluster.table
     catch_up(table, cluster.mix, cluster.fragments, cluster.nodes, cluster.classes, c)
-    if not masked:
-        return best_node(table, c)
-    best, chosen = -np.inf, NONE
-    for n in range(run.mask.shape[0]):
-        if run.mask[n] and table.scores[c, n] > best:
-            best, chosen = table.scores[c, n], n
-    return chosen
+    if masked or table.best_fit.shape[0] > 0:
+        return best_masked(table, c, run.mask, masked)
+    return best_node(table, c)
 
 
 @inner

@@ -124,9 +124,8 @@ class _Execution:
     def _table(self, events: int) -> engine.TableArrays:
         nodes, classes = len(self.state.nodes), len(self.state.classes)
         if isinstance(self.policy, LocalPolicy):
-            kinds = np.array(self.policy.kinds, dtype=np.int64)
-            return table_arrays(nodes, classes, events, kinds, np.array(self.policy.weights))
-        return table_arrays(0, 0, events, np.zeros(0, dtype=np.int64), np.zeros(0))
+            return table_arrays(nodes, classes, events, self.policy.kinds, self.policy.weights)
+        return table_arrays(0, 0, events, (), ())
 
     def _choosers(self, seed: int) -> tuple[int, int]:
         if isinstance(self.policy, LocalPolicy):
