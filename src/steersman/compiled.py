@@ -48,7 +48,7 @@ def _open_cache() -> None:
             shutil.rmtree(old, ignore_errors=True)
     except OSError:
         return  # a read-only home: Numba falls back to a folder of its own choice
-    numba.config.CACHE_DIR = str(folder)
+    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
 
 
 _open_cache()
@@ -61,10 +61,15 @@ def kernel(function: F) -> F:
     (`_nrt`), whose atomic counters cost ten times the arithmetic where many arrays are passed around; a kernel that
     allocates fails to compile. Division follows NumPy (no check for zero).
     """
-    return cast(F, numba.njit(cache=True, error_model="numpy", _nrt=False, no_cfunc_wrapper=True)(function))
+    return _compile(function, cache=True)
 
 
 def inner(function: F) -> F:
     """Like `kernel`, for what only kernels call: no entry from Python, which halves the time to compile."""
-    options = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
-    return cast(F, numba.njit(**options)(function))
+    return _compile(function, no_cpython_wrapper=True)
+
+
+def _compile(function: F, **options: bool) -> F:
+    # Numba's type hints lack the options that its documentation calls internal; the version is pinned.
+    njit = cast(Any, numba.njit)
+    return cast(F, njit(error_model="numpy", _nrt=False, no_cfunc_wrapper=True, **options)(function))

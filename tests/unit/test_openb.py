@@ -79,7 +79,7 @@ def test_bad_nodes_are_named(text, message):
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
-    with pytest.raises(InputError, match="absent.csv: no such file"):
+    with pytest.raises(InputError, match=r"absent\.csv: no such file"):
         read_pods(tmp_path / "absent.csv")
     (tmp_path / "x.csv.gz").write_bytes(b"not gzip")
     with pytest.raises(InputError, match=r"x\.csv\.gz: cannot be read"):

@@ -113,7 +113,9 @@ def workloads(draw: st.DrawFn) -> Workload:
     )
     classes = [
         PodClass(
-            Requests(draw(st.sampled_from([0, 500, 3000])), draw(st.sampled_from([0, 1 << 30])), gpu_count=k, gpu_milli=m),
+            Requests(
+                draw(st.sampled_from([0, 500, 3000])), draw(st.sampled_from([0, 1 << 30])), gpu_count=k, gpu_milli=m
+            ),
             Constraints(gpu_models=tuple(draw(st.sets(st.sampled_from(models), max_size=1))) if k else ()),
         )
         for k, m in draw(st.lists(kinds, min_size=1, max_size=5))
@@ -135,9 +137,7 @@ def test_every_decision_is_a_best_one_by_the_slow_scores(policy, workload, seed)
     ranked = [workload.nodes[i] for i in schedule(workload, "arrivals", seed=seed, ratio=1, load=None).nodes]
     slow = {node.name: SlowNode(node) for node in ranked}
     events = result.placements
-    for pod, chosen, devices, outcome in zip(
-        workload.pods, events.node, events.devices, events.outcome, strict=True
-    ):
+    for pod, chosen, devices, outcome in zip(workload.pods, events.node, events.devices, events.outcome, strict=True):
         scores = {name: slow_score(policy, node, pod, simulator.mix) for name, node in slow.items() if node.fits(pod)}
         assert (outcome == "bound") == bool(scores)
         if not scores:
@@ -155,7 +155,8 @@ def test_every_decision_is_a_best_one_by_the_slow_scores(policy, workload, seed)
         assert min(slow[chosen].gpus, default=0) >= 0
     assert sum(1000 - left for node in slow.values() for left in node.gpus) == pytest.approx(
         result.final_nodes.gpu_count[result.final_nodes.gpu_count > 0]
-        @ result.final_nodes.gpu_used_share[result.final_nodes.gpu_count > 0] * 1000
+        @ result.final_nodes.gpu_used_share[result.final_nodes.gpu_count > 0]
+        * 1000
     )
 
 

@@ -1,9 +1,9 @@
 """GPU fragmentation: how much idle GPU the typical pods cannot use, and why.
 
-F_n(M) = sum over typical pods m of share_m * f_n(m), where f_n(m) is the idle GPU milli of node n that m cannot use: all
-of it if m does not fit (or wants no GPU), otherwise what lies on devices too full for m. Source: Weng et al., "Beware of
-Fragmentation", USENIX ATC 2023, with the artifact's order of summation: an amount is summed per cause over the typical
-pods, then over the causes. That order decides the last bits, and these decide truncated scores.
+F_n(M) = sum over typical pods m of share_m * f_n(m), where f_n(m) is the idle GPU milli of node n that m cannot use:
+all of it if m does not fit (or wants no GPU), otherwise what lies on devices too full for m. Source: Weng et al.,
+"Beware of Fragmentation", USENIX ATC 2023, with the artifact's order of summation: an amount is summed per cause over
+typical pods, then over the causes. That order decides the last bits, and these decide truncated scores.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from steersman.compiled import inner, kernel
 
 from steersman.cluster.arrays import CPU, NodeArrays
+from steersman.compiled import inner, kernel
 from steersman.workloads.mix import MixArrays
 
 CAUSES = ("lack_both", "lack_gpu", "lack_cpu", "cpu_pod_satisfied", "cpu_pod_lack_cpu", "no_access")
@@ -86,8 +86,11 @@ def refresh(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays, n: int
 def fragment_after(
     mix: MixArrays, fragments: FragmentArrays, n: int, cpu: int, idle: int, model: int, devices: int, old: int, new: int
 ) -> float:
-    """Fragmented GPU milli of node `n` if it had `cpu` milli-CPU and `idle` GPU milli left, and `devices` of its devices
-    with `old` milli left had `new` instead."""
+    """Fragmented GPU milli that node `n` would have.
+
+    It would have `cpu` milli-CPU and `idle` GPU milli left, and `devices` of those devices that have `old` milli left
+    would have `new`.
+    """
     causes = _causes(mix, fragments, n, cpu, idle, model, devices, old, new)
     total = 0.0
     for i in range(len(causes)):

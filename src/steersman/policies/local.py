@@ -1,20 +1,21 @@
 """Local policies: scores that depend on the pod's class and one node alone, so that a table can hold them.
 
-Formulas of `dot-product`, `gpu-clustering`, `gpu-packing`, `best-fit` and `fgd`: Weng et al., "Beware of Fragmentation",
-USENIX ATC 2023, in the artifact's integer arithmetic. All scores are whole numbers; the higher the better.
+Formulas of `dot-product`, `gpu-clustering`, `gpu-packing`, `best-fit` and `fgd`: Weng et al., "Beware of
+Fragmentation", USENIX ATC 2023, in the artifact's integer arithmetic. All scores are whole numbers; the higher the
+better.
 """
 
 from __future__ import annotations
 
 import math
 
-from steersman.compiled import inner, kernel
-
 from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, best_devices, place, remove
+from steersman.compiled import inner
 from steersman.objectives.fragmentation import FragmentArrays, fragment_after, refresh
+from steersman.policies.kube_scores import balanced_allocation, least_allocated, most_allocated
 from steersman.workloads.mix import MixArrays
 
-DOT_PRODUCT, GPU_CLUSTERING, GPU_PACKING, BEST_FIT, FGD = range(5)
+DOT_PRODUCT, GPU_CLUSTERING, GPU_PACKING, BEST_FIT, FGD, LEAST_ALLOCATED, MOST_ALLOCATED, BALANCED_ALLOCATION = range(8)
 """Numbers of the local policies in compiled code."""
 
 CPU_SCALE = 128_000  # the largest node of the openb cluster, by which the artifact divides
@@ -161,4 +162,10 @@ def local_score(
         return gpu_clustering(nodes, classes, c, n)
     if kind == GPU_PACKING:
         return gpu_packing(nodes, classes, c, n)
-    return best_fit(nodes, classes, c, n)
+    if kind == BEST_FIT:
+        return best_fit(nodes, classes, c, n)
+    if kind == LEAST_ALLOCATED:
+        return least_allocated(nodes, classes, c, n)
+    if kind == MOST_ALLOCATED:
+        return most_allocated(nodes, classes, c, n)
+    return balanced_allocation(nodes, classes, c, n)

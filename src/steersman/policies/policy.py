@@ -1,4 +1,4 @@
-"""What a policy is: something that ranks the nodes a pod fits on. It never refuses a pod and never sees what comes next."""
+"""What a policy is: it ranks the nodes that a pod fits on, never refuses a pod, and never sees what comes next."""
 
 from __future__ import annotations
 
@@ -47,4 +47,3 @@ class RandomPolicy:
     """A uniformly random feasible node, and a random device for a share."""
 
     name: str = "random"
-

@@ -18,6 +18,9 @@ LOCAL = {
     "gpu-packing": local.GPU_PACKING,
     "best-fit": local.BEST_FIT,
     "fgd": local.FGD,
+    "least-allocated": local.LEAST_ALLOCATED,
+    "most-allocated": local.MOST_ALLOCATED,
+    "balanced-allocation": local.BALANCED_ALLOCATION,
 }
 BUILT_IN = ("random", *LOCAL, "kube-default")
 MAX_WEIGHT = 1 << 31
@@ -47,7 +50,9 @@ def resolve(spec: str) -> AnyPolicy:
             return _instance(spec, point.load())
     if ":" in spec:
         return _load(spec)
-    raise UsageError(f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), module:Class")
+    raise UsageError(
+        f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), module:Class"
+    )
 
 
 def _mix(spec: str) -> LocalPolicy:
@@ -59,7 +64,9 @@ def _mix(spec: str) -> LocalPolicy:
         if LOCAL[name] in kinds:
             raise UsageError(f"policy {spec!r}: {name!r} is there twice")
         if not re.fullmatch(r"[1-9][0-9]*", weight) or int(weight) >= MAX_WEIGHT:
-            raise UsageError(f"policy {spec!r}: the weight of {name!r} must be a whole number of 1 or more, not {weight!r}")
+            raise UsageError(
+                f"policy {spec!r}: the weight of {name!r} must be a whole number of 1 or more, not {weight!r}"
+            )
         kinds.append(LOCAL[name])
         weights.append(float(weight))
     return LocalPolicy(spec, tuple(kinds), tuple(weights), fgd_devices=local.FGD in kinds)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from steersman.compiled import inner, kernel
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
+from steersman.compiled import inner
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.policies.local import BEST_FIT, best_fit, local_score
 from steersman.workloads.mix import MixArrays
@@ -56,13 +56,11 @@ class TableArrays(NamedTuple):
     best_fit_weight: npt.NDArray[np.float64]
 
 
-def table_arrays(
-    nodes: int, classes: int, changes: int, kinds: Sequence[int], weights: Sequence[float]
-) -> TableArrays:
+def table_arrays(nodes: int, classes: int, changes: int, kinds: Sequence[int], weights: Sequence[float]) -> TableArrays:
     """An empty table for a weighted sum of local policies, with room for a log of `changes`."""
     normalised = [w for kind, w in zip(kinds, weights, strict=True) if kind == BEST_FIT and len(kinds) > 1]
     plain = [(kind, w) for kind, w in zip(kinds, weights, strict=True) if kind != BEST_FIT or not normalised]
-    sizes = []
+    sizes: list[int] = []
     size = nodes
     while size > 1 or not sizes:
         size = -(-size // FANOUT)
@@ -149,7 +147,7 @@ def _family_maximum(values: npt.NDArray[np.float64], first: int) -> float:
     best = values[first]
     for i in range(first + 1, first + FANOUT):
         best = max(best, values[i])
-    return best
+    return float(best)
 
 
 @inner

@@ -56,7 +56,9 @@ def schedule(workload: Workload, protocol: Protocol, *, seed: int, ratio: float,
             raise UsageError(f"ratio {ratio:g} must be above 0 and at most 100 times the capacity")
         inflation = inflate(workload, ratio=ratio, seed=seed)
         count = len(inflation.pods)
-        return Schedule(inflation.pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), inflation.nodes, False)
+        return Schedule(
+            inflation.pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), inflation.nodes, False
+        )
     random = np.random.default_rng(seed)
     nodes = random.permutation(len(workload.nodes))
     if protocol == "arrivals":
@@ -64,7 +66,7 @@ def schedule(workload: Workload, protocol: Protocol, *, seed: int, ratio: float,
         return Schedule(np.arange(count), np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False)
     if protocol == "timed":
         if load is None:
-            pods, time, duration = _trace_times(workload, random)
+            pods, time, duration = _trace_times(workload)
         else:
             pods, time, duration = _poisson(workload, load, random)
         return Schedule(pods, time, duration, nodes, True)
@@ -83,7 +85,7 @@ def _durations(workload: Workload, random: np.random.Generator) -> npt.NDArray[n
 
 
 def _trace_times(
-    workload: Workload, random: np.random.Generator
+    workload: Workload,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     for pod in workload.pods:
         if pod.creation_time is None:

@@ -1,4 +1,4 @@
-"""The event loop: pods arrive, are placed or wait or fail, and leave; compiled, resumable, with a record of each event."""
+"""The event loop, compiled and resumable: pods arrive, are bound or wait or fail, and leave; each event is recorded."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from steersman.compiled import inner, kernel
 
 from steersman.cluster.arrays import (
     CPU,
     MEMORY,
     PODS,
+    WHOLE,
     ClassArrays,
     NodeArrays,
     best_devices,
@@ -21,8 +21,9 @@ from steersman.cluster.arrays import (
     remove,
 )
 from steersman.cluster.terms import TermArrays, terms_active, terms_mask, terms_place, terms_remove
+from steersman.compiled import inner, kernel
 from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
-from steersman.policies.local import WHOLE, fgd_share
+from steersman.policies.local import fgd_share
 from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, node_changed
 from steersman.workloads.mix import MixArrays
 
@@ -42,7 +43,9 @@ NONE, PENDING = -1, -2
 """No node, and (of a decision) not made yet."""
 
 # Columns of `Run.cursor`.
-ARRIVED, EVENTS, RUNNING, QUEUED, WAITING_NOW, RETRY, RETRIED, KEPT, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED = range(12)
+ARRIVED, EVENTS, RUNNING, QUEUED, WAITING_NOW, RETRY, RETRIED, KEPT, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED = (
+    range(12)
+)
 CURSORS = 12
 # Columns of `Run.question`.
 QUESTION, ANSWER = range(2)
@@ -146,10 +149,10 @@ class Cluster(NamedTuple):
 
 def new_record(events: int, resources: int, *, reasons: bool) -> Record:
     """Room for `events` events, with the reasons of failures if asked for."""
-    integers = [np.zeros(events, dtype=np.int64) for _ in range(9)]
-    rows = events if reasons else 0
-    table = np.zeros((rows, FEW_RESOURCES + resources), dtype=np.int64)
-    return Record(np.zeros(events), *integers, np.zeros((events, CAUSE + len(CAUSES))), table)
+    sums = np.zeros((events, CAUSE + len(CAUSES)))
+    table = np.zeros((events if reasons else 0, FEW_RESOURCES + resources), dtype=np.int64)
+    integers = {name: np.zeros(events, dtype=np.int64) for name in Record._fields[1:-2]}
+    return Record(time=np.zeros(events), sums=sums, reasons=table, **integers)
 
 
 def new_run(cluster: Cluster, arrivals: Arrivals, seed: int) -> Run:
@@ -229,7 +232,7 @@ def _ask(cluster: Cluster, run: Run, arrival: int, c: int, masked: bool) -> int:
     answer = run.question[ANSWER]
     if answer != PENDING:
         run.question[ANSWER] = PENDING
-        return answer
+        return int(answer)
     for n in range(cluster.nodes.gpu_count.shape[0]):
         if run.mask[n] if masked else fits(cluster.nodes, cluster.classes, c, n):
             run.question[QUESTION] = arrival
@@ -317,7 +320,9 @@ def _change(cluster: Cluster, arrivals: Arrivals, run: Run, arrival: int, sign: 
 
 
 @inner
-def _note(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, time: float, arrival: int, outcome: int) -> None:
+def _note(
+    cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, time: float, arrival: int, outcome: int
+) -> None:
     e = run.cursor[EVENTS]
     run.cursor[EVENTS] += 1
     record.time[e] = time
@@ -332,7 +337,7 @@ def _note(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, time: 
     record.waiting[e] = run.cursor[WAITING_NOW]
     for i in range(run.sums.shape[0]):
         record.sums[e, i] = run.sums[i]
-    if record.reasons.shape[0] > 0 and (outcome == FAILED or outcome == WAITING):
+    if record.reasons.shape[0] > 0 and (outcome in (FAILED, WAITING)):
         _count_reasons(cluster, arrivals.class_id[arrival], record.reasons, e)
 
 
@@ -385,7 +390,7 @@ def _heap_pop(run: Run) -> int:
         run.heap[i] = run.heap[child]
         i = child
     run.heap[i] = last
-    return first
+    return int(first)
 
 
 @inner
@@ -493,9 +498,7 @@ def advance(
             time = record.time[cursor[EVENTS] - 1]
             if not _retry_next(cluster, arrivals, run, record, chooser, rule, time):
                 return ASKING
-        elif cursor[RUNNING] > 0 and (
-            not arriving or run.leaves[run.heap[0]] <= arrivals.time[cursor[ARRIVED]]
-        ):
+        elif cursor[RUNNING] > 0 and (not arriving or run.leaves[run.heap[0]] <= arrivals.time[cursor[ARRIVED]]):
             _leave(cluster, arrivals, run, record)
         elif arriving:
             if not _arrive(cluster, arrivals, run, record, chooser, rule, waits):

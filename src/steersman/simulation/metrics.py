@@ -89,7 +89,7 @@ def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capa
     gpu = float(capacity.gpu) or np.nan
     return Events(
         time=record.time,
-        arrived_percent=100.0 * arrived_gpu / gpu,
+        arrived_percent=(100.0 * arrived_gpu / gpu).astype(np.float64),
         gpu=_percent(record.gpu_used, capacity.gpu),
         cpu=_percent(record.cpu_used, capacity.cpu),
         memory=_percent(record.memory_used, capacity.memory),

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, EXTENDED, MEMORY, PODS
+from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
-from steersman.policies.policy import LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy import LocalPolicy, RandomPolicy
 from steersman.policies.registry import AnyPolicy, resolve
-from steersman.policies.table import table_arrays
+from steersman.policies.table import TableArrays, table_arrays
 from steersman.simulation import engine, metrics
 from steersman.simulation.arrivals import Schedule, schedule
-from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult
+from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
@@ -40,9 +40,7 @@ def simulate(
 ) -> RunResult:
     """Schedule `workload` by `policy` and say what came of it. `record` keeps every placement with its reason."""
     simulator = Simulator(workload)
-    return simulator.run(
-        policy, protocol=protocol, seed=seed, ratio=ratio, load=load, record=record, progress=progress
-    )
+    return simulator.run(policy, protocol=protocol, seed=seed, ratio=ratio, load=load, record=record, progress=progress)
 
 
 class Simulator:
@@ -88,12 +86,12 @@ class Simulator:
         if isinstance(policy, str):
             policy = resolve(policy)
         plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=load)
-        execution = _Execution(self, plan, policy, seed, record)
+        execution = Execution(self, plan, policy, seed, record)
         execution.finish(progress)
         return execution.result(protocol, seed, ratio)
 
 
-class _Execution:
+class Execution:
     """A run under way."""
 
     def __init__(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int, record: bool) -> None:
@@ -121,7 +119,7 @@ class _Execution:
         self.record = engine.new_record(events, self.state.class_arrays.request.shape[1], reasons=record)
         self.chooser, self.rule = self._choosers(seed)
 
-    def _table(self, events: int) -> engine.TableArrays:
+    def _table(self, events: int) -> TableArrays:
         nodes, classes = len(self.state.nodes), len(self.state.classes)
         if isinstance(self.policy, LocalPolicy):
             return table_arrays(nodes, classes, events, self.policy.kinds, self.policy.weights)
@@ -147,11 +145,15 @@ class _Execution:
                     progress(int(self.run.cursor[engine.ARRIVED]), len(self.plan.pods))
             else:
                 self._answer()
-            status = engine.advance(
-                self.cluster, self.arrivals, self.run, self.record, self.chooser, self.rule, self.plan.waits, until
-            )
+            status = self.advance(until)
         if progress is not None:
             progress(len(self.plan.pods), len(self.plan.pods))
+
+    def advance(self, until: int) -> int:
+        """Handle events until `until` are recorded; see `engine.advance`."""
+        return engine.advance(
+            self.cluster, self.arrivals, self.run, self.record, self.chooser, self.rule, self.plan.waits, until
+        )
 
     def _answer(self) -> None:
         """Ask a policy written in Python for the best node."""
@@ -166,7 +168,8 @@ class _Execution:
         """What the run came to."""
         count = int(self.run.cursor[engine.EVENTS])
         reasons = self.record.reasons[:count]
-        record = engine.Record(*(column[:count] for column in self.record[:-1]), reasons)
+        columns = {name: column[:count] for name, column in self.record._asdict().items()}
+        record = engine.Record(**columns)
         demand = self.simulator._demand[self.plan.pods]
         # An arrival counts when it comes, not again when it is bound after waiting or leaves.
         first = np.zeros(count, dtype=np.int64)
@@ -239,11 +242,14 @@ class _Execution:
         )
 
     def _reason(self, counts: npt.NDArray[np.int64]) -> str:
-        """In kube-scheduler's words: `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient gpu.`"""
+        """In kube-scheduler's words: `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient GPU.`."""
         resources = ["Insufficient cpu", "Insufficient memory", "Too many pods", "Insufficient ephemeral-storage"]
         resources += [f"Insufficient {name}" for name in self.state.resources]
         resources.append("Insufficient extended resources")
-        refused = ["node(s) didn't match the pod's constraints", "node(s) didn't match the pod's rules about other pods"]
+        refused = [
+            "node(s) didn't match the pod's constraints",
+            "node(s) didn't match the pod's rules about other pods",
+        ]
         words = [*refused, "Insufficient GPU", *resources]
         parts = [f"{n} {word}" for n, word in zip(counts.tolist(), words, strict=True) if n]
         return f"0/{len(self.state.nodes)} nodes are available: {', '.join(sorted(parts))}."

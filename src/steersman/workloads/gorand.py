@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,7 +87,7 @@ class GoRand:
                 product = (self.int63() >> 31) * n
         return product >> 32
 
-    def shuffle(self, items: list[T]) -> None:
+    def shuffle(self, items: list[Any]) -> None:
         """`rand.Shuffle` of a list in place."""
         for i in range(len(items) - 1, 0, -1):
             j = self._bounded(i + 1)

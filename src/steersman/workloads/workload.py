@@ -12,7 +12,7 @@ SUFFIXES = (".csv.gz", ".csv", ".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What kube-scheduler's default topology spread looks up: (namespace, labels selected) of each Service and the like."""
+    """What kube-scheduler's default topology spread looks up: (namespace, labels selected) of Services and the like."""
 
     selectors: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 

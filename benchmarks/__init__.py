@@ -1,0 +1,1 @@
+"""What speed is claimed, measured side by side in one run."""

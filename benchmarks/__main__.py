@@ -1,0 +1,37 @@
+"""`python -m benchmarks [NAME...]`: run the benchmarks, print them, and keep them in benchmarks/results.json."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from benchmarks import simulator
+
+BENCHMARKS = {
+    "fgd-run": simulator.fgd_run,
+    "start": simulator.start,
+    "growth": simulator.growth,
+    "published-grid": simulator.published_grid,
+}
+RESULTS = Path(__file__).with_name("results.json")
+
+
+def main(names: list[str]) -> int:
+    """Run the named benchmarks, or all."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"error: no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in names or BENCHMARKS:
+        print(f"{name} ...", flush=True)
+        results[name] = BENCHMARKS[name]()
+        for key, value in results[name].items():
+            print(f"  {key} = {value}", flush=True)
+        RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
