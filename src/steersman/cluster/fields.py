@@ -30,18 +30,14 @@ def mapping(parent: Object, key: str, path: str) -> Object:
     value = parent.get(key)
     if value is None:
         return {}
-    if not isinstance(value, dict):
-        raise FieldError(join(path, key), f"must be a mapping of fields, not {kind_of(value)}")
-    return value
+    return _checked(value, join(path, key))
 
 
 def items(parent: Object, key: str, path: str) -> Iterator[tuple[Object, str]]:
     """The mappings of a list, each with its path; missing and null are an empty list."""
     for i, value in enumerate(sequence(parent, key, path)):
         where = f"{join(path, key)}[{i}]"
-        if not isinstance(value, dict):
-            raise FieldError(where, f"must be a mapping of fields, not {kind_of(value)}")
-        yield value, where
+        yield _checked(value, where), where
 
 
 def sequence(parent: Object, key: str, path: str) -> Sequence[Any]:
@@ -85,9 +81,8 @@ def text_map(parent: Object, key: str, path: str) -> dict[str, str]:
     """A mapping of strings, such as labels."""
     found = mapping(parent, key, path)
     for name, value in found.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            wrong = value if isinstance(name, str) else name
-            raise FieldError(join(join(path, key), str(name)), not_text(wrong))
+        if not isinstance(value, str):
+            raise FieldError(join(join(path, key), name), not_text(value))
     return dict(found)
 
 
@@ -116,6 +111,16 @@ def choice(parent: Object, key: str, path: str, allowed: Sequence[str], default:
     value = text(parent, key, path) or default
     if value not in allowed:
         raise FieldError(join(path, key), f"{value!r} is unknown; one of {', '.join(allowed)} is right")
+    return value
+
+
+def _checked(value: object, path: str) -> Object:
+    """The value if it is a mapping with names for keys. YAML also has numbers, true and null for keys."""
+    if not isinstance(value, dict):
+        raise FieldError(path, f"must be a mapping of fields, not {kind_of(value)}")
+    for key in value:
+        if not isinstance(key, str):
+            raise FieldError(path, f"has a name that {not_text(key)}")
     return value
 
 

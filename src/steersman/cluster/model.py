@@ -1,6 +1,6 @@
 """Nodes and pods as a scheduler sees them: immutable, hashable, in integer units.
 
-Units everywhere: CPU in milli-CPU, memory and ephemeral storage in bytes, a GPU device in milli (1000 = a whole device),
+Units everywhere: CPU in milli-CPU, memory and ephemeral storage in bytes, a GPU device in milli (1000 = a whole one),
 times in seconds. Requests are rounded up and allocatable is rounded down by whoever decodes them.
 """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from steersman.cluster import selectors
@@ -57,6 +58,7 @@ MODEL_LABELS = (GPU_MODEL_KEY, "nvidia.com/gpu.product", "amd.com/gpu.product-na
 MAX_NODE_GPUS = 62
 """Devices of a node that fit the state's bit mask."""
 MAX_POD_GPUS = 10_000
+MAX_SECONDS = 1e15
 PLACEHOLDER_IMAGE = "pause"
 """The image of a pod whose source states none: a container must name one. It is read back as no image."""
 
@@ -340,16 +342,31 @@ def _gpu_devices(annotations: Object, path: str, count: int) -> tuple[int, ...]:
 
 
 def _seconds(annotations: Object, key: str, path: str) -> float | None:
+    """A time in seconds, as the traces have it, or RFC 3339, as reference B's simulator reads it (then Unix time)."""
     value = annotations.get(key)
     if value is None or value == "":
         return None
-    try:
-        seconds = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < 1e15:
-        raise FieldError(join(path, key), f"{value!r} is not a time in seconds, 0 or more")
+    seconds = _timestamp(value) if isinstance(value, str) and "T" in value else _number(value)
+    if not 0 <= seconds < MAX_SECONDS:
+        raise FieldError(
+            join(path, key), f"{value!r} is not a time; seconds, 0 or more, are right, or 2024-05-01T12:00:00Z"
+        )
     return seconds
+
+
+def _timestamp(value: str) -> float:
+    try:
+        stamp = datetime.fromisoformat(value)
+    except ValueError:
+        return math.nan
+    return stamp.timestamp() if stamp.tzinfo else math.nan
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        return math.nan
 
 
 def _priority(spec: Object, path: str, classes: Mapping[str, int]) -> int:

@@ -76,10 +76,8 @@ def _pod_level(spec: Object, path: str, containers: Amounts) -> Amounts:
 def _amounts(quantities: Object, path: str) -> Amounts:
     found = {}
     for name, quantity in quantities.items():
-        where = join(path, str(name))
-        known = name in (CPU, MEMORY, EPHEMERAL) or (
-            isinstance(name, str) and (name.startswith(HUGEPAGES) or "/" in name)
-        )
+        where = join(path, name)
+        known = name in (CPU, MEMORY, EPHEMERAL) or name.startswith(HUGEPAGES) or "/" in name
         if not known:
             problem = (
                 "is no resource of a container; cpu, memory, ephemeral-storage, hugepages-SIZE and DOMAIN/NAME are"

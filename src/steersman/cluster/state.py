@@ -256,11 +256,11 @@ class ClusterState:
             SteersmanError: `order` is no permutation of the slots.
         """
         order = np.asarray(order, dtype=np.int64)
-        place = np.full(len(self.nodes), -1, dtype=np.int64)
-        if len(order) == len(place):
-            place[order] = np.arange(len(order))
-        if len(order) != len(place) or (place < 0).any():
-            raise SteersmanError(f"the order of nodes must be a permutation of 0 to {len(place) - 1}")
+        slots = np.arange(len(self.nodes))
+        if not np.array_equal(np.sort(order), slots):
+            raise SteersmanError(f"the order of nodes must be a permutation of 0 to {len(slots) - 1}")
+        place = np.empty_like(order)
+        place[order] = slots
         chosen = ClusterState.__new__(ClusterState)
         chosen.nodes = [self.nodes[slot] for slot in order.tolist()]
         chosen.slots = {node.name: slot for slot, node in enumerate(chosen.nodes) if node is not None}
@@ -334,12 +334,16 @@ class ClusterState:
             gpu_count=np.array([r.gpu_count for r in every], dtype=np.int64),
             gpu_milli=np.array([r.gpu_milli for r in every], dtype=np.int64),
             constraint=np.array(constraint, dtype=np.int64),
-            allowed=np.array(rows, dtype=np.bool_).reshape(-1, len(self.nodes)),
+            allowed=np.array(rows, dtype=np.bool_).reshape(len(rows), len(self.nodes)),
         )
 
     @property
     def term_arrays(self) -> TermArrays:
-        """The arrays of constraints on other pods; other ones after a class, labels or a selector got a number."""
+        """The arrays of constraints on other pods; other ones after a class, labels or a selector got a number.
+
+        A selector that is new counts the pods in `placements`. A compiled run places pods that are not there, so give
+        everything that it may ask about a number before it starts.
+        """
         return self.terms.arrays(self.placements.values())
 
     # Decisions -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,90 @@
+"""Workload files on disk: which a folder holds, what their names mean, and writing without ever leaving half a file."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from steersman.errors import InputError
+
+YAML_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
+CSV_SUFFIXES = (".csv", ".csv.gz")
+HIERARCHY_SUFFIX = "-hier"
+"""Ends the stem of a file that `workload topology` wrote beside its original, and which stands for it."""
+
+
+def stem(path: Path) -> str:
+    """A file's name without its suffixes: `pods` of `pods.csv.gz`."""
+    for suffix in sorted((*YAML_SUFFIXES, *CSV_SUFFIXES), key=len, reverse=True):
+        if path.name.endswith(suffix):
+            return path.name.removesuffix(suffix)
+    return path.name
+
+
+def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """The files below a folder with one of the suffixes, sorted, and those that a `-hier` file stands for.
+
+    The latter are no part of the former. Hidden files and folders are no part of it.
+    """
+    files = sorted(
+        p for p in folder.rglob("*") if p.name.endswith(tuple(suffixes)) and p.is_file() and not _hidden(p, folder)
+    )
+    stems = {p.parent / stem(p) for p in files}
+    replaced = [p for p in files if p.parent / (stem(p) + HIERARCHY_SUFFIX) in stems]
+    return [p for p in files if p not in replaced], replaced
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that becomes `path` when the block ends well, and vanishes when it does not.
+
+    Raises:
+        InputError: the folder of `path` is missing or cannot be written, or `path` is a folder.
+    """
+    if path.is_dir():
+        raise InputError(path, "", "", "is a folder; a file is to be written there")
+    with _temporary(path) as folder:
+        part = folder / path.name
+        yield part
+        part.replace(path)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path` that becomes `path` when the block ends well, and vanishes when it does not.
+
+    Raises:
+        InputError: there is something at `path` already (an empty folder is fine), or its folder cannot be written.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(path, "", "", "is there already and not an empty folder; name a new one")
+    with _temporary(path) as folder:
+        part = folder / path.name
+        part.mkdir()
+        yield part
+        if path.exists():
+            path.rmdir()
+        part.replace(path)
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """A private folder on the file system of `path`, gone afterwards."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise InputError(path, "", "", f"cannot be written: {error.strerror}") from None
+    try:
+        yield folder
+    except OSError as error:
+        raise InputError(path, "", "", f"cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)

@@ -1,0 +1,181 @@
+"""A rack and server hierarchy for clusters whose nodes state none, in reference B's labels.
+
+Nodes are taken in order: the first `servers_per_rack` are `rack=rack-0` with `server=srv-0` and on, the next are
+`rack-1`, again from `srv-0`. A server is a node; the number counts within its rack. Labels that a node has already
+are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from steersman.cluster.manifests import node_to_object, pod_to_object
+from steersman.cluster.model import Node
+from steersman.cluster.objects import DEFAULT_SCHEDULER
+from steersman.errors import InputError, UsageError
+from steersman.workloads import openb
+from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, replacing, stem
+from steersman.workloads.kubernetes import CONTROLLERS, Objects
+from steersman.workloads.loading import NODE_CSV, POD_CSV, csv_format
+from steersman.workloads.yamlfile import Document, read_documents, write_documents
+
+RACK = "rack"
+SERVER = "server"
+ZONE = "topology.kubernetes.io/zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """How many servers make a rack, and how many racks a zone (0: no zones)."""
+
+    servers_per_rack: int = 4
+    racks_per_zone: int = 0
+
+    def __post_init__(self) -> None:
+        if self.servers_per_rack < 1:
+            raise UsageError(f"{self.servers_per_rack} servers per rack are too few; 1 or more is right")
+        if self.racks_per_zone < 0:
+            raise UsageError(f"{self.racks_per_zone} racks per zone are too few; 1 or more is right, 0 for no zones")
+
+    def labels(self, index: int) -> dict[str, str]:
+        """The labels of the node at this place in its list, counted from 0."""
+        rack, server = divmod(index, self.servers_per_rack)
+        found = {RACK: f"rack-{rack}", SERVER: f"srv-{server}"}
+        if self.racks_per_zone:
+            found[ZONE] = f"zone-{rack // self.racks_per_zone}"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One file that was written: how many nodes and pods are in it, and pods that kept another scheduler's name."""
+
+    path: Path
+    nodes: int
+    pods: int
+    kept_schedulers: int
+
+
+def label_nodes(nodes: Sequence[Node], hierarchy: Hierarchy) -> tuple[Node, ...]:
+    """The nodes with the hierarchy's labels; labels that are there already are kept."""
+    return tuple(replace(node, labels={**hierarchy.labels(i), **node.labels}) for i, node in enumerate(nodes))
+
+
+def write_hierarchy(
+    folders: Iterable[Path], files: Iterable[Path], hierarchy: Hierarchy, scheduler_name: str = ""
+) -> tuple[Written, ...]:
+    """Write every node and pod list with labels and scheduler name beside the original, its stem ending in `-hier`.
+
+    Nodes are numbered over the files of one folder, since a folder may have a file a node. A file with a node that
+    was seen before in the folder is another list and starts over.
+
+    Args:
+        folders: workload folders, or folders of them; each one that holds files is a workload of its own.
+        files: single node and pod lists.
+        hierarchy: the labels.
+        scheduler_name: written into pods that name no scheduler or the default one; "" leaves pods as they are.
+
+    Raises:
+        InputError: a folder holds no nodes and pods, or a file is wrong. Then nothing has been written.
+    """
+    groups = [group for folder in folders for group in _workloads(folder)]
+    groups += [[file] for file in files]
+    written: list[Written] = []
+    with ExitStack() as stack:
+        for group in groups:
+            numbering = _Numbering(hierarchy)
+            for file in group:
+                documents = _documents(file)
+                found = _change(documents, numbering, scheduler_name)
+                target = file.with_name(f"{stem(file)}{HIERARCHY_SUFFIX}.yaml")
+                if found.nodes or found.pods:
+                    part = stack.enter_context(replacing(target))
+                    write_documents(part, (document.content for document in documents))
+                    written.append(replace(found, path=target))
+    return tuple(written)
+
+
+class _Numbering:
+    """Hands out the labels of a folder's nodes in order."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self.hierarchy = hierarchy
+        self.seen: set[str] = set()
+
+    def start(self, names: Sequence[str]) -> None:
+        """Begin a file; one that has a node again is a list of its own."""
+        if self.seen & set(names):
+            self.seen = set()
+
+    def labels(self, name: str) -> dict[str, str]:
+        """The labels of the next node."""
+        index = len(self.seen)
+        self.seen.add(name)
+        return self.hierarchy.labels(index)
+
+
+def _workloads(folder: Path) -> list[list[Path]]:
+    """The files of a folder and of each folder below it, without those that were written here before."""
+    if not folder.is_dir():
+        raise InputError(folder, "", "", "no such folder")
+    groups: dict[Path, list[Path]] = {}
+    for file in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        known = file.name.endswith((*YAML_SUFFIXES, *CSV_SUFFIXES)) and file.is_file()
+        if known and not hidden and not stem(file).endswith(HIERARCHY_SUFFIX):
+            groups.setdefault(file.parent, []).append(file)
+    if not groups:
+        raise InputError(folder, "", "", "holds no node or pod list (.yaml, .yml, .json, .csv)")
+    return list(groups.values())
+
+
+def _documents(file: Path) -> list[Document]:
+    """The file as Kubernetes documents that may be changed, whatever its format."""
+    if not file.name.endswith(CSV_SUFFIXES):
+        return list(read_documents(file))
+    kind = csv_format(file)
+    if kind == NODE_CSV:
+        objects = [node_to_object(node) for node in openb.read_nodes(file)]
+    elif kind == POD_CSV:
+        objects = [pod_to_object(pod) for pod in openb.read_pods(file)]
+    else:
+        raise InputError(
+            file, "", "", "is a list of Deployments; convert it to YAML first (steersman workload convert)"
+        )
+    return [Document(content, str(file), f"line {i}") for i, content in enumerate(objects, start=2)]
+
+
+def _change(documents: list[Document], numbering: _Numbering, scheduler_name: str) -> Written:
+    """Label the nodes and name the scheduler in place, after checking that all of it is sound."""
+    objects = Objects(documents)
+    nodes = objects.nodes()
+    numbering.start([node.name for node in nodes])
+    for node, found in zip(nodes, objects.of_kind("Node"), strict=True):
+        labels = _child(_child(found.content, "metadata"), "labels")
+        for key, value in numbering.labels(node.name).items():
+            labels.setdefault(key, value)
+    pods = kept = 0
+    for found in objects.of_kind("Pod", *CONTROLLERS):
+        spec = _child(found.content, "spec")
+        if found.kind != "Pod":
+            spec = _child(_child(spec, "template"), "spec")
+        pods += 1
+        if scheduler_name and spec.get("schedulerName") in (None, "", DEFAULT_SCHEDULER):
+            spec["schedulerName"] = scheduler_name
+        elif scheduler_name and spec["schedulerName"] != scheduler_name:
+            kept += 1
+    return Written(Path(), len(nodes), pods, kept)
+
+
+def _child(parent: Mapping[str, Any], key: str) -> MutableMapping[str, Any]:
+    """A mapping below a freshly read one, made where it is missing or null."""
+    assert isinstance(parent, MutableMapping)
+    if parent.get(key) is None:
+        parent[key] = {}
+    child = parent[key]
+    assert isinstance(child, MutableMapping)
+    return child

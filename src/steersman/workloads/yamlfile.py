@@ -1,0 +1,141 @@
+"""YAML and JSON files as documents that know where they stand, read as Kubernetes reads them, and written back.
+
+Differences to plain YAML 1.1, all as in Kubernetes: a time stamp stays text, `12:30` is no base-60 number, and a key
+that appears twice in a mapping is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from steersman.errors import InputError
+from steersman.workloads.openb import read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file. `where` is its place for an error message: "document 2, line 14"."""
+
+    content: Any
+    file: str
+    where: str
+
+    def error(self, field: str, problem: str) -> InputError:
+        """An error at this document."""
+        return InputError(self.file, self.where, field, problem)
+
+
+def read_documents(path: Path) -> Iterator[Document]:
+    """The documents of one file; documents with nothing but comments are left out.
+
+    Raises:
+        InputError: the file cannot be read, is empty or is not YAML (JSON, where its name says so).
+    """
+    text = read_text(path)
+    if not text.strip():
+        raise InputError(path, "", "", "is empty")
+    if path.name.removesuffix(".gz").endswith(".json"):
+        yield from _json_documents(path, text)
+    else:
+        yield from _yaml_documents(path, text)
+
+
+def write_documents(path: Path, documents: Iterable[Any]) -> None:
+    """Write documents as one YAML file, in the order of their fields."""
+    with path.open("w", encoding="utf-8") as file:
+        yaml.dump_all(
+            documents, file, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=120
+        )
+
+
+def _json_documents(path: Path, text: str) -> Iterator[Document]:
+    try:
+        content = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
+    except json.JSONDecodeError as error:
+        raise InputError(path, f"line {error.lineno}", "", f"is not JSON: {error.msg}") from None
+    yield Document(content, str(path), "")
+
+
+def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(path, "", twice, "appears twice in one mapping")
+    return found
+
+
+def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
+    loader = _Loader(text)
+    number = 0
+    try:
+        while loader.check_node():
+            number += 1
+            node = loader.get_node()
+            content = loader.construct_document(node)
+            if content is not None:
+                yield Document(content, str(path), f"document {number}, line {node.start_mark.line + 1}")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"document {max(number, 1)}" + (f", line {mark.line + 1}" if mark else "")
+        raise InputError(path, where, "", f"is not YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise InputError(path, "", "", f"is not YAML: {' '.join(str(error).split())}") from None
+    finally:
+        loader.dispose()
+
+
+_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Loader(_BaseLoader):  # type: ignore[misc]
+    """libyaml's safe loader where there is one, with Kubernetes' view of plain scalars and of keys."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """A mapping; a key that is there twice would silently hide a value."""
+        merged = any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        if not merged and len(found) != len(node.value):
+            names = [key.value for key, _ in node.value]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {twice!r} appears twice in one mapping", node.start_mark
+            )
+        return found
+
+
+class _Dumper(_BaseDumper):  # type: ignore[misc]
+    """libyaml's safe dumper where there is one, without anchors, which few people can read."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write equal parts out in full."""
+        return True
+
+
+def _without(tags: Iterable[str]) -> dict[str, list[tuple[str, Any]]]:
+    resolvers = yaml.SafeLoader.yaml_implicit_resolvers
+    return {first: [entry for entry in entries if entry[0] not in tags] for first, entries in resolvers.items()}
+
+
+_TAG = "tag:yaml.org,2002:"
+_Loader.yaml_implicit_resolvers = _without((f"{_TAG}timestamp", f"{_TAG}int", f"{_TAG}float"))
+_Loader.add_implicit_resolver(
+    f"{_TAG}int", re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|0[0-7_]+)$"), list("-+0123456789")
+)
+_Loader.add_implicit_resolver(
+    f"{_TAG}float",
+    re.compile(
+        r"[-+]?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"
+    ),
+    list("-+0123456789."),
+)
+# Kubernetes reads 1e3 as a number although YAML 1.1 does not, so text that looks like it is written in quotes.
+_Dumper.add_implicit_resolver(f"{_TAG}float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789"))
