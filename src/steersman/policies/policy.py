@@ -43,6 +43,17 @@ class LocalPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class KubeDefaultPolicy:
+    """kube-scheduler's default scores, sampling and ties (`policies.kube_default`).
+
+    `percentage` is `percentageOfNodesToScore`, 0 for the scheduler's own choice by the number of nodes.
+    """
+
+    name: str = "kube-default"
+    percentage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RandomPolicy:
     """A uniformly random feasible node, and a random device for a share."""
 

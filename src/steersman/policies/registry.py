@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import sys
 from importlib import metadata
 
 from steersman.errors import UsageError
 from steersman.policies import local
-from steersman.policies.policy import LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
 
 ENTRY_POINTS = "steersman.policies"
 
@@ -25,7 +27,7 @@ LOCAL = {
 BUILT_IN = ("random", *LOCAL, "kube-default")
 MAX_WEIGHT = 1 << 31
 
-AnyPolicy = LocalPolicy | RandomPolicy | Policy
+AnyPolicy = LocalPolicy | RandomPolicy | KubeDefaultPolicy | Policy
 
 
 def names() -> tuple[str, ...]:
@@ -45,6 +47,8 @@ def resolve(spec: str) -> AnyPolicy:
         return LocalPolicy(spec, (LOCAL[spec],), (1.0,), fgd_devices=spec == "fgd")
     if spec == "random":
         return RandomPolicy()
+    if spec == "kube-default":
+        return KubeDefaultPolicy()
     for point in metadata.entry_points(group=ENTRY_POINTS):
         if point.name == spec:
             return _instance(spec, point.load())
@@ -74,6 +78,8 @@ def _mix(spec: str) -> LocalPolicy:
 
 def _load(spec: str) -> Policy:
     module_name, _, attribute = spec.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # an installed command does not look where the user stands
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

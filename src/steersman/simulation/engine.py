@@ -23,6 +23,7 @@ from steersman.cluster.arrays import (
 from steersman.cluster.terms import TermArrays, terms_active, terms_mask, terms_place, terms_remove
 from steersman.compiled import inner, kernel
 from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
+from steersman.policies.kube_default import KubeArrays, choose
 from steersman.policies.local import fgd_share
 from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, node_changed
 from steersman.workloads.mix import MixArrays
@@ -33,8 +34,8 @@ BOUND, FAILED, WAITING, FINISHED = range(4)
 DEVICES_BEST, DEVICES_FGD, DEVICES_RANDOM = range(3)
 """How GPU devices of the chosen node are chosen."""
 
-CHOOSE_TABLE, CHOOSE_RANDOM, CHOOSE_ASK = range(3)
-"""How the node is chosen: by the score table, at random, or by whoever calls `advance`."""
+CHOOSE_TABLE, CHOOSE_RANDOM, CHOOSE_KUBE, CHOOSE_ASK = range(4)
+"""How the node is chosen: by the score table, at random, as kube-scheduler does, or by whoever calls `advance`."""
 
 DONE, PAUSED, ASKING = range(3)
 """What `advance` returns: no event is left, `until` is reached, or a decision is wanted (`Run.question`)."""
@@ -42,11 +43,13 @@ DONE, PAUSED, ASKING = range(3)
 NONE, PENDING = -1, -2
 """No node, and (of a decision) not made yet."""
 
-# Columns of `Run.cursor`.
-ARRIVED, EVENTS, RUNNING, QUEUED, WAITING_NOW, RETRY, RETRIED, KEPT, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED = (
-    range(12)
-)
-CURSORS = 12
+# Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave, pods in the queue; of a retry of the
+# queue: the place to go on, its number (above 0 while it is under way), pods kept so far. The totals come last.
+ARRIVED, EVENTS, RUNNING, QUEUED, RETRY, RETRIED, KEPT, TOTALS = range(8)
+WAITING_NOW, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED = range(TOTALS, TOTALS + 5)
+CURSORS = TOTALS + 5
+# Columns of `Record.numbers`: the event, then a copy of the totals.
+ARRIVAL, OUTCOME, SLOT, DEVICES, NOW_WAITING, NODES_IN_USE, GPU_TAKEN, CPU_TAKEN, MEMORY_TAKEN = range(9)
 # Columns of `Run.question`.
 QUESTION, ANSWER = range(2)
 # Columns of `Run.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of fragmentation.
@@ -78,28 +81,16 @@ class Record(NamedTuple):
 
     Attributes:
         time: [E] seconds.
-        arrival: [E] which arrival it is about.
-        outcome: [E] BOUND, FAILED, WAITING or FINISHED.
-        slot: [E] node, -1 if none.
-        devices: [E] bit mask of GPU devices.
-        gpu_used, cpu_used, memory_used: [E] GPU milli, milli-CPU, bytes taken.
-        nodes_used: [E] nodes with at least one pod.
-        waiting: [E] pods in the queue (failed so far where nothing waits).
+        numbers: [E, 9] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NONE if not bound),
+            DEVICES (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits),
+            NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes).
         sums: [E, 10] columns GPU_SHARE.. and CAUSE...
         reasons: [E, 3 + R] or [0, 3 + R]: for a pod that was not bound, how many nodes did not allow it, were refused
             because of other pods, had too little GPU, and too little of each resource.
     """
 
     time: npt.NDArray[np.float64]
-    arrival: npt.NDArray[np.int64]
-    outcome: npt.NDArray[np.int64]
-    slot: npt.NDArray[np.int64]
-    devices: npt.NDArray[np.int64]
-    gpu_used: npt.NDArray[np.int64]
-    cpu_used: npt.NDArray[np.int64]
-    memory_used: npt.NDArray[np.int64]
-    nodes_used: npt.NDArray[np.int64]
-    waiting: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
     sums: npt.NDArray[np.float64]
     reasons: npt.NDArray[np.int64]
 
@@ -108,7 +99,7 @@ class Run(NamedTuple):
     """Where a run stands, so that it can be stopped and resumed between events.
 
     Attributes:
-        cursor: [12] counters, see ARRIVED...
+        cursor: [12] counters and totals, see ARRIVED...
         question: [2] the arrival that a decision is wanted for, and the answer (PENDING: none yet).
         sums: [10] see GPU_SHARE...
         slot: [A] node of each arrival, -1 while it has none.
@@ -145,14 +136,14 @@ class Cluster(NamedTuple):
     mix: MixArrays
     fragments: FragmentArrays
     table: TableArrays
+    kube: KubeArrays
 
 
 def new_record(events: int, resources: int, *, reasons: bool) -> Record:
     """Room for `events` events, with the reasons of failures if asked for."""
     sums = np.zeros((events, CAUSE + len(CAUSES)))
     table = np.zeros((events if reasons else 0, FEW_RESOURCES + resources), dtype=np.int64)
-    integers = {name: np.zeros(events, dtype=np.int64) for name in Record._fields[1:-2]}
-    return Record(time=np.zeros(events), sums=sums, reasons=table, **integers)
+    return Record(np.zeros(events), np.zeros((events, MEMORY_TAKEN + 1), dtype=np.int64), sums, table)
 
 
 def new_run(cluster: Cluster, arrivals: Arrivals, seed: int) -> Run:
@@ -241,18 +232,21 @@ def _ask(cluster: Cluster, run: Run, arrival: int, c: int, masked: bool) -> int:
 
 
 @inner
-def choose_node(cluster: Cluster, arrivals: Arrivals, run: Run, chooser: int, arrival: int) -> int:
-    """The node for an arrival, NONE if it fits nowhere, PENDING if the caller is to decide."""
+def choose_node(cluster: Cluster, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool) -> int:
+    """The node for an arrival, NONE if it fits nowhere, PENDING if the caller is to decide.
+
+    `masked`: other pods matter to it, so every node is to be looked at.
+    """
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
-    if run.hopeless[c]:
-        return NONE
-    masked = terms_active(cluster.terms, c, labels)
     if masked:
         _find_feasible(cluster, run, c, labels)
     if chooser == CHOOSE_ASK:
         return _ask(cluster, run, arrival, c, masked)
     if chooser == CHOOSE_RANDOM:
         return _choose_random(cluster, run, c, masked)
+    if chooser == CHOOSE_KUBE:
+        nodes, classes, terms = cluster.nodes, cluster.classes, cluster.terms
+        return choose(nodes, classes, terms, cluster.kube, c, labels, masked, run.mask)
     return _choose_best(cluster, run, c, masked)
 
 
@@ -320,30 +314,23 @@ def _change(cluster: Cluster, arrivals: Arrivals, run: Run, arrival: int, sign: 
 
 
 @inner
-def _note(
-    cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, time: float, arrival: int, outcome: int
-) -> None:
+def _note(run: Run, record: Record, time: float, arrival: int, outcome: int) -> None:
     e = run.cursor[EVENTS]
     run.cursor[EVENTS] += 1
     record.time[e] = time
-    record.arrival[e] = arrival
-    record.outcome[e] = outcome
-    record.slot[e] = run.slot[arrival]
-    record.devices[e] = run.devices[arrival]
-    record.gpu_used[e] = run.cursor[GPU_USED]
-    record.cpu_used[e] = run.cursor[CPU_USED]
-    record.memory_used[e] = run.cursor[MEMORY_USED]
-    record.nodes_used[e] = run.cursor[NODES_USED]
-    record.waiting[e] = run.cursor[WAITING_NOW]
+    record.numbers[e, ARRIVAL] = arrival
+    record.numbers[e, OUTCOME] = outcome
+    record.numbers[e, SLOT] = run.slot[arrival]
+    record.numbers[e, DEVICES] = run.devices[arrival]
+    for i in range(TOTALS, CURSORS):
+        record.numbers[e, NOW_WAITING + i - TOTALS] = run.cursor[i]
     for i in range(run.sums.shape[0]):
         record.sums[e, i] = run.sums[i]
-    if record.reasons.shape[0] > 0 and (outcome in (FAILED, WAITING)):
-        _count_reasons(cluster, arrivals.class_id[arrival], record.reasons, e)
 
 
 @inner
-def _count_reasons(cluster: Cluster, c: int, reasons: npt.NDArray[np.int64], e: int) -> None:
-    nodes, classes = cluster.nodes, cluster.classes
+def _count_reasons(nodes: NodeArrays, classes: ClassArrays, c: int, reasons: npt.NDArray[np.int64], e: int) -> None:
+    """Count why nodes are no place for class `c`; one that it fits on was refused because of other pods."""
     for n in range(nodes.gpu_count.shape[0]):
         if not classes.allowed[classes.constraint[c], n]:
             reasons[e, NOT_ALLOWED] += 1
@@ -416,70 +403,50 @@ def _bind(cluster: Cluster, arrivals: Arrivals, run: Run, rule: int, arrival: in
 
 
 @inner
-def _retry_next(
-    cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, chooser: int, rule: int, time: float
-) -> bool:
-    """Try the next waiting pod; False if its node is to be decided outside first.
-
-    Every waiting pod is tried once after a departure, in order. A class that just failed is not tried again, since
-    binding another pod in between cannot make room for it, unless it depends on where other pods are.
-    """
-    cursor = run.cursor
-    arrival = run.queue[cursor[RETRY]]
-    c = arrivals.class_id[arrival]
-    n = NONE
-    if run.stuck[c] != cursor[RETRIED]:
-        n = choose_node(cluster, arrivals, run, chooser, arrival)
-        if n == PENDING:
-            return False
-    cursor[RETRY] += 1
-    if n == NONE:
-        if not terms_active(cluster.terms, c, arrivals.labels_id[arrival]):
-            run.stuck[c] = cursor[RETRIED]
-        run.queue[cursor[KEPT]] = arrival
-        cursor[KEPT] += 1
-    else:
-        _bind(cluster, arrivals, run, rule, arrival, n, time)
-        cursor[WAITING_NOW] -= 1
-        _note(cluster, arrivals, run, record, time, arrival, BOUND)
-    if cursor[RETRY] == cursor[QUEUED]:
-        cursor[RETRY], cursor[QUEUED], cursor[KEPT] = 0, cursor[KEPT], 0
-        cursor[RETRIED] = -cursor[RETRIED]
-    return True
-
-
-@inner
 def _leave(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record) -> None:
     arrival = _heap_pop(run)
     _change(cluster, arrivals, run, arrival, -1)
-    _note(cluster, arrivals, run, record, run.leaves[arrival], arrival, FINISHED)
+    _note(run, record, run.leaves[arrival], arrival, FINISHED)
     if run.cursor[QUEUED] > 0:
-        run.cursor[RETRIED] = 1 - run.cursor[RETRIED]  # positive while a retry is under way, and new each time
+        run.cursor[RETRIED] = 1 - run.cursor[RETRIED]
 
 
 @inner
-def _arrive(
-    cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, chooser: int, rule: int, waits: bool
-) -> bool:
-    """Handle the next arrival; False if its node is to be decided outside first."""
-    arrival = run.cursor[ARRIVED]
-    c, time = arrivals.class_id[arrival], arrivals.time[arrival]
-    n = choose_node(cluster, arrivals, run, chooser, arrival)
-    if n == PENDING:
-        return False
-    run.cursor[ARRIVED] += 1
-    outcome = BOUND
-    if n != NONE:
-        _bind(cluster, arrivals, run, rule, arrival, n, time)
+def _settle_retry(arrivals: Arrivals, run: Run, arrival: int, bound: bool, alone: bool) -> int:
+    """Take note in the queue that a waiting pod was bound or not; the outcome to record, NONE if it goes on waiting.
+
+    Every waiting pod is tried once after a departure. If it depends on itself and the nodes `alone`, not on other pods,
+    no further one of its class is tried: binding pods in between cannot have made room.
+    """
+    cursor = run.cursor
+    cursor[RETRY] += 1
+    if bound:
+        cursor[WAITING_NOW] -= 1
     else:
-        outcome = FAILED
-        if waits and not run.hopeless[c]:
-            _enqueue(arrivals, run, arrival)
-            outcome = WAITING
-        if outcome == WAITING or not waits:
-            run.cursor[WAITING_NOW] += 1
-    _note(cluster, arrivals, run, record, time, arrival, outcome)
-    return True
+        if alone:
+            run.stuck[arrivals.class_id[arrival]] = cursor[RETRIED]
+        run.queue[cursor[KEPT]] = arrival
+        cursor[KEPT] += 1
+    if cursor[RETRY] == cursor[QUEUED]:
+        cursor[QUEUED] = cursor[KEPT]
+        cursor[RETRY] = cursor[KEPT] = 0
+        cursor[RETRIED] = -cursor[RETRIED]
+    return BOUND if bound else NONE
+
+
+@inner
+def _settle_arrival(arrivals: Arrivals, run: Run, arrival: int, bound: bool, waits: bool) -> int:
+    """Count an arrival, and let it wait if it was not bound and may; the outcome to record."""
+    run.cursor[ARRIVED] += 1
+    if bound:
+        return BOUND
+    if waits and run.hopeless[arrivals.class_id[arrival]]:
+        return FAILED
+    run.cursor[WAITING_NOW] += 1
+    if not waits:
+        return FAILED
+    _enqueue(arrivals, run, arrival)
+    return WAITING
 
 
 @kernel
@@ -488,21 +455,35 @@ def advance(
 ) -> int:
     """Handle events until `until` are recorded: DONE, PAUSED, or ASKING for a decision (then put it in `run.question`).
 
-    At equal times pods leave before others arrive. A pod that fits nowhere waits, or has failed if `waits` is False or
-    if it would not fit on the empty cluster.
+    At equal times pods leave before others arrive, and waiting pods are tried, by priority, then age, before both. A
+    pod that fits nowhere waits, or has failed if `waits` is False or if it would not fit on the empty cluster.
     """
     cursor = run.cursor
     while cursor[EVENTS] < until:
-        arriving = cursor[ARRIVED] < arrivals.class_id.shape[0]
-        if cursor[RETRIED] > 0:
-            time = record.time[cursor[EVENTS] - 1]
-            if not _retry_next(cluster, arrivals, run, record, chooser, rule, time):
-                return ASKING
-        elif cursor[RUNNING] > 0 and (not arriving or run.leaves[run.heap[0]] <= arrivals.time[cursor[ARRIVED]]):
-            _leave(cluster, arrivals, run, record)
-        elif arriving:
-            if not _arrive(cluster, arrivals, run, record, chooser, rule, waits):
-                return ASKING
+        retrying, arriving = cursor[RETRIED] > 0, cursor[ARRIVED] < arrivals.class_id.shape[0]
+        if not retrying:
+            if cursor[RUNNING] > 0 and (not arriving or run.leaves[run.heap[0]] <= arrivals.time[cursor[ARRIVED]]):
+                _leave(cluster, arrivals, run, record)
+                continue
+            if not arriving:
+                return DONE
+        arrival = run.queue[cursor[RETRY]] if retrying else cursor[ARRIVED]
+        time = record.time[cursor[EVENTS] - 1] if retrying else arrivals.time[arrival]
+        c = arrivals.class_id[arrival]
+        masked = terms_active(cluster.terms, c, arrivals.labels_id[arrival])
+        n = NONE
+        if not run.hopeless[c] and not (retrying and run.stuck[c] == cursor[RETRIED]):
+            n = choose_node(cluster, arrivals, run, chooser, arrival, masked)
+        if n == PENDING:
+            return ASKING
+        if n != NONE:
+            _bind(cluster, arrivals, run, rule, arrival, n, time)
+        if retrying:
+            outcome = _settle_retry(arrivals, run, arrival, n != NONE, not masked)
         else:
-            return DONE
+            outcome = _settle_arrival(arrivals, run, arrival, n != NONE, waits)
+        if outcome != NONE:
+            if n == NONE and record.reasons.shape[0] > 0:
+                _count_reasons(cluster.nodes, cluster.classes, c, record.reasons, cursor[EVENTS])
+            _note(run, record, time, arrival, outcome)
     return PAUSED

@@ -10,14 +10,21 @@ import numpy.typing as npt
 
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.engine import (
+    ARRIVAL,
     BOUND,
     CAUSE,
     CPU_SHARE,
     CPU_SQUARE,
+    CPU_TAKEN,
     FAILED,
     FINISHED,
     GPU_SHARE,
     GPU_SQUARE,
+    GPU_TAKEN,
+    MEMORY_TAKEN,
+    NODES_IN_USE,
+    NOW_WAITING,
+    OUTCOME,
     WAITING,
     Record,
 )
@@ -82,7 +89,7 @@ def _deviation(total: Floats, squares: Floats, count: int) -> Floats:
 
 def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Events:
     """The record as shares; `arrived_gpu` [E] is the GPU milli that has arrived by each event."""
-    idle = (capacity.gpu - record.gpu_used).astype(np.float64)
+    idle = (capacity.gpu - record.numbers[:, GPU_TAKEN]).astype(np.float64)
     fragmented = record.sums[:, CAUSE:].sum(axis=1)
     ratio = np.full(len(idle), np.nan)
     np.divide(100.0 * fragmented, idle, out=ratio, where=idle > 0)
@@ -90,15 +97,15 @@ def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capa
     return Events(
         time=record.time,
         arrived_percent=(100.0 * arrived_gpu / gpu).astype(np.float64),
-        gpu=_percent(record.gpu_used, capacity.gpu),
-        cpu=_percent(record.cpu_used, capacity.cpu),
-        memory=_percent(record.memory_used, capacity.memory),
+        gpu=_percent(record.numbers[:, GPU_TAKEN], capacity.gpu),
+        cpu=_percent(record.numbers[:, CPU_TAKEN], capacity.cpu),
+        memory=_percent(record.numbers[:, MEMORY_TAKEN], capacity.memory),
         fragmentation=np.round(ratio, 2),
         causes=100.0 * record.sums[:, CAUSE:] / gpu,
         gpu_balance=_deviation(record.sums[:, GPU_SHARE], record.sums[:, GPU_SQUARE], capacity.gpu_nodes),
         cpu_balance=_deviation(record.sums[:, CPU_SHARE], record.sums[:, CPU_SQUARE], capacity.cpu_nodes),
-        nodes_used=record.nodes_used.astype(np.float64),
-        waiting=record.waiting.astype(np.float64),
+        nodes_used=record.numbers[:, NODES_IN_USE].astype(np.float64),
+        waiting=record.numbers[:, NOW_WAITING].astype(np.float64),
     )
 
 
@@ -152,7 +159,7 @@ def _curve(x: Floats, events: Events, take: Callable[[Floats], Floats]) -> Curve
 
 def final_metrics(record: Record, events: Events, curve: Curve) -> list[Metric]:
     """How the run ended. Allocation and fragmentation are those of the curve's last point that has any."""
-    outcomes = np.bincount(record.outcome, minlength=4)
+    outcomes = np.bincount(record.numbers[:, OUTCOME], minlength=4)
 
     def last(values: Floats) -> float:
         known = values[~np.isnan(values)]
@@ -177,10 +184,11 @@ def waiting_metrics(record: Record, events: Events, arrivals: int) -> list[Metri
     """How long pods waited (`timed`): over all that were bound, a pod bound at once waited 0 seconds."""
     arrived = np.full(arrivals, np.nan)
     bound = np.full(arrivals, np.nan)
-    came = (record.outcome == WAITING) | (record.outcome == FAILED)
-    arrived[record.arrival[came]] = record.time[came]
-    started = record.outcome == BOUND
-    bound[record.arrival[started]] = record.time[started]
+    arrival, outcome = record.numbers[:, ARRIVAL], record.numbers[:, OUTCOME]
+    came = (outcome == WAITING) | (outcome == FAILED)
+    arrived[arrival[came]] = record.time[came]
+    started = outcome == BOUND
+    bound[arrival[started]] = record.time[started]
     wait = np.where(np.isnan(arrived), 0.0, bound - arrived)[~np.isnan(bound)]
     length = np.diff(events.time)
 
@@ -196,7 +204,7 @@ def waiting_metrics(record: Record, events: Events, arrivals: int) -> list[Metri
         Metric("waiting_time_p95", "seconds", statistic(np.percentile(wait, 95) if len(wait) else 0)),
         Metric("waiting_time_max", "seconds", statistic(wait.max() if len(wait) else 0)),
         Metric("pods_delayed", "pods", float((wait > 0).sum())),
-        Metric("pods_finished", "pods", float((record.outcome == FINISHED).sum())),
+        Metric("pods_finished", "pods", float((outcome == FINISHED).sum())),
         Metric("pods_waiting", "pods", float(events.waiting[-1])),
         Metric("gpu_allocation_over_time", "percent", over_time(events.gpu)),
         Metric("cpu_allocation_over_time", "percent", over_time(events.cpu)),

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
-from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
-from steersman.policies.policy import LocalPolicy, RandomPolicy
+from steersman.policies.kube_default import KubeArrays, kube_arrays
+from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, RandomPolicy
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.policies.table import TableArrays, table_arrays
 from steersman.simulation import engine, metrics
@@ -107,6 +108,7 @@ class Execution:
         mix = mix_arrays(simulator.mix, self.state.gpu_models)
         # An arrival is at most three events: it waits, is bound, and leaves.
         events = len(plan.pods) * (3 if plan.waits else 1)
+        kube = self._kube()  # before the terms are taken: it asks for counts of its own
         self.cluster = engine.Cluster(
             nodes=self.state.arrays,
             classes=self.state.class_arrays,
@@ -114,6 +116,7 @@ class Execution:
             mix=mix,
             fragments=fragment_arrays(mix, self.state.arrays),
             table=self._table(events),
+            kube=kube,
         )
         self.run = engine.new_run(self.cluster, self.arrivals, seed)
         self.record = engine.new_record(events, self.state.class_arrays.request.shape[1], reasons=record)
@@ -125,12 +128,19 @@ class Execution:
             return table_arrays(nodes, classes, events, self.policy.kinds, self.policy.weights)
         return table_arrays(0, 0, events, (), ())
 
+    def _kube(self) -> KubeArrays:
+        if isinstance(self.policy, KubeDefaultPolicy):
+            return kube_arrays(self.state, self.simulator.workload.services, self.policy.percentage)
+        return kube_arrays(ClusterState((Node("unused", 0, 0),)))
+
     def _choosers(self, seed: int) -> tuple[int, int]:
         if isinstance(self.policy, LocalPolicy):
             rule = engine.DEVICES_FGD if self.policy.fgd_devices else engine.DEVICES_BEST
             return engine.CHOOSE_TABLE, rule
         if isinstance(self.policy, RandomPolicy):
             return engine.CHOOSE_RANDOM, engine.DEVICES_RANDOM
+        if isinstance(self.policy, KubeDefaultPolicy):
+            return engine.CHOOSE_KUBE, engine.DEVICES_BEST
         self.policy.prepare(self.state, self.simulator.mix, seed)
         return engine.CHOOSE_ASK, engine.DEVICES_BEST
 
@@ -157,7 +167,7 @@ class Execution:
 
     def _answer(self) -> None:
         """Ask a policy written in Python for the best node."""
-        assert not isinstance(self.policy, LocalPolicy | RandomPolicy)
+        assert not isinstance(self.policy, LocalPolicy | RandomPolicy | KubeDefaultPolicy)
         arrival = self.run.question[engine.QUESTION]
         class_id = int(self.arrivals.class_id[arrival])
         feasible = self.state.mask(class_id, int(self.arrivals.labels_id[arrival]))
@@ -173,7 +183,7 @@ class Execution:
         demand = self.simulator._demand[self.plan.pods]
         # An arrival counts when it comes, not again when it is bound after waiting or leaves.
         first = np.zeros(count, dtype=np.int64)
-        seen, where = np.unique(record.arrival, return_index=True)
+        seen, where = np.unique(record.numbers[:, engine.ARRIVAL], return_index=True)
         first[where] = demand[seen]
         events = metrics.events_of(record, np.cumsum(first), self._capacity())
         curve = _curve(protocol, events, ratio)
@@ -227,17 +237,17 @@ class Execution:
         words = {engine.BOUND: "bound", engine.FAILED: "failed", engine.WAITING: "waiting", engine.FINISHED: "finished"}
         pods = self.simulator.workload.pods
         nodes = [self.simulator.workload.nodes[i] for i in self.plan.nodes]
-        names = [pods[self.plan.pods[a]].name for a in record.arrival]
-        slots = record.slot.tolist()
+        arrivals, outcomes, slots, devices = record.numbers[:, : engine.DEVICES + 1].T.tolist()
+        pod_of = self.plan.pods.tolist()
         return Placements(
             time=record.time,
-            pod=names,
+            pod=[pods[pod_of[a]].name for a in arrivals],
             node=["" if slot < 0 else nodes[slot].name for slot in slots],
-            devices=["-".join(map(str, device_indices(mask))) for mask in record.devices.tolist()],
-            outcome=[words[outcome] for outcome in record.outcome.tolist()],
+            devices=["-".join(map(str, device_indices(mask))) for mask in devices],
+            outcome=[words[outcome] for outcome in outcomes],
             reason=[
                 "" if outcome in (engine.BOUND, engine.FINISHED) else self._reason(record.reasons[e])
-                for e, outcome in enumerate(record.outcome.tolist())
+                for e, outcome in enumerate(outcomes)
             ],
         )
 
