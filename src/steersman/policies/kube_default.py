@@ -49,20 +49,21 @@ from steersman.policies.kube_scores import (
 )
 from steersman.workloads.workload import Services
 
-TAINTS, PREFERRED_NODES, IMAGES, FIT, BALANCED, SPREADING, AFFINITY = range(7)
-"""The score plugins: rows of `KubeArrays.parts`."""
-STATIC = 3
-"""The first so many look at nothing that changes."""
+TAINTS, PREFERRED_NODES, IMAGES, SPREADING, AFFINITY, FIT, BALANCED = range(7)
+"""The score plugins: rows of `KubeArrays.parts`. `STATIC` look at nothing that changes, `RAW` are to be normalised."""
+STATIC, RAW = 3, 5
 PLUGINS = (
     "TaintToleration",
     "NodeAffinity",
     "ImageLocality",
-    "NodeResourcesFit",
-    "NodeResourcesBalancedAllocation",
     "PodTopologySpread",
     "InterPodAffinity",
+    "NodeResourcesFit",
+    "NodeResourcesBalancedAllocation",
 )
-WEIGHTS = (3, 2, 1, 1, 1, 2, 2)
+WEIGHTS = (3, 2, 1, 2, 2, 1, 1)
+IGNORED = -UNBOUNDED
+"""The raw score of a node that lacks a key of the pod's spread constraints."""
 
 # Columns of `KubeArrays.constraints` behind those of the static plugins.
 INCLUDED_ROW, FIRST, LAST = range(STATIC, STATIC + 3)
@@ -108,8 +109,8 @@ class KubeArrays(NamedTuple):
         rank: [N] int64, which of several best nodes wins: the one whose position has the lowest rank.
         cursor: [2] int64, where the next search starts in the snapshot, and how many nodes the last one kept.
         kept: [N] int64 slots that the last search kept, in order.
-        parts: [7, N] int64 scores, 0..100, of the nodes kept, by plugin.
-        active: [7] bool whether a plugin's row of `parts` was written; if not, it says the same of every node.
+        parts: [7, N] int64 weighted scores of the nodes kept, by plugin.
+        active: [5] bool whether a plugin's row of `parts` was written; if not, it says the same of every node.
         total: [N] int64 sums of the weighted scores of the nodes kept.
         sums: [N] float64 room for the spread scores of the nodes kept.
         domains: [2, D + 1] int64 room: pods in a domain, and whether a node kept is in it.
@@ -167,11 +168,17 @@ def choose(
     if kept == 1:
         return int(kube.kept[0])  # not scored
     _score_nodes(nodes, classes, kube, c)
-    if _sum_spread(terms, kube, c, labels, kube.constraints[classes.constraint[c], INCLUDED_ROW]):
-        _normalize_spread(kube)
-    if _sum_affinity(terms, kube, c, labels):
-        _normalize_affinity(kube)
-    return _best(kube)
+    _sum_spread(terms, kube, c, labels, kube.constraints[classes.constraint[c], INCLUDED_ROW])
+    _sum_affinity(terms, kube, c, labels)
+    for plugin in range(RAW):
+        if kube.active[plugin]:
+            _normalize(kube, plugin)
+    best = 0
+    for i in range(1, kept):
+        ahead = kube.total[i] - kube.total[best]
+        if ahead > 0 or (ahead == 0 and kube.rank[i] < kube.rank[best]):
+            best = i
+    return int(kube.kept[best])
 
 
 @kernel
@@ -227,64 +234,65 @@ def _search(
     return kept
 
 
-@inner
-def _best(kube: KubeArrays) -> int:
-    """Fill `total` and return the slot with the highest, by `rank` on ties."""
-    base = 0 if kube.active[TAINTS] else WEIGHTS[TAINTS] * MAX_SCORE
-    for i in range(kube.cursor[KEPT]):
-        kube.total[i] = base
-    for plugin in range(kube.active.shape[0]):
-        if kube.active[plugin]:
-            for i in range(kube.cursor[KEPT]):
-                kube.total[i] += WEIGHTS[plugin] * kube.parts[plugin, i]
-    best = 0
-    for i in range(1, kube.cursor[KEPT]):
-        ahead = kube.total[i] - kube.total[best]
-        if ahead > 0 or (ahead == 0 and kube.rank[i] < kube.rank[best]):
-            best = i
-    return int(kube.kept[best])
-
-
 # Scores ---------------------------------------------------------------------------------------------------------------
-# Numba compiles a function once more for every constant that is passed to it; so none is.
+# Numba compiles a function once more for every constant that is passed to it, and optimises it again in every function
+# above it: so no constants, and one call of each, keep the time to compile short.
 
 
 @inner
 def _score_nodes(nodes: NodeArrays, classes: ClassArrays, kube: KubeArrays, c: int) -> None:
-    """The scores of the nodes kept by plugins that look at one node at a time."""
+    """Scores by resources into `parts` and `total`, and the raw scores of static plugins."""
     row = classes.constraint[c]
-    kube.active[FIT] = True
-    kube.active[BALANCED] = True
+    # Without soft taints every node gets the same.
+    base = 0 if kube.constraints[row, TAINTS] >= 0 else WEIGHTS[TAINTS] * MAX_SCORE
     for i in range(kube.cursor[KEPT]):
         n = kube.kept[i]
-        kube.parts[FIT, i] = least_allocated(nodes, classes, c, n)
-        kube.parts[BALANCED, i] = balanced_allocation(nodes, classes, c, n)
+        least, balanced = least_allocated(nodes, classes, c, n), balanced_allocation(nodes, classes, c, n)
+        kube.parts[FIT, i] = least
+        kube.parts[BALANCED, i] = balanced
+        kube.total[i] = base + least + balanced
     for plugin in range(STATIC):
-        kube.active[plugin] = kube.constraints[row, plugin] >= 0
-        if kube.active[plugin]:
-            _score_static(kube, plugin, kube.constraints[row, plugin])
+        static = kube.constraints[row, plugin]
+        kube.active[plugin] = static >= 0
+        if static >= 0:
+            for i in range(kube.cursor[KEPT]):
+                kube.parts[plugin, i] = kube.static[static, kube.kept[i]]
 
 
 @inner
-def _score_static(kube: KubeArrays, plugin: int, row: int) -> None:
-    """Scores from a row of `static`: 100 raw // max, for taints 100 less that, for images the raw ones.
+def _normalize(kube: KubeArrays, plugin: int) -> None:
+    """Bring a plugin's raw scores to 0..100 over the nodes kept, and add them to `total` with their weight.
 
-    A maximum of 0 gives 0, for taints 100 (plugins/helper/normalize_score.go).
+    Node affinity: 100 raw // max, or 0; taints: 100 less that. Spreading: 100 (max + min - raw) // max, 100 where max
+    is 0, 0 for ignored nodes. Pod affinity: int(100.0 ((raw - min) / (max - min))), or 0; 29 of 50 gives 57, not 58.
     """
-    most = 0
+    least, most = UNBOUNDED, -UNBOUNDED
     for i in range(kube.cursor[KEPT]):
-        kube.parts[plugin, i] = kube.static[row, kube.kept[i]]
-        most = max(most, kube.parts[plugin, i])
-    if plugin == IMAGES:
-        return
+        if kube.parts[plugin, i] != IGNORED:
+            least = min(least, kube.parts[plugin, i])
+            most = max(most, kube.parts[plugin, i])
     for i in range(kube.cursor[KEPT]):
-        score = MAX_SCORE * kube.parts[plugin, i] // most if most > 0 else 0
-        kube.parts[plugin, i] = MAX_SCORE - score if plugin == TAINTS else score
+        raw = kube.parts[plugin, i]
+        score = raw  # images
+        if raw == IGNORED:
+            score = 0
+        elif plugin == AFFINITY:
+            score = int(float(MAX_SCORE) * (float(raw - least) / float(most - least))) if most > least else 0
+        elif plugin == SPREADING:
+            score = MAX_SCORE * (most + least - raw) // most if most > 0 else MAX_SCORE
+        elif plugin != IMAGES:
+            score = MAX_SCORE * raw // most if most > 0 else 0
+            score = MAX_SCORE - score if plugin == TAINTS else score
+        kube.parts[plugin, i] = WEIGHTS[plugin] * score
+        kube.total[i] += WEIGHTS[plugin] * score
+
+
+# PodTopologySpread ----------------------------------------------------------------------------------------------------
 
 
 @inner
-def _sum_spread(terms: TermArrays, kube: KubeArrays, c: int, labels: int, included: int) -> bool:
-    """Into `sums` the raw spread scores of the nodes kept, -1 for ignored ones; False if the pod has no constraint.
+def _sum_spread(terms: TermArrays, kube: KubeArrays, c: int, labels: int, included: int) -> None:
+    """The raw spread scores of the nodes kept; not active where the pod has no soft constraint.
 
     A pod with a constraint of its own, even a hard one, is not spread by default, and nodes that lack one of the keys
     of its soft constraints are ignored.
@@ -297,7 +305,7 @@ def _sum_spread(terms: TermArrays, kube: KubeArrays, c: int, labels: int, includ
     selector = kube.default_selector[labels]
     kube.active[SPREADING] = soft > 0 or (selector >= 0 and not own)
     if not kube.active[SPREADING]:
-        return False
+        return
     scored = kube.cursor[KEPT]
     for i in range(kube.cursor[KEPT]):
         kube.sums[i] = 0.0
@@ -314,7 +322,10 @@ def _sum_spread(terms: TermArrays, kube: KubeArrays, c: int, labels: int, includ
             included = terms.rules[q, INCLUDED]
         domains = scored if key == kube.hostname else _count_domains(terms, kube, c, counted, key, included)
         _add_constraint(terms, kube, counted, key, domains, skew)
-    return True
+    for i in range(kube.cursor[KEPT]):
+        below = math.floor(kube.sums[i])
+        rounded = below + 1 if kube.sums[i] - below >= 0.5 else below  # Go's math.Round: halves go up
+        kube.parts[SPREADING, i] = rounded if kube.sums[i] >= 0.0 else IGNORED
 
 
 @inner
@@ -358,43 +369,32 @@ def _add_constraint(terms: TermArrays, kube: KubeArrays, counted: int, key: int,
             kube.sums[i] += float(pods) * weight + extra
 
 
-@inner
-def _normalize_spread(kube: KubeArrays) -> None:
-    """100 (max + min - raw) // max, 100 where the maximum is 0, and 0 for ignored nodes."""
-    least, most = UNBOUNDED, 0
-    for i in range(kube.cursor[KEPT]):
-        if kube.sums[i] >= 0.0:
-            raw = math.floor(kube.sums[i])
-            raw += kube.sums[i] - raw >= 0.5  # Go's math.Round: halves go up
-            kube.parts[SPREADING, i] = raw
-            least = min(least, raw)
-            most = max(most, raw)
-    for i in range(kube.cursor[KEPT]):
-        score = 0
-        if kube.sums[i] >= 0.0:
-            score = MAX_SCORE * (most + least - kube.parts[SPREADING, i]) // most if most > 0 else MAX_SCORE
-        kube.parts[SPREADING, i] = score
-
-
 # InterPodAffinity -----------------------------------------------------------------------------------------------------
 
 
 @inner
-def _sum_affinity(terms: TermArrays, kube: KubeArrays, c: int, labels: int) -> bool:
-    """Into `parts` the raw affinity scores: the weights of terms between the pod and those in each node's domains.
+def _sum_affinity(terms: TermArrays, kube: KubeArrays, c: int, labels: int) -> None:
+    """The raw affinity scores of the nodes kept: the weights of terms between the pod and those in a node's domains.
 
     Either way: preferred terms of the pod that match others, and preferred (and required, with weight 1) terms of
-    others that match the pod. False if no pod is concerned.
+    others that match the pod. Not active where no pod is concerned.
     """
     kube.active[AFFINITY] = False
-    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
-        if terms.rules[q, KIND] == PREFERRED:
-            _add_term(terms, kube, terms.matched, terms.rules[q, COUNTED], terms.rules[q, KEY], terms.rules[q, WEIGHT])
-    for o in range(terms.owned_total.shape[0]):
-        weight = terms.owned_terms[o, OWNED_WEIGHT]
-        if weight != 0 and terms.owned_total[o] > 0 and terms.matches[labels, terms.owned_terms[o, SELECTOR]]:
-            _add_term(terms, kube, terms.owned, o, terms.owned_terms[o, OWNED_KEY], weight)
-    return bool(kube.active[AFFINITY])
+    first = terms.rule_start[c]
+    rules = terms.rule_start[c + 1] - first
+    for j in range(rules + terms.owned_total.shape[0]):
+        if j < rules:
+            q = first + j
+            concerned = terms.rules[q, KIND] == PREFERRED
+            counts, counted = terms.matched, terms.rules[q, COUNTED]
+            key, weight = terms.rules[q, KEY], terms.rules[q, WEIGHT]
+        else:
+            o = j - rules
+            concerned = terms.owned_total[o] > 0 and terms.matches[labels, terms.owned_terms[o, SELECTOR]]
+            counts, counted = terms.owned, o
+            key, weight = terms.owned_terms[o, OWNED_KEY], terms.owned_terms[o, OWNED_WEIGHT]
+        if concerned and weight != 0:
+            _add_term(terms, kube, counts, counted, key, weight)
 
 
 @inner
@@ -411,20 +411,6 @@ def _add_term(
         if domain >= 0:
             kube.parts[AFFINITY, i] += weight * terms.scratch[domain]
     kube.active[AFFINITY] = True
-
-
-@inner
-def _normalize_affinity(kube: KubeArrays) -> None:
-    """int(100.0 ((raw - min) / (max - min))), all 0 where they are equal. Floats: 29 of 50 gives 57."""
-    least, most = kube.parts[AFFINITY, 0], kube.parts[AFFINITY, 0]
-    for i in range(kube.cursor[KEPT]):
-        least = min(least, kube.parts[AFFINITY, i])
-        most = max(most, kube.parts[AFFINITY, i])
-    for i in range(kube.cursor[KEPT]):
-        score = 0
-        if most > least:
-            score = int(float(MAX_SCORE) * (float(kube.parts[AFFINITY, i] - least) / float(most - least)))
-        kube.parts[AFFINITY, i] = score
 
 
 # Arrays ---------------------------------------------------------------------------------------------------------------
@@ -447,7 +433,7 @@ def kube_arrays(state: ClusterState, services: Services | None = None, percentag
     zone = state.terms.key_id(ZONE) if spreading else -1
     rows = np.full((len(every), 6), -1, dtype=np.int64)
     if (selectors >= 0).any():
-        rows[:, INCLUDED_ROW] = [state.terms.included_id(each) for each in every]
+        rows[:, INCLUDED_ROW] = [-1 if each.spread else state.terms.included_id(each) for each in every]
     order = snapshot_order(state.nodes)
     lists = _node_lists(state, every, order, rows)
     static = _static_rows(state, every, len(order), rows)
@@ -469,7 +455,7 @@ def kube_arrays(state: ClusterState, services: Services | None = None, percentag
         cursor=np.zeros(2, dtype=np.int64),
         kept=np.zeros(size, dtype=np.int64),
         parts=np.zeros((len(PLUGINS), size), dtype=np.int64),
-        active=np.zeros(len(PLUGINS), dtype=np.bool_),
+        active=np.zeros(RAW, dtype=np.bool_),
         total=np.zeros(size, dtype=np.int64),
         sums=np.zeros(size),
         domains=np.zeros((2, int(max(terms.domains, default=0)) + 1), dtype=np.int64),
@@ -622,45 +608,56 @@ class KubeDefault:
         self.arrays = kube_arrays(self.state, self.services, self.percentage)
         self.arrays.cursor[START] = start % max(self.arrays.nodes, 1)
 
-    def choose(self, class_id: int, labels_id: int = 0) -> int:
-        """The slot for a pod, -1 if it fits nowhere. The next search starts behind the nodes that this one visited."""
-        known_constraints, known_labels = len(self.arrays.constraints), len(self.arrays.default_selector)
-        constraint = self.state.class_arrays.constraint
-        if constraint[class_id] >= known_constraints or labels_id >= known_labels:
+    def choose(self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None) -> int:
+        """The slot for a pod, -1 if it fits nowhere. The next search starts behind the nodes that this one visited.
+
+        `mask`, [N], says where the pod may run; if None, the state does.
+        """
+        state = self.state
+        if mask is None:
+            mask = state.mask(class_id, labels_id)
+        known = len(self.arrays.constraints), len(self.arrays.default_selector)
+        if state.class_arrays.constraint[class_id] >= known[0] or labels_id >= known[1]:
             self.refresh()
-        mask = self.state.mask(class_id, labels_id)
-        state, kube = self.state, self.arrays
+        kube = self.arrays
         return int(decide(state.arrays, state.class_arrays, state.term_arrays, kube, class_id, labels_id, mask))
 
-    def scores(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.int64]:
-        """[N] total scores for the next pod; -1 where the pod does not fit, or the search would not get to.
+    def scores(
+        self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None
+    ) -> npt.NDArray[np.int64]:
+        """[N] total scores for the next pod; -1 where it may not run, or where the search would not get to.
 
         A single node gets 0: the scheduler does not score it. The search is not moved on.
         """
-        kept = self._look(class_id, labels_id)
+        kept = self._look(class_id, labels_id, mask)
         total = np.full(len(self.state.nodes), -1, dtype=np.int64)
         total[kept] = self.arrays.total[: len(kept)] if len(kept) > 1 else 0
         return total
 
-    def breakdown(self, class_id: int, labels_id: int = 0) -> dict[str, npt.NDArray[np.int64]]:
+    def breakdown(
+        self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None
+    ) -> dict[str, npt.NDArray[np.int64]]:
         """Plugin -> [N] its normalised score times its weight, of which `scores` is the sum; -1 likewise."""
-        kept, kube = self._look(class_id, labels_id), self.arrays
+        kept, kube = self._look(class_id, labels_id, mask), self.arrays
         found = {}
         for plugin, name in enumerate(PLUGINS):
-            constant = MAX_SCORE if plugin == TAINTS and len(kept) > 1 else 0
             part = np.full(len(self.state.nodes), -1, dtype=np.int64)
-            part[kept] = kube.parts[plugin, : len(kept)] if kube.active[plugin] and len(kept) > 1 else constant
-            found[name] = np.where(part >= 0, WEIGHTS[plugin] * part, part)
+            part[kept] = WEIGHTS[TAINTS] * MAX_SCORE if plugin == TAINTS and len(kept) > 1 else 0
+            if len(kept) > 1 and (plugin >= RAW or kube.active[plugin]):
+                part[kept] = kube.parts[plugin, : len(kept)]
+            found[name] = part
         return found
 
-    def top_scorers(self, class_id: int, labels_id: int = 0) -> frozenset[int]:
+    def top_scorers(
+        self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None
+    ) -> frozenset[int]:
         """The slots with the highest total score, any of which a scheduler with parallel workers may choose."""
-        total = self.scores(class_id, labels_id)
+        total = self.scores(class_id, labels_id, mask)
         return frozenset(np.flatnonzero((total == total.max(initial=0)) & (total >= 0)).tolist())
 
-    def _look(self, class_id: int, labels_id: int) -> npt.NDArray[np.int64]:
+    def _look(self, class_id: int, labels_id: int, mask: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.int64]:
         """The slots that the next search would keep, in its order, scored; the search stays where it is."""
-        start = self.arrays.cursor[START]
-        self.choose(class_id, labels_id)
+        start = int(self.arrays.cursor[START])
+        self.choose(class_id, labels_id, mask)
         self.arrays.cursor[START] = start
         return self.arrays.kept[: self.arrays.cursor[KEPT]].copy()

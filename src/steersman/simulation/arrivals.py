@@ -107,18 +107,29 @@ def _trace_times(
 def _poisson(
     workload: Workload, load: float, random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Every pod of the trace once, in random order, so far apart that demand over capacity is `load` in the mean."""
-    if not (math.isfinite(load) and load > 0):
-        raise UsageError(f"load {load:g} must be above 0")
+    """Poisson arrivals of pods drawn from the trace, as many as it has, into a cluster that is at work already.
+
+    At the rate `load * capacity / mean(demand * duration)` demand over capacity is `load` in the mean. Durations of
+    real traces are so unequal that an empty cluster would not get there for months; so at time 0 arrive the pods that
+    an unlimited cluster would be running by then: of each pod of the trace Poisson(rate * duration / pods), each with a
+    uniform share of its duration left (the stationary M/G/infinity queue, e.g. Takacs 1962).
+    """
+    if not (math.isfinite(load) and 0 < load <= 100):
+        raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
     duration = _durations(workload, random)
     capacity = float(sum(node.gpu_count for node in workload.nodes) * GPU_MILLI)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     if not (capacity and demand.any()):
         capacity = float(sum(node.cpu_milli for node in workload.nodes))
         demand = np.array([pod.requests.cpu_milli for pod in workload.pods], dtype=np.float64)
-    work = float((demand * duration).mean())
+    work, count = float((demand * duration).mean()), len(workload.pods)
     if not (capacity and work):
         raise SteersmanError(f"{workload.name}: pods ask for no GPU and no CPU over time, so there is no load to offer")
-    order = random.permutation(len(workload.pods))
-    time = np.cumsum(random.exponential(work / (load * capacity), len(order)))
-    return order, time, duration[order]
+    rate = load * capacity / work
+    running = random.permutation(np.repeat(np.arange(count), random.poisson(rate * duration / count)))
+    drawn = random.integers(0, count, count)
+    return (
+        np.concatenate([running, drawn]),
+        np.concatenate([np.zeros(len(running)), np.cumsum(random.exponential(1 / rate, count))]),
+        np.concatenate([duration[running] * random.uniform(size=len(running)), duration[drawn]]),
+    )

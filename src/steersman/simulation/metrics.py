@@ -129,9 +129,12 @@ def arrival_curve(events: Events, last: int) -> Curve:
     return _curve(np.arange(last + 1, dtype=np.float64), events, mean)
 
 
-def time_curve(events: Events, points: int = TIMED_POINTS) -> Curve:
-    """The curve over time: the state after the last event up to each of `points` moments, evenly spread."""
-    moments = np.linspace(events.time[0], events.time[-1], points)
+def time_curve(events: Events, until: float, points: int = TIMED_POINTS) -> Curve:
+    """The curve over time: the state after the last event up to each of `points` moments, evenly spread.
+
+    `until` is where it ends, as a rule with the last arrival: how long the last pods run says nothing about a policy.
+    """
+    moments = np.linspace(events.time[0], until, points)
     last = np.searchsorted(events.time, moments, side="right") - 1
     return _curve(moments, events, lambda values: values[last])
 
@@ -180,8 +183,11 @@ def final_metrics(record: Record, events: Events, curve: Curve) -> list[Metric]:
     ]
 
 
-def waiting_metrics(record: Record, events: Events, arrivals: int) -> list[Metric]:
-    """How long pods waited (`timed`): over all that were bound, a pod bound at once waited 0 seconds."""
+def waiting_metrics(record: Record, events: Events, arrivals: int, until: float) -> list[Metric]:
+    """How long pods waited (`timed`): over all that were bound, a pod bound at once waited 0 seconds.
+
+    Allocation is averaged over time from the first event to `until`.
+    """
     arrived = np.full(arrivals, np.nan)
     bound = np.full(arrivals, np.nan)
     arrival, outcome = record.numbers[:, ARRIVAL], record.numbers[:, OUTCOME]
@@ -190,7 +196,7 @@ def waiting_metrics(record: Record, events: Events, arrivals: int) -> list[Metri
     started = outcome == BOUND
     bound[arrival[started]] = record.time[started]
     wait = np.where(np.isnan(arrived), 0.0, bound - arrived)[~np.isnan(bound)]
-    length = np.diff(events.time)
+    length = np.diff(np.minimum(events.time, until))
 
     def over_time(values: Floats) -> float:
         whole = float(length.sum())

@@ -186,10 +186,12 @@ class Execution:
         seen, where = np.unique(record.numbers[:, engine.ARRIVAL], return_index=True)
         first[where] = demand[seen]
         events = metrics.events_of(record, np.cumsum(first), self._capacity())
-        curve = _curve(protocol, events, ratio)
+        # All at once has no course over arrivals; then the whole run is shown.
+        until = float(self.plan.time[-1] if self.plan.time[-1] > events.time[0] else events.time[-1])
+        curve = _curve(protocol, events, ratio, until)
         values = metrics.final_metrics(record, events, curve)
         if protocol == "timed":
-            values += metrics.waiting_metrics(record, events, len(self.plan.pods))
+            values += metrics.waiting_metrics(record, events, len(self.plan.pods), until)
         return RunResult(
             workload=self.simulator.workload.name,
             policy=self.policy.name,
@@ -265,9 +267,9 @@ class Execution:
         return f"0/{len(self.state.nodes)} nodes are available: {', '.join(sorted(parts))}."
 
 
-def _curve(protocol: Protocol, events: metrics.Events, ratio: float) -> Curve:
+def _curve(protocol: Protocol, events: metrics.Events, ratio: float, until: float) -> Curve:
     if protocol == "timed":
-        return metrics.time_curve(events)
+        return metrics.time_curve(events, until)
     if np.isnan(events.arrived_percent[-1]):
         return metrics.event_curve(events)
     last = round(100 * ratio) if protocol == "inflation" else int(np.round(events.arrived_percent[-1]))

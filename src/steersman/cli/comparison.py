@@ -1,0 +1,89 @@
+"""What `evaluate` and `demo` share: run an experiment, write its files, print its outcome, survive Ctrl-C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steersman.cli.compiling import compile_kernels
+from steersman.cli.display import Progress, Warnings, print_table
+from steersman.cli.options import Format
+from steersman.cli.tables import comparison_table, summary_records, to_json, workloads_table
+from steersman.evaluation.experiment import Experiment, InterruptionError, run_experiment
+from steersman.evaluation.headline import Headline
+from steersman.evaluation.report import write_report
+from steersman.evaluation.results import (
+    FILES,
+    PARTIAL,
+    REPORT,
+    staged,
+    summary_csv,
+    write_evaluation,
+    write_partial,
+)
+from steersman.evaluation.summary import SummaryRow, summarise
+from steersman.simulation.result import RunResult
+
+
+def compare(
+    experiment: Experiment,
+    *,
+    baseline: str,
+    output: Path,
+    jobs: int,
+    output_format: Format,
+    command: str,
+    warn: Warnings,
+) -> Headline:
+    """Run an experiment, write its files to `output` and print its outcome.
+
+    Raises:
+        InterruptionError: Ctrl-C; the finished runs are in `results.partial.csv`.
+        SteersmanError: a run failed; nothing is written.
+    """
+    runs: list[RunResult] = []
+    try:
+        compile_kernels(experiment.policies)
+        runs = run_all(experiment, jobs)
+        label = runs[experiment.policies.index(baseline) * len(experiment.seeds)].policy
+        summary = summarise(runs, label)
+        headline = Headline(runs, summary, label)
+        with staged(output) as stage:
+            write_evaluation(stage, runs, summary)
+            write_report(stage / REPORT, runs, summary, headline, command=command, ratio=experiment.ratio)
+    except InterruptionError as interruption:
+        raise keep_finished(interruption, output) from None
+    except KeyboardInterrupt:
+        raise keep_finished(InterruptionError(runs, experiment.runs), output) from None
+    for run in runs:
+        warn(run.warnings)
+    show(headline, summary, output_format)
+    return headline
+
+
+def run_all(experiment: Experiment, jobs: int) -> list[RunResult]:
+    """Run an experiment and show how far it is."""
+    with Progress("simulating") as progress:
+        return run_experiment(experiment, jobs=jobs, on_run=progress.update)
+
+
+def keep_finished(interruption: InterruptionError, output: Path) -> InterruptionError:
+    """Write what was finished to `results.partial.csv`; what to raise says so."""
+    finished = interruption.finished
+    if not finished:
+        return interruption
+    with staged(output, keep=FILES) as stage:
+        write_partial(stage, finished)
+    return InterruptionError(finished, interruption.total, kept=str(output / PARTIAL))
+
+
+def show(headline: Headline, summary: list[SummaryRow], output_format: Format) -> None:
+    """Print the outcome."""
+    if output_format is Format.CSV:
+        print(summary_csv(summary), end="")
+    elif output_format is Format.JSON:
+        print(to_json(summary_records(summary)))
+    else:
+        if len(headline.workloads) > 1:
+            print_table(workloads_table(headline))
+        print_table(comparison_table(headline))
+        print(headline.sentence())

@@ -1,0 +1,35 @@
+"""The first run on a machine compiles the simulator: done once, before worker processes start, and said."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from steersman.cli.display import say
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Workload
+
+SAID_AFTER_SECONDS = 1.5
+MESSAGE = "compiling the simulator for this machine (once, up to half a minute)"
+
+
+def compile_kernels(policies: Sequence[str]) -> None:
+    """Make sure that all kernels are compiled and in the cache, from which worker processes load them.
+
+    A pod on a node goes through all that a run of any size does. The user's own policies are not called.
+    """
+    timer = threading.Timer(SAID_AFTER_SECONDS, say, [MESSAGE])
+    timer.daemon = True
+    timer.start()
+    try:
+        tiny = Workload(
+            "tiny",
+            (Node("node", 1000, 1 << 30, gpu_count=1),),
+            (Pod("pod", PodClass(Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500))),),
+        )
+        simulator = Simulator(tiny)
+        for policy in ("fgd", *(name for name in policies if ":" not in name)):
+            simulator.run(policy, protocol="arrivals")
+    finally:
+        timer.cancel()

@@ -1,0 +1,105 @@
+"""What a terminal shows: one-line messages, a progress bar past two seconds, tables."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.table import Table
+
+PATIENCE_SECONDS = 2.0
+LINE_EVERY_SECONDS = 10.0
+PIPE_WIDTH = 200
+
+
+def say(message: str) -> None:
+    """A line on standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks."""
+    return " ".join(text.split())
+
+
+class Warnings:
+    """Says every warning once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, warnings: Sequence[str]) -> None:
+        """Say those that were not said yet."""
+        for warning in warnings:
+            if warning not in self._said:
+                self._said.add(warning)
+                say(f"warning: {one_line(warning)}")
+
+
+class Progress:
+    """How many of `total` are done: nothing for two seconds, then a bar, or a line now and then off a terminal."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._total, self._done = what, 0, 0
+        self._bar: Bar | None = None
+        self._first_done, self._first_at = 0, 0.0
+        self._said = time.monotonic() + PATIENCE_SECONDS - LINE_EVERY_SECONDS
+        self._timer = threading.Timer(PATIENCE_SECONDS, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._timer.ident is not None:
+            self._timer.join()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, total: int) -> None:
+        """So many are done of so many."""
+        self._done, self._total = done, total
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+        elif not sys.stderr.isatty():
+            self._line(time.monotonic())
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        bar.add_task(self._what, total=self._total or None, completed=self._done)
+        bar.start()
+        self._bar = bar
+
+    def _line(self, now: float) -> None:
+        if not self._first_done:
+            self._first_done, self._first_at = self._done, now
+        if now - self._said >= LINE_EVERY_SECONDS and 0 < self._done < self._total:
+            self._said = now
+            # Counted from the first that was done: what came before is loading, which is not repeated.
+            since = self._done - self._first_done
+            seconds = (now - self._first_at) / since * (self._total - self._done) if since else 0.0
+            left = f", about {seconds:.0f} s left" if since else ""
+            say(f"{self._what}: {self._done} of {self._total}{left}")
+
+
+def print_table(table: Table) -> None:
+    """A table on standard output; nothing is cut off where that is not a terminal."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    Console(width=width, highlight=False).print(table)

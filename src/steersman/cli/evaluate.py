@@ -1,0 +1,122 @@
+"""`steersman evaluate`: schedulers side by side on the user's own nodes and pods."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from steersman.cli.display import Warnings, say
+from steersman.cli.options import (
+    NODES_HELP,
+    Format,
+    FormatOption,
+    Jobs,
+    Load,
+    Output,
+    Protocol,
+    ProtocolOption,
+    Ratio,
+    check_load,
+    check_ratio,
+    default_jobs,
+    parse_seeds,
+)
+from steersman.errors import UsageError
+
+
+def evaluate(
+    nodes: Annotated[Path, typer.Option(metavar="FILE", help=NODES_HELP)],
+    pods: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="The workloads, one or several: openb pod lists (CSV), or files or folders of Kubernetes YAML.",
+        ),
+    ],
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            metavar="POLICY",
+            help="The schedulers to try, one or several: fgd, best-fit, kube-default, a mix such as "
+            "fgd=500,gpu-packing=500, your own as module:Class.",
+        ),
+    ],
+    output: Output,
+    seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Repetitions: 42, 42-51 or 1,2,5-7.")] = "42-51",
+    protocol: ProtocolOption = Protocol.INFLATION,
+    ratio: Ratio = 1.3,
+    load: Load = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", show_default="the first --policy", help="What the others are compared with."),
+    ] = None,
+    jobs: Jobs = None,
+    output_format: FormatOption = Format.TABLE,
+) -> None:
+    """Which scheduler should this cluster run, and what would it gain?
+
+    Simulates every policy on every workload with every seed, compares them seed by seed with a baseline, prints a
+    table and writes report.html (plots), results.csv (the course of every run), metrics.csv (every metric of every
+    run) and summary.csv (means and differences with 95 % intervals). The same seeds give the same files.
+
+    **Example**: steersman evaluate --nodes nodes.csv --pods monday.csv tuesday.csv --policy kube-default
+    --policy fgd --output comparison
+    """
+    seed_list = parse_seeds(seeds)
+    check_ratio(ratio)
+    check_load(load, protocol)
+
+    # Below this line numba is loaded; what is wrong with the options above is told at once.
+    from steersman.cli.comparison import compare
+    from steersman.evaluation.experiment import Experiment
+    from steersman.evaluation.results import check_output
+    from steersman.workloads.loading import load_workload
+
+    check_output(output)
+    chosen = check_policies(policy, baseline)
+    warn = Warnings()
+    workloads = []
+    for path in pods:
+        workloads.append(load_workload(nodes, path))
+        warn(workloads[-1].warnings)
+    experiment = Experiment(tuple(workloads), tuple(policy), seed_list, protocol.value, ratio, load)
+    options = ["--nodes", nodes.name, "--pods", *(path.name for path in pods)]
+    options += [part for name in policy for part in ("--policy", name)]
+    options += ["--seeds", seeds, "--protocol", protocol.value, "--baseline", chosen]
+    options += ["--ratio", f"{ratio:g}"] if protocol is Protocol.INFLATION else []
+    options += ["--load", f"{load:g}"] if load is not None else []
+    compare(
+        experiment,
+        baseline=chosen,
+        output=output,
+        jobs=jobs or default_jobs(),
+        output_format=output_format,
+        command=shlex.join(["steersman", "evaluate", *options, "--output", output.name]),
+        warn=warn,
+    )
+    say(f"wrote report.html, results.csv, metrics.csv and summary.csv to {output}")
+
+
+def check_policies(policies: Sequence[str], baseline: str | None) -> str:
+    """The baseline's name, after all names were found to be policies.
+
+    Raises:
+        UsageError: a policy is unknown, or the baseline is none of them.
+    """
+    from steersman.policies.registry import resolve
+
+    specs: dict[str, str] = {}
+    for spec in policies:
+        label = resolve(spec).name
+        if label in specs:
+            raise UsageError(
+                f"--policy {spec} and {specs[label]} are both called {label}; results could not tell them apart"
+            )
+        specs[label] = spec
+    if baseline is not None and baseline not in policies:
+        raise UsageError(f"--baseline {baseline}: must be one of the policies that run: {', '.join(policies)}")
+    return baseline if baseline is not None else policies[0]

@@ -1,0 +1,152 @@
+"""Options that several commands share: how they are spelled, parsed and explained."""
+
+from __future__ import annotations
+
+import enum
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from steersman.errors import UsageError
+
+MAX_SEEDS = 100_000
+MAX_SEED = (1 << 63) - 1
+MAX_RATIO = 100.0
+
+
+class Protocol(enum.StrEnum):
+    """How pods arrive and leave."""
+
+    INFLATION = "inflation"
+    TIMED = "timed"
+    ARRIVALS = "arrivals"
+
+
+class Format(enum.StrEnum):
+    """How the result is printed on standard output."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+class ManyValues(TyperCommand):
+    """A command whose repeatable options also take several values after one flag: `--pods a b` is `--pods a --pods b`.
+
+    For commands without positional arguments only.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the flag before every further value, then parse as usual."""
+        repeatable = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
+        return super().parse_args(ctx, repeat_flags(args, repeatable))
+
+
+def repeat_flags(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
+    """`--pods a b` as `--pods a --pods b` for every flag in `repeatable`."""
+    repeated: list[str] = []
+    flag, values = "", 0
+    for argument in arguments:
+        if argument.startswith("-") and len(argument) > 1:
+            name, equals, _ = argument.partition("=")
+            flag, values = (name if name in repeatable else ""), len(equals)
+        elif flag:
+            if values:
+                repeated.append(flag)
+            values += 1
+        repeated.append(argument)
+    return repeated
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds of `42-51`, `42` or `1,2,5-7`, in the order given.
+
+    Raises:
+        UsageError: anything else, a seed that is there twice, or more than 100,000 of them.
+    """
+    seeds: dict[int, None] = {}
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        low = _seed(text, first)
+        high = _seed(text, last) if dash else low
+        if high < low:
+            raise UsageError(f"--seeds {text}: {part.strip()} runs backwards; write {high}-{low}")
+        if high - low >= MAX_SEEDS or len(seeds) + high - low >= MAX_SEEDS:
+            raise UsageError(f"--seeds {text}: more than {MAX_SEEDS} seeds")
+        for seed in range(low, high + 1):
+            if seed in seeds:
+                raise UsageError(f"--seeds {text}: {seed} is there twice")
+            seeds[seed] = None
+    return tuple(seeds)
+
+
+def _seed(text: str, digits: str) -> int:
+    digits = digits.strip()
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19 or int(digits) > MAX_SEED:
+        raise UsageError(f"--seeds {text}: {digits!r} is no seed; write 42, 42-51 or 1,2,5-7")
+    return int(digits)
+
+
+def check_ratio(ratio: float) -> float:
+    """The ratio itself if it is one.
+
+    Raises:
+        UsageError: it is not above 0 and at most 100.
+    """
+    if not (math.isfinite(ratio) and 0 < ratio <= MAX_RATIO):
+        raise UsageError(f"--ratio {ratio:g}: must be above 0 and at most {MAX_RATIO:g} (1.3 = 130 % of the GPUs)")
+    return ratio
+
+
+def check_load(load: float | None, protocol: Protocol) -> float | None:
+    """The load itself if it is one.
+
+    Raises:
+        UsageError: it is not above 0 and at most 100, or the protocol has no use for it.
+    """
+    if load is not None and protocol is not Protocol.TIMED:
+        raise UsageError(f"--load belongs to --protocol timed, not to {protocol.value}")
+    if load is not None and not (math.isfinite(load) and 0 < load <= MAX_RATIO):
+        raise UsageError(f"--load {load:g}: must be above 0 and at most {MAX_RATIO:g} (0.9 = 90 % of the cluster)")
+    return load
+
+
+def default_jobs() -> int:
+    """As many processes as this one may use cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kubernetes YAML."
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        metavar="FOLDER",
+        help="Where the result files go: a new folder, an empty one, or one of former results.",
+    ),
+]
+ProtocolOption = Annotated[
+    Protocol,
+    typer.Option(
+        help="inflation: pods drawn from the trace until they ask for RATIO times the GPUs, none leaves. "
+        "timed: pods come and go by the times in the trace and wait if there is no room. "
+        "arrivals: in the order of the file, none leaves."
+    ),
+]
+Ratio = Annotated[float, typer.Option(help="inflation only: GPUs asked for, as a share of the GPUs there are.")]
+Load = Annotated[
+    float | None,
+    typer.Option(
+        show_default="the times in the trace",
+        help="timed only: pods arrive at random moments, so often that they ask for this share of the cluster.",
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, show_default="all cores", help="Processes. The results do not depend on it.")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="What to print on standard output.")]

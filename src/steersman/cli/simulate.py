@@ -1,0 +1,193 @@
+"""`steersman simulate`: one run, with every placement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.display import Progress, Warnings, print_table, say
+from steersman.cli.options import (
+    NODES_HELP,
+    Format,
+    FormatOption,
+    Load,
+    Output,
+    Protocol,
+    ProtocolOption,
+    Ratio,
+    check_load,
+    check_ratio,
+)
+from steersman.errors import UsageError
+
+if TYPE_CHECKING:
+    from steersman.simulation.result import RunResult
+    from steersman.workloads.mix import TypicalPod
+    from steersman.workloads.workload import Workload
+
+SEED = 42
+
+
+def simulate(
+    output: Output,
+    nodes: Annotated[Path | None, typer.Option(metavar="FILE", help=NODES_HELP)] = None,
+    pods: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML."
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="The scheduler: fgd, kube-default, a mix such as fgd=500,gpu-packing=500, your own as module:Class.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, show_default=str(SEED), help="Which of the possible arrival orders, ties and random choices."
+        ),
+    ] = None,
+    protocol: ProtocolOption = Protocol.INFLATION,
+    ratio: Ratio = 1.3,
+    load: Load = None,
+    cluster_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of --nodes and --pods: a simon/v1alpha1 Config, which also says what --protocol, --ratio and "
+            "--seed say.",
+        ),
+    ] = None,
+    scheduler_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --cluster-config: a KubeSchedulerConfiguration, which stands for --policy."
+        ),
+    ] = None,
+    output_format: FormatOption = Format.TABLE,
+) -> None:
+    """Where does every pod go, and why does one not fit?
+
+    Runs one scheduler on one workload, prints its metrics and writes placements.csv (every event, with the node, the
+    GPUs and the reason of a failure), timeline.csv (allocation, fragmentation and balance over the run) and
+    metrics.csv. The same seed gives the same files.
+
+    **Example**: steersman simulate --nodes nodes.csv --pods monday.csv --policy fgd --output run
+    """
+    check_ratio(ratio)
+    check_load(load, protocol)
+    configs = _pair(cluster_config, scheduler_config)
+    if configs and (nodes or pods):
+        raise UsageError("--cluster-config names the nodes and pods already; leave out --nodes and --pods")
+    if not configs and (nodes is None or pods is None or policy is None):
+        raise UsageError("give --nodes, --pods and --policy, or --cluster-config and --scheduler-config (see --help)")
+
+    # Below this line numba is loaded; what is wrong with the options above is told at once.
+    from steersman.evaluation.results import check_output
+    from steersman.workloads.loading import load_workload
+
+    check_output(output)
+    warn = Warnings()
+    if configs:
+        plan = read_plan(*configs, policy, seed, warn)
+    else:
+        workload = load_workload(nodes, pods)
+        plan = Plan(workload, str(policy), protocol, SEED if seed is None else seed, ratio, load)
+    run_and_write(plan, output, output_format, warn)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run. `mix` None: the typical pods of the workload."""
+
+    workload: Workload
+    policy: str
+    protocol: Protocol
+    seed: int
+    ratio: float = 1.3
+    load: float | None = None
+    mix: tuple[TypicalPod, ...] | None = None
+
+
+def _pair(cluster_config: Path | None, scheduler_config: Path | None) -> tuple[Path, Path] | None:
+    if cluster_config is None and scheduler_config is None:
+        return None
+    if cluster_config is None or scheduler_config is None:
+        raise UsageError("--cluster-config and --scheduler-config go together; give both")
+    return cluster_config, scheduler_config
+
+
+def read_plan(
+    cluster_config: Path, scheduler_config: Path, policy: str | None, seed: int | None, warn: Warnings
+) -> Plan:
+    """The run that a `simon/v1alpha1 Config` and a KubeSchedulerConfiguration describe.
+
+    A workload that is tuned to a ratio is the inflation protocol; one that is not arrives in its own order, or, with
+    `shufflePod`, in the random order that simon's seed gives.
+    """
+    from steersman.workloads.gorand import GoRand
+    from steersman.workloads.mix import typical_pods
+    from steersman.workloads.simon import read_pair
+
+    cluster, scheduler = read_pair(cluster_config, scheduler_config)
+    warn((*cluster.warnings, *scheduler.warnings))
+    chosen = scheduler.policy(policy)
+    workload = cluster.load()
+    mix = typical_pods(workload.pods, popularity_percent=cluster.popularity_percent, cpu_pods=cluster.cpu_pods_typical)
+    seed = cluster.seed if seed is None else seed
+    if cluster.ratio > 0:
+        return Plan(workload, chosen, Protocol.INFLATION, seed, check_ratio(cluster.ratio), mix=mix)
+    if cluster.shuffle_pods:
+        pods = sorted(workload.pods, key=lambda pod: pod.name)
+        random = GoRand(seed)
+        random.int63()
+        random.shuffle(pods)
+        workload = replace(workload, pods=tuple(pods))
+    return Plan(workload, chosen, Protocol.ARRIVALS, seed, mix=mix)
+
+
+def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warnings) -> None:
+    """One run, its files and its summary."""
+    from steersman.cli.compiling import compile_kernels
+    from steersman.evaluation.results import staged, write_run
+    from steersman.policies.registry import resolve
+    from steersman.simulation.run import Simulator
+
+    policy = resolve(plan.policy)
+    warn(plan.workload.warnings)
+    compile_kernels([plan.policy])
+    simulator = Simulator(plan.workload, plan.mix)
+    with Progress("simulating") as progress:
+        run = simulator.run(
+            policy,
+            protocol=plan.protocol.value,
+            seed=plan.seed,
+            ratio=plan.ratio,
+            load=plan.load,
+            record=True,
+            progress=progress.update,
+        )
+    warn(run.warnings)
+    with staged(output) as stage:
+        write_run(stage, run)
+    show(run, output_format)
+    say(f"wrote placements.csv, timeline.csv and metrics.csv to {output}")
+
+
+def show(run: RunResult, output_format: Format) -> None:
+    """Print the metrics of a run."""
+    from steersman.cli.tables import metric_records, run_table, to_json
+    from steersman.evaluation.results import metrics_csv
+
+    if output_format is Format.CSV:
+        print(metrics_csv([run]), end="")
+    elif output_format is Format.JSON:
+        print(to_json(metric_records(run)))
+    else:
+        print_table(run_table(run))

@@ -1,0 +1,245 @@
+"""`steersman workload`: make workloads, turn one format into another, and give a cluster racks and servers."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.display import Warnings, say
+from steersman.cli.options import ManyValues
+from steersman.errors import UsageError
+
+if TYPE_CHECKING:
+    from steersman.cluster.model import Node
+    from steersman.workloads.deployments import Row, Settings
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
+)
+"""The sub-commands of `steersman workload`."""
+
+
+class Target(enum.StrEnum):
+    """Formats that a workload can be written in."""
+
+    YAML = "yaml"
+    OPENB = "openb"
+    DEPLOYMENTS = "deployments"
+
+
+Folder = Annotated[
+    Path, typer.Option("--output", metavar="FOLDER", help="Where the files go: a folder that is new or empty.")
+]
+Nodes = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Nodes: an openb node list (CSV), or a file or folder of Kubernetes YAML."),
+]
+
+
+@app.callback()
+def root() -> None:
+    """Make workloads, convert them, and give a cluster racks and servers."""
+
+
+@app.command()
+def generate(
+    output: Folder,
+    nodes: Nodes = None,
+    node_count: Annotated[
+        int, typer.Option(min=1, help="Without --nodes: this many equal nodes, and one tainted control-plane node.")
+    ] = 10,
+    node_cpu: Annotated[str, typer.Option(help="CPU of each such node.")] = "64",
+    node_memory: Annotated[str, typer.Option(help="Memory of each such node.")] = "256Gi",
+    node_pods: Annotated[int, typer.Option(min=1, help="Pods that each such node holds.")] = 110,
+    cpu_load: Annotated[float, typer.Option(help="Fill until this share of the CPU is asked for, ...")] = 0.5,
+    memory_load: Annotated[float, typer.Option(help="... or this share of the memory, ...")] = 0.5,
+    pod_load: Annotated[float, typer.Option(help="... or this share of the pods, whichever comes first.")] = 0.5,
+    cluster_resets: Annotated[int, typer.Option(min=1, help="Epochs: fill, wait, clear.")] = 1,
+    interval: Annotated[float, typer.Option(help="Seconds from one Deployment to the next.")] = 10.0,
+    wait: Annotated[float, typer.Option(help="Seconds before the cluster is cleared, and after it.")] = 60.0,
+    replicas: Annotated[str, typer.Option(metavar="MIN-MAX", help="Pods of a Deployment.")] = "5-15",
+    cpu_requests: Annotated[
+        str,
+        typer.Option(metavar="LIST", show_default="100m to 3500m", help="CPU requests to draw from, such as 500m,1,2."),
+    ] = "",
+    memory_requests: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST", show_default="256Mi to 20Gi", help="Memory requests to draw from, such as 1Gi,2Gi."
+        ),
+    ] = "",
+    scheduler_name: Annotated[str, typer.Option(help="The pods' schedulerName.")] = "custom-scheduler",
+    namespace: Annotated[str, typer.Option(help="The pods' namespace.")] = "default",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Which of the possible workloads. The same seed gives the same files.")
+    ] = 42,
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the Deployments as a CSV, which --replay takes."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take the Deployments from such a CSV instead of drawing them."),
+    ] = None,
+) -> None:
+    """Random Deployments that fill a cluster as far as asked, over and over.
+
+    Writes nodes.yaml and pods.yaml, whose pods carry their times of creation and deletion for `--protocol timed`.
+    The CSV has the columns name, pod_count, cpu_request, cpu_limit, mem_request, mem_limit, action (add or delete).
+
+    **Example**: steersman workload generate --node-count 20 --cpu-load 0.7 --cluster-resets 3 --output busy
+    """
+    from steersman.workloads import deployments
+    from steersman.workloads.convert import convert
+    from steersman.workloads.files import replacing
+    from steersman.workloads.loading import load_nodes
+    from steersman.workloads.workload import Workload
+
+    if csv is not None and csv.resolve().is_relative_to(output.resolve()):
+        raise UsageError(
+            f"--csv {csv} lies in --output, where its Deployments would count twice; put it beside the folder"
+        )
+    least, most = parse_range(replicas)
+    settings = deployments.Settings(
+        cpu_load=cpu_load,
+        memory_load=memory_load,
+        pod_load=pod_load,
+        resets=cluster_resets,
+        interval_seconds=interval,
+        wait_seconds=wait,
+        min_replicas=least,
+        max_replicas=most,
+        **_value_lists(cpu_requests, memory_requests),
+    )
+    if nodes is not None:
+        cluster = load_nodes(nodes)
+    else:
+        cluster = deployments.cluster(node_count, cpu=node_cpu, memory=node_memory, pods=node_pods)
+    rows = _rows(settings, cluster, seed, replay)
+    pods = deployments.replay(
+        rows,
+        interval_seconds=interval,
+        wait_seconds=wait,
+        scheduler_name=scheduler_name,
+        namespace=namespace,
+        file=str(replay or ""),
+    )
+    convert(Workload(output.name, cluster, pods), "yaml", output)
+    if csv is not None:
+        with replacing(csv) as part:
+            deployments.write_rows(rows, part)
+    added = sum(1 for row in rows if row.action == deployments.ADD)
+    say(f"wrote {output}: {len(cluster)} nodes, {added} Deployments, {len(pods)} pods")
+
+
+@app.command()
+def convert(
+    output: Folder,
+    to: Annotated[Target, typer.Option(help="The format to write.")],
+    nodes: Nodes = None,
+    pods: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Pods: an openb pod list, Deployments as CSV, or a file or folder of Kubernetes YAML."
+        ),
+    ] = None,
+    lossy: Annotated[
+        bool,
+        typer.Option("--lossy", help="Leave out what the format cannot say, and count it, instead of ending there."),
+    ] = False,
+) -> None:
+    """Write a workload in another format.
+
+    yaml: nodes.yaml and pods.yaml, Deployments and the like expanded into pods. openb: nodes.csv and pods.csv.
+    deployments: nodes.yaml and deployments.csv (name, pod_count, cpu_request, ..., action).
+    One of --nodes and --pods is enough where a folder holds both, or where only nodes or pods are wanted.
+
+    **Example**: steersman workload convert --nodes nodes.csv --pods monday.csv --to yaml --output monday
+    """
+    from steersman.workloads.convert import convert as write
+    from steersman.workloads.loading import load_workload
+
+    workload = load_workload(nodes, pods, partial=True)
+    warn = Warnings()
+    warn(workload.warnings)
+    warn(write(workload, to.value, output, lossy=lossy))
+    say(f"wrote {output}: {len(workload.nodes)} nodes, {len(workload.pods)} pods")
+
+
+@app.command(cls=ManyValues)
+def topology(
+    data_dir: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER", help="Workload folders, or folders of them; several may follow, each is numbered anew."
+        ),
+    ] = None,
+    nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="A single node list instead of a folder.")] = None,
+    pods: Annotated[Path | None, typer.Option(metavar="FILE", help="A single pod list instead of a folder.")] = None,
+    servers_per_rack: Annotated[
+        int, typer.Option(min=1, help="Nodes that share a rack, in the order of the list.")
+    ] = 4,
+    racks_per_zone: Annotated[
+        int, typer.Option(min=0, help="Racks that share a zone (topology.kubernetes.io/zone); 0: no zones.")
+    ] = 0,
+    scheduler_name: Annotated[
+        str,
+        typer.Option(
+            show_default="pods stay as they are", help="Written into pods that name no scheduler, or the default one."
+        ),
+    ] = "",
+) -> None:
+    """Give the nodes of workloads racks and servers, and the pods a scheduler.
+
+    Labels every node rack=rack-I and server=srv-J in the order of the list; labels that are there already are kept.
+    Writes YAML beside each node and pod list (YAML or openb CSV), with -hier at the end of its name. When a folder is
+    read later, such a file stands for its original.
+
+    **Example**: steersman workload topology --data-dir data/monday data/tuesday --servers-per-rack 4
+    """
+    from steersman.workloads.topology import Hierarchy, write_hierarchy
+
+    files = [path for path in (nodes, pods) if path is not None]
+    if not data_dir and not files:
+        raise UsageError("give --data-dir FOLDER, or --nodes FILE and --pods FILE")
+    written = write_hierarchy(data_dir or (), files, Hierarchy(servers_per_rack, racks_per_zone), scheduler_name)
+    for found in written:
+        say(f"wrote {found.path}: {found.nodes} nodes, {found.pods} pods")
+    kept = sum(found.kept_schedulers for found in written)
+    if kept:
+        Warnings()([f"{kept} pods name another scheduler than {scheduler_name} and keep it"])
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """The ends of `5-15`; `5` is both. Raises UsageError."""
+    low, dash, high = text.partition("-")
+    ends = (low.strip(), high.strip() if dash else low.strip())
+    if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends):
+        raise UsageError(f"--replicas {text}: write a range such as 5-15")
+    return int(ends[0]), int(ends[1])
+
+
+def _rows(settings: Settings, cluster: tuple[Node, ...], seed: int, replay: Path | None) -> tuple[Row, ...]:
+    import numpy as np
+
+    from steersman.workloads import deployments
+
+    if replay is not None:
+        return deployments.read_rows(replay)
+    return deployments.generate(settings, cluster, np.random.default_rng(seed))
+
+
+def _value_lists(cpu: str, memory: str) -> dict[str, tuple[str, ...]]:
+    """The settings for stated lists of requests. Limits are then at least the largest of them."""
+    from steersman.workloads.deployments import Settings
+
+    found = {}
+    for name, text in (("cpu", cpu), ("memory", memory)):
+        values = tuple(part.strip() for part in text.split(",") if part.strip())
+        if values:
+            found[f"{name}_requests"] = values
+            found[f"{name}_limits"] = (*getattr(Settings(), f"{name}_limits"), *values)
+    return found

@@ -1,0 +1,401 @@
+"""The plots of a report as Plotly figures (plain dictionaries: data and layout), one colour a policy throughout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.simulation.result import FRAGMENTATION_CAUSES, Curve, FinalNodes, RunResult
+
+Figure = dict[str, Any]
+Floats = npt.NDArray[np.float64]
+
+# Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is hard to see on white;
+# then wine, olive and indigo of Paul Tol's muted scheme (2021).
+POLICY_COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#882255",
+    "#999933",
+    "#332288",
+)
+BASELINE_COLOUR = "#333333"
+DASHES = ("solid", "dash", "dot", "dashdot")
+CAUSE_COLOURS = ("#44546a", "#7e8fa6", "#b5651d", "#d9d2c5", "#a89f8d", "#e8b98a")
+CAUSE_LABELS = {
+    "lack_both": "too little GPU and CPU left",
+    "lack_gpu": "too little GPU left",
+    "lack_cpu": "too little CPU left",
+    "cpu_pod_satisfied": "the pod wants no GPU",
+    "cpu_pod_lack_cpu": "the pod wants no GPU, too little CPU left",
+    "no_access": "the pod wants another GPU model",
+}
+# Cividis (Nuñez, Anderton and Renslow 2018) from its light end: what is idle stands out, also to the colour-blind.
+SHARE_COLOURS = ("#ffea46", "#cbba69", "#958f78", "#666970", "#31446b", "#00204d")
+
+POINTS = 400  # of a curve, at most; more cannot be seen
+CELLS = 3000  # of a heat map, at most
+CELLS_PER_ROW = 48
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A quantity of a policy over the course of its runs: [K] points, mean, smallest and largest over seeds."""
+
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a policy is drawn everywhere: colours that come round again are told apart by the dash."""
+
+    index: int
+    colour: str
+    dash: str
+
+
+def styles(policies: Sequence[str], baseline: str) -> dict[str, Style]:
+    """A style a policy, the baseline's nearly black."""
+    others = [policy for policy in policies if policy != baseline]
+    found = {baseline: Style(policies.index(baseline), BASELINE_COLOUR, DASHES[0])}
+    for position, policy in enumerate(others):
+        turn, place = divmod(position, len(POLICY_COLOURS))
+        found[policy] = Style(policies.index(policy), POLICY_COLOURS[place], DASHES[turn % len(DASHES)])
+    return found
+
+
+def grid(curves: Sequence[Curve]) -> Floats:
+    """Points on which all curves can be compared: their own if they agree, else evenly over their common range."""
+    first = curves[0].x
+    if len(first) <= POINTS and all(np.array_equal(curve.x, first) for curve in curves):
+        return first
+    return np.linspace(min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves), POINTS)
+
+
+def course(curves: Sequence[Curve], quantity: str, x: Floats) -> Course:
+    """A quantity (a field of `Curve`, one value a point) at `x`, over the seeds."""
+    values = np.stack([_at(curve.x, getattr(curve, quantity), x) for curve in curves])
+    known = np.isfinite(values)
+    count = known.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(known, values, 0).sum(axis=0) / count
+    low = np.where(known, values, np.inf).min(axis=0)
+    high = np.where(known, values, -np.inf).max(axis=0)
+    return Course(x, mean, np.where(count > 0, low, np.nan), np.where(count > 0, high, np.nan))
+
+
+def _at(own: Floats, values: Floats, x: Floats) -> Floats:
+    """Values of a curve at `x`: its own points, else the last point before, as a state holds until the next event."""
+    if own is x or np.array_equal(own, x):
+        return values
+    position = np.searchsorted(own, x, side="right") - 1
+    taken = np.asarray(values[np.clip(position, 0, len(own) - 1)], dtype=np.float64)
+    return np.where((position < 0) | (x > own[-1]), np.nan, taken)
+
+
+def lines(
+    runs: dict[str, list[RunResult]],
+    style: dict[str, Style],
+    quantity: str,
+    *,
+    x_title: str,
+    y_title: str,
+    window: tuple[float, float] | None = None,
+    diagonal: bool = False,
+) -> Figure | None:
+    """Mean over seeds of a quantity, a line a policy, with a band from the smallest to the largest seed.
+
+    Args:
+        runs: by policy.
+        style: by policy.
+        quantity: a field of `Curve`.
+        x_title: what the x axis says.
+        y_title: what the y axis says.
+        window: the part of x to show; the y axis is fitted to it.
+        diagonal: draw where a scheduler would be that places everything that arrives.
+
+    Returns:
+        None if no run has a value.
+    """
+    data: list[Figure] = []
+    x = grid([run.curve for of_policy in runs.values() for run in of_policy])
+    shown: list[Floats] = []
+    for policy, of_policy in runs.items():
+        path = course([run.curve for run in of_policy], quantity, x)
+        inside = np.isfinite(path.mean)
+        if window is not None:
+            inside &= (x >= window[0]) & (x <= window[1])
+        if inside.any():
+            shown += [path.low[inside], path.high[inside]]
+            first, last = np.flatnonzero(inside)[[0, -1]]
+            kept = Course(*(part[first : last + 1] for part in (path.x, path.mean, path.low, path.high)))
+            data += _band_and_line(policy, style[policy], kept, band=len(of_policy) > 1)
+    if not shown:
+        return None
+    if diagonal:
+        data.insert(0, _diagonal(x))
+    low = float(min(map(np.min, shown)))
+    high = max(float(max(map(np.max, shown))), 100.0 if diagonal else -math.inf)
+    margin = (high - low or 1) * 0.04
+    x_axis: Figure = {"title": {"text": x_title}, "range": list(window or (float(x[0]), float(x[-1])))}
+    y_axis: Figure = {"title": {"text": y_title}, "range": [max(0.0, low - margin), high + margin]}
+    return {"data": data, "layout": layout(x_axis, y_axis, hovermode="x unified")}
+
+
+def _band_and_line(policy: str, style: Style, path: Course, *, band: bool) -> list[Figure]:
+    common: Figure = {**along(path.x), "mode": "lines", "connectgaps": True, "meta": style.index, "hoverinfo": "skip"}
+    line = {
+        **common,
+        "y": rounded(path.mean),
+        "name": policy,
+        "line": {"color": style.colour, "dash": style.dash, "width": 2.2},
+        "hoverinfo": "all",
+        "hovertemplate": "%{y:.2f}",
+    }
+    if not band:
+        return [line]
+    edge: Figure = {"width": 0, "color": style.colour}
+    return [
+        {**common, "y": rounded(path.low), "line": edge},
+        {**common, "y": rounded(path.high), "line": edge, "fill": "tonexty", "fillcolor": faint(style.colour)},
+        line,
+    ]
+
+
+def _diagonal(x: Floats) -> Figure:
+    top = min(100.0, float(x[-1]))
+    return {
+        "x": [0, top, float(x[-1])],
+        "y": [0, top, top],
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "line": {"color": "#9a9a9a", "dash": "dot", "width": 1},
+    }
+
+
+def causes_in_short(runs: dict[str, list[RunResult]], *, at_end: bool) -> Figure | None:
+    """Stacked bars: the fragmented share of all GPUs by cause, a bar a policy, at the end or as the run's mean."""
+    ends = {policy: _causes(of_policy, at_end=at_end) for policy, of_policy in runs.items()}
+    if not any(np.isfinite(end).any() for end in ends.values()):
+        return None
+    policies = list(ends)
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "x": rounded(np.array([ends[policy][cause] for policy in policies])),
+            "y": policies,
+            "name": CAUSE_LABELS[name],
+            "marker": {"color": CAUSE_COLOURS[cause], "line": {"color": "#ffffff", "width": 0.5}},
+            "hovertemplate": f"%{{y}}: %{{x:.2f}} % of all GPUs<br>{CAUSE_LABELS[name]}<extra></extra>",
+        }
+        for cause, name in enumerate(FRAGMENTATION_CAUSES)
+    ]
+    y_axis: Figure = {"autorange": "reversed", "automargin": True, "showgrid": False}
+    figure = layout({"title": {"text": "fragmented GPU, % of all GPUs"}, "rangemode": "tozero"}, y_axis)
+    return {"data": data, "layout": figure | {"barmode": "stack", "height": 90 + 34 * len(policies), "bargap": 0.35}}
+
+
+def _causes(runs: Sequence[RunResult], *, at_end: bool) -> Floats:
+    """[6] the mean over seeds."""
+    values = []
+    for run in runs:
+        causes = run.curve.fragmentation_by_cause_percent
+        known = causes[np.isfinite(causes).all(axis=1)]
+        if not len(known):
+            known = np.full((1, len(FRAGMENTATION_CAUSES)), np.nan)
+        values.append(known[-1] if at_end else known.mean(axis=0))
+    return np.asarray(np.mean(values, axis=0), dtype=np.float64)
+
+
+def causes_over_run(runs: dict[str, list[RunResult]], x_title: str) -> dict[str, Figure]:
+    """Stacked areas: the same over the course of the runs, a figure a policy, all on one scale."""
+    x = grid([run.curve for of_policy in runs.values() for run in of_policy])
+    paths: dict[str, Floats] = {}
+    for policy, of_policy in runs.items():
+        per_run = [_areas(run.curve, x) for run in of_policy]
+        mean = np.mean(per_run, axis=0)
+        if np.isfinite(mean).any():
+            paths[policy] = mean
+    top = max((float(np.nanmax(path.sum(axis=0))) for path in paths.values()), default=0.0) * 1.05 or 1.0
+    figures = {}
+    for policy, path in paths.items():
+        known = np.isfinite(path).all(axis=0)
+        data = [
+            {
+                **along(x[known]),
+                "y": rounded(path[cause][known]),
+                "mode": "lines",
+                "line": {"width": 0},
+                "stackgroup": "causes",
+                "fillcolor": CAUSE_COLOURS[cause],
+                "name": CAUSE_LABELS[name],
+                "hovertemplate": "%{y:.2f}",
+            }
+            for cause, name in enumerate(FRAGMENTATION_CAUSES)
+        ]
+        y_axis: Figure = {"title": {"text": "% of all GPUs"}, "range": [0, top]}
+        plot = layout({"title": {"text": x_title}}, y_axis, hovermode="x unified")
+        figures[policy] = {"data": data, "layout": plot | {"height": 230}}
+    return figures
+
+
+def _areas(curve: Curve, x: Floats) -> Floats:
+    return np.stack([_at(curve.x, column, x) for column in curve.fragmentation_by_cause_percent.T])
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """The nodes at the end of a run: the figure, and how many are full, partly used and empty."""
+
+    figure: Figure
+    full: int
+    partly: int
+    empty: int
+
+
+def heat_map(nodes: FinalNodes, *, names: bool) -> HeatMap:
+    """A cell a node, shaded by the used share of its GPUs (of its CPU where it has none), grouped by GPU model.
+
+    Within a group the fullest node comes first. Beyond 3,000 nodes a cell is the mean of neighbours.
+
+    Args:
+        nodes: at the end of a run.
+        names: whether pointing at a cell tells the node's name.
+    """
+    has_gpu = nodes.gpu_count > 0
+    share = np.where(has_gpu, nodes.gpu_used_share, nodes.cpu_used_share)
+    group = np.array([model if gpu else "no GPU" for model, gpu in zip(nodes.gpu_model, has_gpu, strict=True)])
+    group[(group == "") & has_gpu] = "GPU"
+    merged = math.ceil(len(share) / CELLS)
+    rows: list[list[float | None]] = []
+    texts: list[list[str]] = []
+    ticks: list[float] = []
+    labels: list[str] = []
+    for label in sorted(set(group.tolist())):
+        members = np.flatnonzero(group == label)
+        members = members[np.argsort(-share[members], kind="stable")]
+        if rows:
+            rows.append([None] * CELLS_PER_ROW)
+            texts.append([])
+        start = len(rows)
+        cells = [members[i : i + merged] for i in range(0, len(members), merged)]
+        for i in range(0, len(cells), CELLS_PER_ROW):
+            part = cells[i : i + CELLS_PER_ROW]
+            padding = CELLS_PER_ROW - len(part)
+            rows.append([*(round(float(np.mean(share[cell])) * 100, 1) for cell in part), *[None] * padding])
+            texts.append([nodes.names[cell[0]] for cell in part])
+        ticks.append((start + len(rows) - 1) / 2)
+        labels.append(label)
+    return HeatMap(
+        _heat_figure(rows, texts if names and merged == 1 else [], ticks, labels),
+        full=int((share >= 1 - 1e-9).sum()),
+        partly=int(((share > 0) & (share < 1 - 1e-9)).sum()),
+        empty=int((share <= 0).sum()),
+    )
+
+
+def _heat_figure(
+    rows: list[list[float | None]], texts: list[list[str]], ticks: list[float], labels: list[str]
+) -> Figure:
+    steps = len(SHARE_COLOURS) - 1
+    trace: Figure = {
+        "type": "heatmap",
+        "z": rows,
+        "zmin": 0,
+        "zmax": 100,
+        "xgap": 0.6,
+        "ygap": 0.6,
+        "hoverongaps": False,
+        "showscale": False,
+        "colorscale": [[i / steps, shade] for i, shade in enumerate(SHARE_COLOURS)],
+        "hovertemplate": "%{z} % used<extra></extra>",
+    }
+    if texts:
+        trace |= {"text": texts, "hovertemplate": "%{text}: %{z} % used<extra></extra>"}
+    x_axis: Figure = {"visible": False, "fixedrange": True}
+    y_axis: Figure = {
+        "autorange": "reversed",
+        "tickvals": ticks,
+        "ticktext": labels,
+        "showgrid": False,
+        "zeroline": False,
+        "automargin": True,
+        "fixedrange": True,
+    }
+    plot = layout(x_axis, y_axis) | {"height": 24 + 7 * len(rows), "margin": {"l": 60, "r": 4, "t": 4, "b": 8}}
+    return {"data": [trace], "layout": plot}
+
+
+def bars(values: dict[str, tuple[float, float, float]], style: dict[str, Style], y_title: str) -> Figure | None:
+    """A bar a policy, in its colour, with its interval: (mean, low, high), NaN where there is none."""
+    known = {policy: value for policy, value in values.items() if math.isfinite(value[0])}
+    if not known:
+        return None
+    low = [mean - low if math.isfinite(low) else 0.0 for mean, low, _ in known.values()]
+    high = [high - mean if math.isfinite(high) else 0.0 for mean, _, high in known.values()]
+    trace: Figure = {
+        "type": "bar",
+        "x": list(known),
+        "y": rounded(np.array([mean for mean, _, _ in known.values()])),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": rounded(np.array(high)),
+            "arrayminus": rounded(np.array(low)),
+            "color": "#444444",
+            "thickness": 1.2,
+        },
+        "marker": {"color": [style[policy].colour for policy in known]},
+        "hovertemplate": "%{x}: %{y:.1f}<extra></extra>",
+    }
+    return {"data": [trace], "layout": layout({"showgrid": False}, {"title": {"text": y_title}, "rangemode": "tozero"})}
+
+
+def layout(x_axis: Figure, y_axis: Figure, **more: Any) -> Figure:
+    """What all plots share: no frame, faint grid, room for the axes only."""
+    axis: Figure = {"gridcolor": "#e7e7e7", "zerolinecolor": "#cfcfcf", "linecolor": "#bbbbbb", "automargin": True}
+    return {
+        "height": 360,
+        "margin": {"l": 56, "r": 12, "t": 10, "b": 46},
+        "font": {"family": FONT, "size": 13, "color": "#222222"},
+        "paper_bgcolor": "#ffffff",
+        "plot_bgcolor": "#ffffff",
+        "showlegend": False,
+        "hoverlabel": {"bgcolor": "#ffffff"},
+        "xaxis": axis | x_axis,
+        "yaxis": axis | y_axis,
+        **more,
+    }
+
+
+def faint(hexadecimal: str) -> str:
+    """A colour at 14 % opacity."""
+    red, green, blue = (int(hexadecimal[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.14)"
+
+
+def along(x: Floats) -> Figure:
+    """The x of a trace; evenly spaced points as their start and step, which is a third of the file."""
+    steps = np.diff(x)
+    if len(steps) and np.ptp(steps) <= 1e-9 * abs(steps[0]):
+        return {"x0": float(x[0]), "dx": float(steps[0])}
+    return {"x": rounded(x)}
+
+
+def rounded(values: Floats) -> list[float | None]:
+    """Numbers for JSON: two decimals, null for NaN."""
+    return [round(value, 2) if math.isfinite(value) else None for value in values.tolist()]

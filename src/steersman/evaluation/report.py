@@ -1,0 +1,196 @@
+"""`report.html`: the outcome in a sentence, a table, plots, and how it was measured; one file that needs no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+import steersman
+from steersman.evaluation import markup
+from steersman.evaluation.figures import Figure
+from steersman.evaluation.headline import Cell, Headline, count, fixed, interval_text, signed
+from steersman.evaluation.sections import Section
+from steersman.evaluation.statistics import RESAMPLES
+from steersman.evaluation.summary import ALL, SummaryRow
+from steersman.simulation.result import RunResult
+
+# Nothing may be loaded from anywhere: a report is read behind firewalls, and must not tell anyone that it is.
+SECURITY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+PROTOCOLS = {
+    "inflation": "Pods are drawn from the workload, in an order that the seed decides, until they ask for "
+    "{percent:g} % of the cluster's GPUs. They arrive one by one and none leaves; a pod that fits nowhere fails.",
+    "arrivals": "Pods arrive one by one in the order of the file and none leaves; a pod that fits nowhere fails.",
+    "timed": "Pods arrive and leave at the times of the workload. A pod that fits nowhere waits, and is tried again "
+    "when others leave.",
+}
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{security}">
+<title>{title}</title>
+<style>
+{css}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+<script>{plotly}</script>
+<script type="application/json" id="figures">{figures}</script>
+<script>
+{script}</script>
+</body>
+</html>
+"""
+
+
+def write_report(
+    path: Path,
+    runs: Sequence[RunResult],
+    summary: Sequence[SummaryRow],
+    headline: Headline,
+    *,
+    command: str,
+    ratio: float,
+) -> None:
+    """Write the report of an experiment.
+
+    Args:
+        path: the file.
+        runs: all of them; the first of a workload and policy has its final nodes.
+        summary: of these runs.
+        headline: of these runs.
+        command: what was typed, without the machine's paths.
+        ratio: of the inflation protocol.
+    """
+    from plotly.offline import get_plotlyjs
+
+    plots: dict[str, Figure] = {}
+    of_workload = {name: [run for run in runs if run.workload == name] for name in headline.workloads}
+    sections = [Section(headline, name, some, plots).html() for name, some in of_workload.items()]
+    parts = [
+        _top(headline),
+        _choice(headline),
+        *sections,
+        _method(headline, command, ratio),
+        _details(headline, summary),
+    ]
+    page = PAGE.format(
+        security=SECURITY,
+        title=escape(headline.sentence()),
+        css=_file("report.css"),
+        body="\n".join(parts),
+        plotly=get_plotlyjs(),
+        # "</" would end the script element, whatever the name of a node or policy.
+        figures=json.dumps(plots, separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
+        script=_file("report.js"),
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _top(headline: Headline) -> str:
+    several = headline.workload == ALL
+    facts = [
+        count(len(headline.workloads), "workload") if several else headline.workload,
+        count(headline.nodes, "node"),
+        *([count(headline.gpus, "GPU")] if headline.gpus else []),
+        f"{headline.protocol} protocol",
+        count(len(headline.seeds), "seed"),
+    ]
+    small = "Small print is the 95 % interval of the mean" if len(headline.seeds) > 1 else "One seed has no interval"
+    parts = [
+        f"<h1>{escape(headline.sentence())}</h1>",
+        markup.soft(" · ".join(facts)),
+        markup.policy_table(headline, headline.workload),
+        markup.soft(f"{small}; differences are taken seed by seed."),
+        _matrix(headline) if several else "",
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _matrix(headline: Headline) -> str:
+    """What decides, on every workload by policy, the best of them bold."""
+    rows = []
+    for workload in headline.workloads:
+        best = headline.order(workload)[0]
+        cells = (
+            f"<td{' class=best' if policy == best else ''}>{fixed(mean, 2)}</td>"
+            for policy, mean in headline.means(workload).items()
+        )
+        rows.append(f"<tr><td>{escape(workload)}</td>{''.join(cells)}</tr>")
+    title = f"<h2>{escape(headline.primary_title)}, by workload</h2>"
+    return title + markup.page_table(["Workload", *headline.policies], rows)
+
+
+def _choice(headline: Headline) -> str:
+    if len(headline.workloads) == 1:
+        return ""
+    options = "".join(f"<option>{escape(workload)}</option>" for workload in headline.workloads)
+    label = '<label for="workload">Plots of workload</label>'
+    return f'<p class="choose">{label} <select id="workload">{options}</select></p>'
+
+
+def _method(headline: Headline, command: str, ratio: float) -> str:
+    protocol = PROTOCOLS[headline.protocol].format(percent=100 * ratio)
+    facts = {
+        "Protocol": f"{headline.protocol}. {protocol} Among equally good nodes the seed decides.",
+        "Ratio": f"{ratio:g}" if headline.protocol == "inflation" else "",
+        "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
+        "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
+        "Allocated": "" if headline.timed else "The used share of the cluster after the last arrival.",
+        "Fragmentation": "Idle GPU that a pod drawn at random from the typical pods of the workload could not use "
+        "(Weng et al., “Beware of Fragmentation”, USENIX ATC 2023)."
+        if headline.gpus
+        else "",
+        "Intervals": f"95 %, bootstrap over seeds (BCa, {RESAMPLES:,} resamples), differences paired by seed. They say "
+        "how much depends on the seed, not how another workload would do.",
+        "Version": f"steersman {steersman.__version__}",
+    }
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text)
+    return f"<h2>How this was measured</h2>\n<dl>{items}<dt>Command</dt><dd><code>{escape(command)}</code></dd></dl>"
+
+
+def _ranges(seeds: Iterable[int]) -> list[str]:
+    """Seeds as `42-51`, neighbours joined."""
+    joined: list[list[int]] = []
+    for seed in seeds:
+        if joined and seed == joined[-1][1] + 1:
+            joined[-1][1] = seed
+        else:
+            joined.append([seed, seed])
+    return [f"{first}-{last}" if last > first else str(first) for first, last in joined]
+
+
+def _details(headline: Headline, summary: Sequence[SummaryRow]) -> str:
+    titles = (
+        "Metric",
+        "Policy",
+        "Mean",
+        "Interquartile mean",
+        f"Difference from {headline.baseline}",
+    )
+    chosen = [row for row in summary if row.workload == headline.workload]
+    rows = []
+    for metric in dict.fromkeys(row.metric for row in chosen):
+        for row in (row for row in chosen if row.metric == metric):
+            cells = (
+                Cell(f"{row.metric} ({row.unit})"),
+                Cell(row.policy),
+                Cell(fixed(row.mean, 2), interval_text(row.interval, 2)),
+                Cell(fixed(row.interquartile_mean, 2)),
+                Cell(signed(row.difference, 2), interval_text(row.difference_interval, 2, sign=True)),
+            )
+            rows.append(markup.row(cells))
+    title = f"<summary>Every metric at the end, {escape(headline.workload)}</summary>"
+    return f"<details>{title}{markup.page_table(titles, rows)}</details>"
+
+
+def _file(name: str) -> str:
+    return resources.files("steersman.evaluation").joinpath(name).read_text("utf-8")

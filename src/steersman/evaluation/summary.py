@@ -1,0 +1,98 @@
+"""The comparison of policies: for every workload and metric the mean at the end of the runs, against a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.evaluation.statistics import NO_INTERVAL, Interval, interquartile_mean, mean, mean_intervals
+from steersman.simulation.result import RunResult
+
+ALL = "all"
+"""The name under which the mean over several workloads is listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """A policy's metric on a workload. NaN (and an empty `baseline` for the baseline itself) where nothing applies.
+
+    Attributes:
+        workload: its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none.
+        runs: how many runs are in it.
+        mean, interval: over seeds.
+        interquartile_mean: over seeds.
+        baseline: the policy that `difference` is to.
+        difference, difference_interval: mean of (policy - baseline) over the seeds that both have.
+    """
+
+    workload: str
+    policy: str
+    metric: str
+    unit: str
+    runs: int
+    mean: float
+    interval: Interval
+    interquartile_mean: float
+    baseline: str
+    difference: float
+    difference_interval: Interval
+
+
+class Table:
+    """The metrics of runs as one array, [workload, policy, metric, seed]; NaN where a run or a metric is missing."""
+
+    def __init__(self, runs: Sequence[RunResult]) -> None:
+        self.workloads = list(dict.fromkeys(run.workload for run in runs))
+        self.policies = list(dict.fromkeys(run.policy for run in runs))
+        self.seeds = list(dict.fromkeys(run.seed for run in runs))
+        self.units = {metric.name: metric.unit for run in runs for metric in run.metrics}
+        self.metrics = list(self.units)
+        shape = (len(self.workloads), len(self.policies), len(self.metrics), len(self.seeds))
+        self.values: npt.NDArray[np.float64] = np.full(shape, np.nan)
+        index = {name: i for i, name in enumerate(self.metrics)}
+        for run in runs:
+            place = self.workloads.index(run.workload), self.policies.index(run.policy)
+            seed = self.seeds.index(run.seed)
+            for metric in run.metrics:
+                self.values[(*place, index[metric.name], seed)] = metric.value
+
+    def get(self, workload: str, policy: str, metric: str) -> npt.NDArray[np.float64]:
+        """[seed] values; all NaN if the runs have no such metric. `all` is the mean over workloads."""
+        if metric not in self.units:
+            return np.full(len(self.seeds), np.nan)
+        values = self.values[:, self.policies.index(policy), self.metrics.index(metric)]
+        chosen = values.mean(axis=0) if workload == ALL else values[self.workloads.index(workload)]
+        return np.asarray(chosen, dtype=np.float64)
+
+
+def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
+    """The rows of `summary.csv`: by workload (and `all` if there are several), policy and metric."""
+    table = Table(runs)
+    workloads = [*table.workloads, ALL] if len(table.workloads) > 1 else table.workloads
+    keys = [(w, p, m) for w in workloads for p in table.policies for m in table.metrics]
+    values = np.array([table.get(*key) for key in keys])
+    differences = values - np.array([table.get(w, baseline, m) for w, _, m in keys])
+    intervals, difference_intervals = mean_intervals(values), mean_intervals(differences)
+    rows = []
+    for i, (workload, policy, metric) in enumerate(keys):
+        other = policy != baseline
+        per_seed = len(table.workloads) if workload == ALL else 1
+        rows.append(
+            SummaryRow(
+                workload=workload,
+                policy=policy,
+                metric=metric,
+                unit=table.units[metric],
+                runs=int(np.isfinite(values[i]).sum()) * per_seed,
+                mean=mean(values[i]),
+                interval=intervals[i],
+                interquartile_mean=interquartile_mean(values[i]),
+                baseline=baseline if other else "",
+                difference=mean(differences[i]) if other else float("nan"),
+                difference_interval=difference_intervals[i] if other else NO_INTERVAL,
+            )
+        )
+    return rows

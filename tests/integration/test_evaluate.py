@@ -1,0 +1,139 @@
+"""`steersman evaluate` as a user runs it: processes, Ctrl-C, the same bytes whatever the processes."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+DATA = Path(str(resources.files("steersman.data.openb")))
+FILES = (
+    "--nodes",
+    str(DATA / "openb_node_list_gpu_node.csv.gz"),
+    "--pods",
+    str(DATA / "openb_pod_list_default.csv.gz"),
+)
+PATIENCE_SECONDS = 180
+
+pytestmark = pytest.mark.integration
+
+
+def command(*arguments: str) -> list[str]:
+    program = "import sys; from steersman.cli import main; sys.exit(main())"
+    return [sys.executable, "-c", program, *arguments]
+
+
+def evaluate(output: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    arguments = command("evaluate", *FILES, "--output", str(output), *more)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Kernels in the cache, so that what follows takes seconds."""
+    evaluate(tmp_path_factory.mktemp("warm") / "out", "--policy", "fgd", "random", "--seeds", "1", "--jobs", "1")
+
+
+def test_the_same_seeds_give_the_same_bytes_whatever_the_processes(tmp_path: Path) -> None:
+    runs = ("--policy", "best-fit", "fgd", "random", "--seeds", "42-43")
+    one = evaluate(tmp_path / "a" / "out", *runs, "--jobs", "1")
+    two = evaluate(tmp_path / "b" / "out", *runs, "--jobs", "2")
+    assert one.stdout == two.stdout
+    names = sorted(path.name for path in (tmp_path / "a" / "out").iterdir())
+    assert names == ["metrics.csv", "report.html", "results.csv", "summary.csv"]
+    for name in names:
+        assert (tmp_path / "a" / "out" / name).read_bytes() == (tmp_path / "b" / "out" / name).read_bytes(), name
+
+
+def start(output: Path, jobs: int) -> subprocess.Popen[str]:
+    """An evaluation of minutes, in a process group of its own as a terminal gives it, that has finished some runs."""
+    arguments = command("evaluate", *FILES, "--output", str(output), "--policy", "fgd", "--seeds", "0-4999")
+    running = subprocess.Popen(
+        [*arguments, "--jobs", str(jobs)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stderr is not None
+    for line in running.stderr:
+        if line.startswith("simulating: "):
+            return running
+        assert not line.startswith("error"), line
+    raise AssertionError("it ended without a run")
+
+
+def wait_until_gone(group: int) -> None:
+    """Until no process of the group is left."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.killpg(group, signal.SIGKILL)
+    pytest.fail("processes are left over")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, jobs: int) -> None:
+    output = tmp_path / "out"
+    running = start(output, jobs)
+    os.killpg(running.pid, signal.SIGINT)  # a terminal sends it to every process
+    printed, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    wait_until_gone(running.pid)
+    partial = output / "results.partial.csv"
+    assert list(output.iterdir()) == [partial]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    with partial.open(newline="") as file:
+        runs = Counter(row["seed"] for row in csv.DictReader(file))
+    assert runs
+    assert set(runs.values()) == {131}  # whole runs only
+    last = said.splitlines()[-1]
+    assert last == f"interrupted after {len(runs)} of 5000 runs; the finished ones are in {partial}"
+    assert "Traceback" not in said
+    assert printed == ""
+
+
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    running = start(tmp_path / "out", 2)
+    running.kill()
+    running.communicate()
+    wait_until_gone(running.pid)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_error_in_a_worker_is_one_line(tmp_path: Path) -> None:
+    module = tmp_path / "faulty.py"
+    module.write_text(
+        "from steersman.errors import SteersmanError\n"
+        "class Faulty:\n"
+        "    name = 'faulty'\n"
+        "    def prepare(self, state, mix, seed):\n"
+        "        raise SteersmanError('no luck with this cluster')\n"
+        "    def scores(self, state, class_id, feasible):\n"
+        "        raise NotImplementedError\n"
+    )
+    arguments = command("evaluate", *FILES, "--output", str(tmp_path / "out"), "--policy", "faulty:Faulty")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [*arguments, "--seeds", "1-4", "--jobs", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: no luck with this cluster\n"
+    assert not (tmp_path / "out").exists()

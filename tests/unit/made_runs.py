@@ -1,0 +1,75 @@
+"""Run results made by hand, for tests of what comes after the simulator."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, RunResult
+
+POINTS = 131
+
+
+def made_run(
+    policy: str = "fgd",
+    seed: int = 42,
+    *,
+    allocation: float = 95.0,
+    workload: str = "default",
+    protocol: str = "inflation",
+    gpus: Sequence[int] = (8, 8, 0, 4),
+    metrics: Sequence[Metric] = (),
+    placements: Placements | None = None,
+) -> RunResult:
+    """A run whose GPU allocation rises with the arrivals and ends at `allocation`."""
+    x = np.arange(POINTS, dtype=np.float64)
+    rising = np.minimum(x, allocation) if gpus else np.full(POINTS, np.nan)
+    idle = 100 - rising
+    curve = Curve(
+        x=x,
+        gpu_allocation_percent=rising,
+        cpu_allocation_percent=np.minimum(x, 80.0),
+        memory_allocation_percent=np.minimum(x, 60.0),
+        gpu_fragmentation_percent=np.where(x > 90, 99.0, 15.0) if gpus else np.full(POINTS, np.nan),
+        fragmentation_by_cause_percent=np.outer(idle, [0.1, 0.2, 0.1, 0.05, 0.05, 0.0]),
+        gpu_balance_percent=idle / 3,
+        cpu_balance_percent=idle / 4,
+        nodes_used=np.minimum(x, len(gpus)),
+        pods_waiting=np.maximum(x - allocation, 0),
+    )
+    count = np.array(gpus, dtype=np.int64)
+    share = np.where(count > 0, np.linspace(1, 0, len(count)), np.nan)
+    nodes = FinalNodes(
+        names=tuple(f"node-{i}" for i in range(len(count))),
+        gpu_model=tuple("T4" if n == 4 else "V100" if n else "" for n in count),
+        gpu_count=count,
+        gpu_used_share=share,
+        cpu_used_share=np.linspace(1, 0, len(count)),
+        memory_used_share=np.linspace(1, 0, len(count)),
+    )
+    standard = (
+        Metric("gpu_allocation", "percent", allocation if gpus else float("nan")),
+        Metric("cpu_allocation", "percent", 80.0),
+        Metric("pods_failed", "pods", 12.0),
+    )
+    return RunResult(
+        workload=workload,
+        policy=policy,
+        seed=seed,
+        protocol=protocol,  # type: ignore[arg-type]
+        curve=curve,
+        metrics=(*standard, *metrics),
+        final_nodes=nodes,
+        placements=placements,
+    )
+
+
+def made_experiment(
+    ends: dict[str, Sequence[float]], *, workloads: Sequence[str] = ("default",), protocol: str = "inflation"
+) -> list[RunResult]:
+    """Runs whose allocation ends at `ends[policy][i]` for seed 42 + i, on every workload."""
+    return [
+        made_run(policy, 42 + i, allocation=end, workload=workload, protocol=protocol)
+        for workload in workloads
+        for policy, of_policy in ends.items()
+        for i, end in enumerate(of_policy)
+    ]

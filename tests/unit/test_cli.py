@@ -1,0 +1,361 @@
+"""What a user types and what comes back: one line for an error, the right exit status, and no file for a bad input."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from steersman.cli import main
+from steersman.cli.options import parse_seeds, repeat_flags
+from steersman.errors import UsageError
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,4,T4\nn2,32000,64000,4,V100\nn3,64000,64000,0,\n"
+PODS = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
+    "p1,1000,1000,1,500,\np2,2000,1000,1,1000,T4\np3,4000,2000,2,1000,\np4,1000,1000,0,0,\np5,1000,1000,1,300,V100\n"
+)
+RUN = ("--policy", "best-fit", "--policy", "fgd", "--seeds", "1-3", "--jobs", "1")
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in with a small cluster in `nodes.csv` and its workload in `pods.csv`."""
+    (tmp_path / "nodes.csv").write_text(NODES)
+    (tmp_path / "pods.csv").write_text(PODS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def evaluate(*more: str, nodes: str = "nodes.csv", pods: str = "pods.csv", output: str = "out") -> int:
+    return main(["evaluate", "--nodes", nodes, "--pods", pods, "--output", output, *more])
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def error_line(capsys: Capture) -> str:
+    """The one line that was said on standard error."""
+    said = capsys.readouterr().err
+    assert said.startswith("error: "), said
+    assert said.count("\n") == 1, said
+    return said
+
+
+def test_evaluate_writes_its_files_and_says_what_it_found(cluster: Path, capsys: Capture) -> None:
+    assert evaluate(*RUN) == 0
+    assert sorted(path.name for path in (cluster / "out").iterdir()) == [
+        "metrics.csv",
+        "report.html",
+        "results.csv",
+        "summary.csv",
+    ]
+    results = rows(cluster / "out" / "results.csv")
+    assert {(row["workload"], row["policy"], row["seed"]) for row in results} == {
+        ("pods", policy, seed) for policy in ("best-fit", "fgd") for seed in "123"
+    }
+    said = capsys.readouterr()
+    assert "best-fit" in said.out
+    assert "on pods" in said.out
+    assert "error" not in said.err
+
+
+def test_several_values_after_one_flag(cluster: Path) -> None:
+    (cluster / "more.csv").write_text(PODS)
+    more = ("--policy", "best-fit", "fgd", "--seeds", "7", "--jobs", "1")
+    assert main(["evaluate", "--nodes", "nodes.csv", "--pods", "pods.csv", "more.csv", "--output", "out", *more]) == 0
+    found = {(row["workload"], row["policy"]) for row in rows(cluster / "out" / "summary.csv")}
+    assert found == {(w, p) for w in ("pods", "more", "all") for p in ("best-fit", "fgd")}
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "timed", "arrivals"])
+def test_every_protocol(cluster: Path, protocol: str) -> None:
+    times = PODS.replace("gpu_spec\n", "gpu_spec,creation_time,deletion_time\n")
+    lines = times.splitlines()
+    timed = "\n".join([lines[0], *(f"{line},{i},{i + 5}" for i, line in enumerate(lines[1:]))])
+    (cluster / "pods.csv").write_text(timed + "\n")
+    assert evaluate(*RUN, "--protocol", protocol) == 0
+    assert {row["protocol"] for row in rows(cluster / "out" / "metrics.csv")} == {protocol}
+
+
+def test_the_baseline_is_what_others_are_compared_with(cluster: Path) -> None:
+    assert evaluate(*RUN, "--baseline", "fgd") == 0
+    compared = {(row["policy"], row["baseline"]) for row in rows(cluster / "out" / "summary.csv")}
+    assert compared == {("best-fit", "fgd"), ("fgd", "")}
+
+
+def test_json_and_csv_on_standard_output_are_for_programs(cluster: Path, capsys: Capture) -> None:
+    assert evaluate(*RUN, "--format", "json") == 0
+    records = json.loads(capsys.readouterr().out)
+    assert evaluate(*RUN, "--format", "csv") == 0
+    text = capsys.readouterr().out
+    assert text == (cluster / "out" / "summary.csv").read_text()
+    assert len(records) == text.count("\n") - 1
+    assert records[0]["baseline"] is None
+
+
+def test_simulate_tells_where_every_pod_went(cluster: Path, capsys: Capture) -> None:
+    files = ("--nodes", "nodes.csv", "--pods", "pods.csv")
+    assert main(["simulate", *files, "--policy", "fgd", "--protocol", "arrivals", "--output", "run"]) == 0
+    placements = rows(cluster / "run" / "placements.csv")
+    assert [row["pod"] for row in placements] == ["p1", "p2", "p3", "p4", "p5"]
+    assert {row["outcome"] for row in placements} == {"bound"}
+    assert {row["pod"]: row["node"] for row in placements}["p5"] == "n2"
+    assert sorted(path.name for path in (cluster / "run").iterdir()) == [
+        "metrics.csv",
+        "placements.csv",
+        "timeline.csv",
+    ]
+    assert "gpu_allocation" in capsys.readouterr().out
+
+
+def test_a_pod_that_fits_nowhere_is_a_warning_and_has_a_reason(cluster: Path, capsys: Capture) -> None:
+    (cluster / "pods.csv").write_text(PODS + "whale,1000,1000,1,1000,H100\n")
+    files = ("--nodes", "nodes.csv", "--pods", "pods.csv")
+    assert main(["simulate", *files, "--policy", "fgd", "--protocol", "arrivals", "--output", "run"]) == 0
+    (failed,) = [row for row in rows(cluster / "run" / "placements.csv") if row["outcome"] == "failed"]
+    assert failed["pod"] == "whale"
+    assert "nodes are available" in failed["reason"]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len([line for line in warnings if "whale" in line]) == 1
+
+
+BAD_PODS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "missing column": (PODS.replace("gpu_milli", "milli"), ("pods.csv", "gpu_milli")),
+    "negative quantity": (PODS.replace("p1,1000", "p1,-1000"), ("pods.csv", "line 2", "cpu_milli")),
+    "absurd quantity": (PODS.replace("p1,1000", "p1,99999999999"), ("pods.csv", "line 2", "cpu_milli")),
+    "not a number": (PODS.replace("p4,1000", "p4,many"), ("pods.csv", "line 5", "cpu_milli", "many")),
+    "GPU milli above a device": (PODS.replace("1,500", "1,1500"), ("pods.csv", "line 2", "gpu_milli", "1500")),
+    "duplicate name": (PODS.replace("p3,", "p1,"), ("pods.csv", "line 4", "name", "p1")),
+    "short row": (PODS + "p9,1\n", ("pods.csv", "line 7")),
+    "empty file": ("", ("pods.csv", "empty")),
+    "header only": (PODS.splitlines()[0] + "\n", ("pods.csv", "no pods")),
+    "no header of ours": ("a,b\n1,2\n", ("pods.csv",)),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PODS)
+def test_bad_pods_are_named_by_file_row_and_field(cluster: Path, capsys: Capture, case: str) -> None:
+    text, parts = BAD_PODS[case]
+    (cluster / "pods.csv").write_text(text)
+    assert evaluate(*RUN) == 1
+    line = error_line(capsys)
+    assert all(part in line for part in parts), line
+    assert not (cluster / "out").exists()
+
+
+def test_bad_yaml_is_named(cluster: Path, capsys: Capture) -> None:
+    (cluster / "pods.yaml").write_text("hello: [world\n")
+    assert evaluate(*RUN, pods="pods.yaml") == 1
+    assert "pods.yaml" in error_line(capsys)
+    (cluster / "pods.yaml").write_text("hello: world\n")
+    assert evaluate(*RUN, pods="pods.yaml") == 1
+    assert "pods.yaml" in error_line(capsys)
+    assert not (cluster / "out").exists()
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("missing", ["nodes", "pods"])
+def test_a_missing_file_is_named(capsys: Capture, missing: str) -> None:
+    assert evaluate(*RUN, **{missing: "nowhere.csv"}) == 1
+    assert "nowhere.csv" in error_line(capsys)
+
+
+WRONG_USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "seeds backwards": (("--policy", "fgd", "--seeds", "9-3"), ("9-3", "3-9")),
+    "seeds that are none": (("--policy", "fgd", "--seeds", "many"), ("--seeds", "many", "42-51")),
+    "a seed twice": (("--policy", "fgd", "--seeds", "1-3,2"), ("--seeds", "2 is there twice")),
+    "too many seeds": (("--policy", "fgd", "--seeds", "0-999999999"), ("--seeds", "100000")),
+    "unknown policy": (("--policy", "fdg"), ("fdg", "best-fit", "fgd")),
+    "unknown module": (("--policy", "no.such:Policy"), ("no.such",)),
+    "a policy twice": (("--policy", "fgd", "--policy", "fgd"), ("fgd",)),
+    "baseline that does not run": (("--policy", "fgd", "--baseline", "best-fit"), ("--baseline", "best-fit")),
+    "no policy": ((), ("--policy",)),
+    "ratio of zero": (("--policy", "fgd", "--ratio", "0"), ("--ratio",)),
+    "ratio that is none": (("--policy", "fgd", "--ratio", "nan"), ("--ratio",)),
+    "load without time": (("--policy", "fgd", "--load", "0.9"), ("--load", "timed")),
+    "no process": (("--policy", "fgd", "--jobs", "0"), ("--jobs",)),
+    "unknown protocol": (("--policy", "fgd", "--protocol", "deflation"), ("--protocol", "inflation")),
+    "unknown format": (("--policy", "fgd", "--format", "xml"), ("--format", "json")),
+    "unknown option": (("--policy", "fgd", "--sedes", "1"), ("--sedes", "--seeds")),
+    "a workload twice": (("--policy", "fgd", "--pods", "pods.csv"), ("workload pods",)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_USAGE)
+def test_wrong_usage_is_one_line_and_leaves_nothing(cluster: Path, capsys: Capture, case: str) -> None:
+    options, parts = WRONG_USAGE[case]
+    assert evaluate(*options) == 2
+    line = error_line(capsys)
+    assert all(part in line for part in parts), line
+    assert not (cluster / "out").exists()
+
+
+def test_a_cluster_without_gpus_says_which_protocol_fits(cluster: Path, capsys: Capture) -> None:
+    (cluster / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,0,\n")
+    assert evaluate(*RUN) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len([line for line in said if line.startswith("error: ")]) == 1
+    assert "--protocol arrivals" in said[-1]
+    assert not (cluster / "out").exists()
+    assert evaluate(*RUN, "--protocol", "arrivals") == 0
+    assert "CPU %" in capsys.readouterr().out
+
+
+def test_other_files_of_the_user_are_not_touched(cluster: Path, capsys: Capture) -> None:
+    (cluster / "out").mkdir()
+    (cluster / "out" / "thesis.tex").write_text("mine")
+    assert evaluate(*RUN) == 2
+    assert "thesis.tex" in error_line(capsys)
+    assert [path.name for path in (cluster / "out").iterdir()] == ["thesis.tex"]
+
+
+def test_former_results_are_overwritten(cluster: Path) -> None:
+    assert evaluate(*RUN) == 0
+    before = (cluster / "out" / "results.csv").read_bytes()
+    assert evaluate(*RUN, "--policy", "gpu-packing") == 0
+    assert (cluster / "out" / "results.csv").read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--nodes", "nodes.csv", "--policy", "fgd"),
+        ("--cluster-config", "c.yaml"),
+        ("--cluster-config", "c.yaml", "--scheduler-config", "s.yaml", "--pods", "pods.csv"),
+    ],
+)
+def test_simulate_says_which_options_go_together(cluster: Path, capsys: Capture, options: tuple[str, ...]) -> None:
+    assert main(["simulate", "--output", "run", *options]) == 2
+    error_line(capsys)
+    assert not (cluster / "run").exists()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_bug_is_one_line_too(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("no\nluck")
+
+    monkeypatch.setattr("steersman.workloads.loading.load_workload", broken)
+    assert evaluate(*RUN) == 1
+    line = error_line(capsys)
+    assert "ZeroDivisionError: no luck" in line
+    assert "STEERSMAN_TRACEBACK" in line
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "secret.csv"), "secret.csv: Permission denied"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (MemoryError(), "out of memory"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("steersman.workloads.loading.load_workload", refuse)
+    assert evaluate(*RUN) == 1
+    assert message in error_line(capsys)
+
+
+def test_ctrl_c_before_anything_ran(cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("steersman.workloads.loading.load_workload", interrupt)
+    assert evaluate(*RUN) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert not (cluster / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["evaluate", "--help"], ["simulate", "-h"], ["demo", "--help"]])
+def test_help_teaches(arguments: list[str], capsys: Capture) -> None:
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "Usage: steersman" in said
+    assert "?" in said  # what the command answers
+
+
+def test_version(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("steersman ")
+
+
+def test_help_and_wrong_options_do_not_wait_for_numba() -> None:
+    program = (
+        "import sys; from steersman.cli import main\n"
+        "main(['evaluate', '--help']); main(['evaluate', '--nodes', 'a', '--pods', 'b', '--policy', 'fgd', "
+        "'--output', 'o', '--seeds', '9-3'])\n"
+        "sys.exit(', '.join(name for name in ('numba', 'plotly') if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[1:] == [""], done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    program = "import sys; from steersman.cli import main; sys.exit(main(['evaluate', '--help']))"
+    command = f'{sys.executable} -c "{program}" | true'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("42", (42,)), ("42-44", (42, 43, 44)), ("1,2,5-7", (1, 2, 5, 6, 7)), ("7,3", (7, 3)), (" 1 , 2-3 ", (1, 2, 3))],
+)
+def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1,", "1--2", "1.5", "²", "1_0", "9" * 25, "0x1"])
+def test_what_is_no_seed(text: str) -> None:
+    with pytest.raises(UsageError, match="--seeds"):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "repeated"),
+    [
+        (["--pods", "a", "b"], ["--pods", "a", "--pods", "b"]),
+        (["--pods", "a", "--pods", "b", "c"], ["--pods", "a", "--pods", "b", "--pods", "c"]),
+        (["--pods=a", "b", "--seeds", "1"], ["--pods=a", "--pods", "b", "--seeds", "1"]),
+        (["--seeds", "1", "2"], ["--seeds", "1", "2"]),
+        (["--pods", "-", "a"], ["--pods", "-", "--pods", "a"]),
+        (["--pods"], ["--pods"]),
+    ],
+)
+def test_several_values_are_repeated_flags(arguments: list[str], repeated: list[str]) -> None:
+    assert repeat_flags(arguments, {"--pods"}) == repeated
+
+
+SIMON = Path(__file__).resolve().parents[1] / "data" / "simon-example"
+
+
+def test_a_pair_of_configurations_is_run_and_its_pods_are_placed(cluster: Path, capsys: Capture) -> None:
+    pair = ("--cluster-config", str(SIMON / "cluster-config.yaml"))
+    fixed = (*pair, "--scheduler-config", str(SIMON / "scheduler-config.yaml"))
+    assert main(["simulate", *fixed, "--output", "one"]) == 0
+    placements = rows(cluster / "one" / "placements.csv")
+    bound = [row for row in placements if row["outcome"] == "bound"]
+    assert len(bound) > len(placements) / 2
+    assert all(row["node"] for row in bound)
+    assert {row["seed"] for row in rows(cluster / "one" / "metrics.csv")} == {"233"}  # as the file says
+    capsys.readouterr()
+
+    learned = (*pair, "--scheduler-config", str(SIMON / "scheduler-config-learned.yaml"), "--output", "two")
+    assert main(["simulate", *learned]) == 2
+    assert "--policy" in error_line(capsys)
+    assert main(["simulate", *learned, "--policy", "best-fit", "--seed", "7"]) == 0
+    assert {(row["policy"], row["seed"]) for row in rows(cluster / "two" / "metrics.csv")} == {("best-fit", "7")}

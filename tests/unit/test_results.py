@@ -1,0 +1,187 @@
+"""Result files: their columns and bytes, all of them or none, and nothing of the user's overwritten."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.made_runs import POINTS, made_experiment, made_run
+
+from steersman.errors import UsageError
+from steersman.evaluation import results
+from steersman.evaluation.summary import summarise
+from steersman.simulation.result import Metric, Placements
+
+ENDS = {"kube-default": [90.0, 91.0, 92.0], "fgd": [95.0, 95.5, 96.5]}
+
+
+def write(folder: Path, runs: list, baseline: str = "kube-default") -> None:
+    with results.staged(folder) as stage:
+        results.write_evaluation(stage, runs, summarise(runs, baseline))
+
+
+def test_results_have_a_row_for_every_percent_that_arrives(tmp_path: Path) -> None:
+    write(tmp_path / "out", made_experiment(ENDS))
+    rows = results.read_csv(tmp_path / "out" / "results.csv")
+    assert list(rows[0]) == [
+        "workload",
+        "policy",
+        "seed",
+        "arrived_percent",
+        "gpu_allocation_percent",
+        "gpu_fragmentation_percent",
+    ]
+    assert len(rows) == 2 * 3 * POINTS
+    assert [row["arrived_percent"] for row in rows[:POINTS]] == [str(x) for x in range(131)]
+    assert rows[POINTS - 1] == {
+        "workload": "default",
+        "policy": "kube-default",
+        "seed": "42",
+        "arrived_percent": "130",
+        "gpu_allocation_percent": "90.00",
+        "gpu_fragmentation_percent": "99.00",
+    }
+
+
+def test_results_of_other_protocols_have_no_rows(tmp_path: Path) -> None:
+    write(tmp_path / "out", made_experiment(ENDS, protocol="arrivals"))
+    assert (tmp_path / "out" / "results.csv").read_text().count("\n") == 1
+    assert results.read_csv(tmp_path / "out" / "metrics.csv")[0]["protocol"] == "arrivals"
+
+
+def test_summary_compares_seed_by_seed(tmp_path: Path) -> None:
+    write(tmp_path / "out", made_experiment(ENDS))
+    rows = results.read_csv(tmp_path / "out" / "summary.csv")
+    assert list(rows[0]) == list(results.SUMMARY_COLUMNS)
+    (baseline,) = [r for r in rows if (r["policy"], r["metric"]) == ("kube-default", "gpu_allocation")]
+    (fgd,) = [r for r in rows if (r["policy"], r["metric"]) == ("fgd", "gpu_allocation")]
+    assert (baseline["mean"], baseline["baseline"], baseline["difference"]) == ("91", "", "")
+    assert (fgd["runs"], fgd["baseline"]) == ("3", "kube-default")
+    assert float(fgd["difference"]) == pytest.approx((5 + 4.5 + 4.5) / 3)
+    assert 4.5 <= float(fgd["difference_ci_low"]) < float(fgd["difference_ci_high"]) <= 5
+
+
+def test_several_workloads_have_a_mean_over_all() -> None:
+    runs = made_experiment({"a": [90.0, 92.0]}, workloads=["one"]) + made_experiment(
+        {"a": [80.0, 84.0]}, workloads=["two"]
+    )
+    rows = [row for row in summarise(runs, "a") if row.metric == "gpu_allocation"]
+    assert [(row.workload, row.mean, row.runs) for row in rows] == [("one", 91, 2), ("two", 82, 2), ("all", 86.5, 4)]
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    write(tmp_path / "out", made_experiment({"kube-default": [90.0], "fgd": [95.0]}))
+    for row in results.read_csv(tmp_path / "out" / "summary.csv"):
+        assert row["ci_low"] == row["ci_high"] == row["difference_ci_low"] == ""
+    assert "nan" not in (tmp_path / "out" / "summary.csv").read_text().lower()
+
+
+def test_what_does_not_apply_is_an_empty_cell(tmp_path: Path) -> None:
+    write(tmp_path / "out", [made_run(gpus=())], baseline="fgd")
+    rows = results.read_csv(tmp_path / "out" / "metrics.csv")
+    assert {row["metric"]: row["value"] for row in rows} == {
+        "gpu_allocation": "",
+        "cpu_allocation": "80",
+        "pods_failed": "12",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1e6, "1000000"),
+        (95.39, "95.39"),
+        (1 / 3, "0.333333333"),
+        (math.nan, ""),
+        (math.inf, ""),
+    ],
+)
+def test_numbers_are_written_shortly_and_exactly(value: float, text: str) -> None:
+    assert results.number(value) == text
+
+
+def test_a_run_leaves_its_placements_and_its_course(tmp_path: Path) -> None:
+    placements = Placements(
+        time=np.array([0.0, 1.5]),
+        pod=["web, the first", "gpu"],
+        node=["node-1", ""],
+        devices=["0-3", ""],
+        outcome=["bound", "failed"],
+        reason=["", "0/4 nodes are available: 4 Insufficient gpu."],
+    )
+    with results.staged(tmp_path / "run") as stage:
+        results.write_run(stage, made_run(placements=placements, metrics=[Metric("nodes_used", "nodes", 4)]))
+    assert (tmp_path / "run" / "placements.csv").read_text() == (
+        "event,time,pod,node,devices,outcome,reason\n"
+        '0,0,"web, the first",node-1,0-3,bound,\n'
+        "1,1.5,gpu,,,failed,0/4 nodes are available: 4 Insufficient gpu.\n"
+    )
+    timeline = results.read_csv(tmp_path / "run" / "timeline.csv")
+    assert len(timeline) == POINTS
+    assert (timeline[130]["arrived_percent"], timeline[130]["gpu_allocation_percent"]) == ("130", "95")
+    assert timeline[130]["pods_failed"] == "35"
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(tmp_path / name, made_experiment(ENDS))
+    for name in ("results.csv", "metrics.csv", "summary.csv"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def fail_half_way(folder: Path) -> None:
+    with results.staged(folder) as stage:
+        (stage / "results.csv").write_text("half")
+        raise RuntimeError
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        fail_half_way(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_leaves_former_results_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("former")
+    with pytest.raises(RuntimeError):
+        fail_half_way(tmp_path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("results.csv", "former")]
+
+
+def test_former_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
+    for name in ("results.csv", "results.partial.csv", "placements.csv"):
+        (tmp_path / name).write_text("former")
+    results.check_output(tmp_path)
+    write(tmp_path, made_experiment(ENDS))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.csv", "results.csv", "summary.csv"]
+    assert "former" not in (tmp_path / "results.csv").read_text()
+
+
+def test_partial_results_leave_former_ones_alone(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("former")
+    with results.staged(tmp_path, keep=results.FILES) as stage:
+        results.write_partial(stage, [made_run()])
+    assert (tmp_path / "results.csv").read_text() == "former"
+    assert len(results.read_csv(tmp_path / "results.partial.csv")) == POINTS
+
+
+def test_new_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    write(tmp_path / "out", made_experiment(ENDS))
+    assert (tmp_path / "out").stat().st_mode == plain.stat().st_mode
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(UsageError, match=r"thesis\.tex"):
+        results.check_output(tmp_path)
+    with pytest.raises(UsageError, match="not a folder"):
+        results.check_output(tmp_path / "thesis.tex" / "out")
+
+
+def test_an_output_folder_is_not_made_before_there_are_results(tmp_path: Path) -> None:
+    results.check_output(tmp_path / "new" / "out")
+    assert list(tmp_path.iterdir()) == []
