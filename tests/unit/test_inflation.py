@@ -57,3 +57,10 @@ def test_no_gpu_is_one_clear_error():
         inflate(small((0, 0)), ratio=1.3, seed=1)
     with pytest.raises(SteersmanError, match="its nodes have no GPU"):
         inflate(small((1, 100), gpus=0), ratio=1.3, seed=1)
+
+
+def test_unshuffled_pods_come_in_their_own_order_before_those_drawn():
+    workload = embedded("default")
+    order = inflate(workload, ratio=1.3, seed=1, shuffle=False).pods
+    assert order[: len(workload.pods)].tolist() == list(range(len(workload.pods)))
+    assert len(order) > len(workload.pods)

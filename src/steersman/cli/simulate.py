@@ -104,7 +104,7 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run. `mix` None: the typical pods of the workload."""
+    """One run. `mix` None: the typical pods of the workload. `shuffle` False: inflation keeps the pods' order."""
 
     workload: Workload
     policy: str
@@ -113,6 +113,7 @@ class Plan:
     ratio: float = 1.3
     load: float | None = None
     mix: tuple[TypicalPod, ...] | None = None
+    shuffle: bool = True
 
 
 def _pair(cluster_config: Path | None, scheduler_config: Path | None) -> tuple[Path, Path] | None:
@@ -142,7 +143,8 @@ def read_plan(
     mix = typical_pods(workload.pods, popularity_percent=cluster.popularity_percent, cpu_pods=cluster.cpu_pods_typical)
     seed = cluster.seed if seed is None else seed
     if cluster.ratio > 0:
-        return Plan(workload, chosen, Protocol.INFLATION, seed, check_ratio(cluster.ratio), mix=mix)
+        ratio = check_ratio(cluster.ratio)
+        return Plan(workload, chosen, Protocol.INFLATION, seed, ratio, mix=mix, shuffle=cluster.shuffle_pods)
     if cluster.shuffle_pods:
         pods = sorted(workload.pods, key=lambda pod: pod.name)
         random = GoRand(seed)
@@ -170,6 +172,7 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
             seed=plan.seed,
             ratio=plan.ratio,
             load=plan.load,
+            shuffle=plan.shuffle,
             record=True,
             progress=progress.update,
         )

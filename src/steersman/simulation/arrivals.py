@@ -40,7 +40,9 @@ class Schedule:
     waits: bool
 
 
-def schedule(workload: Workload, protocol: Protocol, *, seed: int, ratio: float, load: float | None) -> Schedule:
+def schedule(
+    workload: Workload, protocol: Protocol, *, seed: int, ratio: float, load: float | None, shuffle: bool = True
+) -> Schedule:
     """The arrivals of one run.
 
     Args:
@@ -49,12 +51,13 @@ def schedule(workload: Workload, protocol: Protocol, *, seed: int, ratio: float,
             the trace, or Poisson arrivals at an offered `load`), `arrivals` (the given order, nothing leaves).
         seed: what is random; in every protocol also the rank of nodes, which breaks ties.
         ratio: of `inflation`, arrived GPU demand as a share of the capacity.
+        shuffle: of `inflation`, whether the trace's pods are shuffled before others are drawn.
         load: of `timed`, demand over capacity (GPU, or CPU where pods want no GPU); None takes the trace's times.
     """
     if protocol == "inflation":
         if not 0 < ratio <= 100:
             raise UsageError(f"ratio {ratio:g} must be above 0 and at most 100 times the capacity")
-        inflation = inflate(workload, ratio=ratio, seed=seed)
+        inflation = inflate(workload, ratio=ratio, seed=seed, shuffle=shuffle)
         count = len(inflation.pods)
         return Schedule(
             inflation.pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), inflation.nodes, False

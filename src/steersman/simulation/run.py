@@ -80,13 +80,14 @@ class Simulator:
         seed: int = 42,
         ratio: float = 1.3,
         load: float | None = None,
+        shuffle: bool = True,
         record: bool = False,
         progress: Progress | None = None,
     ) -> RunResult:
-        """One run, see `simulate`."""
+        """One run, see `simulate`. `shuffle` False: `inflation` keeps the order of the workload's pods."""
         if isinstance(policy, str):
             policy = resolve(policy)
-        plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=load)
+        plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=load, shuffle=shuffle)
         execution = Execution(self, plan, policy, seed, record)
         execution.finish(progress)
         return execution.result(protocol, seed, ratio)

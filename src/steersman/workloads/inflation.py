@@ -32,8 +32,10 @@ class Inflation:
     nodes: npt.NDArray[np.int64]
 
 
-def inflate(workload: Workload, *, ratio: float, seed: int) -> Inflation:
+def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True) -> Inflation:
     """Make the experiment that `seed` stands for, at `ratio` times the GPU capacity of the nodes.
+
+    `shuffle` False keeps the order of `workload.pods` (simon's `shufflePod: false`) and appends what is drawn.
 
     Raises:
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
@@ -49,8 +51,9 @@ def inflate(workload: Workload, *, ratio: float, seed: int) -> Inflation:
     by_name = sorted(range(len(demand)), key=lambda i: workload.pods[i].name)
     random = GoRand(seed)
     random.int63()
-    order = list(by_name)
-    random.shuffle(order)
+    order = list(by_name) if shuffle else list(range(len(demand)))
+    if shuffle:
+        random.shuffle(order)
     _tune(order, by_name, demand, [pod.requests.gpu_milli for pod in workload.pods], ratio * capacity, random)
     for _ in range(DISCARDED_DRAWS):
         random.int63()
