@@ -47,8 +47,8 @@ def made_run(
         memory_used_share=np.linspace(1, 0, len(count)),
     )
     standard = (
-        Metric("gpu_allocation", "percent", allocation if gpus else float("nan")),
-        Metric("cpu_allocation", "percent", 80.0),
+        Metric("gpu_allocation_percent", "percent", allocation if gpus else float("nan")),
+        Metric("cpu_allocation_percent", "percent", 80.0),
         Metric("pods_failed", "pods", 12.0),
     )
     return RunResult(

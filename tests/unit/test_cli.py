@@ -112,7 +112,7 @@ def test_simulate_tells_where_every_pod_went(cluster: Path, capsys: Capture) -> 
         "placements.csv",
         "timeline.csv",
     ]
-    assert "gpu_allocation" in capsys.readouterr().out
+    assert "gpu_allocation_percent" in capsys.readouterr().out
 
 
 def test_a_pod_that_fits_nowhere_is_a_warning_and_has_a_reason(cluster: Path, capsys: Capture) -> None:

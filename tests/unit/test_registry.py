@@ -58,4 +58,4 @@ def test_the_documented_policy_runs_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     result = simulate(embedded("default"), "my_policies:CpuFirst", seed=42)
     assert result.policy == "cpu-first"
-    assert next(metric.value for metric in result.metrics if metric.name == "gpu_allocation") > 50
+    assert next(metric.value for metric in result.metrics if metric.name == "gpu_allocation_percent") > 50

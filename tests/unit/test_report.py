@@ -98,7 +98,7 @@ def test_the_headline_of_a_cluster_without_gpus_is_about_cpu() -> None:
 
 def timed(waits: dict[str, Sequence[float]]) -> list[RunResult]:
     return [
-        made_run(policy, 42 + i, protocol="timed", metrics=[Metric("waiting_time_mean", "seconds", wait)])
+        made_run(policy, 42 + i, protocol="timed", metrics=[Metric("waiting_time_mean_seconds", "seconds", wait)])
         for policy, of_policy in waits.items()
         for i, wait in enumerate(of_policy)
     ]

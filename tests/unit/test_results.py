@@ -53,8 +53,8 @@ def test_summary_compares_seed_by_seed(tmp_path: Path) -> None:
     write(tmp_path / "out", made_experiment(ENDS))
     rows = results.read_csv(tmp_path / "out" / "summary.csv")
     assert list(rows[0]) == list(results.SUMMARY_COLUMNS)
-    (baseline,) = [r for r in rows if (r["policy"], r["metric"]) == ("kube-default", "gpu_allocation")]
-    (fgd,) = [r for r in rows if (r["policy"], r["metric"]) == ("fgd", "gpu_allocation")]
+    (baseline,) = [r for r in rows if (r["policy"], r["metric"]) == ("kube-default", "gpu_allocation_percent")]
+    (fgd,) = [r for r in rows if (r["policy"], r["metric"]) == ("fgd", "gpu_allocation_percent")]
     assert (baseline["mean"], baseline["baseline"], baseline["difference"]) == ("91", "", "")
     assert (fgd["runs"], fgd["baseline"]) == ("3", "kube-default")
     assert float(fgd["difference"]) == pytest.approx((5 + 4.5 + 4.5) / 3)
@@ -65,7 +65,7 @@ def test_several_workloads_have_a_mean_over_all() -> None:
     runs = made_experiment({"a": [90.0, 92.0]}, workloads=["one"]) + made_experiment(
         {"a": [80.0, 84.0]}, workloads=["two"]
     )
-    rows = [row for row in summarise(runs, "a") if row.metric == "gpu_allocation"]
+    rows = [row for row in summarise(runs, "a") if row.metric == "gpu_allocation_percent"]
     assert [(row.workload, row.mean, row.runs) for row in rows] == [("one", 91, 2), ("two", 82, 2), ("all", 86.5, 4)]
 
 
@@ -80,8 +80,8 @@ def test_what_does_not_apply_is_an_empty_cell(tmp_path: Path) -> None:
     write(tmp_path / "out", [made_run(gpus=())], baseline="fgd")
     rows = results.read_csv(tmp_path / "out" / "metrics.csv")
     assert {row["metric"]: row["value"] for row in rows} == {
-        "gpu_allocation": "",
-        "cpu_allocation": "80",
+        "gpu_allocation_percent": "",
+        "cpu_allocation_percent": "80",
         "pods_failed": "12",
     }
 

@@ -220,10 +220,10 @@ def test_waiting_pods_are_bound_when_others_leave_the_urgent_ones_first():
         (18, "normal", "finished"),
     ]
     values = {metric.name: metric.value for metric in result.metrics}
-    assert values["waiting_time_mean"] == pytest.approx((0 + 12 + 8) / 3)
-    assert values["waiting_time_max"] == 12
+    assert values["waiting_time_mean_seconds"] == pytest.approx((0 + 12 + 8) / 3)
+    assert values["waiting_time_max_seconds"] == 12
     assert values["pods_finished"] == 3
-    assert values["makespan"] == 18
+    assert values["makespan_seconds"] == 18
     assert events.reason[1] == "0/1 nodes are available: 1 Insufficient cpu."
 
 

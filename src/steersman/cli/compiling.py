@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
-from steersman.cli.display import say
+from steersman.cli.display import said_if_slow
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
-SAID_AFTER_SECONDS = 1.5
 MESSAGE = "compiling the simulator for this machine (once, up to half a minute)"
 
 
@@ -19,10 +17,7 @@ def compile_kernels(policies: Sequence[str]) -> None:
 
     A pod on a node goes through all that a run of any size does. The user's own policies are not called.
     """
-    timer = threading.Timer(SAID_AFTER_SECONDS, say, [MESSAGE])
-    timer.daemon = True
-    timer.start()
-    try:
+    with said_if_slow(MESSAGE):
         tiny = Workload(
             "tiny",
             (Node("node", 1000, 1 << 30, gpu_count=1),),
@@ -31,5 +26,3 @@ def compile_kernels(policies: Sequence[str]) -> None:
         simulator = Simulator(tiny)
         for policy in ("fgd", *(name for name in policies if ":" not in name)):
             simulator.run(policy, protocol="arrivals")
-    finally:
-        timer.cancel()

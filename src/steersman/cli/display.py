@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -26,6 +27,18 @@ def say(message: str) -> None:
 def one_line(text: str) -> str:
     """Text without line breaks."""
     return " ".join(text.split())
+
+
+@contextmanager
+def said_if_slow(message: str) -> Iterator[None]:
+    """Say what is going on if it is still going on after two seconds."""
+    timer = threading.Timer(PATIENCE_SECONDS, say, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Warnings:

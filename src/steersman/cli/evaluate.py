@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from steersman.cli.display import Warnings, say
+from steersman.cli.display import Warnings, said_if_slow, say
 from steersman.cli.options import (
     NODES_HELP,
     Format,
@@ -81,7 +81,8 @@ def evaluate(
     warn = Warnings()
     workloads = []
     for path in pods:
-        workloads.append(load_workload(nodes, path))
+        with said_if_slow(f"reading {path}"):
+            workloads.append(load_workload(nodes, path))
         warn(workloads[-1].warnings)
     experiment = Experiment(tuple(workloads), tuple(policy), seed_list, protocol.value, ratio, load)
     options = ["--nodes", nodes.name, "--pods", *(path.name for path in pods)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import Progress, Warnings, print_table, say
+from steersman.cli.display import Progress, Warnings, print_table, said_if_slow, say
 from steersman.cli.options import (
     NODES_HELP,
     Format,
@@ -97,7 +97,8 @@ def simulate(
     if configs:
         plan = read_plan(*configs, policy, seed, warn)
     else:
-        workload = load_workload(nodes, pods)
+        with said_if_slow(f"reading {pods}"):
+            workload = load_workload(nodes, pods)
         plan = Plan(workload, str(policy), protocol, SEED if seed is None else seed, ratio, load)
     run_and_write(plan, output, output_format, warn)
 

@@ -172,8 +172,8 @@ class Pod:
     """A pod: its class, its labels (which other pods' selectors count), and its life in a trace.
 
     `creation_time` and `deletion_time` are seconds from the start of the trace, None where the source has none.
-    `owner` names the Deployment, ReplicaSet or job that the pod belongs to as "Kind/name", "" if none. `gpu_devices` are
-    the devices of its node that a pod already holds where the source says so (a snapshot), else empty.
+    `owner` names the Deployment, ReplicaSet or job that the pod belongs to as "Kind/name", "" if none. `gpu_devices`
+    are the devices of its node that a pod already holds where the source says so (a snapshot), else empty.
     """
 
     name: str

@@ -13,15 +13,15 @@ from steersman.evaluation.statistics import NO_INTERVAL, Interval, mean, reducti
 from steersman.evaluation.summary import ALL, SummaryRow, Table
 from steersman.simulation.result import RunResult
 
-GPU_ALLOCATION = "gpu_allocation"
-CPU_ALLOCATION = "cpu_allocation"
-MEAN_WAIT = "waiting_time_mean"
+GPU_ALLOCATION = "gpu_allocation_percent"
+CPU_ALLOCATION = "cpu_allocation_percent"
+MEAN_WAIT = "waiting_time_mean_seconds"
 
 OTHER_COLUMNS = (
-    ("GPU fragmentation, % of idle GPU", "Frag. %", "gpu_fragmentation", 1),
-    ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95", 0),
-    ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time", 2),
-    ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time", 2),
+    ("GPU fragmentation, % of idle GPU", "Frag. %", "gpu_fragmentation_percent", 1),
+    ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95_seconds", 0),
+    ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
+    ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
     ("Pods failed", "Pods failed", "pods_failed", 0),
     ("Pods still waiting", "Pods waiting", "pods_waiting", 0),
 )
@@ -119,7 +119,7 @@ class Headline:
         title = f"{'Wait' if self.timed else 'Unallocated'} against {self.baseline}, %"
         columns.append(self._build(title, "Wait ±%" if self.timed else "Left ±%", lambda p: self._change(workload, p)))
         for title, short, metric, digits in OTHER_COLUMNS:
-            if not (self.timed and metric == "gpu_fragmentation"):
+            if not (self.timed and metric == "gpu_fragmentation_percent"):
                 columns.append(self._column(title, short, workload, metric, digits, note=False))
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 

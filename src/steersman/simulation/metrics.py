@@ -169,14 +169,17 @@ def final_metrics(record: Record, events: Events, curve: Curve) -> list[Metric]:
         return float(known[-1]) if len(known) else float("nan")
 
     return [
-        Metric("gpu_allocation", "percent", last(curve.gpu_allocation_percent)),
-        Metric("cpu_allocation", "percent", last(curve.cpu_allocation_percent)),
-        Metric("memory_allocation", "percent", last(curve.memory_allocation_percent)),
-        Metric("gpu_fragmentation", "percent", last(curve.gpu_fragmentation_percent)),
-        Metric("gpu_fragmented", "percent", float(events.causes[-1].sum())),
-        *(Metric(f"gpu_fragmented_{cause}", "percent", float(events.causes[-1, i])) for i, cause in enumerate(CAUSES)),
-        Metric("gpu_balance", "percent", float(events.gpu_balance[-1])),
-        Metric("cpu_balance", "percent", float(events.cpu_balance[-1])),
+        Metric("gpu_allocation_percent", "percent", last(curve.gpu_allocation_percent)),
+        Metric("cpu_allocation_percent", "percent", last(curve.cpu_allocation_percent)),
+        Metric("memory_allocation_percent", "percent", last(curve.memory_allocation_percent)),
+        Metric("gpu_fragmentation_percent", "percent", last(curve.gpu_fragmentation_percent)),
+        Metric("gpu_fragmented_percent", "percent", float(events.causes[-1].sum())),
+        *(
+            Metric(f"gpu_fragmented_{cause}_percent", "percent", float(events.causes[-1, i]))
+            for i, cause in enumerate(CAUSES)
+        ),
+        Metric("gpu_balance_percent", "percent", float(events.gpu_balance[-1])),
+        Metric("cpu_balance_percent", "percent", float(events.cpu_balance[-1])),
         Metric("nodes_used", "nodes", float(events.nodes_used[-1])),
         Metric("pods_bound", "pods", float(outcomes[BOUND])),
         Metric("pods_failed", "pods", float(outcomes[FAILED])),
@@ -206,13 +209,13 @@ def waiting_metrics(record: Record, events: Events, arrivals: int, until: float)
         return float(value) if len(wait) else float("nan")
 
     return [
-        Metric("waiting_time_mean", "seconds", statistic(wait.mean() if len(wait) else 0)),
-        Metric("waiting_time_p95", "seconds", statistic(np.percentile(wait, 95) if len(wait) else 0)),
-        Metric("waiting_time_max", "seconds", statistic(wait.max() if len(wait) else 0)),
+        Metric("waiting_time_mean_seconds", "seconds", statistic(wait.mean() if len(wait) else 0)),
+        Metric("waiting_time_p95_seconds", "seconds", statistic(np.percentile(wait, 95) if len(wait) else 0)),
+        Metric("waiting_time_max_seconds", "seconds", statistic(wait.max() if len(wait) else 0)),
         Metric("pods_delayed", "pods", float((wait > 0).sum())),
         Metric("pods_finished", "pods", float((outcome == FINISHED).sum())),
         Metric("pods_waiting", "pods", float(events.waiting[-1])),
-        Metric("gpu_allocation_over_time", "percent", over_time(events.gpu)),
-        Metric("cpu_allocation_over_time", "percent", over_time(events.cpu)),
-        Metric("makespan", "seconds", float(events.time[-1] - events.time[0])),
+        Metric("gpu_allocation_over_time_percent", "percent", over_time(events.gpu)),
+        Metric("cpu_allocation_over_time_percent", "percent", over_time(events.cpu)),
+        Metric("makespan_seconds", "seconds", float(events.time[-1] - events.time[0])),
     ]
