@@ -383,6 +383,11 @@ class Terms:
         return (kind, counted, key, -1, spread.max_skew, itself, spread.min_domains, included)
 
     @property
+    def label_sets(self) -> Sequence[tuple[str, Mapping[str, str]]]:
+        """Namespace and labels of each label set, by number."""
+        return self._label_sets
+
+    @property
     def idle(self) -> bool:
         """Whether nothing needs to be counted or asked: no class has a rule, no selector has a number."""
         return not self._rules and not self._selectors

@@ -530,8 +530,8 @@ def _default_selectors(state: ClusterState, services: Services) -> npt.NDArray[n
     of_namespace: dict[str, list[tuple[tuple[str, str], ...]]] = {}
     for namespace, pairs in services.selectors:
         of_namespace.setdefault(namespace, []).append(pairs)
-    found = np.full(len(state.terms._label_sets), -1, dtype=np.int64)
-    for row, (namespace, labels) in enumerate(state.terms._label_sets):
+    found = np.full(len(state.terms.label_sets), -1, dtype=np.int64)
+    for row, (namespace, labels) in enumerate(state.terms.label_sets):
         matching = [s for s in of_namespace.get(namespace, ()) if all(labels.get(key) == value for key, value in s)]
         wanted = tuple(Requirement(key, "In", (value,)) for key, value in sorted(set().union(*matching)))
         if wanted:
@@ -616,10 +616,11 @@ class KubeDefault:
         state = self.state
         if mask is None:
             mask = state.mask(class_id, labels_id)
-        known = len(self.arrays.constraints), len(self.arrays.default_selector)
-        if state.class_arrays.constraint[class_id] >= known[0] or labels_id >= known[1]:
-            self.refresh()
         kube = self.arrays
+        new_class = state.class_arrays.constraint[class_id] >= len(kube.constraints)
+        if new_class or labels_id >= len(kube.default_selector) or len(kube.kept) != len(state.nodes):
+            self.refresh()
+            kube = self.arrays
         return int(decide(state.arrays, state.class_arrays, state.term_arrays, kube, class_id, labels_id, mask))
 
     def scores(
