@@ -41,7 +41,7 @@ def _digest() -> str:
 def _configure() -> None:
     # LLVM's higher levels compile a fifth longer, and the kernels run no faster for it (measured).
     os.environ.setdefault("NUMBA_OPT", "1")
-    numba.config.reload_config()  # type: ignore[attr-defined,no-untyped-call]
+    numba.config.reload_config()  # type: ignore[no-untyped-call]
 
 
 def _open_cache() -> None:

@@ -24,15 +24,8 @@ from steersman.cluster.model import (
     TopologySpread,
 )
 from steersman.cluster.state import ClusterState
-from steersman.policies.kube_default import (
-    HOSTNAME,
-    START,
-    ZONE,
-    KubeDefault,
-    go_log,
-    heap_preorder,
-    snapshot_order,
-)
+from steersman.policies.kube_arrays import HOSTNAME, START, ZONE, go_log, heap_preorder, snapshot_order
+from steersman.policies.kube_default import KubeDefault
 from steersman.workloads.workload import Services
 
 GI, MI = 1 << 30, 1 << 20

@@ -23,7 +23,8 @@ from steersman.cluster.arrays import (
 from steersman.cluster.terms import TermArrays, terms_active, terms_mask, terms_place, terms_remove
 from steersman.compiled import inner, kernel
 from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
-from steersman.policies.kube_default import KubeArrays, choose
+from steersman.policies.kube_arrays import KubeArrays
+from steersman.policies.kube_default import choose
 from steersman.policies.local import fgd_share
 from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, node_changed
 from steersman.workloads.mix import MixArrays

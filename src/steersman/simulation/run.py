@@ -11,7 +11,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
-from steersman.policies.kube_default import KubeArrays, kube_arrays
+from steersman.policies.kube_arrays import KubeArrays, kube_arrays
 from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, RandomPolicy
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.policies.table import TableArrays, table_arrays
