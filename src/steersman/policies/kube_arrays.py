@@ -1,4 +1,4 @@
-"""What kube-default knows beyond the cluster's arrays: its order of nodes, static scores, selectors of default spreading.
+"""What kube-default knows beyond the cluster's arrays: order of nodes, static scores, selectors of default spreading.
 
 Source: Kubernetes 1.36.3, pkg/scheduler/backend/cache/node_tree.go and pkg/scheduler/framework/plugins.
 """
