@@ -70,8 +70,7 @@ def gpu_clustering(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> i
 @inner
 def gpu_packing(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """Devices in use first, then free devices of nodes in use, then untouched nodes with few devices."""
-    wanted = classes.gpu_count[c]
-    if wanted == 0:
+    if classes.gpu_count[c] == 0:
         return 0
     free = 0
     for d in range(nodes.gpu_count[n]):
@@ -79,17 +78,12 @@ def gpu_packing(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
             free += 1
     if free == nodes.gpu_count[n]:
         return max(33 - free, free)
-    taken, left_sum, whole_taken, chosen = 0, 0, 0, 0
-    while taken < wanted:
-        best, best_left = -1, WHOLE + 1
-        for d in range(nodes.gpu_count[n]):
-            left = nodes.gpu_free[n, d]
-            if classes.gpu_milli[c] <= left < best_left and not (chosen >> d) & 1:
-                best, best_left = d, left
-        chosen |= 1 << best
-        taken += 1
-        left_sum += best_left * 100 // WHOLE
-        whole_taken += best_left == WHOLE
+    devices = best_devices(nodes, classes, c, n)
+    left_sum, whole_taken = 0, 0
+    for d in range(nodes.gpu_count[n]):
+        if (devices >> d) & 1:
+            left_sum += nodes.gpu_free[n, d] * 100 // WHOLE
+            whole_taken += nodes.gpu_free[n, d] == WHOLE
     if whole_taken > 0:
         return max(50 - whole_taken, 33)
     return max(100 - left_sum // 10, 50)
