@@ -88,12 +88,18 @@ class Record(NamedTuple):
         sums: [E, 10] columns GPU_SHARE.. and CAUSE...
         reasons: [E, 3 + R] or [0, 3 + R]: for a pod that was not bound, how many nodes did not allow it, were refused
             because of other pods, had too little GPU, and too little of each resource.
+        codes: [C, N] or [0, N], the same for a class and a node, a bit each.
+        counts: [C, 3 + R] or [0, 3 + R], nodes with each bit in the row of `codes`.
+        counted: [C] or [0], how much of the table's log `codes` and `counts` have caught up with, -1: nothing yet.
     """
 
     time: npt.NDArray[np.float64]
     numbers: npt.NDArray[np.int64]
     sums: npt.NDArray[np.float64]
     reasons: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    counted: npt.NDArray[np.int64]
 
 
 class Run(NamedTuple):
@@ -140,11 +146,18 @@ class Cluster(NamedTuple):
     kube: KubeArrays
 
 
-def new_record(events: int, resources: int, *, reasons: bool) -> Record:
+def new_record(cluster: Cluster, events: int, *, reasons: bool) -> Record:
     """Room for `events` events, with the reasons of failures if asked for."""
-    sums = np.zeros((events, CAUSE + len(CAUSES)))
-    table = np.zeros((events if reasons else 0, FEW_RESOURCES + resources), dtype=np.int64)
-    return Record(np.zeros(events), np.zeros((events, MEMORY_TAKEN + 1), dtype=np.int64), sums, table)
+    classes, resources = cluster.classes.request.shape
+    return Record(
+        time=np.zeros(events),
+        numbers=np.zeros((events, MEMORY_TAKEN + 1), dtype=np.int64),
+        sums=np.zeros((events, CAUSE + len(CAUSES))),
+        reasons=np.zeros((events if reasons else 0, FEW_RESOURCES + resources), dtype=np.int64),
+        codes=np.zeros((classes if reasons else 0, len(cluster.nodes.gpu_count)), dtype=np.int64),
+        counts=np.zeros((classes if reasons else 0, FEW_RESOURCES + resources), dtype=np.int64),
+        counted=np.full(classes if reasons else 0, -1, dtype=np.int64),
+    )
 
 
 def new_run(cluster: Cluster, arrivals: Arrivals, seed: int) -> Run:
@@ -330,21 +343,42 @@ def _note(run: Run, record: Record, time: float, arrival: int, outcome: int) -> 
 
 
 @inner
-def _count_reasons(nodes: NodeArrays, classes: ClassArrays, c: int, reasons: npt.NDArray[np.int64], e: int) -> None:
-    """Count why nodes are no place for class `c`; one that it fits on was refused because of other pods."""
-    for n in range(nodes.gpu_count.shape[0]):
-        if not classes.allowed[classes.constraint[c], n]:
-            reasons[e, NOT_ALLOWED] += 1
-            continue
-        enough = True
-        for r in range(classes.request.shape[1]):
-            if classes.request[c, r] > 0 and classes.request[c, r] > nodes.free[n, r]:
-                reasons[e, FEW_RESOURCES + r] += 1
-                enough = False
-        if enough and fits(nodes, classes, c, n):
-            reasons[e, OTHER_PODS] += 1
-        elif enough:
-            reasons[e, FEW_GPUS] += 1
+def _reason_code(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
+    """Why node `n` is no place for class `c`, a bit each; if it fits, then other pods are the reason."""
+    if not classes.allowed[classes.constraint[c], n]:
+        return 1 << NOT_ALLOWED
+    code = 0
+    for r in range(classes.request.shape[1]):
+        if classes.request[c, r] > 0 and classes.request[c, r] > nodes.free[n, r]:
+            code |= 1 << (FEW_RESOURCES + r)
+    if code == 0:
+        code = 1 << (OTHER_PODS if fits(nodes, classes, c, n) else FEW_GPUS)
+    return code
+
+
+@inner
+def _recode(nodes: NodeArrays, classes: ClassArrays, record: Record, c: int, n: int) -> None:
+    old, new = record.codes[c, n], _reason_code(nodes, classes, c, n)
+    if old != new:
+        record.codes[c, n] = new
+        for i in range(record.counts.shape[1]):
+            record.counts[c, i] += ((new >> i) & 1) - ((old >> i) & 1)
+
+
+@inner
+def _count_reasons(
+    nodes: NodeArrays, classes: ClassArrays, log: npt.NDArray[np.int64], logged: int, record: Record, c: int, e: int
+) -> None:
+    """Write down why class `c` has no place, looking again only at nodes that changed since it was last asked."""
+    if record.counted[c] < 0:
+        for n in range(nodes.gpu_count.shape[0]):
+            _recode(nodes, classes, record, c, n)
+    else:
+        for k in range(record.counted[c], logged):
+            _recode(nodes, classes, record, c, log[k])
+    record.counted[c] = logged
+    for i in range(record.counts.shape[1]):
+        record.reasons[e, i] = record.counts[c, i]
 
 
 @inner
@@ -485,6 +519,7 @@ def advance(
             outcome = _settle_arrival(arrivals, run, arrival, n != NONE, waits)
         if outcome != NONE:
             if n == NONE and record.reasons.shape[0] > 0:
-                _count_reasons(cluster.nodes, cluster.classes, c, record.reasons, cursor[EVENTS])
+                log, logged = cluster.table.log, cluster.table.logged[0]
+                _count_reasons(cluster.nodes, cluster.classes, log, logged, record, c, cursor[EVENTS])
             _note(run, record, time, arrival, outcome)
     return PAUSED

@@ -120,7 +120,7 @@ class Execution:
             kube=kube,
         )
         self.run = engine.new_run(self.cluster, self.arrivals, seed)
-        self.record = engine.new_record(events, self.state.class_arrays.request.shape[1], reasons=record)
+        self.record = engine.new_record(self.cluster, events, reasons=record)
         self.chooser, self.rule = self._choosers(seed)
 
     def _table(self, events: int) -> TableArrays:
@@ -179,8 +179,8 @@ class Execution:
         """What the run came to."""
         count = int(self.run.cursor[engine.EVENTS])
         reasons = self.record.reasons[:count]
-        columns = {name: column[:count] for name, column in self.record._asdict().items()}
-        record = engine.Record(**columns)
+        columns = ("time", "numbers", "sums", "reasons")
+        record = self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
         demand = self.simulator._demand[self.plan.pods]
         # An arrival counts when it comes, not again when it is bound after waiting or leaves.
         first = np.zeros(count, dtype=np.int64)
