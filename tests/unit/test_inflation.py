@@ -64,3 +64,12 @@ def test_unshuffled_pods_come_in_their_own_order_before_those_drawn():
     order = inflate(workload, ratio=1.3, seed=1, shuffle=False).pods
     assert order[: len(workload.pods)].tolist() == list(range(len(workload.pods)))
     assert len(order) > len(workload.pods)
+
+
+def test_a_ratio_that_leaves_no_pod_or_needs_millions_is_one_clear_error():
+    with pytest.raises(SteersmanError, match=r"at ratio 0\.5 of 1 GPUs not one pod is left"):
+        inflate(small((1, 1000), gpus=1), ratio=0.5, seed=1)
+    pods = tuple(Pod(f"c{i}", PodClass(Requests(1, 1))) for i in range(100_000))
+    workload = small((1, 1))
+    with pytest.raises(SteersmanError, match="ask for so little GPU that about 1299"):
+        inflate(Workload("w", workload.nodes, workload.pods + pods), ratio=1.3, seed=1)

@@ -283,3 +283,68 @@ def test_a_mix_of_one_policy_is_that_policy():
     alone, mixed = simulate(workload, "fgd", seed=3), simulate(workload, "fgd=500", seed=3)
     assert np.array_equal(alone.curve.gpu_allocation_percent, mixed.curve.gpu_allocation_percent, equal_nan=True)
     assert mixed.policy == "fgd=500"
+
+
+def metrics_of(result):
+    return {metric.name: metric.value for metric in result.metrics}
+
+
+def test_without_gpu_demand_the_metrics_are_those_of_the_end():
+    nodes = (Node("n", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),)
+    pods = tuple(Pod(f"p{i}", PodClass(Requests(100, 0))) for i in range(12))
+    result = simulate(Workload("w", nodes, pods), "fgd", protocol="arrivals")
+    assert metrics_of(result)["cpu_allocation_percent"] == 100
+    assert metrics_of(result)["pods_failed"] == 2
+    assert len(result.curve.x) == 12
+
+
+def test_timed_metrics_are_those_at_the_last_arrival_not_of_the_empty_cluster():
+    nodes = (Node("a", 1000, 1 << 30), Node("b", 1000, 1 << 30))
+    pods = tuple(Pod(f"p{i}", PodClass(Requests(500, 0)), creation_time=i, deletion_time=100 + i) for i in range(3))
+    values = metrics_of(simulate(Workload("w", nodes, pods), "most-allocated", protocol="timed"))
+    assert values["cpu_allocation_percent"] == 75
+    assert values["nodes_used"] == 2
+    assert values["cpu_balance_percent"] == pytest.approx(25)
+
+
+def test_an_even_cluster_has_no_residue_of_rounding():
+    pods = tuple(Pod(f"p{i}", PodClass(Requests(100 + i, 0)), creation_time=i, deletion_time=i + 3) for i in range(50))
+    workload = Workload("w", (Node("a", 1700, 1 << 30), Node("b", 1300, 1 << 30)), pods)
+    result = simulate(workload, "random", protocol="timed")
+    assert result.curve.cpu_balance_percent[0] > 0
+    again = simulate(Workload("w", workload.nodes[:1], pods), "random", protocol="timed")
+    assert set(again.curve.cpu_balance_percent) == {0.0}
+
+
+def test_reasons_of_a_failure_name_what_the_nodes_lack():
+    nodes = (
+        Node("a", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),
+        Node("b", 100, 1 << 30, gpu_count=1, gpu_model="P100"),
+        Node("c", 1000, 1 << 30, gpu_count=1, gpu_model="P100", unschedulable=True),
+    )
+    wants = PodClass(Requests(500, 0, gpu_count=1, gpu_milli=1000), Constraints(gpu_models=("P100",)))
+    result = simulate(Workload("w", nodes, (Pod("p", wants),)), "fgd", protocol="arrivals", record=True)
+    assert result.placements.reason == [
+        "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) didn't have the requested GPU model, "
+        "1 node(s) were unschedulable."
+    ]
+
+
+def test_reasons_stay_right_as_the_cluster_fills():
+    # The second failure comes after another pod has taken the CPU: the counts must have followed.
+    nodes = (Node("a", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),)
+    gpu, cpu = PodClass(Requests(10, 0, gpu_count=1, gpu_milli=1000)), PodClass(Requests(985, 0))
+    pods = tuple(Pod(f"p{i}", each) for i, each in enumerate((gpu, gpu, cpu, gpu)))
+    result = simulate(Workload("w", nodes, pods), "fgd", protocol="arrivals", record=True)
+    assert result.placements.reason == [
+        "",
+        "0/1 nodes are available: 1 Insufficient GPU.",
+        "",
+        "0/1 nodes are available: 1 Insufficient cpu.",
+    ]
+
+
+def test_pods_of_several_namespaces_are_told_apart():
+    pods = (Pod("p", PodClass(Requests(1, 0))), Pod("p", PodClass(Requests(1, 0)), namespace="other"))
+    result = simulate(Workload("w", (Node("a", 1000, 1),), pods), "fgd", protocol="arrivals", record=True)
+    assert result.placements.pod == ["default/p", "other/p"]

@@ -8,8 +8,9 @@ import re
 import sys
 from importlib import metadata
 
-from steersman.errors import UsageError
+from steersman.errors import SteersmanError, UsageError
 from steersman.policies import local
+from steersman.policies.own import blamed
 from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
 
 ENTRY_POINTS = "steersman.policies"
@@ -51,7 +52,9 @@ def resolve(spec: str) -> AnyPolicy:
         return KubeDefaultPolicy()
     for point in metadata.entry_points(group=ENTRY_POINTS):
         if point.name == spec:
-            return _instance(spec, point.load())
+            with blamed(f"policy {spec!r}"):
+                factory = point.load()
+            return _instance(spec, factory)
     if ":" in spec:
         return _load(spec)
     raise UsageError(
@@ -80,10 +83,15 @@ def _load(spec: str) -> Policy:
     module_name, _, attribute = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # an installed command does not look where the user stands
+    if not (module_name and attribute):
+        raise UsageError(f"policy {spec!r}: write it as module:Class")
     try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"policy {spec!r}: cannot import {module_name!r}: {error}") from None
+        with blamed(f"policy {spec!r}"):
+            module = importlib.import_module(module_name)
+    except SteersmanError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            raise UsageError(f"policy {spec!r}: cannot import {module_name!r}: {error.__cause__}") from None
+        raise
     factory = getattr(module, attribute, None)
     if factory is None:
         raise UsageError(f"policy {spec!r}: module {module_name!r} has no {attribute!r}")
@@ -91,10 +99,12 @@ def _load(spec: str) -> Policy:
 
 
 def _instance(spec: str, factory: object) -> Policy:
-    policy = factory() if callable(factory) else factory
+    with blamed(f"policy {spec!r}"):
+        policy = factory() if callable(factory) else factory
     for method in ("prepare", "scores"):
         if not callable(getattr(policy, method, None)):
             raise UsageError(f"policy {spec!r} has no method {method!r}; see steersman.policies.policy.Policy")
-    if not isinstance(policy, Policy):
-        raise UsageError(f"policy {spec!r} has no attribute 'name'; see steersman.policies.policy.Policy")
+    name = getattr(policy, "name", None)
+    if not (isinstance(name, str) and name.strip() and name.isprintable()) or not isinstance(policy, Policy):
+        raise UsageError(f"policy {spec!r}: its attribute 'name' must be a text of one line, not {name!r}")
     return policy

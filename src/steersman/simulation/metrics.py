@@ -84,7 +84,9 @@ def _deviation(total: Floats, squares: Floats, count: int) -> Floats:
     if count == 0:
         return np.full(len(total), np.nan)
     mean = total / count
-    return 100.0 * np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+    variance = squares / count - mean * mean
+    # The sums are kept by adding and subtracting, so that an even cluster may show a residue of rounding.
+    return 100.0 * np.sqrt(np.where(variance < 1e-12, 0.0, variance))
 
 
 def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Events:
@@ -160,27 +162,34 @@ def _curve(x: Floats, events: Events, take: Callable[[Floats], Floats]) -> Curve
     )
 
 
-def final_metrics(record: Record, events: Events, curve: Curve) -> list[Metric]:
-    """How the run ended. Allocation and fragmentation are those of the curve's last point that has any."""
-    outcomes = np.bincount(record.numbers[:, OUTCOME], minlength=4)
+def final_metrics(record: Record, events: Events, curve: Curve | None, until: float) -> list[Metric]:
+    """How the run stood after the last event up to `until`, and how many pods came to what in all.
 
-    def last(values: Floats) -> float:
-        known = values[~np.isnan(values)]
+    With a curve (`inflation`) allocation and fragmentation are those of its last point, as published results are.
+    """
+    outcomes = np.bincount(record.numbers[:, OUTCOME], minlength=4)
+    at = int(np.searchsorted(events.time, until, side="right")) - 1
+
+    def end(of_events: Floats, name: str) -> float:
+        if curve is None:
+            return float(of_events[at])
+        known = getattr(curve, name)
+        known = known[~np.isnan(known)]
         return float(known[-1]) if len(known) else float("nan")
 
     return [
-        Metric("gpu_allocation_percent", "percent", last(curve.gpu_allocation_percent)),
-        Metric("cpu_allocation_percent", "percent", last(curve.cpu_allocation_percent)),
-        Metric("memory_allocation_percent", "percent", last(curve.memory_allocation_percent)),
-        Metric("gpu_fragmentation_percent", "percent", last(curve.gpu_fragmentation_percent)),
-        Metric("gpu_fragmented_percent", "percent", float(events.causes[-1].sum())),
+        Metric("gpu_allocation_percent", "percent", end(events.gpu, "gpu_allocation_percent")),
+        Metric("cpu_allocation_percent", "percent", end(events.cpu, "cpu_allocation_percent")),
+        Metric("memory_allocation_percent", "percent", end(events.memory, "memory_allocation_percent")),
+        Metric("gpu_fragmentation_percent", "percent", end(events.fragmentation, "gpu_fragmentation_percent")),
+        Metric("gpu_fragmented_percent", "percent", float(events.causes[at].sum())),
         *(
-            Metric(f"gpu_fragmented_{cause}_percent", "percent", float(events.causes[-1, i]))
-            for i, cause in enumerate(CAUSES)
+            Metric(f"gpu_fragmented_{cause}_percent", "percent", float(value))
+            for cause, value in zip(CAUSES, events.causes[at], strict=True)
         ),
-        Metric("gpu_balance_percent", "percent", float(events.gpu_balance[-1])),
-        Metric("cpu_balance_percent", "percent", float(events.cpu_balance[-1])),
-        Metric("nodes_used", "nodes", float(events.nodes_used[-1])),
+        Metric("gpu_balance_percent", "percent", float(events.gpu_balance[at])),
+        Metric("cpu_balance_percent", "percent", float(events.cpu_balance[at])),
+        Metric("nodes_used", "nodes", float(events.nodes_used[at])),
         Metric("pods_bound", "pods", float(outcomes[BOUND])),
         Metric("pods_failed", "pods", float(outcomes[FAILED])),
     ]

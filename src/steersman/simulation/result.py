@@ -73,7 +73,7 @@ class Placements:
 
     Attributes:
         time: [E] seconds; the event's index where the protocol has no time.
-        pod: [E] pod names.
+        pod: [E] pod names, as namespace/name if some pod is not in the namespace `default`.
         node: [E] node names, "" where there is none.
         devices: [E] GPU indices joined by "-", "" where there are none.
         outcome: [E] "bound", "failed" (dropped), "waiting", "finished" (departed).

@@ -12,11 +12,13 @@ from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies.kube_arrays import KubeArrays, kube_arrays
+from steersman.policies.own import OwnPolicy
 from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, RandomPolicy
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.policies.table import TableArrays, table_arrays
 from steersman.simulation import engine, metrics
 from steersman.simulation.arrivals import Schedule, schedule
+from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
@@ -142,7 +144,8 @@ class Execution:
             return engine.CHOOSE_RANDOM, engine.DEVICES_RANDOM
         if isinstance(self.policy, KubeDefaultPolicy):
             return engine.CHOOSE_KUBE, engine.DEVICES_BEST
-        self.policy.prepare(self.state, self.simulator.mix, seed)
+        self.own = OwnPolicy(self.policy, self.state)
+        self.own.prepare(self.simulator.mix, seed)
         return engine.CHOOSE_ASK, engine.DEVICES_BEST
 
     def finish(self, progress: Progress | None) -> None:
@@ -168,12 +171,10 @@ class Execution:
 
     def _answer(self) -> None:
         """Ask a policy written in Python for the best node."""
-        assert not isinstance(self.policy, LocalPolicy | RandomPolicy | KubeDefaultPolicy)
         arrival = self.run.question[engine.QUESTION]
         class_id = int(self.arrivals.class_id[arrival])
         feasible = self.state.mask(class_id, int(self.arrivals.labels_id[arrival]))
-        scores = np.where(feasible, self.policy.scores(self.state, class_id, feasible), -np.inf)
-        self.run.question[engine.ANSWER] = int(np.argmax(scores))
+        self.run.question[engine.ANSWER] = self.own.choose(class_id, feasible)
 
     def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
         """What the run came to."""
@@ -190,7 +191,7 @@ class Execution:
         # All at once has no course over arrivals; then the whole run is shown.
         until = float(self.plan.time[-1] if self.plan.time[-1] > events.time[0] else events.time[-1])
         curve = _curve(protocol, events, ratio, until)
-        values = metrics.final_metrics(record, events, curve)
+        values = metrics.final_metrics(record, events, curve if protocol == "inflation" else None, until)
         if protocol == "timed":
             values += metrics.waiting_metrics(record, events, len(self.plan.pods), until)
         return RunResult(
@@ -239,39 +240,30 @@ class Execution:
     def _placements(self, record: engine.Record) -> Placements:
         words = {engine.BOUND: "bound", engine.FAILED: "failed", engine.WAITING: "waiting", engine.FINISHED: "finished"}
         pods = self.simulator.workload.pods
+        spaced = any(pod.namespace != "default" for pod in pods)
         nodes = [self.simulator.workload.nodes[i] for i in self.plan.nodes]
         arrivals, outcomes, slots, devices = record.numbers[:, : engine.DEVICES + 1].T.tolist()
-        pod_of = self.plan.pods.tolist()
+        arrived = [pods[i] for i in self.plan.pods.tolist()]
+        why = Reasons(self.state)
         return Placements(
             time=record.time,
-            pod=[pods[pod_of[a]].name for a in arrivals],
+            pod=[f"{arrived[a].namespace}/{arrived[a].name}" if spaced else arrived[a].name for a in arrivals],
             node=["" if slot < 0 else nodes[slot].name for slot in slots],
             devices=["-".join(map(str, device_indices(mask))) for mask in devices],
             outcome=[words[outcome] for outcome in outcomes],
             reason=[
-                "" if outcome in (engine.BOUND, engine.FINISHED) else self._reason(record.reasons[e])
-                for e, outcome in enumerate(outcomes)
+                why.text(int(self.arrivals.class_id[a]), record.reasons[e])
+                if outcome in (engine.FAILED, engine.WAITING)
+                else ""
+                for e, (a, outcome) in enumerate(zip(arrivals, outcomes, strict=True))
             ],
         )
-
-    def _reason(self, counts: npt.NDArray[np.int64]) -> str:
-        """In kube-scheduler's words: `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient GPU.`."""
-        resources = ["Insufficient cpu", "Insufficient memory", "Too many pods", "Insufficient ephemeral-storage"]
-        resources += [f"Insufficient {name}" for name in self.state.resources]
-        resources.append("Insufficient extended resources")
-        refused = [
-            "node(s) didn't match the pod's constraints",
-            "node(s) didn't match the pod's rules about other pods",
-        ]
-        words = [*refused, "Insufficient GPU", *resources]
-        parts = [f"{n} {word}" for n, word in zip(counts.tolist(), words, strict=True) if n]
-        return f"0/{len(self.state.nodes)} nodes are available: {', '.join(sorted(parts))}."
 
 
 def _curve(protocol: Protocol, events: metrics.Events, ratio: float, until: float) -> Curve:
     if protocol == "timed":
         return metrics.time_curve(events, until)
-    if np.isnan(events.arrived_percent[-1]):
+    if not events.arrived_percent[-1] > 0:
         return metrics.event_curve(events)
     last = round(100 * ratio) if protocol == "inflation" else int(np.round(events.arrived_percent[-1]))
     return metrics.arrival_curve(events, last)

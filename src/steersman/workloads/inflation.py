@@ -16,6 +16,7 @@ from steersman.errors import SteersmanError
 from steersman.workloads.gorand import GoRand
 from steersman.workloads.workload import Workload
 
+MAX_DRAWS = 20_000_000  # about 20 seconds, and what fits in memory
 DISCARDED_DRAWS = 10  # what the reference program draws between tuning and the permutation of nodes
 
 
@@ -54,7 +55,10 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     order = list(by_name) if shuffle else list(range(len(demand)))
     if shuffle:
         random.shuffle(order)
+    _check_reachable(workload, demand, ratio * capacity)
     _tune(order, by_name, demand, [pod.requests.gpu_milli for pod in workload.pods], ratio * capacity, random)
+    if not order:
+        raise SteersmanError(f"{workload.name}: at ratio {ratio:g} of {capacity // GPU_MILLI} GPUs not one pod is left")
     for _ in range(DISCARDED_DRAWS):
         random.int63()
     nodes = sorted(range(len(workload.nodes)), key=lambda i: workload.nodes[i].name)
@@ -62,6 +66,15 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     ranked = np.empty(len(nodes), dtype=np.int64)
     ranked[rank] = nodes
     return Inflation(np.array(order, dtype=np.int64), ranked)
+
+
+def _check_reachable(workload: Workload, demand: list[int], target: float) -> None:
+    draws = (target - sum(demand)) / (sum(demand) / len(demand))
+    if draws > MAX_DRAWS:
+        raise SteersmanError(
+            f"{workload.name}: its pods ask for so little GPU that about {draws:.0f} would have to be drawn; "
+            "use --protocol arrivals, or a smaller --ratio"
+        )
 
 
 def _tune(

@@ -1,0 +1,73 @@
+"""A user's own policy at arm's length: it can neither break a run nor pass for a fault of steersman."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import NodeArrays
+from steersman.cluster.state import ClusterState
+from steersman.errors import SteersmanError
+from steersman.policies.policy import Policy
+from steersman.workloads.mix import TypicalPod
+
+
+@contextmanager
+def blamed(who: str) -> Iterator[None]:
+    """Turn whatever the code inside raises into one line that names `who`, the error, and where it was raised."""
+    try:
+        yield
+    except SteersmanError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SteersmanError(f"{who} failed: {what} ({Path(place.filename).name}, line {place.lineno})") from error
+
+
+class OwnPolicy:
+    """Asks a policy written in Python, and checks what it answers.
+
+    Args:
+        policy: what the user wrote.
+        state: the cluster of the run; the policy gets it with arrays that it cannot write to.
+    """
+
+    def __init__(self, policy: Policy, state: ClusterState) -> None:
+        self._policy = policy
+        self._who = f"policy {policy.name!r}"
+        self._state = copy.copy(state)
+        self._state.arrays = NodeArrays(*(_read_only(array) for array in state.arrays))
+
+    def prepare(self, mix: tuple[TypicalPod, ...], seed: int) -> None:
+        """Let the policy prepare for a run."""
+        with blamed(self._who):
+            self._policy.prepare(self._state, mix, seed)
+
+    def choose(self, class_id: int, feasible: npt.NDArray[np.bool_]) -> int:
+        """The feasible slot with the highest score, the first of equals; some slot must be feasible.
+
+        Raises:
+            SteersmanError: the policy failed, or its scores are not one finite number for every feasible node.
+        """
+        with blamed(self._who):
+            answer = self._policy.scores(self._state, class_id, feasible.copy())
+            scores = np.asarray(answer, dtype=np.float64)
+        if scores.shape != feasible.shape:
+            raise SteersmanError(f"{self._who}: scores have the shape {scores.shape}, not {feasible.shape}")
+        slots = np.flatnonzero(feasible)
+        if not np.isfinite(scores[slots]).all():
+            raise SteersmanError(f"{self._who}: a node that the pod fits on has a score that is not a finite number")
+        return int(slots[np.argmax(scores[slots])])
+
+
+def _read_only(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,45 @@
+"""Why a pod was not bound, in kube-scheduler's words."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.constraints import reasons
+from steersman.cluster.state import ClusterState
+from steersman.simulation.engine import NOT_ALLOWED
+
+OTHER_PODS_REASON = "node(s) didn't match the pod's rules about other pods"
+
+
+class Reasons:
+    """Writes a failure as text, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient GPU.`.
+
+    Args:
+        state: the cluster of the run.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        resources = ["Insufficient cpu", "Insufficient memory", "Too many pods", "Insufficient ephemeral-storage"]
+        resources += [f"Insufficient {name}" for name in state.resources]
+        # In the order of the columns of `Record.reasons` behind NOT_ALLOWED.
+        self._words = [OTHER_PODS_REASON, "Insufficient GPU", *resources, "Insufficient extended resources"]
+        self._static: dict[int, Counter[str]] = {}
+
+    def text(self, class_id: int, counts: npt.NDArray[np.int64]) -> str:
+        """The line for a pod of a class and its row of `Record.reasons`."""
+        found = {word: n for word, n in zip(self._words, counts[NOT_ALLOWED + 1 :].tolist(), strict=True) if n}
+        if counts[NOT_ALLOWED]:
+            found |= self._not_allowed(class_id)
+        parts = sorted(f"{n} {word}" for word, n in found.items())
+        return f"0/{len(self._state.nodes)} nodes are available: {', '.join(parts)}."
+
+    def _not_allowed(self, class_id: int) -> Counter[str]:
+        """Nodes that the class's constraints rule out whatever runs there, by reason."""
+        if class_id not in self._static:
+            constraints = self._state.classes[class_id].constraints
+            self._static[class_id] = Counter(why for why in reasons(self._state.table, constraints) if why)
+        return self._static[class_id]
