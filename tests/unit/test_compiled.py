@@ -1,0 +1,43 @@
+"""Kernels come from a cache that cannot be stale, in a folder of the user's choice."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from steersman import compiled
+
+
+def test_every_file_with_a_kernel_counts_for_the_cache():
+    package = Path(compiled.__file__).parent
+    with_kernels = {path for path in package.rglob("*.py") if re.search(r"^@(kernel|inner)$", path.read_text(), re.M)}
+    assert len(with_kernels) > 5
+    assert with_kernels <= set(compiled.kernel_sources())
+    assert Path(compiled.__file__) in compiled.kernel_sources()
+
+
+def test_machine_code_lies_in_the_folder_named_by_the_environment_and_old_code_goes(tmp_path):
+    for age in range(5):
+        (tmp_path / "kernels" / f"old{age}").mkdir(parents=True)
+        os.utime(tmp_path / "kernels" / f"old{age}", (age, age))
+    code = (
+        "import numpy as np; from steersman.cluster.state import ClusterState; from steersman.cluster.model import *;"
+        "s = ClusterState([Node('a', 10, 10)]); print(s.mask(s.class_id(PodClass(Requests(1, 1)))))"
+    )
+    environment = {**os.environ, "STEERSMAN_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout == "[ True]\n"
+    assert list(tmp_path.glob("kernels/*/*/*.nbc"))
+    assert sorted(path.name for path in tmp_path.glob("kernels/old*")) == ["old3", "old4"]
+
+
+def test_a_kernel_that_allocates_does_not_compile():
+    def allocates(n):
+        return np.zeros(n).sum()
+
+    with pytest.raises(Exception, match="NRT required"):
+        compiled.kernel(allocates)(3)
