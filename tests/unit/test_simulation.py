@@ -348,3 +348,14 @@ def test_pods_of_several_namespaces_are_told_apart():
     pods = (Pod("p", PodClass(Requests(1, 0))), Pod("p", PodClass(Requests(1, 0)), namespace="other"))
     result = simulate(Workload("w", (Node("a", 1000, 1),), pods), "fgd", protocol="arrivals", record=True)
     assert result.placements.pod == ["default/p", "other/p"]
+
+
+def test_the_timeline_has_a_row_for_every_event_and_ends_where_the_metrics_do():
+    workload = embedded("default")
+    workload = replace(workload, nodes=workload.nodes[:20], pods=workload.pods[:150])
+    result = simulate(workload, "fgd", protocol="arrivals", record=True)
+    timeline = result.timeline
+    assert len(timeline.time) == len(result.placements.pod) == 150
+    assert timeline.gpu[-1] == metrics_of(result)["gpu_allocation_percent"]
+    assert timeline.waiting[-1] == metrics_of(result)["pods_failed"]
+    assert simulate(workload, "fgd", protocol="arrivals").timeline is None

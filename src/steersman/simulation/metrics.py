@@ -28,7 +28,7 @@ from steersman.simulation.engine import (
     WAITING,
     Record,
 )
-from steersman.simulation.result import Curve, Metric
+from steersman.simulation.result import Curve, Metric, Timeline
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,33 +47,6 @@ class Capacity:
     cpu_nodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
-    """The record of a run as shares of the cluster's capacity after each of E events.
-
-    Attributes:
-        time: [E] seconds.
-        arrived_percent: [E] GPU demand arrived so far, in percent of all GPU.
-        gpu, cpu, memory: [E] allocated, in percent; NaN where the cluster has none.
-        fragmentation: [E] fragmented GPU in percent of the idle GPU, two decimals; NaN where none is idle.
-        causes: [E, 6] fragmented GPU in percent of all GPU, by cause.
-        gpu_balance, cpu_balance: [E] standard deviation over nodes of the used share, in percent.
-        nodes_used, waiting: [E].
-    """
-
-    time: Floats
-    arrived_percent: Floats
-    gpu: Floats
-    cpu: Floats
-    memory: Floats
-    fragmentation: Floats
-    causes: Floats
-    gpu_balance: Floats
-    cpu_balance: Floats
-    nodes_used: Floats
-    waiting: Floats
-
-
 def _percent(used: npt.NDArray[np.int64], capacity: int) -> Floats:
     if capacity == 0:
         return np.full(len(used), np.nan)
@@ -89,14 +62,14 @@ def _deviation(total: Floats, squares: Floats, count: int) -> Floats:
     return 100.0 * np.sqrt(np.where(variance < 1e-12, 0.0, variance))
 
 
-def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Events:
+def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Timeline:
     """The record as shares; `arrived_gpu` [E] is the GPU milli that has arrived by each event."""
     idle = (capacity.gpu - record.numbers[:, GPU_TAKEN]).astype(np.float64)
     fragmented = record.sums[:, CAUSE:].sum(axis=1)
     ratio = np.full(len(idle), np.nan)
     np.divide(100.0 * fragmented, idle, out=ratio, where=idle > 0)
     gpu = float(capacity.gpu) or np.nan
-    return Events(
+    return Timeline(
         time=record.time,
         arrived_percent=(100.0 * arrived_gpu / gpu).astype(np.float64),
         gpu=_percent(record.numbers[:, GPU_TAKEN], capacity.gpu),
@@ -111,7 +84,7 @@ def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capa
     )
 
 
-def arrival_curve(events: Events, last: int) -> Curve:
+def arrival_curve(events: Timeline, last: int) -> Curve:
     """The curve over arrived GPU demand, one point a percent from 0 to `last`: the mean of the events that round to it.
 
     A point without an event takes those of its two neighbours, as the published tables do; NaN if there are none.
@@ -131,7 +104,7 @@ def arrival_curve(events: Events, last: int) -> Curve:
     return _curve(np.arange(last + 1, dtype=np.float64), events, mean)
 
 
-def time_curve(events: Events, until: float, points: int = TIMED_POINTS) -> Curve:
+def time_curve(events: Timeline, until: float, points: int = TIMED_POINTS) -> Curve:
     """The curve over time: the state after the last event up to each of `points` moments, evenly spread.
 
     `until` is where it ends, as a rule with the last arrival: how long the last pods run says nothing about a policy.
@@ -141,13 +114,13 @@ def time_curve(events: Events, until: float, points: int = TIMED_POINTS) -> Curv
     return _curve(moments, events, lambda values: values[last])
 
 
-def event_curve(events: Events, points: int = TIMED_POINTS) -> Curve:
+def event_curve(events: Timeline, points: int = TIMED_POINTS) -> Curve:
     """The curve over arrivals where there is no GPU demand to count: percent of the pods that have arrived."""
     last = np.round(np.linspace(0, len(events.time) - 1, min(points, len(events.time)))).astype(np.int64)
     return _curve(100.0 * (last + 1) / len(events.time), events, lambda values: values[last])
 
 
-def _curve(x: Floats, events: Events, take: Callable[[Floats], Floats]) -> Curve:
+def _curve(x: Floats, events: Timeline, take: Callable[[Floats], Floats]) -> Curve:
     return Curve(
         x=x,
         gpu_allocation_percent=np.round(take(events.gpu), 2),
@@ -162,7 +135,7 @@ def _curve(x: Floats, events: Events, take: Callable[[Floats], Floats]) -> Curve
     )
 
 
-def final_metrics(record: Record, events: Events, curve: Curve | None, until: float) -> list[Metric]:
+def final_metrics(record: Record, events: Timeline, curve: Curve | None, until: float) -> list[Metric]:
     """How the run stood after the last event up to `until`, and how many pods came to what in all.
 
     With a curve (`inflation`) allocation and fragmentation are those of its last point, as published results are.
@@ -195,7 +168,7 @@ def final_metrics(record: Record, events: Events, curve: Curve | None, until: fl
     ]
 
 
-def waiting_metrics(record: Record, events: Events, arrivals: int, until: float) -> list[Metric]:
+def waiting_metrics(record: Record, events: Timeline, arrivals: int, until: float) -> list[Metric]:
     """How long pods waited (`timed`): over all that were bound, a pod bound at once waited 0 seconds.
 
     Allocation is averaged over time from the first event to `until`.

@@ -56,6 +56,34 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
+class Timeline:
+    """The cluster after each of E events, in percent where not said otherwise.
+
+    Attributes:
+        time: [E] seconds (the arrival's number where the protocol knows no time).
+        arrived_percent: [E] GPU demand arrived so far, in percent of all GPU; NaN without GPUs.
+        gpu, cpu, memory: [E] allocated share of the cluster, two decimals; NaN where it has none.
+        fragmentation: [E] fragmented GPU in percent of the idle GPU, two decimals; NaN where none is idle.
+        causes: [E, 6] fragmented GPU in percent of all GPU, by `FRAGMENTATION_CAUSES`.
+        gpu_balance, cpu_balance: [E] standard deviation over nodes of the used share.
+        nodes_used: [E] nodes that hold at least one pod.
+        waiting: [E] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
+    """
+
+    time: npt.NDArray[np.float64]
+    arrived_percent: npt.NDArray[np.float64]
+    gpu: npt.NDArray[np.float64]
+    cpu: npt.NDArray[np.float64]
+    memory: npt.NDArray[np.float64]
+    fragmentation: npt.NDArray[np.float64]
+    causes: npt.NDArray[np.float64]
+    gpu_balance: npt.NDArray[np.float64]
+    cpu_balance: npt.NDArray[np.float64]
+    nodes_used: npt.NDArray[np.float64]
+    waiting: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
 class FinalNodes:
     """The nodes at the end of a run, in the node file's order, for the heat map. Shares are 0..1, NaN where none."""
 
@@ -90,7 +118,7 @@ class Placements:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run: who, where, when, and what came of it. `metrics` are those at its end; `placements` only on request."""
+    """One run: who, where, when, and what came of it; `timeline` and `placements` only on request."""
 
     workload: str
     policy: str
@@ -100,4 +128,5 @@ class RunResult:
     metrics: tuple[Metric, ...]
     final_nodes: FinalNodes
     warnings: tuple[str, ...] = ()
+    timeline: Timeline | None = None
     placements: Placements | None = None

@@ -19,7 +19,7 @@ from steersman.policies.table import TableArrays, table_arrays
 from steersman.simulation import engine, metrics
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.reasons import Reasons
-from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult
+from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
@@ -99,7 +99,7 @@ class Execution:
     """A run under way."""
 
     def __init__(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int, record: bool) -> None:
-        self.simulator, self.plan, self.policy = simulator, plan, policy
+        self.simulator, self.plan, self.policy, self.recorded = simulator, plan, policy, record
         self.state = simulator._state.permuted(plan.nodes)
         self.arrivals = engine.Arrivals(
             class_id=simulator._class_of[plan.pods],
@@ -179,7 +179,6 @@ class Execution:
     def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
         """What the run came to."""
         count = int(self.run.cursor[engine.EVENTS])
-        reasons = self.record.reasons[:count]
         columns = ("time", "numbers", "sums", "reasons")
         record = self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
         demand = self.simulator._demand[self.plan.pods]
@@ -203,7 +202,8 @@ class Execution:
             metrics=tuple(values),
             final_nodes=self._final_nodes(),
             warnings=self.simulator.warnings,
-            placements=self._placements(record) if len(reasons) else None,
+            timeline=events if self.recorded else None,
+            placements=self._placements(record) if self.recorded else None,
         )
 
     def _capacity(self) -> metrics.Capacity:
@@ -260,7 +260,7 @@ class Execution:
         )
 
 
-def _curve(protocol: Protocol, events: metrics.Events, ratio: float, until: float) -> Curve:
+def _curve(protocol: Protocol, events: Timeline, ratio: float, until: float) -> Curve:
     if protocol == "timed":
         return metrics.time_curve(events, until)
     if not events.arrived_percent[-1] > 0:
