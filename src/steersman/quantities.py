@@ -13,6 +13,10 @@ from functools import lru_cache
 INT64_MAX = (1 << 63) - 1
 """The largest value that Kubernetes itself can hold."""
 
+MAX_CPU_MILLI = 10_000_000
+MAX_MEMORY_BYTES = 1 << 48
+"""More CPU and memory than any machine has: beyond them the unit in a file is wrong."""
+
 NANO = 1_000_000_000
 """Nano-units of one unit: the finest step of a Kubernetes quantity."""
 

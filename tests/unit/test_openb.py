@@ -51,6 +51,7 @@ def test_columns_may_come_in_any_order_and_gpu_spec_may_be_missing():
         (POD_HEADER + "a,1,1,0,0,,nan,3\n", "line 2, creation_time: nan is not a time"),
         (POD_HEADER + "a,1,1,0,0,,,\na,1,1,0,0,,,\n", "line 3, name: 'a' is there already"),
         (POD_HEADER + ",1,1,0,0,,,\n", "line 2, name: is empty"),
+        (POD_HEADER + "a\x00b,1,1,0,0,,,\n", "line 2, name: 'a\\x00b' has a character that cannot be printed"),
         (POD_HEADER + "a,1,1,0\n", "pods.csv, line 2: has 4 cells where the header has 8"),
         (POD_HEADER + '"a,1,1,0,0,,,\n', "pods.csv, line 2: is not CSV"),
         ("name,name,cpu_milli,memory_mib,num_gpu,gpu_milli\n", "line 1, name: column appears twice"),
@@ -84,6 +85,11 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "x.csv.gz").write_bytes(b"not gzip")
     with pytest.raises(InputError, match=r"x\.csv\.gz: cannot be read"):
         read_nodes(tmp_path / "x.csv.gz")
+    broken = bytearray(gzip.compress(b"sn,cpu_milli\n" * 1000))
+    broken[20:40] = bytes(20)
+    (tmp_path / "z.csv.gz").write_bytes(broken)
+    with pytest.raises(InputError, match=r"z\.csv\.gz: cannot be read"):
+        read_nodes(tmp_path / "z.csv.gz")
     (tmp_path / "y.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"y\.csv, byte 0: is not UTF-8"):
         read_nodes(tmp_path / "y.csv")

@@ -359,3 +359,15 @@ def test_the_timeline_has_a_row_for_every_event_and_ends_where_the_metrics_do():
     assert timeline.gpu[-1] == metrics_of(result)["gpu_allocation_percent"]
     assert timeline.waiting[-1] == metrics_of(result)["pods_failed"]
     assert simulate(workload, "fgd", protocol="arrivals").timeline is None
+
+
+def test_pods_that_fit_nowhere_and_models_that_are_nowhere_are_warnings():
+    nodes = (Node("a", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),)
+    wants = {name: Constraints(gpu_models=models) for name, models in (("x", ("V100", "A10")), ("y", ("T4", "V100")))}
+    pods = tuple(Pod(n, PodClass(Requests(1, 1, gpu_count=1, gpu_milli=10), c)) for n, c in wants.items())
+    result = simulate(Workload("w", nodes, pods), "fgd", protocol="arrivals")
+    assert result.warnings == (
+        "w: pods name GPU models that no node has: A10, V100",
+        "w: 1 of 2 pods fit on no node at all: x",
+    )
+    assert metrics_of(result)["pods_failed"] == 1

@@ -42,7 +42,7 @@ from steersman.cluster.model import (
 )
 from steersman.cluster.requests import CPU, EPHEMERAL, MEMORY, pod_requests, units
 from steersman.errors import InputError
-from steersman.quantities import bytes_, cpu_milli, whole
+from steersman.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, bytes_, cpu_milli, whole
 
 GPU_COUNT_KEY = "alibabacloud.com/gpu-count"
 GPU_MILLI_KEY = "alibabacloud.com/gpu-milli"
@@ -152,8 +152,8 @@ def _node(obj: Object) -> Node:
     count = _node_gpus({**_b_gpus(capacity), **allocatable}, where)
     return Node(
         name=name,
-        cpu_milli=_allocatable(cpu_milli, allocatable, CPU, where),
-        memory_bytes=_allocatable(bytes_, allocatable, MEMORY, where),
+        cpu_milli=_plausible(cpu_milli, allocatable, CPU, where, MAX_CPU_MILLI),
+        memory_bytes=_plausible(bytes_, allocatable, MEMORY, where, MAX_MEMORY_BYTES),
         pods=_allocatable(whole, allocatable, "pods", where),
         ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where),
         gpu_count=count,
@@ -164,6 +164,13 @@ def _node(obj: Object) -> Node:
         unschedulable=boolean(spec, "unschedulable", "spec"),
         images=_node_images(status),
     )
+
+
+def _plausible(parse: Any, quantities: Object, key: str, path: str, limit: int) -> int:
+    amount = _allocatable(parse, quantities, key, path)
+    if amount > limit:
+        raise FieldError(join(path, key), f"{quantities[key]!r} is more than any real machine has; is the unit right?")
+    return amount
 
 
 def _allocatable(parse: Any, quantities: Object, key: str, path: str) -> int:

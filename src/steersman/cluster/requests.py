@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from steersman.cluster.fields import FieldError, Object, items, join, mapping, text
-from steersman.quantities import NANO, ceil_div, nano
+from steersman.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, NANO, ceil_div, nano
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -18,6 +18,9 @@ HUGEPAGES = "hugepages-"
 
 # kube-scheduler scores a container that states no request as if it asked for this much (GetNonzeroRequests).
 NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}
+
+# Of any other resource, in its own unit: bytes of storage, devices.
+MAX_AMOUNT = 1 << 60
 
 Amounts = dict[str, int]
 """Nano-units of each resource."""
@@ -42,8 +45,19 @@ def pod_requests(spec: Object, path: str) -> tuple[Amounts, Amounts]:
     for total in (plain, nonzero):
         total.update(pod_level)
         _add(total, overhead)
+        _check_plausible(total, path)
         results.append(total)
     return results[0], results[1]
+
+
+def _check_plausible(total: Amounts, path: str) -> None:
+    """Each quantity may be one, and their sum not."""
+    limits = {CPU: MAX_CPU_MILLI * NANO // 1000, MEMORY: MAX_MEMORY_BYTES * NANO}
+    for name, amount in total.items():
+        limit = limits.get(name, MAX_AMOUNT * NANO)
+        if amount > limit:
+            problem = f"ask for {amount // NANO} of {name} in all, beyond any real machine (at most {limit // NANO})"
+            raise FieldError(join(path, "containers"), problem)
 
 
 def units(amount: int, per_unit: int = 1) -> int:

@@ -62,7 +62,14 @@ class Simulator:
         self._labels_of = self._state.labels_ids(workload.pods)
         self._demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.int64)
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
-        self.warnings = workload.warnings + self._hopeless_warnings()
+        self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
+
+    def _unknown_models(self) -> tuple[str, ...]:
+        wanted = {model for pod_class in self._state.classes for model in pod_class.constraints.gpu_models}
+        unknown = sorted(wanted - set(self._state.gpu_models))
+        if not unknown:
+            return ()
+        return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
 
     def _hopeless_warnings(self) -> tuple[str, ...]:
         classes = self._state.class_arrays

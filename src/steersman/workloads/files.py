@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,12 +30,15 @@ def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], lis
 
     The latter are no part of the former. Hidden files and folders are no part of it.
     """
-    files = sorted(
-        p for p in folder.rglob("*") if p.name.endswith(tuple(suffixes)) and p.is_file() and not _hidden(p, folder)
-    )
+    found = (Path(root, name) for root, _, names in os.walk(folder, onerror=_unreadable) for name in names)
+    files = sorted(p for p in found if p.name.endswith(tuple(suffixes)) and p.is_file() and not _hidden(p, folder))
     stems = {p.parent / stem(p) for p in files}
     replaced = [p for p in files if p.parent / (stem(p) + HIERARCHY_SUFFIX) in stems]
     return [p for p in files if p not in replaced], replaced
+
+
+def _unreadable(error: OSError) -> None:
+    raise InputError(str(error.filename), "", "", f"cannot be read: {error.strerror}")
 
 
 @contextmanager

@@ -27,9 +27,10 @@ from steersman.cluster.objects import (
 from steersman.errors import InputError
 from steersman.workloads.files import YAML_SUFFIXES, folder_files
 from steersman.workloads.workload import Services, Workload
-from steersman.workloads.yamlfile import Document, read_documents, write_documents
+from steersman.workloads.yamlfile import NESTED, Document, read_documents, write_documents
 
 MAX_REPLICAS = 10_000_000
+MAX_LIST_DEPTH = 8
 
 _GROUPS = {
     "Node": ("",),
@@ -253,8 +254,12 @@ def _service_objects(services: Services) -> Iterator[Manifest]:
         yield service_to_object(f"service-{i:04}", namespace, labels)
 
 
-def _flatten(document: Document, path: str, kind: str = "", version: str = "") -> Iterator[KubernetesObject]:
+def _flatten(
+    document: Document, path: str, kind: str = "", version: str = "", depth: int = 0
+) -> Iterator[KubernetesObject]:
     """The objects of a document: itself, or the items of a List."""
+    if depth > MAX_LIST_DEPTH:  # a YAML alias can put a list into itself
+        raise document.error("", NESTED)
     content = document.content
     if not isinstance(content, dict):
         shape = "a list" if isinstance(content, list) else f"{type(content).__name__} {str(content)[:40]!r}"
@@ -269,7 +274,7 @@ def _flatten(document: Document, path: str, kind: str = "", version: str = "") -
     if kind.endswith("List") and isinstance(content.get("items"), list):
         for i, item in enumerate(content["items"]):
             where = ", ".join(part for part in (document.where, f"items[{i}]") if part)
-            yield from _flatten(Document(item, document.file, where), "", kind.removesuffix("List"), version)
+            yield from _flatten(Document(item, document.file, where), "", kind.removesuffix("List"), version, depth + 1)
         return
     if not isinstance(content.get("metadata", {}), dict):
         raise document.error(join(path, "metadata"), "must be a mapping of fields")

@@ -10,12 +10,14 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.errors import InputError, UsageError
+from steersman.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES
 from steersman.workloads.workload import Workload, workload_name
 
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -24,8 +26,7 @@ NODE_FILE = "openb_node_list_gpu_node"
 POD_FILE = "openb_pod_list_"
 
 # Larger than anything that exists: a value beyond it is a mistake in the file (a wrong unit, a shifted column).
-MAX_CPU_MILLI = 10_000_000
-MAX_MEMORY_MIB = 1 << 28
+MAX_MEMORY_MIB = MAX_MEMORY_BYTES >> 20
 MAX_NODE_GPUS = 62
 MAX_POD_GPUS = 10_000
 
@@ -45,6 +46,8 @@ class _Row:
         value = self.cells[field].strip()
         if not value:
             raise self.error(field, "is empty; every row needs a name")
+        if not value.isprintable():
+            raise self.error(field, f"{value!r} has a character that cannot be printed")
         return value
 
     def integer(self, field: str, limit: int) -> int:
@@ -84,7 +87,7 @@ def read_text(path: str | Path) -> str:
         return data.decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(path, "", "", "no such file") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(path, "", "", f"cannot be read: {reason}") from None
     except UnicodeDecodeError as error:

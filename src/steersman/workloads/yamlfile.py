@@ -18,6 +18,8 @@ import yaml
 from steersman.errors import InputError
 from steersman.workloads.openb import read_text
 
+NESTED = "is nested deeper than any Kubernetes object"
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -60,6 +62,8 @@ def _json_documents(path: Path, text: str) -> Iterator[Document]:
         content = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
     except json.JSONDecodeError as error:
         raise InputError(path, f"line {error.lineno}", "", f"is not JSON: {error.msg}") from None
+    except RecursionError:
+        raise InputError(path, "", "", NESTED) from None
     yield Document(content, str(path), "")
 
 
@@ -88,6 +92,8 @@ def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
         raise InputError(path, where, "", f"is not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise InputError(path, "", "", f"is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise InputError(path, "", "", NESTED) from None
     finally:
         loader.dispose()
 
