@@ -1,5 +1,6 @@
 """`steersman evaluate` as a user runs it: processes, Ctrl-C, the same bytes whatever the processes."""
 
+import contextlib
 import csv
 import os
 import signal
@@ -53,7 +54,7 @@ def test_the_same_seeds_give_the_same_bytes_whatever_the_processes(tmp_path: Pat
         assert (tmp_path / "a" / "out" / name).read_bytes() == (tmp_path / "b" / "out" / name).read_bytes(), name
 
 
-def start(output: Path, jobs: int) -> subprocess.Popen[str]:
+def start(output: Path, jobs: int, temporary: Path | None = None) -> subprocess.Popen[str]:
     """An evaluation of minutes, in a process group of its own as a terminal gives it, that has finished some runs."""
     arguments = command("evaluate", *FILES, "--output", str(output), "--policy", "fgd", "--seeds", "0-4999")
     running = subprocess.Popen(
@@ -62,6 +63,7 @@ def start(output: Path, jobs: int) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(temporary or output.parent)},
     )
     assert running.stderr is not None
     for line in running.stderr:
@@ -84,17 +86,31 @@ def wait_until_gone(group: int) -> None:
     pytest.fail("processes are left over")
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, jobs: int) -> None:
-    output = tmp_path / "out"
-    running = start(output, jobs)
-    os.killpg(running.pid, signal.SIGINT)  # a terminal sends it to every process
+@pytest.mark.parametrize(
+    ("jobs", "number", "times", "status"),
+    [
+        (1, signal.SIGINT, 1, 130),
+        (2, signal.SIGINT, 1, 130),
+        (2, signal.SIGINT, 20, 130),
+        (2, signal.SIGTERM, 3, 143),
+        (2, signal.SIGHUP, 1, 129),
+    ],
+)
+def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, jobs: int, number: int, times: int, status: int) -> None:
+    output, temporary = tmp_path / "a" / "out", tmp_path / "b"
+    output.parent.mkdir()
+    temporary.mkdir()
+    running = start(output, jobs, temporary)
+    for _ in range(times):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, number)  # a terminal sends it to every process
+        time.sleep(0.05)
     printed, said = running.communicate(timeout=30)
-    assert running.returncode == 130
+    assert running.returncode == status
     wait_until_gone(running.pid)
     partial = output / "results.partial.csv"
     assert list(output.iterdir()) == [partial]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    assert [path.name for path in output.parent.iterdir()] == ["out"]
     with partial.open(newline="") as file:
         runs = Counter(row["seed"] for row in csv.DictReader(file))
     assert runs
@@ -102,7 +118,9 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, jobs: int) -> None:
     last = said.splitlines()[-1]
     assert last == f"interrupted after {len(runs)} of 5000 runs; the finished ones are in {partial}"
     assert "Traceback" not in said
+    assert "resource_tracker" not in said
     assert printed == ""
+    assert not list(temporary.iterdir())
 
 
 def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -113,14 +131,23 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_an_error_in_a_worker_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("raise SteersmanError('no luck with this cluster')", "no luck with this cluster"),
+        ("sys.exit(0)", "policy 'faulty' failed: SystemExit: 0 (faulty.py, line 6)"),
+        ("raise KeyboardInterrupt", "policy 'faulty:Faulty', seed "),
+    ],
+)
+def test_an_error_in_a_worker_is_one_line(tmp_path: Path, statement: str, told: str) -> None:
     module = tmp_path / "faulty.py"
     module.write_text(
+        "import sys\n"
         "from steersman.errors import SteersmanError\n"
         "class Faulty:\n"
         "    name = 'faulty'\n"
         "    def prepare(self, state, mix, seed):\n"
-        "        raise SteersmanError('no luck with this cluster')\n"
+        f"        {statement}\n"
         "    def scores(self, state, class_id, feasible):\n"
         "        raise NotImplementedError\n"
     )
@@ -135,5 +162,6 @@ def test_an_error_in_a_worker_is_one_line(tmp_path: Path) -> None:
         timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 1
-    assert done.stderr == "error: no luck with this cluster\n"
+    assert done.stderr.startswith(f"error: {told}")
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -17,6 +17,7 @@ def made_run(
     workload: str = "default",
     protocol: str = "inflation",
     gpus: Sequence[int] = (8, 8, 0, 4),
+    cpu: float = 80.0,
     metrics: Sequence[Metric] = (),
     placements: Placements | None = None,
 ) -> RunResult:
@@ -27,7 +28,7 @@ def made_run(
     curve = Curve(
         x=x,
         gpu_allocation_percent=rising,
-        cpu_allocation_percent=np.minimum(x, 80.0),
+        cpu_allocation_percent=np.minimum(x, cpu),
         memory_allocation_percent=np.minimum(x, 60.0),
         gpu_fragmentation_percent=np.where(x > 90, 99.0, 15.0) if gpus else np.full(POINTS, np.nan),
         fragmentation_by_cause_percent=np.outer(idle, [0.1, 0.2, 0.1, 0.05, 0.05, 0.0]),
@@ -48,7 +49,7 @@ def made_run(
     )
     standard = (
         Metric("gpu_allocation_percent", "percent", allocation if gpus else float("nan")),
-        Metric("cpu_allocation_percent", "percent", 80.0),
+        Metric("cpu_allocation_percent", "percent", cpu),
         Metric("pods_failed", "pods", 12.0),
     )
     return RunResult(

@@ -2,15 +2,28 @@
 
 import csv
 import json
+import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.table import Table
+from tests.unit.made_runs import made_experiment, made_run
 
 from steersman.cli import main
+from steersman.cli.display import wrapped
 from steersman.cli.options import parse_seeds, repeat_flags
-from steersman.errors import UsageError
+from steersman.cli.tables import comparison_table, run_table, workloads_table
+from steersman.errors import SteersmanError, UsageError
+from steersman.evaluation.headline import Headline
+from steersman.evaluation.interrupts import SIGNALS, interruptible, undisturbed
+from steersman.evaluation.summary import summarise
+from steersman.policies.registry import BUILT_IN
+from steersman.simulation.result import Metric
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,4,T4\nn2,32000,64000,4,V100\nn3,64000,64000,0,\n"
 PODS = (
@@ -178,9 +191,14 @@ WRONG_USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "baseline that does not run": (("--policy", "fgd", "--baseline", "best-fit"), ("--baseline", "best-fit")),
     "no policy": ((), ("--policy",)),
     "ratio of zero": (("--policy", "fgd", "--ratio", "0"), ("--ratio",)),
+    "ratio without inflation": (("--policy", "fgd", "--ratio", "2", "--protocol", "timed"), ("--ratio", "inflation")),
+    "ratio that is no number": (("--policy", "fgd", "--ratio", "much"), ("error: --ratio much: is not a number",)),
+    "jobs that are no number": (("--policy", "fgd", "--jobs", "x"), ("error: --jobs x: is not a whole number",)),
+    "no nodes": (("--policy", "fgd", "--nodes", ""), ("--nodes", "empty")),
+    "no output": (("--policy", "fgd", "--output", ""), ("--output", "empty")),
     "ratio that is none": (("--policy", "fgd", "--ratio", "nan"), ("--ratio",)),
     "load without time": (("--policy", "fgd", "--load", "0.9"), ("--load", "timed")),
-    "no process": (("--policy", "fgd", "--jobs", "0"), ("--jobs",)),
+    "no process": (("--policy", "fgd", "--jobs", "0"), ("error: --jobs 0: must be at least 1",)),
     "unknown protocol": (("--policy", "fgd", "--protocol", "deflation"), ("--protocol", "inflation")),
     "unknown format": (("--policy", "fgd", "--format", "xml"), ("--format", "json")),
     "unknown option": (("--policy", "fgd", "--sedes", "1"), ("--sedes", "--seeds")),
@@ -230,6 +248,9 @@ def test_former_results_are_overwritten(cluster: Path) -> None:
         ("--nodes", "nodes.csv", "--policy", "fgd"),
         ("--cluster-config", "c.yaml"),
         ("--cluster-config", "c.yaml", "--scheduler-config", "s.yaml", "--pods", "pods.csv"),
+        ("--cluster-config", "c.yaml", "--scheduler-config", "s.yaml", "--ratio", "1.3"),
+        ("--cluster-config", "c.yaml", "--scheduler-config", "s.yaml", "--protocol", "inflation"),
+        ("--cluster-config", "c.yaml", "--scheduler-config", "s.yaml", "--load", "0.5"),
     ],
 )
 def test_simulate_says_which_options_go_together(cluster: Path, capsys: Capture, options: tuple[str, ...]) -> None:
@@ -280,6 +301,234 @@ def test_ctrl_c_before_anything_ran(cluster: Path, capsys: Capture, monkeypatch:
     assert not (cluster / "out").exists()
 
 
+OWN = """import sys
+class Odd(Exception):
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+class Own:
+    name = "own"
+    def prepare(self, state, mix, seed): pass
+    def scores(self, state, class_id, feasible): raise Odd("no\\nluck")
+class Exits(Own):
+    def scores(self, state, class_id, feasible): sys.exit(0)
+class Nameless(Own):
+    @property
+    def name(self): raise ValueError("no name")
+class Clean(Own):
+    def __init__(self): raise type("Fine", (__import__("steersman").errors.SteersmanError,), {"exit_status": 0})("fine")
+"""
+
+
+@pytest.mark.parametrize("name", ["Own", "Exits", "Nameless", "Clean"])
+@pytest.mark.parametrize("command", ["evaluate", "simulate"])
+def test_a_policy_that_fails_is_told_in_a_line_and_is_no_bug(
+    cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    (cluster / "own_policies.py").write_text(OWN)
+    monkeypatch.syspath_prepend(cluster)
+    more = ("--jobs", "1", "--seeds", "1-2") if command == "evaluate" else ()
+    files = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--output", "out")
+    assert main([command, *files, "--policy", f"own_policies:{name}", *more]) == 1
+    line = error_line(capsys)
+    assert "bug" not in line
+    assert not (cluster / "out").exists()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_exit_from_within_is_no_success(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steersman.workloads.loading.load_workload", lambda *_: sys.exit(0))
+    assert evaluate(*RUN) == 1
+    error_line(capsys)
+
+
+def test_a_worker_hands_back_any_error_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    from steersman.evaluation import experiment
+
+    class Bench:
+        def run(self, task: object) -> None:
+            raise self.error  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(experiment._Worker, "bench", Bench(), raising=False)
+    task = experiment._Task(0, 0, "own:Policy", 7, keep_nodes=False)
+    for error in (SystemExit(0), KeyboardInterrupt(), ZeroDivisionError("no luck"), MemoryError(), SteersmanError("x")):
+        Bench.error = error  # type: ignore[attr-defined]
+        failure = experiment._work(task)
+        assert isinstance(failure, experiment._Failure)
+        assert (failure.exit_status, bool(failure.message)) == (1, True)
+
+
+def test_a_workload_called_all_is_refused_beside_others(cluster: Path, capsys: Capture) -> None:
+    (cluster / "all.csv").write_text(PODS)
+    assert evaluate(*RUN, "--pods", "all.csv") == 2
+    assert "rename its file" in error_line(capsys)
+    assert evaluate("--policy", "fgd", "--seeds", "1", "--jobs", "1", pods="all.csv") == 0
+
+
+def test_names_are_no_markup(cluster: Path, capsys: Capture) -> None:
+    name = "jobs[bold]:fire:"
+    for file in (f"{name}.csv", "[red]more.csv"):
+        (cluster / file).write_text(PODS)
+    assert evaluate(*RUN, "--pods", "[red]more.csv", pods=f"{name}.csv") == 0
+    printed = capsys.readouterr().out
+    assert name in printed
+    assert "[red]more" in printed
+    files = ("--nodes", "nodes.csv", "--pods", f"{name}.csv")
+    assert main(["simulate", *files, "--policy", "fgd", "--output", "run"]) == 0
+    assert f"fgd on {name}," in capsys.readouterr().out
+
+
+def test_results_of_others_are_refused_before_the_run(cluster: Path, capsys: Capture) -> None:
+    (cluster / "out").mkdir()
+    (cluster / "out" / "summary.csv").write_text("precious\n")
+    files = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--output", "out")
+    for command in ("evaluate", "simulate"):
+        assert main([command, *files, "--policy", "fgd"]) == 2
+        assert "summary.csv, which is no result" in error_line(capsys)
+    assert (cluster / "out" / "summary.csv").read_text() == "precious\n"
+
+
+def printed(table: Table, width: int) -> str:
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    text = captured.get()
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    return text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("long", ["fgd=500,gpu-packing=500", "my.own.package.policies:Policy"])
+def test_no_number_is_cut_whatever_the_width(width: int, long: str) -> None:
+    ends = {"kube-default": [90.0, 91.0], long: [95.0, 96.5], "balanced-allocation": [88.0, 88.5]}
+    runs = made_experiment(ends, workloads=["one", "two"])
+    headline = Headline(runs, summarise(runs, "kube-default"), "kube-default")
+    table = printed(comparison_table(headline, width), width)
+    for number in ("95.75", "90.50", "88.25", "+5.25", "−2.25", "+5.00 to +5.50", "−2.50 to −2.00"):
+        assert number in table
+    if "No room here" not in table:
+        assert all(title in table for title in ("Left", "failed"))
+    by_workload = printed(workloads_table(headline, width), width)
+    assert by_workload.count("95.75") == 2
+    assert "Metric" in printed(run_table(runs[0]), width)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_long_waits_are_not_cut_either(width: int) -> None:
+    def waits(seconds: float) -> list[Metric]:
+        names = ("waiting_time_mean_seconds", "waiting_time_p95_seconds", "pods_waiting")
+        shares = ("gpu_allocation_over_time_percent", "cpu_allocation_over_time_percent")
+        return [*(Metric(name, "", seconds) for name in names), *(Metric(name, "percent", 55.55) for name in shares)]
+
+    runs = [
+        made_run(policy, seed, protocol="timed", metrics=waits(wait + seed))
+        for policy, wait in (("kube-default", 1e6), ("fgd=500,gpu-packing=500", 2e6))
+        for seed in (1, 2)
+    ]
+    headline = Headline(runs, summarise(runs, "kube-default"), "kube-default")
+    table = printed(comparison_table(headline, width), width)
+    numbers = {part for part in table.split() if re.match(r"\d[\d.]*,", part)}
+    assert {"1,000,001.5", "2,000,001.5"} <= numbers <= {"1,000,001.5", "2,000,001.5", "1,000,002", "2,000,002"}
+
+
+def test_text_is_wrapped_at_words_but_commands_are_not() -> None:
+    text = wrapped("one two three-four five\n\n  steersman evaluate --nodes nodes.csv", 12)
+    assert text == "one two\nthree-four\nfive\n\n  steersman evaluate --nodes nodes.csv"
+
+
+@pytest.mark.parametrize("command", ["evaluate", "simulate"])
+def test_help_names_every_policy(capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name in BUILT_IN:
+        assert f" {name}," in text
+    assert "[default: 1.3]" in text
+    assert "default: (" not in text
+
+
+def test_workload_alone_is_its_help(capsys: Capture) -> None:
+    assert main(["workload"]) == 2
+    said = capsys.readouterr()
+    assert "generate" in said.out
+    assert said.err == ""
+
+
+def test_a_ratio_that_is_none_is_named_by_file_and_field(cluster: Path, capsys: Capture) -> None:
+    config = (SIMON / "cluster-config.yaml").read_text()
+    (cluster / "c.yaml").write_text(
+        re.sub(r"ratio: *[0-9.]+", "ratio: 999", config).replace("customConfig: ", f"customConfig: {SIMON}/", 1)
+    )
+    pair = ("--cluster-config", "c.yaml", "--scheduler-config", str(SIMON / "scheduler-config.yaml"))
+    assert main(["simulate", *pair, "--output", "out"]) == 1
+    line = error_line(capsys)
+    assert all(part in line for part in ("c.yaml", "spec.customConfig.workloadTuningConfig.ratio", "999"))
+
+
+@pytest.fixture
+def _handlers() -> Iterator[None]:
+    former = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("cluster", "_handlers")
+@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_request_to_end_is_an_interruption(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, number: str, status: int
+) -> None:
+    def end(*_: object) -> None:
+        for _ in range(3):
+            signal.raise_signal(getattr(signal, number))
+
+    monkeypatch.setattr("steersman.workloads.loading.load_workload", end)
+    assert evaluate(*RUN) == status
+    signal.raise_signal(getattr(signal, number))  # while Python ends
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_what_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    with interruptible() as received:
+        signal.raise_signal(signal.SIGHUP)
+    assert received.signal is None
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_cleaning_up_is_not_interrupted() -> None:
+    with interruptible(), undisturbed():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "simulate"])
+def test_what_was_written_is_said_although_nobody_reads_the_table(
+    cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rich.console.Console.print", full)
+    files = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--output", "out")
+    assert main([command, *files, "--policy", "fgd"]) == 1
+    assert "metrics.csv" in next(line for line in capsys.readouterr().err.splitlines() if line.startswith("wrote "))
+    assert (cluster / "out" / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "status"),
+    [("'--version'", ">&-", 1), ("'--version'", "2>&-", 1), ("'nope'", "2>&-", 2), ("'evaluate', '--help'", ">&-", 1)],
+)
+def test_closed_streams_are_no_bug(arguments: str, closed: str, status: int) -> None:
+    program = f"import sys; from steersman.cli import main; sys.exit(main([{arguments}]))"
+    command = f'{sys.executable} -c "{program}" {closed}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, "")
+    assert "error" not in done.stdout
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["evaluate", "--help"], ["simulate", "-h"], ["demo", "--help"]])
 def test_help_teaches(arguments: list[str], capsys: Capture) -> None:
     assert main(arguments) == 0
@@ -306,9 +555,9 @@ def test_help_and_wrong_options_do_not_wait_for_numba() -> None:
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     program = "import sys; from steersman.cli import main; sys.exit(main(['evaluate', '--help']))"
-    command = f'{sys.executable} -c "{program}" | true'
+    command = f'{sys.executable} -c "{program}" | true; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(

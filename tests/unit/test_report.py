@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.unit.made_runs import made_experiment, made_run
 
 from steersman.evaluation.figures import CELLS, Course, heat_map, styles
 from steersman.evaluation.headline import Headline
+from steersman.evaluation.output import is_result
 from steersman.evaluation.report import write_report
 from steersman.evaluation.summary import summarise
 from steersman.simulation.result import FinalNodes, Metric, RunResult
@@ -70,7 +72,8 @@ def test_the_headline_is_the_reduction_of_what_is_left_over() -> None:
     )
     assert "on default" in said
     assert "95 % interval" in said
-    assert said.endswith("4 paired seeds.")
+    assert said.endswith("only 4 paired seeds.")
+    assert sentence(made_experiment({"kube-default": [90.0] * 5, "fgd": [95.0] * 5})).endswith("%, 5 paired seeds.")
 
 
 def test_the_headline_admits_chance_and_loss() -> None:
@@ -87,13 +90,38 @@ def test_the_headline_of_one_policy_or_one_seed_claims_no_more_than_it_has() -> 
         "fgd allocates 95.50 % of the GPUs on default"
     )
     one = sentence(made_experiment({"kube-default": [90.0], "fgd": [95.0]}))
-    assert one == "fgd leaves 50.0 % fewer GPUs unallocated than kube-default on default, 1 paired seed."
+    assert one == "fgd leaves 50.0 % fewer GPUs unallocated than kube-default on default, only 1 paired seed."
 
 
 def test_the_headline_of_a_cluster_without_gpus_is_about_cpu() -> None:
     runs = [made_run(policy, seed, gpus=()) for policy in ("kube-default", "fgd") for seed in (1, 2)]
     assert "CPU" in sentence(runs)
     assert "GPU" not in sentence(runs)
+
+
+def test_the_headline_of_pods_without_gpus_is_about_cpu_though_the_cluster_has_some(tmp_path: Path) -> None:
+    runs = [
+        made_run(policy, seed, allocation=0.0, cpu=cpu, protocol="arrivals")
+        for policy, cpu in (("kube-default", 60.0), ("fgd", 70.0))
+        for seed in range(5)
+    ]
+    headline, text = report(tmp_path, runs)
+    assert headline.sentence().startswith("fgd leaves 25.0 % less CPU unallocated than kube-default")
+    page = Page(text)
+    assert "CPU allocated at the end, %" in page.text
+    assert "CPU unallocated" in page.text
+    assert not {"w0-causes", "w0-fragmentation"} & page.ids("plot")
+    assert "GPU fragmentation, % of idle GPU" not in page.text
+
+
+def test_the_headline_of_equal_outcomes_says_so() -> None:
+    same = [90.0, 91.0, 92.0, 90.5, 90.0]
+    said = sentence(made_experiment({"kube-default": same, "fgd": same}))
+    assert said == (
+        "fgd and kube-default leave the same share of the GPUs unallocated on default: no difference, 5 paired seeds."
+    )
+    close = sentence(made_experiment({"kube-default": same, "fgd": [value + 0.001 for value in same]}))
+    assert close.startswith("fgd leaves less than 0.1 % fewer GPUs")
 
 
 def timed(waits: dict[str, Sequence[float]]) -> list[RunResult]:
@@ -108,6 +136,15 @@ def test_the_headline_of_the_timed_protocol_is_about_waiting(tmp_path: Path) -> 
     said = sentence(timed({"kube-default": [100.0, 120.0], "fgd": [50.0, 60.0]}))
     assert said.startswith("fgd lets pods wait 50.0 % less than kube-default")
     assert sentence(timed({"kube-default": [0.0, 0.0], "fgd": [0.0, 0.0]})).startswith("No pod has to wait")
+    nan = float("nan")
+    none = timed({"kube-default": [nan, nan], "fgd": [nan, nan]})
+    assert sentence(none) == "No pod was bound under any policy on default, only 2 seeds."
+    assert sentence(timed({"kube-default": [nan], "fgd": [3.0]})).startswith("Pods wait 3.0 s in the mean under fgd")
+    both = [*none, *(replace(run, workload="other") for run in timed({"kube-default": [1.0, 2.0], "fgd": [1.0, 2.0]}))]
+    assert "nan" not in sentence(both)
+    assert "on one of them no pod was bound" in sentence(both)
+    _, text = report(tmp_path, none)
+    assert not [piece for piece in Page(text).text if re.search(r"\b(nan|None|undefined)\b", piece)]
     _, text = report(tmp_path, timed({"kube-default": [100.0, 120.0], "fgd": [50.0, 60.0]}))
     page = Page(text)
     assert "w0-waits" in page.ids("plot")
@@ -116,6 +153,7 @@ def test_the_headline_of_the_timed_protocol_is_about_waiting(tmp_path: Path) -> 
 
 def test_the_report_holds_table_and_plots_in_one_file(tmp_path: Path) -> None:
     headline, text = report(tmp_path, made_experiment(BETTER))
+    assert is_result(tmp_path / "report.html")
     page = Page(text)
     figures = json.loads(next(s for s in page.scripts if s.startswith("{")))
     assert set(figures) == page.ids("plot")
@@ -202,6 +240,14 @@ def test_bands_reach_from_the_smallest_to_the_largest() -> None:
     runs = made_experiment({"fgd": [90.0, 94.0]})
     path: Course = course([run.curve for run in runs], "gpu_allocation_percent", runs[0].curve.x)
     assert (path.low[-1], path.mean[-1], path.high[-1]) == (90.0, 92.0, 94.0)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"), [("inflation", "rounds to 130 %"), ("arrivals", "after the last arrival")]
+)
+def test_the_report_says_what_allocated_means(tmp_path: Path, protocol: str, said: str) -> None:
+    _, text = report(tmp_path, made_experiment(BETTER, protocol=protocol))
+    assert any(said in piece for piece in Page(text).text)
 
 
 @pytest.mark.parametrize("protocol", ["inflation", "arrivals", "timed"])

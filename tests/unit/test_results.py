@@ -1,6 +1,7 @@
 """Result files: their columns and bytes, all of them or none, and nothing of the user's overwritten."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +9,15 @@ import pytest
 from tests.unit.made_runs import POINTS, made_experiment, made_run
 
 from steersman.errors import UsageError
-from steersman.evaluation import results
+from steersman.evaluation import output, results
 from steersman.evaluation.summary import summarise
-from steersman.simulation.result import Metric, Placements
+from steersman.simulation.result import Metric, Placements, Timeline
 
 ENDS = {"kube-default": [90.0, 91.0, 92.0], "fgd": [95.0, 95.5, 96.5]}
 
 
 def write(folder: Path, runs: list, baseline: str = "kube-default") -> None:
-    with results.staged(folder) as stage:
+    with output.staged(folder, results.EVALUATION_FILES) as stage:
         results.write_evaluation(stage, runs, summarise(runs, baseline))
 
 
@@ -111,17 +112,20 @@ def test_a_run_leaves_its_placements_and_its_course(tmp_path: Path) -> None:
         outcome=["bound", "failed"],
         reason=["", "0/4 nodes are available: 4 Insufficient gpu."],
     )
-    with results.staged(tmp_path / "run") as stage:
-        results.write_run(stage, made_run(placements=placements, metrics=[Metric("nodes_used", "nodes", 4)]))
+    with output.staged(tmp_path / "run") as stage:
+        run = made_run(placements=placements, metrics=[Metric("nodes_used", "nodes", 4)])
+        pair = np.array([1.0, 2.5])
+        timeline = Timeline(pair, pair, pair, pair, pair, pair, np.tile(pair[:, None], 6), pair, pair, pair, pair)
+        results.write_run(stage, replace(run, timeline=timeline))
     assert (tmp_path / "run" / "placements.csv").read_text() == (
         "event,time,pod,node,devices,outcome,reason\n"
         '0,0,"web, the first",node-1,0-3,bound,\n'
         "1,1.5,gpu,,,failed,0/4 nodes are available: 4 Insufficient gpu.\n"
     )
     timeline = results.read_csv(tmp_path / "run" / "timeline.csv")
-    assert len(timeline) == POINTS
-    assert (timeline[130]["arrived_percent"], timeline[130]["gpu_allocation_percent"]) == ("130", "95")
-    assert timeline[130]["pods_failed"] == "35"
+    assert [row["event"] for row in timeline] == ["0", "1"]
+    assert (timeline[1]["arrived_percent"], timeline[1]["gpu_allocation_percent"]) == ("2.5", "2.5")
+    assert timeline[1]["gpu_fragmentation_no_access_percent"] == timeline[1]["pods_failed"] == "2.5"
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
@@ -132,7 +136,7 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def fail_half_way(folder: Path) -> None:
-    with results.staged(folder) as stage:
+    with output.staged(folder) as stage:
         (stage / "results.csv").write_text("half")
         raise RuntimeError
 
@@ -151,9 +155,11 @@ def test_a_failure_leaves_former_results_as_they_were(tmp_path: Path) -> None:
 
 
 def test_former_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
-    for name in ("results.csv", "results.partial.csv", "placements.csv"):
-        (tmp_path / name).write_text("former")
-    results.check_output(tmp_path)
+    header = ",".join(results.RESULTS_COLUMNS)
+    for name in ("results.csv", "results.partial.csv"):
+        (tmp_path / name).write_text(f"{header}\nformer\n")
+    (tmp_path / "report.html").write_text(f"<html>{results.REPORT_MARK}")
+    output.check_output(tmp_path, results.EVALUATION_FILES)
     write(tmp_path, made_experiment(ENDS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.csv", "results.csv", "summary.csv"]
     assert "former" not in (tmp_path / "results.csv").read_text()
@@ -161,7 +167,7 @@ def test_former_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
 
 def test_partial_results_leave_former_ones_alone(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("former")
-    with results.staged(tmp_path, keep=results.FILES) as stage:
+    with output.staged(tmp_path) as stage:
         results.write_partial(stage, [made_run()])
     assert (tmp_path / "results.csv").read_text() == "former"
     assert len(results.read_csv(tmp_path / "results.partial.csv")) == POINTS
@@ -177,11 +183,55 @@ def test_new_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(UsageError, match=r"thesis\.tex"):
-        results.check_output(tmp_path)
+        output.check_output(tmp_path, results.EVALUATION_FILES)
     with pytest.raises(UsageError, match="not a folder"):
-        results.check_output(tmp_path / "thesis.tex" / "out")
+        output.check_output(tmp_path / "thesis.tex" / "out", results.EVALUATION_FILES)
+
+
+@pytest.mark.parametrize("name", results.EVALUATION_FILES)
+def test_a_file_of_the_user_is_none_of_ours_whatever_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("precious\n")
+    with pytest.raises(UsageError, match=f"{name}, which is no result"):
+        output.check_output(tmp_path, results.EVALUATION_FILES)
+    with output.staged(tmp_path, results.EVALUATION_FILES):
+        pass  # should it appear during the run: it is not removed either
+    assert (tmp_path / name).read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "timed"])
+def test_former_results_are_known_by_what_they_begin_with(tmp_path: Path, protocol: str) -> None:
+    run = made_run(protocol=protocol)
+    results.write_evaluation(tmp_path, [run], summarise([run], "fgd"))
+    results.write_partial(tmp_path, [run])
+    output.check_output(tmp_path, results.EVALUATION_FILES)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    results.write_run(folder, run)
+    output.check_output(folder, results.RUN_FILES)
+
+
+def test_a_command_does_not_touch_the_results_of_another(tmp_path: Path) -> None:
+    write(tmp_path, made_experiment(ENDS))
+    with pytest.raises(UsageError, match="of an earlier steersman evaluate"):
+        output.check_output(tmp_path, results.RUN_FILES)
+
+
+def test_what_cannot_be_written_is_known_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").mkdir()
+    for folder in (tmp_path, tmp_path / ("x" * 300), tmp_path / "new" / ("x" * 300)):
+        with pytest.raises(UsageError, match="--output"):
+            output.check_output(folder, results.EVALUATION_FILES)
+    output.check_output(tmp_path / ("x" * 250), results.EVALUATION_FILES)
+    write(tmp_path / ("x" * 250), made_experiment(ENDS))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.csv", "x" * 250]
 
 
 def test_an_output_folder_is_not_made_before_there_are_results(tmp_path: Path) -> None:
-    results.check_output(tmp_path / "new" / "out")
+    output.check_output(tmp_path / "new" / "out", results.EVALUATION_FILES)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_detour_leaves_no_folder(tmp_path: Path) -> None:
+    output.check_output(tmp_path / "new" / ".." / "out", results.EVALUATION_FILES)
+    write(tmp_path / "new" / ".." / "out", made_experiment(ENDS))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -1,11 +1,15 @@
-"""The command `steersman`: what it answers, and how it ends (0 fine, 1 failed, 2 wrong usage, 130 interrupted)."""
+"""The command `steersman`: what it answers, and how it ends.
+
+The exit status is 0 for fine, 1 for failed, 2 for wrong usage, and as shells have it where a signal ended the command:
+130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +21,7 @@ from steersman.cli.options import ManyValues
 from steersman.cli.simulate import simulate
 from steersman.cli.workload import app as workload
 from steersman.errors import SteersmanError
+from steersman.evaluation.interrupts import interruptible
 
 INTERRUPTED = 130
 TRACEBACK = "STEERSMAN_TRACEBACK"
@@ -52,6 +57,19 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status. An error is one line on standard error."""
+    lost = open_closed_streams()
+    with interruptible() as received:
+        try:
+            status = run(arguments)
+        except KeyboardInterrupt:  # another one, while the first was told
+            status = INTERRUPTED
+    if status == INTERRUPTED:
+        return received.status()
+    return status or int(lost)
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """The same for streams that are open, every interruption as `INTERRUPTED`."""
     try:
         status = app(args=arguments, prog_name="steersman", standalone_mode=False)
         sys.stdout.flush()
@@ -62,7 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         say("interrupted")
         return INTERRUPTED
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+            return 1  # how rich ends when who read our output has gone
         if os.environ.get(TRACEBACK):
             raise
         message, status = describe(error)
@@ -73,11 +93,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def describe(error: Exception) -> tuple[str, int]:
-    """What a user is told about an error, and the exit status."""
+def open_closed_streams() -> bool:
+    """Give what was started without standard streams (`>&-`) streams that lead nowhere; whether output is lost.
+
+    Otherwise the next file that is opened would take their place, and be written to by whoever prints.
+    """
+    while (stream := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(stream, True)
+    os.close(stream)
+    lost = False
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+            lost = True
+    return lost
+
+
+def describe(error: BaseException) -> tuple[str, int]:
+    """What a user is told about an error, and the exit status, which is never that of success."""
     match error:
         case SteersmanError():
-            return str(error), error.exit_status
+            return str(error), error.exit_status or SteersmanError.exit_status
+        case typer.BadParameter():
+            return bad_value(error), error.exit_code
         case typer.TyperException():
             return usage_hint(error.format_message()), error.exit_code
         case OSError(filename=str(file)):
@@ -88,6 +126,29 @@ def describe(error: Exception) -> tuple[str, int]:
             return "out of memory", 1
     name = type(error).__name__
     return f"this is a bug in steersman: {name}: {error} (set {TRACEBACK}=1 to see where)", 1
+
+
+NOT_A_VALUE = {
+    "float_parsing": "is not a number",
+    "float_type": "is not a number",
+    "int_parsing": "is not a whole number",
+    "int_parsing_size": "is too large",
+    "int_from_float": "is not a whole number",
+    "int_type": "is not a whole number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+}
+"""What the kinds of errors mean that typer has from pydantic."""
+
+
+def bad_value(error: typer.BadParameter) -> str:
+    """Typer's message about a value that an option cannot have, in the form of our own: `--jobs 0: must be ...`."""
+    found: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
+    option = str(getattr(error.param, "opts", [""])[0])
+    if not (found and option and found[0]["type"] in NOT_A_VALUE):
+        return usage_hint(error.format_message())
+    problem = NOT_A_VALUE[found[0]["type"]].format(**found[0].get("ctx", {}))
+    return f"{option} {found[0]['input']}: {problem} (see --help)"
 
 
 def usage_hint(message: str) -> str:

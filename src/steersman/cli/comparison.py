@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from steersman.cli.compiling import compile_kernels
-from steersman.cli.display import Progress, Warnings, print_table
+from steersman.cli.display import Progress, Warnings, print_table, width, wrapped
 from steersman.cli.options import Format
 from steersman.cli.tables import comparison_table, summary_records, to_json, workloads_table
 from steersman.evaluation.experiment import Experiment, InterruptionError, run_experiment
 from steersman.evaluation.headline import Headline
+from steersman.evaluation.interrupts import undisturbed
+from steersman.evaluation.output import staged
 from steersman.evaluation.report import write_report
 from steersman.evaluation.results import (
-    FILES,
+    EVALUATION_FILES,
     PARTIAL,
     REPORT,
-    staged,
     summary_csv,
     write_evaluation,
     write_partial,
@@ -24,17 +26,16 @@ from steersman.evaluation.summary import SummaryRow, summarise
 from steersman.simulation.result import RunResult
 
 
-def compare(
-    experiment: Experiment,
-    *,
-    baseline: str,
-    output: Path,
-    jobs: int,
-    output_format: Format,
-    command: str,
-    warn: Warnings,
-) -> Headline:
-    """Run an experiment, write its files to `output` and print its outcome.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is told of an experiment."""
+
+    headline: Headline
+    summary: list[SummaryRow]
+
+
+def compare(experiment: Experiment, *, baseline: str, output: Path, jobs: int, command: str, warn: Warnings) -> Outcome:
+    """Run an experiment and write its files to `output`.
 
     Raises:
         InterruptionError: Ctrl-C; the finished runs are in `results.partial.csv`.
@@ -47,7 +48,7 @@ def compare(
         label = runs[experiment.policies.index(baseline) * len(experiment.seeds)].policy
         summary = summarise(runs, label)
         headline = Headline(runs, summary, label)
-        with staged(output) as stage:
+        with staged(output, EVALUATION_FILES) as stage:
             write_evaluation(stage, runs, summary)
             write_report(stage / REPORT, runs, summary, headline, command=command, ratio=experiment.ratio)
     except InterruptionError as interruption:
@@ -56,8 +57,7 @@ def compare(
         raise keep_finished(InterruptionError(runs, experiment.runs), output) from None
     for run in runs:
         warn(run.warnings)
-    show(headline, summary, output_format)
-    return headline
+    return Outcome(headline, summary)
 
 
 def run_all(experiment: Experiment, jobs: int) -> list[RunResult]:
@@ -71,19 +71,20 @@ def keep_finished(interruption: InterruptionError, output: Path) -> Interruption
     finished = interruption.finished
     if not finished:
         return interruption
-    with staged(output, keep=FILES) as stage:
+    with undisturbed(), staged(output) as stage:
         write_partial(stage, finished)
     return InterruptionError(finished, interruption.total, kept=str(output / PARTIAL))
 
 
-def show(headline: Headline, summary: list[SummaryRow], output_format: Format) -> None:
+def show(outcome: Outcome, output_format: Format) -> None:
     """Print the outcome."""
+    headline = outcome.headline
     if output_format is Format.CSV:
-        print(summary_csv(summary), end="")
+        print(summary_csv(outcome.summary), end="")
     elif output_format is Format.JSON:
-        print(to_json(summary_records(summary)))
+        print(to_json(summary_records(outcome.summary)))
     else:
         if len(headline.workloads) > 1:
-            print_table(workloads_table(headline))
-        print_table(comparison_table(headline))
-        print(headline.sentence())
+            print_table(workloads_table(headline, width()))
+        print_table(comparison_table(headline, width()))
+        print(wrapped(headline.sentence(), width()))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -17,11 +18,29 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 2.0
 LINE_EVERY_SECONDS = 10.0
 PIPE_WIDTH = 200
+TEXT_WIDTH = 118
 
 
 def say(message: str) -> None:
-    """A line on standard error."""
-    print(message, file=sys.stderr, flush=True)
+    """A line on standard error. That nobody can read it, as when the terminal has gone, is no reason to stop."""
+    with suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+
+
+def say_text(text: str) -> None:
+    """Paragraphs on standard error."""
+    say(wrapped(text, min(terminal_width(), TEXT_WIDTH) if sys.stderr.isatty() else TEXT_WIDTH))
+
+
+def print_text(text: str) -> None:
+    """Paragraphs on standard output."""
+    print(wrapped(text, min(width(), TEXT_WIDTH)))
+
+
+def wrapped(text: str, room: int) -> str:
+    """Paragraphs, a line each, wrapped at words to `room` columns; indented lines (commands to copy) stay whole."""
+    wrapper = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line if line.startswith(" ") else wrapper.fill(line) for line in text.splitlines())
 
 
 def one_line(text: str) -> str:
@@ -110,9 +129,20 @@ class Progress:
             say(f"{self._what}: {self._done} of {self._total}{left}")
 
 
-def print_table(table: Table) -> None:
-    """A table on standard output; nothing is cut off where that is not a terminal."""
+def terminal_width() -> int:
+    """How many columns the terminal has."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    Console(width=width, highlight=False).print(table)
+    return Console().width
+
+
+def width() -> int:
+    """How many columns a table on standard output may take: what the terminal has, plenty where there is none."""
+    return terminal_width() if sys.stdout.isatty() else PIPE_WIDTH
+
+
+def print_table(table: Table) -> None:
+    """A table on standard output, its texts as they are: a file called `jobs[v2]` is no markup."""
+    from rich.console import Console
+
+    Console(width=width(), highlight=False, markup=False, emoji=False).print(table)

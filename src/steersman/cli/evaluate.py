@@ -12,6 +12,7 @@ import typer
 from steersman.cli.display import Warnings, said_if_slow, say
 from steersman.cli.options import (
     NODES_HELP,
+    POLICIES_HELP,
     Format,
     FormatOption,
     Jobs,
@@ -24,15 +25,17 @@ from steersman.cli.options import (
     check_ratio,
     default_jobs,
     parse_seeds,
+    path,
 )
 from steersman.errors import UsageError
 
 
 def evaluate(
-    nodes: Annotated[Path, typer.Option(metavar="FILE", help=NODES_HELP)],
+    nodes: Annotated[Path, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)],
     pods: Annotated[
         list[Path],
         typer.Option(
+            parser=path,
             metavar="FILE",
             help="The workloads, one or several: openb pod lists (CSV), or files or folders of Kubernetes YAML.",
         ),
@@ -41,18 +44,17 @@ def evaluate(
         list[str],
         typer.Option(
             metavar="POLICY",
-            help="The schedulers to try, one or several: fgd, best-fit, kube-default, a mix such as "
-            "fgd=500,gpu-packing=500, your own as module:Class.",
+            help=f"The schedulers to try, one or several: {POLICIES_HELP}",
         ),
     ],
     output: Output,
     seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Repetitions: 42, 42-51 or 1,2,5-7.")] = "42-51",
-    protocol: ProtocolOption = Protocol.INFLATION,
-    ratio: Ratio = 1.3,
+    protocol: ProtocolOption = None,
+    ratio: Ratio = None,
     load: Load = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="POLICY", show_default="the first --policy", help="What the others are compared with."),
+        typer.Option(metavar="POLICY", help="What the others are compared with. [default: the first --policy]"),
     ] = None,
     jobs: Jobs = None,
     output_format: FormatOption = Format.TABLE,
@@ -67,39 +69,43 @@ def evaluate(
     --policy fgd --output comparison
     """
     seed_list = parse_seeds(seeds)
-    check_ratio(ratio)
+    protocol = protocol or Protocol.INFLATION
+    share = check_ratio(ratio, protocol)
     check_load(load, protocol)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.cli.comparison import compare
+    from steersman.cli.comparison import compare, show
     from steersman.evaluation.experiment import Experiment
-    from steersman.evaluation.results import check_output
+    from steersman.evaluation.output import check_output
+    from steersman.evaluation.results import EVALUATION_FILES
     from steersman.workloads.loading import load_workload
 
-    check_output(output)
+    check_output(output, EVALUATION_FILES)
     chosen = check_policies(policy, baseline)
     warn = Warnings()
     workloads = []
-    for path in pods:
-        with said_if_slow(f"reading {path}"):
-            workloads.append(load_workload(nodes, path))
+    for file in pods:
+        with said_if_slow(f"reading {file}"):
+            workloads.append(load_workload(nodes, file))
         warn(workloads[-1].warnings)
-    experiment = Experiment(tuple(workloads), tuple(policy), seed_list, protocol.value, ratio, load)
-    options = ["--nodes", nodes.name, "--pods", *(path.name for path in pods)]
+    experiment = Experiment(tuple(workloads), tuple(policy), seed_list, protocol.value, share, load)
+    options = ["--nodes", nodes.name, "--pods", *(file.name for file in pods)]
     options += [part for name in policy for part in ("--policy", name)]
     options += ["--seeds", seeds, "--protocol", protocol.value, "--baseline", chosen]
-    options += ["--ratio", f"{ratio:g}"] if protocol is Protocol.INFLATION else []
+    options += ["--ratio", f"{share:g}"] if protocol is Protocol.INFLATION else []
     options += ["--load", f"{load:g}"] if load is not None else []
-    compare(
+    outcome = compare(
         experiment,
         baseline=chosen,
         output=output,
         jobs=jobs or default_jobs(),
-        output_format=output_format,
         command=shlex.join(["steersman", "evaluate", *options, "--output", output.name]),
         warn=warn,
     )
-    say(f"wrote report.html, results.csv, metrics.csv and summary.csv to {output}")
+    try:
+        show(outcome, output_format)
+    finally:  # also where nobody reads the table (`| head`)
+        say(f"wrote report.html, results.csv, metrics.csv and summary.csv to {output}")
 
 
 def check_policies(policies: Sequence[str], baseline: str | None) -> str:
@@ -108,11 +114,13 @@ def check_policies(policies: Sequence[str], baseline: str | None) -> str:
     Raises:
         UsageError: a policy is unknown, or the baseline is none of them.
     """
+    from steersman.policies.own import blamed
     from steersman.policies.registry import resolve
 
     specs: dict[str, str] = {}
     for spec in policies:
-        label = resolve(spec).name
+        with blamed(f"policy {spec!r}"):
+            label = resolve(spec).name
         if label in specs:
             raise UsageError(
                 f"--policy {spec} and {specs[label]} are both called {label}; results could not tell them apart"

@@ -17,6 +17,7 @@ from steersman.errors import UsageError
 MAX_SEEDS = 100_000
 MAX_SEED = (1 << 63) - 1
 MAX_RATIO = 100.0
+RATIO = 1.3
 
 
 class Protocol(enum.StrEnum):
@@ -92,12 +93,16 @@ def _seed(text: str, digits: str) -> int:
     return int(digits)
 
 
-def check_ratio(ratio: float) -> float:
-    """The ratio itself if it is one.
+def check_ratio(ratio: float | None, protocol: Protocol) -> float:
+    """The ratio itself if it is one, the usual one if there is none.
 
     Raises:
-        UsageError: it is not above 0 and at most 100.
+        UsageError: it is not above 0 and at most 100, or the protocol has no use for it.
     """
+    if ratio is None:
+        return RATIO
+    if protocol is not Protocol.INFLATION:
+        raise UsageError(f"--ratio belongs to --protocol inflation, not to {protocol.value}")
     if not (math.isfinite(ratio) and 0 < ratio <= MAX_RATIO):
         raise UsageError(f"--ratio {ratio:g}: must be above 0 and at most {MAX_RATIO:g} (1.3 = 130 % of the GPUs)")
     return ratio
@@ -121,32 +126,47 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def path(text: str) -> Path:
+    """A path that is not empty: `--nodes "$FORGOTTEN"` is a mistake, not the current folder."""
+    if not text.strip():
+        raise ValueError("it is empty; name a file or folder")
+    return Path(text)
+
+
+POLICIES_HELP = (
+    "random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, least-allocated, most-allocated, "
+    "balanced-allocation, kube-default, a mix such as fgd=500,gpu-packing=500, or your own as module:Class."
+)
 NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kubernetes YAML."
 Output = Annotated[
     Path,
     typer.Option(
         "--output",
+        parser=path,
         metavar="FOLDER",
-        help="Where the result files go: a new folder, an empty one, or one of former results.",
+        help="Where the result files go: a new folder, an empty one, or one of former results of this command.",
     ),
 ]
 ProtocolOption = Annotated[
-    Protocol,
+    Protocol | None,
     typer.Option(
         help="inflation: pods drawn from the trace until they ask for RATIO times the GPUs, none leaves. "
         "timed: pods come and go by the times in the trace and wait if there is no room. "
-        "arrivals: in the order of the file, none leaves."
+        "arrivals: in the order of the file, none leaves. [default: inflation]"
     ),
 ]
-Ratio = Annotated[float, typer.Option(help="inflation only: GPUs asked for, as a share of the GPUs there are.")]
+Ratio = Annotated[
+    float | None,
+    typer.Option(help=f"inflation only: GPUs asked for, as a share of the GPUs there are. [default: {RATIO}]"),
+]
 Load = Annotated[
     float | None,
     typer.Option(
-        show_default="the times in the trace",
-        help="timed only: pods arrive at random moments, so often that they ask for this share of the cluster.",
+        help="timed only: pods arrive at random moments, so often that they ask for this share of the cluster. "
+        "[default: the times in the trace]",
     ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, show_default="all cores", help="Processes. The results do not depend on it.")
+    int | None, typer.Option(min=1, help="Processes. The results do not depend on it. [default: all cores]")
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print on standard output.")]

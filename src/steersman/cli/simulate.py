@@ -10,7 +10,10 @@ import typer
 
 from steersman.cli.display import Progress, Warnings, print_table, said_if_slow, say
 from steersman.cli.options import (
+    MAX_RATIO,
     NODES_HELP,
+    POLICIES_HELP,
+    RATIO,
     Format,
     FormatOption,
     Load,
@@ -20,8 +23,9 @@ from steersman.cli.options import (
     Ratio,
     check_load,
     check_ratio,
+    path,
 )
-from steersman.errors import UsageError
+from steersman.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from steersman.simulation.result import RunResult
@@ -33,32 +37,33 @@ SEED = 42
 
 def simulate(
     output: Output,
-    nodes: Annotated[Path | None, typer.Option(metavar="FILE", help=NODES_HELP)] = None,
+    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
     pods: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML."
+            parser=path,
+            metavar="FILE",
+            help="The workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
         ),
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
             metavar="POLICY",
-            help="The scheduler: fgd, kube-default, a mix such as fgd=500,gpu-packing=500, your own as module:Class.",
+            help=f"The scheduler: {POLICIES_HELP}",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            min=0, show_default=str(SEED), help="Which of the possible arrival orders, ties and random choices."
-        ),
+        typer.Option(min=0, help=f"Which of the possible arrival orders, ties and random choices. [default: {SEED}]"),
     ] = None,
-    protocol: ProtocolOption = Protocol.INFLATION,
-    ratio: Ratio = 1.3,
+    protocol: ProtocolOption = None,
+    ratio: Ratio = None,
     load: Load = None,
     cluster_config: Annotated[
         Path | None,
         typer.Option(
+            parser=path,
             metavar="FILE",
             help="Instead of --nodes and --pods: a simon/v1alpha1 Config, which also says what --protocol, --ratio and "
             "--seed say.",
@@ -67,7 +72,9 @@ def simulate(
     scheduler_config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="With --cluster-config: a KubeSchedulerConfiguration, which stands for --policy."
+            parser=path,
+            metavar="FILE",
+            help="With --cluster-config: a KubeSchedulerConfiguration, which stands for --policy.",
         ),
     ] = None,
     output_format: FormatOption = Format.TABLE,
@@ -75,31 +82,36 @@ def simulate(
     """Where does every pod go, and why does one not fit?
 
     Runs one scheduler on one workload, prints its metrics and writes placements.csv (every event, with the node, the
-    GPUs and the reason of a failure), timeline.csv (allocation, fragmentation and balance over the run) and
+    GPUs and the reason of a failure), timeline.csv (allocation, fragmentation and balance after every event) and
     metrics.csv. The same seed gives the same files.
 
     **Example**: steersman simulate --nodes nodes.csv --pods monday.csv --policy fgd --output run
     """
-    check_ratio(ratio)
-    check_load(load, protocol)
     configs = _pair(cluster_config, scheduler_config)
+    for name, value in {"protocol": protocol, "ratio": ratio, "load": load}.items():
+        if configs and value is not None:
+            raise UsageError(f"--cluster-config says how pods arrive already; leave out --{name}")
+    protocol = protocol or Protocol.INFLATION
+    share = check_ratio(ratio, protocol)
+    check_load(load, protocol)
     if configs and (nodes or pods):
         raise UsageError("--cluster-config names the nodes and pods already; leave out --nodes and --pods")
     if not configs and (nodes is None or pods is None or policy is None):
         raise UsageError("give --nodes, --pods and --policy, or --cluster-config and --scheduler-config (see --help)")
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.evaluation.results import check_output
+    from steersman.evaluation.output import check_output
+    from steersman.evaluation.results import RUN_FILES
     from steersman.workloads.loading import load_workload
 
-    check_output(output)
+    check_output(output, RUN_FILES)
     warn = Warnings()
     if configs:
         plan = read_plan(*configs, policy, seed, warn)
     else:
         with said_if_slow(f"reading {pods}"):
             workload = load_workload(nodes, pods)
-        plan = Plan(workload, str(policy), protocol, SEED if seed is None else seed, ratio, load)
+        plan = Plan(workload, str(policy), protocol, SEED if seed is None else seed, share, load)
     run_and_write(plan, output, output_format, warn)
 
 
@@ -111,7 +123,7 @@ class Plan:
     policy: str
     protocol: Protocol
     seed: int
-    ratio: float = 1.3
+    ratio: float = RATIO
     load: float | None = None
     mix: tuple[TypicalPod, ...] | None = None
     shuffle: bool = True
@@ -138,14 +150,16 @@ def read_plan(
     from steersman.workloads.simon import read_pair
 
     cluster, scheduler = read_pair(cluster_config, scheduler_config)
+    if not 0 <= cluster.ratio <= MAX_RATIO:
+        problem = f"{cluster.ratio:g} is no ratio; it must be above 0 and at most {MAX_RATIO:g}, or 0 for none"
+        raise InputError(cluster.file, "", "spec.customConfig.workloadTuningConfig.ratio", problem)
     warn((*cluster.warnings, *scheduler.warnings))
     chosen = scheduler.policy(policy)
     workload = cluster.load()
     mix = typical_pods(workload.pods, popularity_percent=cluster.popularity_percent, cpu_pods=cluster.cpu_pods_typical)
     seed = cluster.seed if seed is None else seed
-    if cluster.ratio > 0:
-        ratio = check_ratio(cluster.ratio)
-        return Plan(workload, chosen, Protocol.INFLATION, seed, ratio, mix=mix, shuffle=cluster.shuffle_pods)
+    if cluster.ratio:
+        return Plan(workload, chosen, Protocol.INFLATION, seed, cluster.ratio, mix=mix, shuffle=cluster.shuffle_pods)
     if cluster.shuffle_pods:
         pods = sorted(workload.pods, key=lambda pod: pod.name)
         random = GoRand(seed)
@@ -158,11 +172,14 @@ def read_plan(
 def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warnings) -> None:
     """One run, its files and its summary."""
     from steersman.cli.compiling import compile_kernels
-    from steersman.evaluation.results import staged, write_run
+    from steersman.evaluation.output import staged
+    from steersman.evaluation.results import RUN_FILES, write_run
+    from steersman.policies.own import blamed
     from steersman.policies.registry import resolve
     from steersman.simulation.run import Simulator
 
-    policy = resolve(plan.policy)
+    with blamed(f"policy {plan.policy!r}"):
+        policy = resolve(plan.policy)
     warn(plan.workload.warnings)
     compile_kernels([plan.policy])
     simulator = Simulator(plan.workload, plan.mix)
@@ -178,10 +195,12 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
             progress=progress.update,
         )
     warn(run.warnings)
-    with staged(output) as stage:
+    with staged(output, RUN_FILES) as stage:
         write_run(stage, run)
-    show(run, output_format)
-    say(f"wrote placements.csv, timeline.csv and metrics.csv to {output}")
+    try:
+        show(run, output_format)
+    finally:  # also where nobody reads the table (`| head`)
+        say(f"wrote placements.csv, timeline.csv and metrics.csv to {output}")
 
 
 def show(run: RunResult, output_format: Format) -> None:

@@ -1,16 +1,17 @@
-"""The outcome of a comparison on standard output: a table for a person, CSV or JSON for a program."""
+"""The outcome on standard output: a table for a person, CSV or JSON for a program."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.markup import escape
+from rich.cells import cell_len
 from rich.table import Table
+from rich.text import Text
 
 from steersman.evaluation.headline import Headline, count, fixed
 from steersman.evaluation.summary import SummaryRow
@@ -19,49 +20,114 @@ if TYPE_CHECKING:
     from steersman.simulation.result import RunResult
 
 
-def comparison_table(headline: Headline) -> Table:
-    """The policies, the best first, on the only workload or in the mean over all of them."""
+GAP, EDGES = 3, 2
+"""Of the terminal's columns: those between two columns of a table, and those at its ends."""
+NAME_WIDTH = 19
+"""The longest name of a built-in policy; longer ones are folded before a column is left out."""
+LEAST_IMPORTANT = ("Frag. %", "CPU %", "GPU %", "Left ±%", "Wait ±%", "Pods waiting", "95 % wait s", "Pods failed")
+"""Columns that a narrow terminal goes without, the first one first; then their neighbours from right to left."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    cells: list[str]
+
+    def width(self, *, wrapped: bool) -> int:
+        titles = self.title.split() if wrapped else [self.title]
+        return max(map(cell_len, [*titles, *self.cells]))
+
+
+def comparison_table(headline: Headline, width: int) -> Table:
+    """The policies, the best first, on the only workload or in the mean over all of them.
+
+    A number is never cut: where `width` columns are too few for all of the table, columns are left out and named below.
+    """
+    order = headline.order(headline.workload)
+    columns = []
+    for column in headline.columns(headline.workload):
+        cells = [column.cells[policy] for policy in order]
+        columns.append(_Column(column.short, [cell.text for cell in cells]))
+        if column.short.startswith("Diff."):
+            columns.append(_Column("95 % interval", [cell.note for cell in cells]))
+    names = _Column("Policy", [policy + (" *" if policy == headline.baseline else "") for policy in order])
+    kept, widths = _fitting(names, columns, width)
     table = _table(f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}")
     table.caption = f"* baseline: differences are to {headline.baseline}, seed by seed"
-    table.add_column("Policy", no_wrap=True)
-    columns = headline.columns(headline.workload)
-    for column in columns:
-        table.add_column(column.short, justify="right")
-        if column.short.startswith("Diff."):
-            table.add_column("95 % interval", justify="right", no_wrap=True)
-    for policy in headline.order(headline.workload):
-        cells = [policy + (" *" if policy == headline.baseline else "")]
-        for column in columns:
-            cells.append(column.cells[policy].text)
-            if column.short.startswith("Diff."):
-                cells.append(column.cells[policy].note)
-        table.add_row(*map(escape, cells))
+    if len(kept) < len(columns):
+        missing = ", ".join(column.title for column in columns if column not in kept)
+        table.caption += f"\nNo room here for {missing}."
+    table.add_column(names.title, overflow="fold", width=widths[0])
+    for shown, room in zip(kept, widths[1:], strict=True):
+        table.add_column(shown.title, justify="right", width=room)
+    for row, name in enumerate(names.cells):
+        table.add_row(name, *(Text(shown.cells[row], no_wrap=True) for shown in kept))
     return table
+
+
+def _fitting(names: _Column, columns: list[_Column], width: int) -> tuple[list[_Column], list[int]]:
+    """The columns that there is room for beside the policies' names, at least one, and the widths of names and columns.
+
+    Titles are wrapped first, then long names are folded, then columns left out.
+    """
+    kept = list(columns)
+    whole = names.width(wrapped=False)
+    least = min(whole, max(NAME_WIDTH, 3 * width // 10))
+    while True:
+        for wrapped in (False, True):
+            widths = [column.width(wrapped=wrapped) for column in kept]
+            room = width - EDGES - sum(widths) - GAP * len(widths)
+            if room >= (least if wrapped else whole):
+                return kept, [min(room, whole), *widths]
+        if len(kept) == 1:
+            return kept, [max(room, 1), *widths]
+        titles = [column.title for column in kept]
+        worst = next((title for title in LEAST_IMPORTANT if title in titles[1:]), titles[-1])
+        del kept[len(titles) - 1 - titles[::-1].index(worst)]
 
 
 def _table(title: str) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left", pad_edge=False)
 
 
-def workloads_table(headline: Headline) -> Table:
-    """What decides, on every workload by policy, the best of them bold."""
-    table = _table(f"{headline.primary_title}, mean of {count(len(headline.seeds), 'seed')}")
-    table.add_column("Workload", no_wrap=True)
-    for policy in headline.policies:
-        table.add_column(policy, justify="right")
+def workloads_table(headline: Headline, width: int) -> Table:
+    """What decides, on every workload by policy, the best of them bold; a row each where there is no room beside."""
+    means = {workload: headline.means(workload) for workload in headline.workloads}
+    best = {workload: headline.order(workload)[0] for workload in headline.workloads}
+    cells = {
+        (w, p): Text(fixed(mean, 2), style="bold" if p == best[w] else "", no_wrap=True)
+        for w, of_workload in means.items()
+        for p, mean in of_workload.items()
+    }
+    title = f"{headline.primary_title}, mean of {count(len(headline.seeds), 'seed')}"
+    widths = [
+        max(cell_len(policy), *(cells[workload, policy].cell_len for workload in headline.workloads))
+        for policy in headline.policies
+    ]
+    names = max(map(cell_len, ["Workload", *headline.workloads]))
+    room = width - EDGES - sum(widths) - GAP * len(widths)
+    table = _table(title)
+    table.add_column("Workload", overflow="fold")
+    if room >= min(names, NAME_WIDTH):
+        for policy in headline.policies:
+            table.add_column(policy, justify="right", no_wrap=True)
+        for workload in headline.workloads:
+            table.add_row(workload, *(cells[workload, policy] for policy in headline.policies))
+        return table
+    table.add_column("Policy", overflow="fold")
+    table.add_column("Mean", justify="right", no_wrap=True)
     for workload in headline.workloads:
-        best = headline.order(workload)[0]
-        cells = {policy: fixed(mean, 2) for policy, mean in headline.means(workload).items()}
-        table.add_row(workload, *(f"[bold]{cell}[/bold]" if p == best else cell for p, cell in cells.items()))
+        for policy in headline.order(workload):
+            table.add_row(workload, policy, cells[workload, policy])
     return table
 
 
 def run_table(run: RunResult) -> Table:
     """The metrics of one run."""
     table = _table(f"{run.policy} on {run.workload}, seed {run.seed}, {run.protocol}")
-    table.add_column("Metric")
-    table.add_column("Value", justify="right")
-    table.add_column("Unit")
+    table.add_column("Metric", overflow="fold")
+    table.add_column("Value", justify="right", no_wrap=True)
+    table.add_column("Unit", no_wrap=True)
     for metric in run.metrics:
         digits = 0 if math.isfinite(metric.value) and metric.value == int(metric.value) else 2
         table.add_row(metric.name, fixed(metric.value, digits), metric.unit)

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.display import Warnings, say
-from steersman.cli.options import ManyValues
+from steersman.cli.options import ManyValues, path
 from steersman.errors import UsageError
 
 if TYPE_CHECKING:
     from steersman.cluster.model import Node
     from steersman.workloads.deployments import Row, Settings
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
-)
+app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 """The sub-commands of `steersman workload`."""
 
 
@@ -31,17 +29,23 @@ class Target(enum.StrEnum):
 
 
 Folder = Annotated[
-    Path, typer.Option("--output", metavar="FOLDER", help="Where the files go: a folder that is new or empty.")
+    Path,
+    typer.Option("--output", parser=path, metavar="FOLDER", help="Where the files go: a folder that is new or empty."),
 ]
 Nodes = Annotated[
     Path | None,
-    typer.Option(metavar="PATH", help="Nodes: an openb node list (CSV), or a file or folder of Kubernetes YAML."),
+    typer.Option(
+        parser=path, metavar="PATH", help="Nodes: an openb node list (CSV), or a file or folder of Kubernetes YAML."
+    ),
 ]
 
 
-@app.callback()
-def root() -> None:
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
     """Make workloads, convert them, and give a cluster racks and servers."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+        raise typer.Exit(UsageError.exit_status)
 
 
 @app.command()
@@ -63,13 +67,11 @@ def generate(
     replicas: Annotated[str, typer.Option(metavar="MIN-MAX", help="Pods of a Deployment.")] = "5-15",
     cpu_requests: Annotated[
         str,
-        typer.Option(metavar="LIST", show_default="100m to 3500m", help="CPU requests to draw from, such as 500m,1,2."),
+        typer.Option(metavar="LIST", help="CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]"),
     ] = "",
     memory_requests: Annotated[
         str,
-        typer.Option(
-            metavar="LIST", show_default="256Mi to 20Gi", help="Memory requests to draw from, such as 1Gi,2Gi."
-        ),
+        typer.Option(metavar="LIST", help="Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]"),
     ] = "",
     scheduler_name: Annotated[str, typer.Option(help="The pods' schedulerName.")] = "custom-scheduler",
     namespace: Annotated[str, typer.Option(help="The pods' namespace.")] = "default",
@@ -78,11 +80,11 @@ def generate(
     ] = 42,
     csv: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the Deployments as a CSV, which --replay takes."),
+        typer.Option(parser=path, metavar="FILE", help="Also write the Deployments as a CSV, which --replay takes."),
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Take the Deployments from such a CSV instead of drawing them."),
+        typer.Option(parser=path, metavar="FILE", help="Take the Deployments from such a CSV instead of drawing them."),
     ] = None,
 ) -> None:
     """Random Deployments that fill a cluster as far as asked, over and over.
@@ -143,7 +145,9 @@ def convert(
     pods: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="Pods: an openb pod list, Deployments as CSV, or a file or folder of Kubernetes YAML."
+            parser=path,
+            metavar="PATH",
+            help="Pods: an openb pod list, Deployments as CSV, or a file or folder of Kubernetes YAML.",
         ),
     ] = None,
     lossy: Annotated[
@@ -174,11 +178,17 @@ def topology(
     data_dir: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FOLDER", help="Workload folders, or folders of them; several may follow, each is numbered anew."
+            parser=path,
+            metavar="FOLDER",
+            help="Workload folders, or folders of them; several may follow, each is numbered anew.",
         ),
     ] = None,
-    nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="A single node list instead of a folder.")] = None,
-    pods: Annotated[Path | None, typer.Option(metavar="FILE", help="A single pod list instead of a folder.")] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(parser=path, metavar="FILE", help="A single node list instead of a folder.")
+    ] = None,
+    pods: Annotated[
+        Path | None, typer.Option(parser=path, metavar="FILE", help="A single pod list instead of a folder.")
+    ] = None,
     servers_per_rack: Annotated[
         int, typer.Option(min=1, help="Nodes that share a rack, in the order of the list.")
     ] = 4,
@@ -188,7 +198,7 @@ def topology(
     scheduler_name: Annotated[
         str,
         typer.Option(
-            show_default="pods stay as they are", help="Written into pods that name no scheduler, or the default one."
+            help="Written into pods that name no scheduler, or the default one. [default: pods stay as they are]"
         ),
     ] = "",
 ) -> None:
@@ -202,7 +212,7 @@ def topology(
     """
     from steersman.workloads.topology import Hierarchy, write_hierarchy
 
-    files = [path for path in (nodes, pods) if path is not None]
+    files = [file for file in (nodes, pods) if file is not None]
     if not data_dir and not files:
         raise UsageError("give --data-dir FOLDER, or --nodes FILE and --pods FILE")
     written = write_hierarchy(data_dir or (), files, Hierarchy(servers_per_rack, racks_per_zone), scheduler_name)

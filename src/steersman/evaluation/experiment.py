@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from steersman.errors import SteersmanError, UsageError
+from steersman.evaluation.interrupts import undisturbed
+from steersman.evaluation.summary import ALL
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
@@ -39,7 +43,7 @@ class Experiment:
         load: demand over capacity of generated arrivals (`timed` only), None: the times of the trace.
 
     Raises:
-        UsageError: something is empty or there twice.
+        UsageError: something is empty or there twice, or one of several workloads has the name of their mean.
     """
 
     workloads: tuple[Workload, ...]
@@ -53,6 +57,8 @@ class Experiment:
         _check_unique("workload", [workload.name for workload in self.workloads])
         _check_unique("policy", list(self.policies))
         _check_unique("seed", [str(seed) for seed in self.seeds])
+        if len(self.workloads) > 1 and ALL in [workload.name for workload in self.workloads]:
+            raise UsageError(f"a workload is called {ALL}, as the mean over all workloads is; rename its file")
 
     @property
     def runs(self) -> int:
@@ -161,6 +167,9 @@ class _Bench:
         return run if task.keep_nodes else replace(run, final_nodes=_NO_NODES)
 
 
+GRACE_SECONDS = 0.2
+"""A request to end that goes to all processes may be seen in the death of a worker first."""
+
 _NO_NODES = FinalNodes((), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0))
 
 
@@ -169,11 +178,13 @@ def _run_in_processes(
 ) -> None:
     """Run tasks in `jobs` spawned processes, each of which loads a workload when it first meets it."""
     before = set(multiprocessing.active_children())
-    with tempfile.TemporaryDirectory(prefix="steersman-") as folder:
+    folder = tempfile.mkdtemp(prefix="steersman-")
+    try:
         for index, workload in enumerate(experiment.workloads):
             Path(folder, str(index)).write_bytes(pickle.dumps(workload, protocol=pickle.HIGHEST_PROTOCOL))
         settings = replace(experiment, workloads=tuple(replace(w, nodes=(), pods=()) for w in experiment.workloads))
-        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, (settings, folder))
+        with _interrupts_blocked():
+            pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, (settings, folder))
         try:
             with _interrupts_blocked():
                 futures: dict[Future[RunResult | _Failure], _Task] = {pool.submit(_work, task): task for task in tasks}
@@ -185,25 +196,35 @@ def _run_in_processes(
                     raise error
                 collect(futures.pop(future), outcome)
         except BrokenProcessPool:
+            time.sleep(GRACE_SECONDS)
             raise SteersmanError("a worker process died, perhaps for want of memory; try fewer --jobs") from None
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in set(multiprocessing.active_children()) - before:
-                worker.terminate()
+            with undisturbed():
+                pool.shutdown(wait=False, cancel_futures=True)
+                for worker in set(multiprocessing.active_children()) - before:
+                    worker.terminate()
+                pool.shutdown(wait=True)
             raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=True)
+    finally:
+        with undisturbed():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Processes started inside inherit a blocked SIGINT: Ctrl-C, which a terminal sends to all, is for the parent."""
-    resource_tracker.ensure_running()  # starting it later would unblock SIGINT
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Processes started inside inherit blocked signals: what a terminal sends to all processes is for the parent.
+
+    SIGTERM is not among them: it is how the parent, or a pool that is broken, ends its workers.
+    """
+    blocked = {signal.SIGINT, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    resource_tracker.ensure_running()  # a process too; it unblocks SIGINT, here as well
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
 
 
 class _Worker:
@@ -232,3 +253,9 @@ def _work(task: _Task) -> RunResult | _Failure:
         return _Worker.bench.run(task)
     except SteersmanError as error:
         return _Failure(str(error), error.exit_status)
+    except MemoryError:
+        return _Failure("out of memory; try fewer --jobs", SteersmanError.exit_status)
+    except BaseException as error:  # whatever it is, the parent must be able to read it
+        what = f"{type(error).__name__}: {error}"
+        message = f"policy {task.policy!r}, seed {task.seed}: {what} (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)"
+        return _Failure(message, SteersmanError.exit_status)

@@ -267,7 +267,7 @@ class HeatMap:
     empty: int
 
 
-def heat_map(nodes: FinalNodes, *, names: bool) -> HeatMap:
+def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
     """A cell a node, shaded by the used share of its GPUs (of its CPU where it has none), grouped by GPU model.
 
     Within a group the fullest node comes first. Beyond 3,000 nodes a cell is the mean of neighbours.
@@ -275,9 +275,10 @@ def heat_map(nodes: FinalNodes, *, names: bool) -> HeatMap:
     Args:
         nodes: at the end of a run.
         names: whether pointing at a cell tells the node's name.
+        gpu: False shades every node by its CPU.
     """
     has_gpu = nodes.gpu_count > 0
-    share = np.where(has_gpu, nodes.gpu_used_share, nodes.cpu_used_share)
+    share = np.where(has_gpu & gpu, nodes.gpu_used_share, nodes.cpu_used_share)
     group = np.array([model if gpu else "no GPU" for model, gpu in zip(nodes.gpu_model, has_gpu, strict=True)])
     group[(group == "") & has_gpu] = "GPU"
     merged = math.ceil(len(share) / CELLS)

@@ -16,6 +16,11 @@ from steersman.simulation.result import RunResult
 GPU_ALLOCATION = "gpu_allocation_percent"
 CPU_ALLOCATION = "cpu_allocation_percent"
 MEAN_WAIT = "waiting_time_mean_seconds"
+FEW_SEEDS = 5
+"""With fewer a bootstrap interval is a guess, which is said."""
+SMALLEST = 0.05
+"""Percent; less is 0.0 when rounded."""
+GPU_METRICS = ("gpu_fragmentation_percent", "gpu_allocation_over_time_percent")
 
 OTHER_COLUMNS = (
     ("GPU fragmentation, % of idle GPU", "Frag. %", "gpu_fragmentation_percent", 1),
@@ -48,12 +53,13 @@ class Column:
 class Headline:
     """A comparison in short.
 
-    What decides (`primary`) is the GPU allocated at the end of a run, the CPU where the cluster has no GPU, and the
+    What decides (`primary`) is the GPU allocated at the end of a run, the CPU where no run allocates any GPU, and the
     mean wait of a pod in the `timed` protocol, in which what is allocated in the end says nothing.
 
     Attributes:
         workload: which workload the sentence is about: the only one, or `all`.
         gpus, nodes: of the cluster.
+        on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
     """
 
     def __init__(self, runs: Sequence[RunResult], summary: Sequence[SummaryRow], baseline: str) -> None:
@@ -67,13 +73,14 @@ class Headline:
         self.workload = self.workloads[0] if len(self.workloads) == 1 else ALL
         self.gpus = int(runs[0].final_nodes.gpu_count.sum())
         self.nodes = len(runs[0].final_nodes.names)
+        self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
         self.timed = self.protocol == "timed"
-        self.primary = MEAN_WAIT if self.timed else GPU_ALLOCATION if self.gpus else CPU_ALLOCATION
+        self.primary = MEAN_WAIT if self.timed else GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
 
     @property
     def resource(self) -> str:
-        """What the cluster runs out of, as a word in a sentence."""
-        return "GPU" if self.gpus else "CPU"
+        """What is compared, as a word in a sentence."""
+        return "GPU" if self.on_gpu else "CPU"
 
     @property
     def primary_title(self) -> str:
@@ -114,12 +121,14 @@ class Headline:
             self._build(difference, f"Diff. {unit}", lambda p: self._difference(workload, p)),
         ]
         if not self.timed:
-            title = f"{self.resource}s unallocated"
-            columns.append(self._build(title, f"{self.resource}s left", lambda p: self._unallocated(workload, p)))
+            title = f"{self.resource}{self._plural} unallocated"
+            columns.append(
+                self._build(title, f"{self.resource}{self._plural} left", lambda p: self._unallocated(workload, p))
+            )
         title = f"{'Wait' if self.timed else 'Unallocated'} against {self.baseline}, %"
         columns.append(self._build(title, "Wait ±%" if self.timed else "Left ±%", lambda p: self._change(workload, p)))
         for title, short, metric, digits in OTHER_COLUMNS:
-            if not (self.timed and metric == "gpu_fragmentation_percent"):
+            if not (self.timed and metric == GPU_METRICS[0]) and (self.on_gpu or metric not in GPU_METRICS):
                 columns.append(self._column(title, short, workload, metric, digits, note=False))
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 
@@ -143,8 +152,8 @@ class Headline:
 
     def _unallocated(self, workload: str, policy: str) -> Cell:
         share = mean(self.lost(workload, policy))
-        if not self.gpus:
-            return Cell(fixed(share, 2) + " %")
+        if not (self.on_gpu and math.isfinite(share)):
+            return Cell(fixed(share, 2) + " %" if math.isfinite(share) else DASH)
         return Cell(fixed(share * self.gpus / 100, 0), fixed(share, 2) + " %")
 
     def _change(self, workload: str, policy: str) -> Cell:
@@ -157,32 +166,51 @@ class Headline:
         share, (low, high) = self.reduction(self.workload, best)
         if best == self.baseline or not math.isfinite(share):
             return self._alone()
+        pairs = self._seeds("paired seed")
+        if np.array_equal(self.lost(self.workload, best), self.lost(self.workload, self.baseline), equal_nan=True):
+            left = f"leave the same share of the {self.resource}{self._plural} unallocated"
+            what = "let pods wait equally long" if self.timed else left
+            return f"{best} and {self.baseline} {what} {self._where()}: no difference, {pairs}."
         better = share >= 0
+        size = f"{abs(share):.1f} %" if abs(share) >= SMALLEST else f"less than {SMALLEST * 2:g} %"
         if self.timed:
-            what = f"lets pods wait {abs(share):.1f} % {'less' if better else 'longer'} than"
+            what = f"lets pods wait {size} {'less' if better else 'longer'} than"
         else:
-            less = ("fewer GPUs" if self.gpus else "less CPU") if better else f"more {'GPUs' if self.gpus else 'CPU'}"
-            what = f"leaves {abs(share):.1f} % {less} unallocated than"
+            less = ("fewer GPUs" if self.on_gpu else "less CPU") if better else f"more {self.resource}{self._plural}"
+            what = f"leaves {size} {less} unallocated than"
         text = f"{best} {what} {self.baseline} {self._where()}"
         if math.isfinite(low):
             ends = (low, high) if better else (-high, -low)
-            text += f", 95 % interval {ends[0]:.1f} to {ends[1]:.1f} %, {count(len(self.seeds), 'paired seed')}."
+            text += f", 95 % interval {ends[0]:.1f} to {ends[1]:.1f} %, {pairs}."
             return text + (" The difference may be chance." if low <= 0 <= high else "")
-        return f"{text}, {count(len(self.seeds), 'paired seed')}."
+        return f"{text}, {pairs}."
 
     def _alone(self) -> str:
         policy = self.order(self.workload)[0]
         row = self.row(self.workload, policy, self.primary)
-        if row is None:
-            return f"{policy} has no {self.primary} {self._where()}."
+        seeds = self._seeds("seed")
+        if row is None or not math.isfinite(row.mean):
+            if self.timed and self.workload == ALL:
+                return f"There is no mean wait {self._where()}: on one of them no pod was bound, {seeds}."
+            if self.timed:
+                return f"No pod was bound under any policy {self._where()}, {seeds}."
+            return f"Nothing is known of the {self.resource} allocated {self._where()}, {seeds}."
         if self.timed and all(value == 0 for value in self.means(self.workload).values()):
-            return f"No pod has to wait under any policy {self._where()}, {count(len(self.seeds), 'seed')}."
+            return f"No pod has to wait under any policy {self._where()}, {seeds}."
         if self.timed:
             text = f"Pods wait {row.mean:,.1f} s in the mean under {policy} {self._where()}"
         else:
-            text = f"{policy} allocates {row.mean:.2f} % of the {self.resource}s {self._where()}"
+            text = f"{policy} allocates {row.mean:.2f} % of the {self.resource}{self._plural} {self._where()}"
         interval = interval_text(row.interval, 2)
-        return f"{text}{', 95 % interval ' + interval if interval else ''}, {count(len(self.seeds), 'seed')}."
+        return f"{text}{', 95 % interval ' + interval if interval else ''}, {seeds}."
+
+    @property
+    def _plural(self) -> str:
+        return "s" if self.on_gpu else ""
+
+    def _seeds(self, noun: str) -> str:
+        number = len(self.seeds)
+        return f"{'only ' if number < FEW_SEEDS else ''}{count(number, noun)}"
 
     def _where(self) -> str:
         if self.workload == ALL:

@@ -11,7 +11,8 @@ from pathlib import Path
 import steersman
 from steersman.evaluation import markup
 from steersman.evaluation.figures import Figure
-from steersman.evaluation.headline import Cell, Headline, count, fixed, interval_text, signed
+from steersman.evaluation.headline import FEW_SEEDS, Cell, Headline, count, fixed, interval_text, signed
+from steersman.evaluation.results import REPORT_MARK
 from steersman.evaluation.sections import Section
 from steersman.evaluation.statistics import RESAMPLES
 from steersman.evaluation.summary import ALL, SummaryRow
@@ -28,10 +29,17 @@ PROTOCOLS = {
     "when others leave.",
 }
 
+ALLOCATED = {
+    "inflation": "The used share of the cluster at the end: the mean over the last arrivals, those by which the demand "
+    "rounds to {percent:g} %, as in the published experiments.",
+    "arrivals": "The used share of the cluster after the last arrival.",
+}
+
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{mark}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{security}">
 <title>{title}</title>
@@ -83,6 +91,7 @@ def write_report(
         _details(headline, summary),
     ]
     page = PAGE.format(
+        mark=REPORT_MARK,
         security=SECURITY,
         title=escape(headline.sentence()),
         css=_file("report.css"),
@@ -105,6 +114,8 @@ def _top(headline: Headline) -> str:
         count(len(headline.seeds), "seed"),
     ]
     small = "Small print is the 95 % interval of the mean" if len(headline.seeds) > 1 else "One seed has no interval"
+    if 1 < len(headline.seeds) < FEW_SEEDS:
+        small += f", which from only {len(headline.seeds)} seeds is a guess"
     parts = [
         f"<h1>{escape(headline.sentence())}</h1>",
         markup.soft(" · ".join(facts)),
@@ -144,10 +155,10 @@ def _method(headline: Headline, command: str, ratio: float) -> str:
         "Ratio": f"{ratio:g}" if headline.protocol == "inflation" else "",
         "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
         "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
-        "Allocated": "" if headline.timed else "The used share of the cluster after the last arrival.",
+        "Allocated": ALLOCATED.get(headline.protocol, "").format(percent=100 * ratio),
         "Fragmentation": "Idle GPU that a pod drawn at random from the typical pods of the workload could not use "
         "(Weng et al., “Beware of Fragmentation”, USENIX ATC 2023)."
-        if headline.gpus
+        if headline.on_gpu
         else "",
         "Intervals": f"95 %, bootstrap over seeds (BCa, {RESAMPLES:,} resamples), differences paired by seed. They say "
         "how much depends on the seed, not how another workload would do.",

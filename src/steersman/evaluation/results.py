@@ -1,21 +1,16 @@
-"""The files that a run or an experiment leaves: tidy CSV, the same bytes for the same seeds, all of it or nothing."""
+"""The files that a run or an experiment leaves: tidy CSV, the same bytes for the same seeds."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from steersman.errors import UsageError
 from steersman.evaluation.summary import SummaryRow
-from steersman.simulation.result import FRAGMENTATION_CAUSES, Placements, RunResult
+from steersman.simulation.result import FRAGMENTATION_CAUSES, Placements, Protocol, RunResult, Timeline
 
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
@@ -24,8 +19,12 @@ SUMMARY = "summary.csv"
 PLACEMENTS = "placements.csv"
 TIMELINE = "timeline.csv"
 REPORT = "report.html"
-FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, PLACEMENTS, TIMELINE, REPORT)
-STAGE = ".steersman-"
+EVALUATION_FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, REPORT)
+RUN_FILES = (PLACEMENTS, TIMELINE, METRICS)
+COMMANDS = dict.fromkeys(RUN_FILES, "simulate") | dict.fromkeys(EVALUATION_FILES, "evaluate")
+"""Which command writes a file; `metrics.csv` is written by both."""
+REPORT_MARK = '<meta name="generator" content="steersman">'
+"""Near the start of every report: what tells it from someone else's `report.html`."""
 
 RESULTS_COLUMNS = (
     "workload",
@@ -50,56 +49,6 @@ SUMMARY_COLUMNS = (
     "difference_ci_high",
 )
 PLACEMENTS_COLUMNS = ("event", "time", "pod", "node", "devices", "outcome", "reason")
-
-
-def check_output(folder: Path) -> None:
-    """Make sure that results may be written to `folder`: new, empty, or holding nothing but former results.
-
-    Raises:
-        UsageError: it holds something else, is no folder, or cannot be written to.
-    """
-    existing = folder
-    while not (existing.exists() or existing.is_symlink()) and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir():
-        raise UsageError(f"--output {folder}: {existing} is not a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UsageError(f"--output {folder}: no permission to write to {existing}")
-    if existing == folder:
-        others = sorted(e.name for e in folder.iterdir() if e.name not in FILES and not e.name.startswith(STAGE))
-        if others:
-            raise UsageError(
-                f"--output {folder}: the folder holds {others[0]}, which is no result of steersman; "
-                "name a new or an empty folder"
-            )
-
-
-@contextmanager
-def staged(folder: Path, *, keep: Iterable[str] = ()) -> Iterator[Path]:
-    """A folder to write result files to. They appear in `folder` when the block ends well; otherwise nothing changes.
-
-    Former result files of other names are removed, but those named in `keep`.
-    """
-    created = _first_missing(folder)
-    if created is None:
-        stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder))
-    else:
-        stage = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=created.parent))
-    try:
-        yield stage
-        names = sorted(entry.name for entry in stage.iterdir())
-        if created is not None:
-            stage.chmod(0o777 & ~_umask())
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            stage.rename(folder)
-            return
-        for name in names:
-            (stage / name).replace(folder / name)
-        for name in FILES:
-            if name not in names and name not in keep:
-                (folder / name).unlink(missing_ok=True)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -185,11 +134,12 @@ def placements_rows(placements: Placements) -> Iterator[list[str]]:
         yield [str(event), number(time), *cells]
 
 
-def timeline_columns(run: RunResult) -> list[str]:
-    """The columns of `timeline.csv`; the first and the last are named by what the protocol counts."""
-    timed = run.protocol == "timed"
+def timeline_columns(protocol: Protocol) -> list[str]:
+    """The columns of `timeline.csv`; the last one is named by what the protocol counts."""
     return [
-        "time_seconds" if timed else "arrived_percent",
+        "event",
+        "time",
+        "arrived_percent",
         "gpu_allocation_percent",
         "cpu_allocation_percent",
         "memory_allocation_percent",
@@ -198,27 +148,40 @@ def timeline_columns(run: RunResult) -> list[str]:
         "gpu_balance_percent",
         "cpu_balance_percent",
         "nodes_used",
-        "pods_waiting" if timed else "pods_failed",
+        "pods_waiting" if protocol == "timed" else "pods_failed",
     ]
 
 
-def timeline_rows(run: RunResult) -> Iterator[list[str]]:
-    """The rows of `timeline.csv`: the curve of a run."""
-    curve = run.curve
+def first_lines(name: str) -> list[str]:
+    """What the CSV file of that name may begin with; nothing for other names."""
+    possible: dict[str, list[Sequence[str]]] = {
+        RESULTS: [RESULTS_COLUMNS],
+        PARTIAL: [RESULTS_COLUMNS, METRICS_COLUMNS],
+        METRICS: [METRICS_COLUMNS],
+        SUMMARY: [SUMMARY_COLUMNS],
+        PLACEMENTS: [PLACEMENTS_COLUMNS],
+        TIMELINE: [timeline_columns("timed"), timeline_columns("inflation")],
+    }
+    return [",".join(columns) for columns in possible.get(name, ())]
+
+
+def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
+    """The rows of `timeline.csv`: the cluster after every event, numbered as in `placements.csv`."""
     columns = [
-        curve.x,
-        curve.gpu_allocation_percent,
-        curve.cpu_allocation_percent,
-        curve.memory_allocation_percent,
-        curve.gpu_fragmentation_percent,
-        *curve.fragmentation_by_cause_percent.T,
-        curve.gpu_balance_percent,
-        curve.cpu_balance_percent,
-        curve.nodes_used,
-        curve.pods_waiting,
+        timeline.time,
+        timeline.arrived_percent,
+        timeline.gpu,
+        timeline.cpu,
+        timeline.memory,
+        timeline.fragmentation,
+        *timeline.causes.T,
+        timeline.gpu_balance,
+        timeline.cpu_balance,
+        timeline.nodes_used,
+        timeline.waiting,
     ]
-    for cells in zip(*(column.tolist() for column in columns), strict=True):
-        yield [number(cell) for cell in cells]
+    for event, cells in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        yield [str(event), *map(number, cells)]
 
 
 def write_evaluation(folder: Path, runs: Sequence[RunResult], summary: Sequence[SummaryRow]) -> None:
@@ -237,10 +200,11 @@ def write_partial(folder: Path, runs: Sequence[RunResult]) -> None:
 
 
 def write_run(folder: Path, run: RunResult) -> None:
-    """`placements.csv` (if recorded), `timeline.csv` and `metrics.csv` of one run."""
+    """`placements.csv` and `timeline.csv` (if recorded) and `metrics.csv` of one run."""
     if run.placements is not None:
         write_csv(folder / PLACEMENTS, PLACEMENTS_COLUMNS, placements_rows(run.placements))
-    write_csv(folder / TIMELINE, timeline_columns(run), timeline_rows(run))
+    if run.timeline is not None:
+        write_csv(folder / TIMELINE, timeline_columns(run.protocol), timeline_rows(run.timeline))
     write_csv(folder / METRICS, METRICS_COLUMNS, metrics_rows([run]))
 
 
@@ -264,18 +228,3 @@ def _write(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[str]]) 
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(rows)
-
-
-def _first_missing(folder: Path) -> Path | None:
-    """The topmost folder that has to be made for `folder` to exist; None if it does."""
-    missing = None
-    while not folder.exists():
-        missing, folder = folder, folder.parent
-    return missing
-
-
-def _umask() -> int:
-    """What a new folder's mode leaves out (it can only be read by setting it)."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

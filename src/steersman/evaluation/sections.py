@@ -53,12 +53,13 @@ class Section:
         style = figures.styles(headline.policies, headline.baseline)
         self.style = {policy: style[policy] for policy in self.runs}
         self.plots = plots
-        self.quantity = "gpu_allocation_percent" if headline.gpus else "cpu_allocation_percent"
+        self.quantity = "gpu_allocation_percent" if headline.on_gpu else "cpu_allocation_percent"
         self.allocated = f"{headline.resource} allocated, %"
         if headline.timed:
             self.x_title = f"time, {unit}"
         else:
-            self.x_title = "arrived GPU demand, % of all GPUs" if headline.gpus else "arrived pods, %"
+            on_gpu = headline.on_gpu or headline.protocol == "inflation"
+            self.x_title = "arrived GPU demand, % of all GPUs" if on_gpu else "arrived, %"
 
     def html(self) -> str:
         """The section."""
@@ -89,7 +90,7 @@ class Section:
         )
 
     def _allocation(self) -> str:
-        diagonal = self.headline.gpus > 0 and not self.headline.timed
+        diagonal = self.headline.on_gpu and not self.headline.timed
         whole = self._lines(self.quantity, self.allocated, diagonal=diagonal)
         places = [self._place("course", whole, "The whole run." + (DIAGONAL if diagonal else ""))]
         if not self.headline.timed:
@@ -114,6 +115,8 @@ class Section:
         return markup.block("Waiting", "How long pods wait before they run.", "two", places)
 
     def _causes(self) -> str:
+        if not self.headline.on_gpu:
+            return ""
         share = self._lines("gpu_fragmentation_percent", "fragmented, % of idle GPU")
         when = "Mean over the run." if self.headline.timed else "At the end of the run."
         places = [
@@ -139,16 +142,16 @@ class Section:
         cells = sum(len(nodes.names) for nodes in kept.values()) * len(self.headline.workloads)
         places = []
         for policy, nodes in kept.items():
-            heat = figures.heat_map(nodes, names=cells < NAMED_CELLS)
+            heat = figures.heat_map(nodes, names=cells < NAMED_CELLS, gpu=self.headline.on_gpu)
             caption = f"{heat.full:,} nodes full, {heat.partly:,} partly used, {heat.empty:,} empty"
             places.append(self._small("nodes", policy, heat.figure, caption))
-        share = "GPUs in use (of its CPU where it has none)" if self.headline.gpus else "CPU in use"
+        share = "GPUs in use (of its CPU where it has none)" if self.headline.on_gpu else "CPU in use"
         text = f"A cell is a node, its shade the share of its {share}; grouped by GPU model, the fullest first."
         scale = markup.scale(figures.SHARE_COLOURS, "0 %", f"100 %, seed {self.headline.seeds[0]}")
         return markup.block("Nodes at the end", text, "many", places, scale)
 
     def _use(self) -> str:
-        balance = "gpu_balance_percent" if self.headline.gpus else "cpu_balance_percent"
+        balance = "gpu_balance_percent" if self.headline.on_gpu else "cpu_balance_percent"
         deviation = self._lines(balance, f"standard deviation of {self.headline.resource} use, %")
         places = [
             self._place("balance", deviation, "How unequally nodes are used; 0 is perfectly balanced."),

@@ -1,0 +1,110 @@
+"""The folder that results go to: nothing of anyone else's is overwritten there, and it changes as a whole or not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from steersman.errors import UsageError
+from steersman.evaluation.results import COMMANDS, REPORT, REPORT_MARK, first_lines
+
+STAGE = ".steersman-"
+MARK_WITHIN_BYTES = 1024
+
+
+def check_output(folder: Path, files: Collection[str]) -> None:
+    """Make sure that `files` may be written to `folder`: new, empty, or holding nothing but former such results.
+
+    Raises:
+        UsageError: it holds something else, is no folder, or cannot be written to.
+    """
+    target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and makes no `new`
+    existing = target
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise UsageError(f"--output {folder}: {existing} is not a folder")
+    if existing == target:
+        for entry in sorted(target.iterdir()):
+            if not entry.name.startswith(STAGE):
+                _check_entry(folder, entry, files)
+    _try_to_write(folder, existing, target.relative_to(existing), files)
+
+
+def _check_entry(folder: Path, entry: Path, files: Collection[str]) -> None:
+    if not is_result(entry):
+        problem = f"the folder holds {entry.name}, which is no result of steersman"
+    elif entry.name not in files:
+        problem = f"the folder holds {entry.name} of an earlier steersman {COMMANDS[entry.name]}"
+    else:
+        return
+    raise UsageError(f"--output {folder}: {problem}; name a new or an empty folder")
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file was written by steersman: by its name and by what it begins with."""
+    if path.name not in COMMANDS or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            if path.name == REPORT:
+                return REPORT_MARK.encode() in file.read(MARK_WITHIN_BYTES)
+            return file.readline().decode(errors="replace").rstrip("\r\n") in first_lines(path.name)
+    except OSError:
+        return False
+
+
+def _try_to_write(folder: Path, existing: Path, missing: Path, files: Collection[str]) -> None:
+    """Find out before a long run what the file system refuses: a name, the place, a write."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=STAGE, dir=existing) as stage:
+            inside = Path(stage, missing)
+            inside.mkdir(parents=True, exist_ok=True)
+            (inside / max(files, key=len)).touch()
+    except OSError as error:
+        raise UsageError(f"--output {folder}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
+    """A folder to write result files to. They appear in `folder` when the block ends well; otherwise nothing changes.
+
+    Former results among `replaced` that were not written anew are removed.
+    """
+    folder = Path(os.path.realpath(folder))
+    created = _first_missing(folder)
+    stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder if created is None else created.parent))
+    try:
+        yield stage
+        names = sorted(entry.name for entry in stage.iterdir())
+        if created is not None:
+            stage.chmod(0o777 & ~_umask())
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            stage.rename(folder)
+            return
+        for name in names:
+            (stage / name).replace(folder / name)
+        for name in replaced:
+            if name not in names and is_result(folder / name):
+                (folder / name).unlink()
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _first_missing(folder: Path) -> Path | None:
+    """The topmost folder that has to be made for `folder` to exist; None if it does."""
+    missing = None
+    while not folder.exists():
+        missing, folder = folder, folder.parent
+    return missing
+
+
+def _umask() -> int:
+    """What a new folder's mode leaves out (it can only be read by setting it)."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
