@@ -117,7 +117,7 @@ def _decode(document: Document, beside: Path) -> ClusterConfig:
         folder=_resolve(folder, beside, "spec.cluster.customConfig"),
         apps=tuple(_apps(spec, beside)),
         shuffle_pods=boolean(custom, "shufflePod", path),
-        ratio=_number(tuning, "ratio", tuning_path),
+        ratio=max(_number(tuning, "ratio", tuning_path), 0.0),  # simon: below 0 is none
         seed=integer(tuning, "seed", tuning_path, 0, (1 << 63) - 1, 0),
         cpu_pods_typical=boolean(typical, "isInvolvedCpuPods", typical_path),
         popularity_percent=integer(typical, "podPopularityThreshold", typical_path, 0, 100, 0) or POPULARITY_PERCENT,
