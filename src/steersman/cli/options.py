@@ -126,9 +126,9 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def path(text: str) -> Path:
-    """A path that is not empty: `--nodes "$FORGOTTEN"` is a mistake, not the current folder."""
-    if not text.strip():
+def path(text: str | Path) -> Path:
+    """A path that is not empty: `--nodes "$FORGOTTEN"` is a mistake, not the current folder. Defaults are paths."""
+    if not str(text).strip():
         raise ValueError("it is empty; name a file or folder")
     return Path(text)
 
