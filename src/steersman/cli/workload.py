@@ -53,7 +53,10 @@ def generate(
     output: Folder,
     nodes: Nodes = None,
     node_count: Annotated[
-        int, typer.Option(min=1, help="Without --nodes: this many equal nodes, and one tainted control-plane node.")
+        int,
+        typer.Option(
+            min=1, max=1_000_000, help="Without --nodes: this many equal nodes, and one tainted control-plane node."
+        ),
     ] = 10,
     node_cpu: Annotated[str, typer.Option(help="CPU of each such node.")] = "64",
     node_memory: Annotated[str, typer.Option(help="Memory of each such node.")] = "256Gi",
