@@ -13,9 +13,15 @@ from functools import lru_cache
 INT64_MAX = (1 << 63) - 1
 """The largest value that Kubernetes itself can hold."""
 
+# Larger than anything that exists: a value beyond it is a mistake in a file (a wrong unit, a shifted column). They hold
+# for every format.
 MAX_CPU_MILLI = 10_000_000
 MAX_MEMORY_BYTES = 1 << 48
-"""More CPU and memory than any machine has: beyond them the unit in a file is wrong."""
+MAX_AMOUNT = 1 << 53
+"""Of any other resource, in its own unit: bytes of storage, devices."""
+MAX_NODE_GPUS = 62
+"""Devices of a node that fit the state's bit mask."""
+MAX_POD_GPUS = 10_000
 
 NANO = 1_000_000_000
 """Nano-units of one unit: the finest step of a Kubernetes quantity."""
@@ -54,6 +60,13 @@ def whole(quantity: Quantity, *, round_up: bool = True) -> int:
 def nano(quantity: Quantity, *, round_up: bool = True) -> int:
     """The value in nano-units, for sums that are rounded once at the end. Raises ValueError as `cpu_milli` does."""
     return _scaled(quantity, NANO, round_up)
+
+
+def plausible(amount: int, most: int, quantity: Quantity) -> int:
+    """The amount that `quantity` was read as. Raises ValueError: it is above `most`, one of the limits `MAX_...`."""
+    if amount > most:
+        raise ValueError(f"{quantity!r} is more than any real machine has; is the unit right?")
+    return amount
 
 
 def format_cpu(milli: int) -> str:

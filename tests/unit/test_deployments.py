@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steersman.cluster.model import Pod
+from steersman.cluster.manifests import pod_to_object
+from steersman.cluster.model import Pod, Requests
+from steersman.cluster.objects import pod_from_object
 from steersman.errors import InputError, UsageError
 from steersman.quantities import bytes_, cpu_milli
 from steersman.workloads.deployments import Row, Settings, cluster, generate, read_rows, replay, rows_of, write_rows
@@ -128,6 +130,10 @@ def test_create_is_another_word_for_add(tmp_path: Path) -> None:
         (HEADER + "x,1,1,1,2Gi,1Gi,add", "line 2, mem_limit: 1Gi is below the request 2Gi"),
         (HEADER + "x,1,1,1,1Gi,-1Gi,add", "line 2, mem_limit: '-1Gi' is negative"),
         (HEADER + "x,1,1,1,1Gi,1Gi,scale", "line 2, action: 'scale' is unknown"),
+        (HEADER + "x,1,9e15,9e15,1Gi,1Gi,add", "line 2, cpu_request: '9e15' is more than any real machine has"),
+        (HEADER + "x,1,1,1,1Gi,8E,add", "line 2, mem_limit: '8E' is more than any real machine has"),
+        (HEADER + "x\x00,1,1,1,1Gi,1Gi,add", "line 2, name: 'x\\x00' has a character that cannot be printed"),
+        (HEADER + "y" * 200_000 + ",1,1,1,1Gi,1Gi,add", "line 2: has a cell of more than 131072 characters"),
         (HEADER + "x,1,1,1,1Gi,add", "line 2: has 6 cells where the header has 7"),
     ],
 )
@@ -153,13 +159,15 @@ def test_impossible_sequences_are_named() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cpu_load": 0}, "cpu load 0 is out of range"),
-        ({"memory_load": float("nan")}, "memory load nan is out of range"),
-        ({"resets": 0}, "resets 0"),
-        ({"min_replicas": 9, "max_replicas": 5}, "replicas 9-5"),
-        ({"interval_seconds": -1}, "interval -1"),
-        ({"cpu_requests": ("64",)}, "request 64 is above every limit"),
-        ({"memory_requests": ("some",)}, "'some' is not a Kubernetes quantity"),
+        ({"cpu_load": 0}, "--cpu-load 0 is out of range"),
+        ({"memory_load": float("nan")}, "--memory-load nan is out of range"),
+        ({"resets": 0}, "--cluster-resets 0"),
+        ({"min_replicas": 9, "max_replicas": 5}, "--replicas 9-5"),
+        ({"interval_seconds": -1}, "--interval -1"),
+        ({"cpu_requests": ("64",)}, "--cpu-requests 64 is above every limit"),
+        ({"memory_requests": ("some",)}, "--memory-requests: 'some' is not a Kubernetes quantity"),
+        ({"cpu_requests": ("0",)}, "--cpu-requests 0: must be above 0"),
+        ({"cpu_requests": ("9e15",)}, "--cpu-requests: '9e15' is more than any real machine has"),
         ({"cpu_limits": ()}, "need one value or more"),
     ],
 )
@@ -171,10 +179,40 @@ def test_bad_settings_are_named(change: dict[str, object], message: str) -> None
 def test_a_cluster_must_take_pods() -> None:
     with pytest.raises(UsageError, match="no node that takes pods"):
         generate(Settings(), cluster(1)[:1], rng())
-    with pytest.raises(UsageError, match="0 nodes are too few"):
+    with pytest.raises(UsageError, match="--node-count 0 is out of range"):
         cluster(0)
-    with pytest.raises(UsageError, match="'-4' is negative"):
+    with pytest.raises(UsageError, match="--node-count 1000001 is out of range"):
+        cluster(1_000_001)
+    with pytest.raises(UsageError, match="--node-cpu: '-4' is negative"):
         cluster(1, cpu="-4")
+    with pytest.raises(UsageError, match="--node-memory 0: must be above 0"):
+        cluster(1, memory="0")
+    with pytest.raises(UsageError, match="--node-memory: '8E' is more than any real machine has"):
+        cluster(1, memory="8E")
+
+
+def test_requests_must_fit_on_some_node() -> None:
+    with pytest.raises(UsageError, match="--cpu-requests 1500m is more than any node has \\(1000m at most\\)"):
+        generate(Settings(), cluster(2, cpu="1"), rng())
+    with pytest.raises(UsageError, match="--memory-requests 20Gi is more than any node has \\(16384Mi at most\\)"):
+        generate(Settings(), cluster(2, memory="16Gi"), rng())
+
+
+def test_endless_workloads_are_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="more than 10000000 pods"):
+        generate(Settings(resets=10**9), cluster(5), rng())
+    rows = [Row(name, count, "1", "1", "1Gi", "1Gi") for name, count in (("a", 1), ("b", 10_000_000))]
+    with pytest.raises(InputError, match=r"line 3 \(b\), pod_count: makes more than 10000000 pods"):
+        replay(rows)
+
+
+def test_limits_and_a_request_of_nothing_survive() -> None:
+    rows = (Row("a", 2, "100m", "1000m", "1Gi", "2Gi"), Row("b", 1, "0m", "1000m", "0", "1Gi"))
+    pods = replay(rows)
+    assert [(p.cpu_limit_milli, p.memory_limit_bytes) for p in pods] == [(1000, 2 << 30)] * 2 + [(1000, 1 << 30)]
+    assert pods[-1].requests == Requests(0, 0, cpu_nonzero_milli=0, memory_nonzero_bytes=0)
+    assert [pod_from_object(pod_to_object(pod)) for pod in pods] == list(pods)
+    assert replay(rows_of(pods)[0]) == pods
 
 
 @settings(max_examples=30)

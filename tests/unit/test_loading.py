@@ -11,10 +11,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steersman.cli import display, main
 from steersman.cli.workload import app
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Toleration
 from steersman.errors import InputError, SteersmanError, UsageError
+from steersman.quantities import bytes_, cpu_milli
 from steersman.workloads.convert import Format, LossError, convert
+from steersman.workloads.deployments import read_rows
 from steersman.workloads.loading import load_nodes, load_pods, load_workload
 from steersman.workloads.workload import Services, Workload
 
@@ -216,8 +219,10 @@ def test_an_output_is_never_overwritten_or_half_written(tmp_path: Path) -> None:
     convert(workload, "yaml", tmp_path / "empty")
     assert sorted(p.name for p in (tmp_path / "empty").iterdir()) == ["nodes.yaml", "pods.yaml"]
     # openb's reader knows no machine this large: nothing stays behind.
-    with pytest.raises(InputError, match="beyond any real machine"):
-        convert(Workload("w", (Node("n", 10**9, 0),), ()), "openb", tmp_path / "large")
+    with pytest.raises(
+        LossError, match=r"mine\.yaml, nodes\.csv would not be .* line 2, cpu_milli: .* any real machine"
+    ):
+        convert(Workload("w", (Node("n", 10**9, 0),), ()), "openb", tmp_path / "large", nodes_file="mine.yaml")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "full"]
 
 
@@ -228,6 +233,19 @@ def run(*arguments: object) -> None:
     app([str(argument) for argument in arguments], standalone_mode=False)
 
 
+def amounts(file: Path) -> set[tuple[object, ...]]:
+    """What the rows of a CSV state, however it is spelt."""
+    parse = {"cpu_request": cpu_milli, "cpu_limit": cpu_milli, "mem_request": bytes_, "mem_limit": bytes_}
+    return {(row.name, row.pod_count, *(read(getattr(row, c)) for c, read in parse.items())) for row in read_rows(file)}
+
+
+def test_errors_about_losses_name_the_file(tmp_path: Path) -> None:
+    run("generate", "--output", tmp_path / "w", "--node-count", 1)
+    with pytest.raises(LossError) as caught:
+        run("convert", "--pods", tmp_path / "w" / "pods.yaml", "--to", "openb", "--output", tmp_path / "out")
+    assert str(caught.value).startswith(f"{tmp_path / 'w' / 'pods.yaml'}, pod ")
+
+
 def test_the_commands_work_on_each_others_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generated, replayed = tmp_path / "generated", tmp_path / "replayed"
     run("generate", "--output", generated, "--csv", tmp_path / "rows.csv", "--cluster-resets", 2, "--seed", 3)
@@ -235,6 +253,7 @@ def test_the_commands_work_on_each_others_files(tmp_path: Path, capsys: pytest.C
     assert (generated / "pods.yaml").read_bytes() == (replayed / "pods.yaml").read_bytes()
     run("convert", "--nodes", generated, "--to", "deployments", "--output", tmp_path / "csv")
     run("convert", "--nodes", tmp_path / "csv", "--to", "yaml", "--output", tmp_path / "yaml")
+    assert amounts(tmp_path / "csv" / "deployments.csv") == amounts(tmp_path / "rows.csv")
     for name in ("nodes.yaml", "pods.yaml"):
         assert (tmp_path / "yaml" / name).read_bytes() == (generated / name).read_bytes()
     run(
@@ -248,9 +267,9 @@ def test_the_commands_work_on_each_others_files(tmp_path: Path, capsys: pytest.C
         tmp_path / "pods",
     )
     assert [p.name for p in (tmp_path / "pods").iterdir()] == ["pods.csv"]
-    assert (
-        "left out, openb CSV cannot say it: pod constraints.images (13), pod namespace (13)" in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "left out, openb CSV cannot say it: pod constraints.images (13), pod cpu_limit_milli (13)," in said
+    assert "pod memory_limit_bytes (13), pod namespace (13)" in said
 
 
 def test_generated_files_do_not_depend_on_the_clock(tmp_path: Path) -> None:
@@ -267,8 +286,11 @@ def test_generated_files_do_not_depend_on_the_clock(tmp_path: Path) -> None:
     [
         (["--replicas", "many"], "--replicas many: write a range such as 5-15"),
         (["--csv", "OUT/rows.csv"], "lies in --output"),
-        (["--cpu-requests", "1,x"], "'x' is not a Kubernetes quantity"),
-        (["--cpu-load", "-1"], "cpu load -1.0 is out of range"),
+        (["--cpu-requests", "1,x"], "--cpu-requests: 'x' is not a Kubernetes quantity"),
+        (["--cpu-requests", "0"], "--cpu-requests 0: must be above 0"),
+        (["--node-cpu", "0"], "--node-cpu 0: must be above 0"),
+        (["--cpu-requests", "100"], "--cpu-requests 100 is more than any node has"),
+        (["--cpu-load", "-1"], "--cpu-load -1.0 is out of range"),
     ],
 )
 def test_wrong_options_of_generate_are_named(tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -277,3 +299,30 @@ def test_wrong_options_of_generate_are_named(tmp_path: Path, arguments: list[str
         run("generate", "--output", output, *(argument.replace("OUT", str(output)) for argument in arguments))
     assert message in str(caught.value)
     assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--node-count", "100000000000"], "--node-count 100000000000: must be at most 1000000"),
+        (["--node-pods", "100000000000"], "--node-pods 100000000000: must be at most 1000000"),
+        (["--namespace", "A_B"], "'--namespace': 'A_B' is no name of a namespace"),
+        (["--scheduler-name", "bad name!"], "'--scheduler-name': 'bad name!' is no name of a scheduler"),
+    ],
+)
+def test_options_of_generate_that_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["workload", "generate", "--output", str(tmp_path / "out"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_takes_long_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(display, "PATIENCE_SECONDS", 0.0)
+    run("generate", "--output", tmp_path / "w", "--node-count", 50)
+    said = capsys.readouterr().err
+    assert "making the pods" in said
+    assert "writing 51 nodes and " in said

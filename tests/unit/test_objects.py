@@ -17,9 +17,11 @@ from steersman.cluster.model import (
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
+    PodClass,
     PodSelector,
     PreferredNodeTerm,
     PreferredPodTerm,
+    Requests,
     Requirement,
     Taint,
     Toleration,
@@ -649,3 +651,23 @@ def test_strange_fields_are_refused_or_taken_but_never_crash(
     except InputError as error:
         refused = error
     assert refused is None or (refused.field and "\n" not in str(refused))
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits"),
+    [
+        ({"containers": [{"resources": {"limits": {"cpu": "1.5", "memory": "2Gi"}}}]}, (1500, 2 << 30)),
+        ({"containers": [{"resources": {"requests": {"cpu": 1}, "limits": {"cpu": 2}}}]}, (2000, 0)),
+        ({"containers": [{"resources": {"limits": {"cpu": 1}}}, {}]}, (0, 0)),
+        ({"containers": [{"resources": {"limits": {"cpu": 1}}}], "overhead": {"cpu": "10m"}}, (0, 0)),
+    ],
+)
+def test_limits_of_a_pods_only_container_survive(spec: dict[str, object], limits: tuple[int, int]) -> None:
+    read = pod_from_object({"metadata": {"name": "p"}, "spec": spec})
+    assert (read.cpu_limit_milli, read.memory_limit_bytes) == limits
+    assert pod_from_object(pod_to_object(read)) == read
+
+
+def test_a_limit_never_becomes_a_request() -> None:
+    silent = Pod("p", PodClass(Requests(0, 0)), cpu_limit_milli=1000, memory_limit_bytes=1 << 30)
+    assert pod_from_object(pod_to_object(silent)).requests == silent.requests

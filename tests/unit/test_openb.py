@@ -52,6 +52,8 @@ def test_columns_may_come_in_any_order_and_gpu_spec_may_be_missing():
         (POD_HEADER + "a,1,1,0,0,,,\na,1,1,0,0,,,\n", "line 3, name: 'a' is there already"),
         (POD_HEADER + ",1,1,0,0,,,\n", "line 2, name: is empty"),
         (POD_HEADER + "a\x00b,1,1,0,0,,,\n", "line 2, name: 'a\\x00b' has a character that cannot be printed"),
+        (POD_HEADER + "a,1,1,1,1,T\x07,,\n", "line 2, gpu_spec: 'T\\x07' has a character that cannot be printed"),
+        (POD_HEADER + "a" * 200_000 + ",1,1,0,0,,,\n", "line 2: has a cell of more than 131072 characters"),
         (POD_HEADER + "a,1,1,0\n", "pods.csv, line 2: has 4 cells where the header has 8"),
         (POD_HEADER + '"a,1,1,0,0,,,\n', "pods.csv, line 2: is not CSV"),
         ("name,name,cpu_milli,memory_mib,num_gpu,gpu_milli\n", "line 1, name: column appears twice"),

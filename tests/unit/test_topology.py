@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steersman.cli import main
 from steersman.cli.workload import app
 from steersman.cluster.model import Node
 from steersman.errors import InputError, UsageError
@@ -40,7 +41,7 @@ def hier(folder: Path, stem: str) -> Path:
 def test_folders_get_labels_beside_the_originals(tmp_path: Path) -> None:
     folders = [workload_folder(tmp_path, f"openb_pod_list_{name}") for name in ("a", "b")]
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.yaml")}
-    written = write_hierarchy([tmp_path], [], Hierarchy(servers_per_rack=2, racks_per_zone=2), "rl-scheduler")
+    written = write_hierarchy([tmp_path], Hierarchy(servers_per_rack=2, racks_per_zone=2), "rl-scheduler")
     assert [w.path for w in written] == [hier(f, stem) for f in folders for stem in (NODE_LIST, POD_LIST)]
     assert [(w.nodes, w.pods, w.kept_schedulers) for w in written] == [(6, 0, 0), (0, 13, 0)] * 2
     for folder in folders:
@@ -58,7 +59,7 @@ def test_folders_get_labels_beside_the_originals(tmp_path: Path) -> None:
 
 def test_only_labels_and_scheduler_change(tmp_path: Path) -> None:
     folder = workload_folder(tmp_path, "w")
-    write_hierarchy([folder], [], Hierarchy(4), "rl-scheduler")
+    write_hierarchy([folder], Hierarchy(4), "rl-scheduler")
     for stem, change in ((NODE_LIST, "labels"), (POD_LIST, "schedulerName")):
         old, new = (list(yaml.safe_load_all(f.read_text())) for f in (folder / f"{stem}.yaml", hier(folder, stem)))
         for one, other in zip(old, new, strict=True):
@@ -72,8 +73,8 @@ def test_only_labels_and_scheduler_change(tmp_path: Path) -> None:
 
 def test_a_second_run_gives_the_same_files(tmp_path: Path) -> None:
     folder = workload_folder(tmp_path, "w")
-    first = [w.path.read_bytes() for w in write_hierarchy([folder], [], Hierarchy())]
-    second = write_hierarchy([folder], [], Hierarchy())
+    first = [w.path.read_bytes() for w in write_hierarchy([folder], Hierarchy())]
+    second = write_hierarchy([folder], Hierarchy())
     assert [w.path.read_bytes() for w in second] == first
     assert sorted(file.name for file in folder.iterdir()) == sorted(
         f"{stem}{suffix}.yaml" for stem in (NODE_LIST, POD_LIST) for suffix in ("", "-hier")
@@ -97,7 +98,7 @@ def test_existing_labels_and_schedulers_are_kept(tmp_path: Path) -> None:
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": template}}
     )
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([node, *pods]))
-    (written,) = write_hierarchy([tmp_path], [], Hierarchy(), "rl-scheduler")
+    (written,) = write_hierarchy([tmp_path], Hierarchy(), "rl-scheduler")
     assert (written.nodes, written.pods, written.kept_schedulers) == (1, 4, 1)
     workload = load_workload(tmp_path, None)
     assert workload.nodes[0].labels == {"rack": "mine", "server": "srv-0"}
@@ -108,7 +109,7 @@ def test_openb_lists_become_yaml(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(NODES_CSV)
     (tmp_path / "pods.csv.gz").write_bytes(gzip.compress(PODS_CSV.encode()))
     before = load_workload(tmp_path, None)
-    write_hierarchy([tmp_path], [], Hierarchy(servers_per_rack=4), "s")
+    write_hierarchy([tmp_path], Hierarchy(servers_per_rack=4), "s")
     after = load_workload(tmp_path, None)
     assert [pod.pod_class for pod in after.pods] == [pod.pod_class for pod in before.pods]
     assert [(n.name, n.labels["rack"], n.labels["server"]) for n in after.nodes][3:] == [
@@ -120,13 +121,13 @@ def test_openb_lists_become_yaml(tmp_path: Path) -> None:
 
 def test_single_files_and_a_file_a_node(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(NODES_CSV)
-    (written,) = write_hierarchy([], [tmp_path / "nodes.csv"], Hierarchy(2))
+    (written,) = write_hierarchy([], Hierarchy(2), node_list=tmp_path / "nodes.csv")
     assert (written.path, written.nodes) == (tmp_path / "nodes-hier.yaml", 5)
     one_each = tmp_path / "one-each"
     one_each.mkdir()
     for i, document in enumerate((EXAMPLE / f"{NODE_LIST}.yaml").read_text().split("\n---\n")):
         (one_each / f"node-{i}.yaml").write_text(document)
-    write_hierarchy([one_each], [], Hierarchy(4))
+    write_hierarchy([one_each], Hierarchy(4))
     assert [(rack, server) for rack, server, _ in labels_of(one_each)][3:5] == [
         ("rack-0", "srv-3"),
         ("rack-1", "srv-0"),
@@ -136,7 +137,7 @@ def test_single_files_and_a_file_a_node(tmp_path: Path) -> None:
 def test_two_lists_of_the_same_nodes_are_numbered_each_by_itself(tmp_path: Path) -> None:
     for name in ("all", "gpu"):
         (tmp_path / f"{name}.csv").write_text(NODES_CSV)
-    write_hierarchy([tmp_path], [], Hierarchy(4))
+    write_hierarchy([tmp_path], Hierarchy(4))
     assert labels_of(hier(tmp_path, "all")) == labels_of(hier(tmp_path, "gpu"))
 
 
@@ -146,20 +147,34 @@ def test_nothing_is_written_where_something_is_wrong(tmp_path: Path) -> None:
     bad.parent.mkdir()
     bad.write_text("apiVersion: v1\nkind: Pod\nmetadata: 5\n")
     with pytest.raises(InputError, match=r"b/pods.yaml, document 1, line 1, metadata: must be a mapping"):
-        write_hierarchy([tmp_path], [], Hierarchy())
+        write_hierarchy([tmp_path], Hierarchy())
     assert not list(tmp_path.rglob("*-hier*"))
     assert not list(tmp_path.rglob(".*"))
 
 
 def test_bad_arguments_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere: no such folder"):
-        write_hierarchy([tmp_path / "nowhere"], [], Hierarchy())
+        write_hierarchy([tmp_path / "nowhere"], Hierarchy())
     with pytest.raises(InputError, match="holds no node or pod list"):
-        write_hierarchy([tmp_path], [], Hierarchy())
+        write_hierarchy([tmp_path], Hierarchy())
     with pytest.raises(UsageError, match="0 servers per rack"):
         Hierarchy(0)
     with pytest.raises(UsageError, match="give --data-dir"):
         app(["topology"], standalone_mode=False)
+
+
+def test_lists_that_are_something_else_and_bad_names_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nodes.csv").write_text(NODES_CSV)
+    (tmp_path / "pods.csv").write_text(PODS_CSV)
+    with pytest.raises(InputError, match=r"pods\.csv: has no nodes; --nodes takes a node list"):
+        app(["topology", "--nodes", str(tmp_path / "pods.csv")], standalone_mode=False)
+    with pytest.raises(InputError, match=r"nodes\.csv: has no pods; --pods takes a pod list"):
+        app(["topology", "--pods", str(tmp_path / "nodes.csv")], standalone_mode=False)
+    assert main(["workload", "topology", "--data-dir", str(tmp_path), "--scheduler-name", "bad name!"]) == 2
+    assert "'--scheduler-name': 'bad name!' is no name of a scheduler" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*-hier*"))
 
 
 def test_the_command_takes_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

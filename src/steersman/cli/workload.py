@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import Warnings, say
+from steersman.cli.display import Warnings, said_if_slow, say
 from steersman.cli.options import ManyValues, path
 from steersman.errors import UsageError
 
@@ -26,6 +27,25 @@ class Target(enum.StrEnum):
     YAML = "yaml"
     OPENB = "openb"
     DEPLOYMENTS = "deployments"
+
+
+def dns_label(text: str) -> str:
+    """A name as Kubernetes wants it for a namespace."""
+    if not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+        raise ValueError(f"{text!r} is no name of a namespace; a-z, 0-9 and - inside, at most 63, are right")
+    return text
+
+
+def scheduler(text: str) -> str:
+    """The name of a scheduler."""
+    if not re.fullmatch("[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", text):
+        raise ValueError(f"{text!r} is no name of a scheduler; letters, digits and - . _ inside are right")
+    return text
+
+
+def optional_scheduler(text: str) -> str:
+    """The name of a scheduler, or nothing."""
+    return scheduler(text) if text else ""
 
 
 Folder = Annotated[
@@ -60,7 +80,7 @@ def generate(
     ] = 10,
     node_cpu: Annotated[str, typer.Option(help="CPU of each such node.")] = "64",
     node_memory: Annotated[str, typer.Option(help="Memory of each such node.")] = "256Gi",
-    node_pods: Annotated[int, typer.Option(min=1, help="Pods that each such node holds.")] = 110,
+    node_pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods that each such node holds.")] = 110,
     cpu_load: Annotated[float, typer.Option(help="Fill until this share of the CPU is asked for, ...")] = 0.5,
     memory_load: Annotated[float, typer.Option(help="... or this share of the memory, ...")] = 0.5,
     pod_load: Annotated[float, typer.Option(help="... or this share of the pods, whichever comes first.")] = 0.5,
@@ -76,8 +96,10 @@ def generate(
         str,
         typer.Option(metavar="LIST", help="Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]"),
     ] = "",
-    scheduler_name: Annotated[str, typer.Option(help="The pods' schedulerName.")] = "custom-scheduler",
-    namespace: Annotated[str, typer.Option(help="The pods' namespace.")] = "default",
+    scheduler_name: Annotated[
+        str, typer.Option(parser=scheduler, metavar="NAME", help="The pods' schedulerName.")
+    ] = "custom-scheduler",
+    namespace: Annotated[str, typer.Option(parser=dns_label, metavar="NAME", help="The pods' namespace.")] = "default",
     seed: Annotated[
         int, typer.Option(min=0, help="Which of the possible workloads. The same seed gives the same files.")
     ] = 42,
@@ -120,19 +142,22 @@ def generate(
         **_value_lists(cpu_requests, memory_requests),
     )
     if nodes is not None:
-        cluster = load_nodes(nodes)
+        with said_if_slow(f"reading {nodes}"):
+            cluster = load_nodes(nodes)
     else:
         cluster = deployments.cluster(node_count, cpu=node_cpu, memory=node_memory, pods=node_pods)
-    rows = _rows(settings, cluster, seed, replay)
-    pods = deployments.replay(
-        rows,
-        interval_seconds=interval,
-        wait_seconds=wait,
-        scheduler_name=scheduler_name,
-        namespace=namespace,
-        file=str(replay or ""),
-    )
-    convert(Workload(output.name, cluster, pods), "yaml", output)
+    with said_if_slow("making the pods"):
+        rows = _rows(settings, cluster, seed, replay)
+        pods = deployments.replay(
+            rows,
+            interval_seconds=interval,
+            wait_seconds=wait,
+            scheduler_name=scheduler_name,
+            namespace=namespace,
+            file=str(replay or ""),
+        )
+    with said_if_slow(f"writing {len(cluster)} nodes and {len(pods)} pods"):
+        convert(Workload(output.name, cluster, pods), "yaml", output)
     if csv is not None:
         with replacing(csv) as part:
             deployments.write_rows(rows, part)
@@ -169,10 +194,13 @@ def convert(
     from steersman.workloads.convert import convert as write
     from steersman.workloads.loading import load_workload
 
-    workload = load_workload(nodes, pods, partial=True)
+    with said_if_slow(f"reading {pods or nodes}"):
+        workload = load_workload(nodes, pods, partial=True)
     warn = Warnings()
     warn(workload.warnings)
-    warn(write(workload, to.value, output, lossy=lossy))
+    with said_if_slow(f"writing {len(workload.nodes)} nodes and {len(workload.pods)} pods"):
+        files = {"nodes_file": nodes or pods or "", "pods_file": pods or nodes or ""}
+        warn(write(workload, to.value, output, lossy=lossy, **files))
     say(f"wrote {output}: {len(workload.nodes)} nodes, {len(workload.pods)} pods")
 
 
@@ -201,7 +229,9 @@ def topology(
     scheduler_name: Annotated[
         str,
         typer.Option(
-            help="Written into pods that name no scheduler, or the default one. [default: pods stay as they are]"
+            parser=optional_scheduler,
+            metavar="NAME",
+            help="Written into pods that name no scheduler, or the default one. [default: pods stay as they are]",
         ),
     ] = "",
 ) -> None:
@@ -215,10 +245,16 @@ def topology(
     """
     from steersman.workloads.topology import Hierarchy, write_hierarchy
 
-    files = [file for file in (nodes, pods) if file is not None]
-    if not data_dir and not files:
+    if not data_dir and nodes is None and pods is None:
         raise UsageError("give --data-dir FOLDER, or --nodes FILE and --pods FILE")
-    written = write_hierarchy(data_dir or (), files, Hierarchy(servers_per_rack, racks_per_zone), scheduler_name)
+    with said_if_slow("labelling the nodes"):
+        written = write_hierarchy(
+            data_dir or (),
+            Hierarchy(servers_per_rack, racks_per_zone),
+            scheduler_name,
+            node_list=nodes,
+            pod_list=pods,
+        )
     for found in written:
         say(f"wrote {found.path}: {found.nodes} nodes, {found.pods} pods")
     kept = sum(found.kept_schedulers for found in written)

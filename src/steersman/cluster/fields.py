@@ -68,6 +68,14 @@ def required_text(parent: Object, key: str, path: str) -> str:
     return value
 
 
+def name(parent: Object, key: str, path: str) -> str:
+    """A name that must be there; one with line breaks or the like would garble every table and message."""
+    value = required_text(parent, key, path)
+    if not value.isprintable():
+        raise FieldError(join(path, key), f"{value!r} has a character that cannot be printed")
+    return value
+
+
 def texts(parent: Object, key: str, path: str) -> tuple[str, ...]:
     """A list of strings."""
     values = sequence(parent, key, path)

@@ -7,7 +7,8 @@ kube-scheduler's scoring sees.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from steersman.cluster.model import (
@@ -98,7 +99,9 @@ def pod_to_object(pod: Pod) -> Manifest:
         "namespace": pod.namespace,
     }
     scheduler = pod.scheduler_name if pod.scheduler_name != DEFAULT_SCHEDULER else ""
-    spec = {**_containers(requests, constraints), **_constraints(constraints)}
+    limits = {CPU: format_cpu(pod.cpu_limit_milli)} if pod.cpu_limit_milli else {}
+    limits |= {MEMORY: format_bytes(pod.memory_limit_bytes)} if pod.memory_limit_bytes else {}
+    spec = {**_containers(requests, constraints, limits), **_constraints(constraints)}
     spec |= _present(priority=pod.priority, schedulerName=scheduler)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -119,8 +122,8 @@ def _present(**fields: Any) -> Manifest:
     return {name: value for name, value in fields.items() if value}
 
 
-def _containers(requests: Requests, constraints: Constraints) -> Manifest:
-    """Containers whose sum, exact and in the non-zero view, is `requests`.
+def _containers(requests: Requests, constraints: Constraints, limits: dict[str, str]) -> Manifest:
+    """Containers whose sum, exact and in the non-zero view, is `requests`. The main one has the limits.
 
     Let r be a request and z its non-zero view. If r = z, one container states r. Otherwise ceil((z-r)/step) containers
     state nothing and add up to steps in the view alone; where that overshoots, the rest of the containers asks for less
@@ -135,19 +138,21 @@ def _containers(requests: Requests, constraints: Constraints) -> Manifest:
     memory_silent -= main_memory is None
     other = {EPHEMERAL: format_bytes(requests.ephemeral_bytes)} if requests.ephemeral_bytes else {}
     extended = {name: format_whole(amount) for name, amount in requests.extended}
-    main = _container("main", _stated(main_cpu, main_memory) | other, extended)
+    stated = _stated(main_cpu, main_memory)
+    # A limit without a request would imply one.
+    main = _container("main", stated | other, extended, {name: limits[name] for name in limits if name in stated})
     images = constraints.images or (PLACEHOLDER_IMAGE,)
     containers = [main]
     for i in range(max(cpu_silent, memory_silent, len(images) - 1)):
         stated = _stated(None if i < cpu_silent else 0, None if i < memory_silent else 0)
-        containers.append(_container(f"helper-{i + 1}", stated, {}))
+        containers.append(_container(f"helper-{i + 1}", stated))
     for container, image in zip(containers, (*images, *(PLACEHOLDER_IMAGE,) * len(containers)), strict=False):
         container["image"] = image
     if constraints.host_ports:
         main["ports"] = [_port(port) for port in constraints.host_ports]
     found: Manifest = {"containers": containers}
     if (cpu_stated, memory_stated) != (requests.cpu_milli, requests.memory_bytes):
-        peak = _container("peak", _stated(requests.cpu_milli, requests.memory_bytes), {})
+        peak = _container("peak", _stated(requests.cpu_milli, requests.memory_bytes))
         found["initContainers"] = [{**peak, "image": PLACEHOLDER_IMAGE}]
     return found
 
@@ -163,9 +168,14 @@ def _stated(cpu: int | None, memory: int | None) -> dict[str, str]:
     return stated if memory is None else stated | {MEMORY: format_bytes(memory)}
 
 
-def _container(name: str, requests: dict[str, str], extended: dict[str, str]) -> Manifest:
+def _container(
+    name: str,
+    requests: Mapping[str, str],
+    extended: Mapping[str, str] = MappingProxyType({}),
+    limits: Mapping[str, str] = MappingProxyType({}),
+) -> Manifest:
     # The API server wants a limit equal to the request for extended resources.
-    resources = _present(limits=extended, requests={**requests, **extended})
+    resources = _present(limits={**limits, **extended}, requests={**requests, **extended})
     return {"name": name, "image": PLACEHOLDER_IMAGE, **_present(resources=resources)}
 
 

@@ -173,7 +173,8 @@ class Pod:
 
     `creation_time` and `deletion_time` are seconds from the start of the trace, None where the source has none.
     `owner` names the Deployment, ReplicaSet or job that the pod belongs to as "Kind/name", "" if none. `gpu_devices`
-    are the devices of its node that a pod already holds where the source says so (a snapshot), else empty.
+    are the devices of its node that a pod already holds where the source says so (a snapshot), else empty. The limits,
+    0 where there is none, decide nothing here and are kept for whoever writes the pod.
     """
 
     name: str
@@ -186,6 +187,8 @@ class Pod:
     creation_time: float | None = None
     deletion_time: float | None = None
     gpu_devices: tuple[int, ...] = ()
+    cpu_limit_milli: int = 0
+    memory_limit_bytes: int = 0
 
     @property
     def requests(self) -> Requests:

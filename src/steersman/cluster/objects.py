@@ -23,6 +23,7 @@ from steersman.cluster.fields import (
     items,
     join,
     mapping,
+    name,
     required_text,
     text,
     text_map,
@@ -40,9 +41,19 @@ from steersman.cluster.model import (
     Taint,
     Toleration,
 )
-from steersman.cluster.requests import CPU, EPHEMERAL, MEMORY, pod_requests, units
+from steersman.cluster.requests import CPU, EPHEMERAL, MEMORY, pod_limits, pod_requests, units
 from steersman.errors import InputError
-from steersman.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, bytes_, cpu_milli, whole
+from steersman.quantities import (
+    MAX_AMOUNT,
+    MAX_CPU_MILLI,
+    MAX_MEMORY_BYTES,
+    MAX_NODE_GPUS,
+    MAX_POD_GPUS,
+    bytes_,
+    cpu_milli,
+    plausible,
+    whole,
+)
 
 GPU_COUNT_KEY = "alibabacloud.com/gpu-count"
 GPU_MILLI_KEY = "alibabacloud.com/gpu-milli"
@@ -55,9 +66,6 @@ OWNER_KEY = "steersman/owner"
 
 PLUGIN_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 MODEL_LABELS = (GPU_MODEL_KEY, "nvidia.com/gpu.product", "amd.com/gpu.product-name")
-MAX_NODE_GPUS = 62
-"""Devices of a node that fit the state's bit mask."""
-MAX_POD_GPUS = 10_000
 MAX_SECONDS = 1e15
 PLACEHOLDER_IMAGE = "pause"
 """The image of a pod whose source states none: a container must name one. It is read back as no image."""
@@ -137,7 +145,6 @@ def normalized_image(image: str) -> str:
 
 def _node(obj: Object) -> Node:
     metadata, spec, status = (mapping(obj, key, "") for key in ("metadata", "spec", "status"))
-    name = required_text(metadata, "name", "metadata")
     labels = text_map(metadata, "labels", "metadata")
     where = "status.allocatable"
     allocatable = mapping(status, "allocatable", "status")
@@ -151,11 +158,11 @@ def _node(obj: Object) -> Node:
             raise FieldError(join(where, key), "is missing")
     count = _node_gpus({**_b_gpus(capacity), **allocatable}, where)
     return Node(
-        name=name,
-        cpu_milli=_plausible(cpu_milli, allocatable, CPU, where, MAX_CPU_MILLI),
-        memory_bytes=_plausible(bytes_, allocatable, MEMORY, where, MAX_MEMORY_BYTES),
+        name=name(metadata, "name", "metadata"),
+        cpu_milli=_allocatable(cpu_milli, allocatable, CPU, where, MAX_CPU_MILLI),
+        memory_bytes=_allocatable(bytes_, allocatable, MEMORY, where, MAX_MEMORY_BYTES),
         pods=_allocatable(whole, allocatable, "pods", where),
-        ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where),
+        ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where, MAX_AMOUNT),
         gpu_count=count,
         gpu_model=next((labels[key] for key in MODEL_LABELS if labels.get(key)), "") if count else "",
         extended=_node_extended(allocatable, where),
@@ -166,20 +173,14 @@ def _node(obj: Object) -> Node:
     )
 
 
-def _plausible(parse: Any, quantities: Object, key: str, path: str, limit: int) -> int:
-    amount = _allocatable(parse, quantities, key, path)
-    if amount > limit:
-        raise FieldError(join(path, key), f"{quantities[key]!r} is more than any real machine has; is the unit right?")
-    return amount
-
-
-def _allocatable(parse: Any, quantities: Object, key: str, path: str) -> int:
-    """A quantity rounded down and held to UNLIMITED, which is also what a missing one means."""
+def _allocatable(parse: Any, quantities: Object, key: str, path: str, most: int | None = None) -> int:
+    """A quantity rounded down and held to UNLIMITED, which is what a missing one means. Above `most` it is wrong."""
     quantity = quantities.get(key)
     if quantity is None:
         return UNLIMITED
     try:
-        return min(int(parse(quantity, round_up=False)), UNLIMITED)
+        amount = int(parse(quantity, round_up=False))
+        return min(amount, UNLIMITED) if most is None else plausible(amount, most, quantity)
     except ValueError as error:
         raise FieldError(join(path, key), str(error)) from None
 
@@ -191,7 +192,9 @@ def _b_gpus(quantities: Object) -> dict[str, Any]:
 
 def _node_gpus(quantities: Object, path: str) -> int:
     """Devices of a node. B's gpu-milli is the total over its devices, or one device's 1000."""
-    plugin = [_allocatable(whole, quantities, key, path) for key in PLUGIN_GPUS if quantities.get(key) is not None]
+    plugin = [
+        _allocatable(whole, quantities, key, path, MAX_AMOUNT) for key in PLUGIN_GPUS if quantities.get(key) is not None
+    ]
     if sum(1 for count in plugin if count) > 1:
         raise FieldError(path, f"has devices of both {' and '.join(PLUGIN_GPUS)}; a node's GPUs must be of one kind")
     count = sum(plugin)
@@ -214,7 +217,7 @@ def _node_gpus(quantities: Object, path: str) -> int:
 
 def _node_extended(quantities: Object, path: str) -> tuple[tuple[str, int], ...]:
     known = {CPU, MEMORY, "pods", EPHEMERAL, "storage", GPU_COUNT_KEY, GPU_MILLI_KEY, *PLUGIN_GPUS}
-    found = {key: _allocatable(whole, quantities, key, path) for key in quantities if key not in known}
+    found = {key: _allocatable(whole, quantities, key, path, MAX_AMOUNT) for key in quantities if key not in known}
     return tuple(sorted((key, amount) for key, amount in found.items() if amount))
 
 
@@ -238,7 +241,7 @@ def _node_images(status: Object) -> dict[str, int]:
 def _pod(obj: Object, path: str, priority_classes: Mapping[str, int]) -> Pod:
     metadata, meta_path = mapping(obj, "metadata", path), join(path, "metadata")
     spec, spec_path = mapping(obj, "spec", path), join(path, "spec")
-    namespace = text(metadata, "namespace", meta_path) or "default"
+    namespace = name(metadata, "namespace", meta_path) if metadata.get("namespace") else "default"
     labels = text_map(metadata, "labels", meta_path)
     annotations = mapping(metadata, "annotations", meta_path)
     notes = join(meta_path, "annotations")
@@ -246,8 +249,9 @@ def _pod(obj: Object, path: str, priority_classes: Mapping[str, int]) -> Pod:
     if created is not None and deleted is not None and deleted < created:
         raise FieldError(join(notes, DELETION_KEY), f"{deleted:g} is before the creation time {created:g}")
     requests = _requests(spec, spec_path, annotations, notes)
+    limits = pod_limits(spec, spec_path)
     return Pod(
-        name=required_text(metadata, "name", meta_path),
+        name=name(metadata, "name", meta_path),
         pod_class=PodClass(
             requests, _constraints(spec, spec_path, namespace, labels, _models(annotations, notes, requests))
         ),
@@ -259,6 +263,8 @@ def _pod(obj: Object, path: str, priority_classes: Mapping[str, int]) -> Pod:
         creation_time=created,
         deletion_time=deleted,
         gpu_devices=_gpu_devices(annotations, notes, requests.gpu_count),
+        cpu_limit_milli=units(limits.get(CPU, 0), 1000),
+        memory_limit_bytes=units(limits.get(MEMORY, 0)),
     )
 
 
@@ -288,6 +294,9 @@ def _pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: s
         raise FieldError(
             join(path, "containers"), f"request both {' and '.join(PLUGIN_GPUS)}; a pod's GPUs must be of one kind"
         )
+    if plugin and plugin[0] > MAX_POD_GPUS:
+        problem = f"request {plugin[0]} GPUs, more than any real pod ({MAX_POD_GPUS} at most)"
+        raise FieldError(join(path, "containers"), problem)
     count = _annotated(annotations, GPU_COUNT_KEY, notes, MAX_POD_GPUS, "devices")
     milli = _annotated(annotations, GPU_MILLI_KEY, notes, GPU_MILLI, f"of each device, 0 to {GPU_MILLI}")
     if milli and not count:
@@ -341,7 +350,8 @@ def _gpu_devices(annotations: Object, path: str, count: int) -> tuple[int, ...]:
     if not stated:
         return ()
     parts = stated.split("-")
-    numbers = {int(part) for part in parts if part.isascii() and part.isdigit() and int(part) < MAX_NODE_GPUS}
+    short = (part for part in parts if part.isascii() and part.isdigit() and len(part) < 5)
+    numbers = {int(part) for part in short if int(part) < MAX_NODE_GPUS}
     if len(parts) != count or len(numbers) != count:
         problem = f"{stated!r} does not name the pod's {count} devices; write device numbers as 2-3-4"
         raise FieldError(join(path, GPU_INDEX_KEY), problem)
@@ -372,7 +382,7 @@ def _timestamp(value: str) -> float:
 def _number(value: object) -> float:
     try:
         return float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):  # YAML and JSON have whole numbers that no float holds
         return math.nan
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from steersman.cluster.fields import FieldError, Object, items, join, mapping, text
-from steersman.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, NANO, ceil_div, nano
+from steersman.quantities import MAX_AMOUNT, MAX_CPU_MILLI, MAX_MEMORY_BYTES, NANO, ceil_div, nano, plausible
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -18,9 +18,6 @@ HUGEPAGES = "hugepages-"
 
 # kube-scheduler scores a container that states no request as if it asked for this much (GetNonzeroRequests).
 NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}
-
-# Of any other resource, in its own unit: bytes of storage, devices.
-MAX_AMOUNT = 1 << 60
 
 Amounts = dict[str, int]
 """Nano-units of each resource."""
@@ -45,19 +42,36 @@ def pod_requests(spec: Object, path: str) -> tuple[Amounts, Amounts]:
     for total in (plain, nonzero):
         total.update(pod_level)
         _add(total, overhead)
-        _check_plausible(total, path)
+        _check_sums(total, path)
         results.append(total)
     return results[0], results[1]
 
 
-def _check_plausible(total: Amounts, path: str) -> None:
-    """Each quantity may be one, and their sum not."""
-    limits = {CPU: MAX_CPU_MILLI * NANO // 1000, MEMORY: MAX_MEMORY_BYTES * NANO}
+def _check_sums(total: Amounts, path: str) -> None:
+    """Each quantity may be plausible, and their sum not."""
     for name, amount in total.items():
-        limit = limits.get(name, MAX_AMOUNT * NANO)
-        if amount > limit:
-            problem = f"ask for {amount // NANO} of {name} in all, beyond any real machine (at most {limit // NANO})"
+        most = _most(name)
+        if amount > most:
+            problem = f"ask for {amount // NANO} of {name} in all, beyond any real machine (at most {most // NANO})"
             raise FieldError(join(path, "containers"), problem)
+
+
+def _most(name: str) -> int:
+    """The nano-units of a resource that a real machine may have."""
+    return {CPU: MAX_CPU_MILLI * NANO // 1000, MEMORY: MAX_MEMORY_BYTES * NANO}.get(name, MAX_AMOUNT * NANO)
+
+
+def pod_limits(spec: Object, path: str) -> Amounts:
+    """Nano-units that the only container of a pod may use at most. Raises FieldError.
+
+    Nothing where more than one container, overhead or pod-level resources share in what the pod asks for.
+    """
+    containers = list(items(spec, "containers", path))
+    if len(containers) != 1 or any(spec.get(key) for key in ("initContainers", "overhead", "resources")):
+        return {}
+    container, where = containers[0]
+    resources, where = mapping(container, "resources", where), join(where, "resources")
+    return _amounts(mapping(resources, "limits", where), join(where, "limits"))
 
 
 def units(amount: int, per_unit: int = 1) -> int:
@@ -98,7 +112,7 @@ def _amounts(quantities: Object, path: str) -> Amounts:
             )
             raise FieldError(where, problem)
         try:
-            found[name] = nano(quantity)
+            found[name] = plausible(nano(quantity), _most(name), quantity)
         except ValueError as error:
             raise FieldError(where, str(error)) from None
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,33 +35,47 @@ class LossError(SteersmanError):
 class _Losses:
     """What the target cannot say: the first of it is an error, or all of it is counted."""
 
-    def __init__(self, target: str, lossy: bool) -> None:
+    def __init__(self, target: str, sources: Mapping[str, str], lossy: bool) -> None:
         self.target = target
+        self.sources = sources
         self.lossy = lossy
         self.counts: Counter[str] = Counter()
 
     def note(self, kind: str, name: str, fields: Iterable[str]) -> None:
         for field in fields:
             if not self.lossy:
-                raise LossError(f"{kind} {name}: {field} cannot be said in {self.target}; --lossy leaves it out")
+                raise self.error(kind, f"{kind} {name}: {field} cannot be said in {self.target}; --lossy leaves it out")
             self.counts[f"{kind} {field}"] += 1
+
+    def error(self, kind: str, problem: str) -> LossError:
+        """An error that names the file of nodes, pods or services."""
+        return LossError(", ".join(part for part in (self.sources.get(kind, ""), problem) if part))
 
     def warnings(self) -> tuple[str, ...]:
         counted = ", ".join(f"{what} ({count})" for what, count in sorted(self.counts.items()))
         return (f"left out, {self.target} cannot say it: {counted}",) if counted else ()
 
 
-def convert(workload: Workload, target: Format, output: Path, *, lossy: bool = False) -> tuple[str, ...]:
+def convert(
+    workload: Workload,
+    target: Format,
+    output: Path,
+    *,
+    lossy: bool = False,
+    nodes_file: str | Path = "",
+    pods_file: str | Path = "",
+) -> tuple[str, ...]:
     """Write a workload into a new folder, and return warnings. A workload may be of nodes or of pods alone.
 
     The files: `nodes.csv` and `pods.csv` (openb); `nodes.yaml`, `pods.yaml` and, with Services, `services.yaml`;
-    or `nodes.yaml` and `deployments.csv`.
+    or `nodes.yaml` and `deployments.csv`. Errors name `nodes_file` and `pods_file` as what the workload was read from.
 
     Raises:
         LossError: the target cannot say something and `lossy` is false.
         InputError: `output` is there already, or cannot be written.
     """
-    losses = _Losses({"openb": "openb CSV", "deployments": "Deployments as CSV"}.get(target, "YAML"), lossy)
+    sources = {"node": str(nodes_file), "pod": str(pods_file), "services": str(pods_file)}
+    losses = _Losses({"openb": "openb CSV", "deployments": "Deployments as CSV"}.get(target, "YAML"), sources, lossy)
     if target != "yaml" and workload.services.selectors:
         losses.note("services", "", [f"of {len(workload.services.selectors)} objects"])
     with new_folder(output) as folder:
@@ -99,11 +113,19 @@ def _write_openb(workload: Workload, folder: Path, losses: _Losses) -> None:
         losses.note("pod", pod.name, differences(pod, _openb_pod(pod)))
     if workload.nodes:
         _write_csv(folder / "nodes.csv", openb.NODE_COLUMNS, (_node_cells(node) for node in workload.nodes))
-        # The reader holds names and sizes to openb's limits; what it refuses must not be left behind as a result.
-        openb.read_nodes(folder / "nodes.csv")
+        _check_readable(openb.read_nodes, folder / "nodes.csv", "node", losses)
     if workload.pods:
         _write_csv(folder / "pods.csv", OPENB_POD_COLUMNS, (_pod_cells(pod) for pod in workload.pods))
-        openb.read_pods(folder / "pods.csv")
+        _check_readable(openb.read_pods, folder / "pods.csv", "pod", losses)
+
+
+def _check_readable(read: Callable[[Path], object], path: Path, kind: str, losses: _Losses) -> None:
+    """The reader holds names and sizes to openb's limits; what it refuses must not be left behind as a result."""
+    try:
+        read(path)
+    except InputError as error:
+        row = ", ".join(part for part in (error.where, error.field) if part)
+        raise losses.error(kind, f"{path.name} would not be openb CSV: {row}: {error.problem}") from None
 
 
 def _without_own_labels(node: Node) -> Node:
@@ -153,7 +175,17 @@ def _write_deployments(pods: Sequence[Pod], path: Path, losses: _Losses) -> None
     try:
         replayed = deployments.replay(rows)
     except InputError as error:
-        raise LossError(f"these pods cannot be said in {losses.target}: {error.where}: {error.problem}") from None
+        problem = f"these pods cannot be said in {losses.target}: {error.where}: {error.problem}"
+        raise losses.error("pod", problem) from None
     for pod, other in zip(originals, replayed, strict=True):
-        losses.note("pod", pod.name, differences(pod, other))
+        losses.note("pod", pod.name, differences(_with_limits(pod), other))
     deployments.write_rows(rows, path)
+
+
+def _with_limits(pod: Pod) -> Pod:
+    """The pod with its requests for limits where it has none: a row of a Deployment must state some."""
+    return dataclasses.replace(
+        pod,
+        cpu_limit_milli=pod.cpu_limit_milli or pod.requests.cpu_milli,
+        memory_limit_bytes=pod.memory_limit_bytes or pod.requests.memory_bytes,
+    )

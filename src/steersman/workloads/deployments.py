@@ -8,6 +8,7 @@ generated.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +17,19 @@ import numpy as np
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Taint
 from steersman.errors import InputError, UsageError
-from steersman.quantities import Quantity, bytes_, cpu_milli, format_bytes, format_cpu
+from steersman.quantities import (
+    MAX_CPU_MILLI,
+    MAX_MEMORY_BYTES,
+    Quantity,
+    bytes_,
+    cpu_milli,
+    format_bytes,
+    format_cpu,
+    plausible,
+)
 from steersman.workloads.kubernetes import MAX_REPLICAS, replica_name
 from steersman.workloads.names import funny_name
-from steersman.workloads.openb import read_text
+from steersman.workloads.openb import csv_error, read_text
 
 COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")
 ADD, DELETE = "add", "delete"
@@ -28,6 +38,10 @@ ACTIONS = {"add": ADD, "create": ADD, "delete": DELETE, "remove": DELETE}
 
 CONTROL_PLANE = "control-plane"
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
+
+MAX_NODES = 1_000_000
+MAX_PODS = 10_000_000
+"""More than fits memory well; beyond it a number is a slip of the finger."""
 
 INTERVAL_SECONDS = 10.0
 WAIT_SECONDS = 60.0
@@ -90,40 +104,37 @@ class Settings:
         for name in ("cpu_load", "memory_load", "pod_load"):
             load = getattr(self, name)
             if not 0 < load <= 10:
-                raise UsageError(
-                    f"{name.replace('_', ' ')} {load} is out of range; a share above 0, such as 0.5, is right"
-                )
+                raise UsageError(f"{_option(name)} {load} is out of range; a share above 0, such as 0.5, is right")
         for name in ("interval_seconds", "wait_seconds"):
             seconds = getattr(self, name)
             if not 0 <= seconds < 1e9:
-                raise UsageError(
-                    f"{name.replace('_seconds', '')} {seconds} is out of range; seconds, 0 or more, are right"
-                )
+                option = _option(name.removesuffix("_seconds"))
+                raise UsageError(f"{option} {seconds} is out of range; seconds, 0 or more, are right")
         if self.resets < 1:
-            raise UsageError(f"resets {self.resets} is out of range; 1 or more is right")
+            raise UsageError(f"--cluster-resets {self.resets} is out of range; 1 or more is right")
         if not 1 <= self.min_replicas <= self.max_replicas <= MAX_REPLICAS:
             raise UsageError(
-                f"replicas {self.min_replicas}-{self.max_replicas} are out of range; such as 5-15 is right"
+                f"--replicas {self.min_replicas}-{self.max_replicas} is out of range; such as 5-15 is right"
             )
-        for requests, limits, parse in (
-            (self.cpu_requests, self.cpu_limits, cpu_milli),
-            (self.memory_requests, self.memory_limits, bytes_),
-        ):
-            if not requests or not limits:
-                raise UsageError("the lists of requests and limits need one value or more")
-            _check_lists(requests, limits, parse)
+        _check_lists("cpu_requests", self.cpu_requests, self.cpu_limits, _cpu)
+        _check_lists("memory_requests", self.memory_requests, self.memory_limits, _memory)
 
 
 def generate(settings: Settings, nodes: Sequence[Node], rng: np.random.Generator) -> tuple[Row, ...]:
     """Random Deployments that fill the schedulable nodes `settings.resets` times.
 
     Raises:
-        UsageError: there is no schedulable node, or names run out.
+        UsageError: there is no schedulable node, a request fits on none, or there would be too many pods.
     """
-    capacity = _capacity(nodes)
+    usable = _usable(nodes)
+    _check_sizes("cpu_requests", settings.cpu_requests, _cpu, max(node.cpu_milli for node in usable), format_cpu)
+    largest = max(node.memory_bytes for node in usable)
+    _check_sizes("memory_requests", settings.memory_requests, _memory, largest, format_bytes)
+    capacity = _capacity(usable)
+    made = 0
     names: set[str] = set()
     rows: list[Row] = []
-    for _ in range(settings.resets):
+    for epochs in range(1, settings.resets + 1):
         epoch: list[Row] = []
         used = np.zeros(3)
         targets = np.array([settings.cpu_load, settings.memory_load, settings.pod_load])
@@ -131,6 +142,12 @@ def generate(settings: Settings, nodes: Sequence[Node], rng: np.random.Generator
         while np.all(used / capacity < targets):
             row = _draw(settings, names, rng)
             epoch.append(row)
+            made += row.pod_count
+            if made * settings.resets > MAX_PODS * epochs:
+                raise UsageError(
+                    f"this would be more than {MAX_PODS} pods; fewer nodes, a lower --pod-load, larger requests or "
+                    "fewer --cluster-resets are right"
+                )
             used += row.pod_count * np.array([cpu_milli(row.cpu_request), bytes_(row.mem_request), 1])
         rows += epoch
         rows += [replace(row, action=DELETE) for row in epoch]
@@ -152,12 +169,12 @@ def replay(
     and the next addition follows `wait_seconds` later. A Deployment that is never deleted stays.
 
     Raises:
-        InputError: a Deployment is added while it is there, or deleted while it is not.
+        InputError: a Deployment is added while it is there, or deleted while it is not; there are too many pods.
     """
     made: list[list[Pod]] = []
     alive: dict[str, int] = {}
     lives: dict[str, int] = {}
-    time, deleting = 0.0, False
+    time, deleting, count = 0.0, False, 0
     for number, row in enumerate(rows):
         where = f"line {number + 2} ({row.name})"
         if row.action == ADD:
@@ -166,6 +183,9 @@ def replay(
             if made:
                 time += wait_seconds if deleting else interval_seconds
             deleting = False
+            count += row.pod_count
+            if count > MAX_PODS:
+                raise InputError(file, where, "pod_count", f"makes more than {MAX_PODS} pods together with those above")
             alive[row.name] = len(made)
             lives[row.name] = lives.get(row.name, 0) + 1
             made.append(list(_pods(row, lives[row.name], time, scheduler_name, namespace)))
@@ -185,7 +205,7 @@ def replay(
 def read_rows(path: str | Path) -> tuple[Row, ...]:
     """Read reference A's CSV. Raises InputError: names file, line and field."""
     text = read_text(path)
-    reader = csv.reader(text.splitlines(), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
         for column in COLUMNS:
@@ -201,7 +221,7 @@ def read_rows(path: str | Path) -> tuple[Row, ...]:
                 raise InputError(path, where, "", f"has {len(cells)} cells where the header has {len(header)}")
             rows.append(_row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), path, where))
     except csv.Error as error:
-        raise InputError(path, f"line {reader.line_num}", "", f"is not CSV: {error}") from None
+        raise csv_error(path, reader.line_num, error) from None
     if not rows:
         raise InputError(path, "", "", "has no Deployments, only a header")
     return tuple(rows)
@@ -227,14 +247,12 @@ def cluster(
     """Reference A's cluster: `count` equal nodes and a tainted control-plane node, which takes no pods of Deployments.
 
     Raises:
-        UsageError: no nodes, or a quantity that is none.
+        UsageError: no nodes or too many, or a quantity that no machine has.
     """
-    if count < 1:
-        raise UsageError(f"{count} nodes are too few; 1 or more is right")
-    try:
-        milli, memory_bytes = cpu_milli(cpu, round_up=False), bytes_(memory, round_up=False)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    if not 1 <= count <= MAX_NODES:
+        raise UsageError(f"--node-count {count} is out of range; 1 to {MAX_NODES} is right")
+    milli = _amount("node_cpu", cpu, _cpu)
+    memory_bytes = _amount("node_memory", memory, _memory)
     width = max(4, len(str(count - 1)))
     workers = [
         Node(
@@ -263,19 +281,21 @@ def rows_of(pods: Sequence[Pod]) -> tuple[tuple[Row, ...], tuple[Pod, ...]]:
     """Rows that make these pods as far as rows can, and the pods in the order in which a replay makes them.
 
     Pods of one owner and creation time are a Deployment. Whether the replay gives the same pods is for the caller to
-    check. Limits, which the model does not keep, are the requests.
+    check. A limit, which a row must have, is the request where a pod has none.
     """
     groups: dict[tuple[str, float], list[Pod]] = {}
     for pod in pods:
-        name = pod.owner.rpartition("/")[2] or pod.name
+        name = pod.owner.partition("/")[2] or pod.name
         groups.setdefault((name, pod.creation_time or 0.0), []).append(pod)
     events: list[tuple[float, int, int, Row]] = []
     for order, ((name, created), members) in enumerate(groups.items()):
-        requests = members[0].requests
-        cpu, memory = format_cpu(requests.cpu_milli), format_bytes(requests.memory_bytes)
-        row = Row(name, len(members), cpu, cpu, memory, memory, ADD)
+        first = members[0]
+        cpu, memory = format_cpu(first.requests.cpu_milli), format_bytes(first.requests.memory_bytes)
+        cpu_limit = format_cpu(first.cpu_limit_milli) if first.cpu_limit_milli else cpu
+        memory_limit = format_bytes(first.memory_limit_bytes) if first.memory_limit_bytes else memory
+        row = Row(name, len(members), cpu, cpu_limit, memory, memory_limit, ADD)
         events.append((created, 1, order, row))
-        deleted = members[0].deletion_time
+        deleted = first.deletion_time
         if deleted is not None:
             events.append((deleted, 0, order, replace(row, action=DELETE)))
     # At one time, what goes makes room for what comes.
@@ -289,13 +309,15 @@ def _row(cells: dict[str, str], path: str | Path, where: str) -> Row:
     name = cells["name"]
     if not name:
         raise InputError(path, where, "name", "is empty; every Deployment needs a name")
+    if not name.isprintable():
+        raise InputError(path, where, "name", f"{name!r} has a character that cannot be printed")
     count = cells["pod_count"]
     if not (count.isascii() and count.isdigit() and 0 < int(count[:19]) <= MAX_REPLICAS):
         raise InputError(path, where, "pod_count", f"{count!r} is not a number of pods, 1 to {MAX_REPLICAS}")
     action = ACTIONS.get(cells["action"].lower())
     if action is None:
         raise InputError(path, where, "action", f"{cells['action']!r} is unknown; add (or create) and delete are right")
-    for resource, parse in (("cpu", cpu_milli), ("mem", bytes_)):
+    for resource, parse in (("cpu", _cpu), ("mem", _memory)):
         request, limit = f"{resource}_request", f"{resource}_limit"
         amounts = {}
         for field in (request, limit):
@@ -312,8 +334,10 @@ def _row(cells: dict[str, str], path: str | Path, where: str) -> Row:
 def _pods(row: Row, life: int, time: float, scheduler_name: str, namespace: str) -> Iterator[Pod]:
     """A Deployment's pods. One that comes back under its name is told apart by the number of its life."""
     base = row.name if life == 1 else f"{row.name}-{life}"
-    requests = Requests(cpu_milli=cpu_milli(row.cpu_request), memory_bytes=bytes_(row.mem_request))
-    pod_class = PodClass(requests, Constraints())
+    cpu, memory = cpu_milli(row.cpu_request), bytes_(row.mem_request)
+    # A row states its requests, even one of 0, so scoring assumes none.
+    pod_class = PodClass(Requests(cpu, memory, cpu_nonzero_milli=cpu, memory_nonzero_bytes=memory), Constraints())
+    cpu_limit, memory_limit = cpu_milli(row.cpu_limit), bytes_(row.mem_limit)
     for i in range(1, row.pod_count + 1):
         yield Pod(
             name=replica_name(base, i),
@@ -323,17 +347,24 @@ def _pods(row: Row, life: int, time: float, scheduler_name: str, namespace: str)
             scheduler_name=scheduler_name,
             owner=f"Deployment/{row.name}",
             creation_time=time,
+            cpu_limit_milli=cpu_limit,
+            memory_limit_bytes=memory_limit,
         )
 
 
-def _capacity(nodes: Sequence[Node]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """CPU milli, memory bytes and pods of the nodes that take pods without tolerations."""
+def _usable(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that take pods without tolerations."""
     usable = [n for n in nodes if not n.unschedulable and all(t.effect == "PreferNoSchedule" for t in n.taints)]
     if not usable:
         raise UsageError(
             "the cluster has no node that takes pods without tolerations; loads are fractions of such nodes"
         )
-    sums = (sum(n.cpu_milli for n in usable), sum(n.memory_bytes for n in usable), sum(n.pods for n in usable))
+    return usable
+
+
+def _capacity(nodes: Sequence[Node]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """CPU milli, memory bytes and pods of the nodes together."""
+    sums = (sum(n.cpu_milli for n in nodes), sum(n.memory_bytes for n in nodes), sum(n.pods for n in nodes))
     return np.array([float(max(total, 1)) for total in sums])
 
 
@@ -350,12 +381,46 @@ def _choose(values: Sequence[str], rng: np.random.Generator) -> str:
     return values[int(rng.integers(len(values)))]
 
 
-def _check_lists(requests: Sequence[str], limits: Sequence[str], parse: Callable[[Quantity], int]) -> None:
-    """Every request must be a quantity and have a limit that is not below it."""
+def _cpu(quantity: Quantity) -> int:
+    return plausible(cpu_milli(quantity), MAX_CPU_MILLI, quantity)
+
+
+def _memory(quantity: Quantity) -> int:
+    return plausible(bytes_(quantity), MAX_MEMORY_BYTES, quantity)
+
+
+def _option(name: str) -> str:
+    """How the command line spells a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _amount(name: str, quantity: Quantity, parse: Callable[[Quantity], int]) -> int:
+    """An amount above 0. Raises UsageError: names the option."""
     try:
-        largest = max(parse(value) for value in limits)
-        for value in requests:
-            if parse(value) > largest:
-                raise UsageError(f"request {value} is above every limit ({', '.join(limits)})")
+        amount = parse(quantity)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{_option(name)}: {error}") from None
+    if not amount:
+        raise UsageError(f"{_option(name)} {quantity}: must be above 0")
+    return amount
+
+
+def _check_lists(name: str, requests: Sequence[str], limits: Sequence[str], parse: Callable[[Quantity], int]) -> None:
+    """Every request must be a quantity above 0 and have a limit that is not below it."""
+    if not requests or not limits:
+        raise UsageError(f"{_option(name)}: the lists of requests and limits need one value or more")
+    amounts = [_amount(name, value, parse) for value in requests]
+    largest = max(_amount(name.replace("requests", "limits"), value, parse) for value in limits)
+    for value, amount in zip(requests, amounts, strict=True):
+        if amount > largest:
+            raise UsageError(f"{_option(name)} {value} is above every limit ({', '.join(limits)})")
+
+
+def _check_sizes(
+    name: str, requests: Sequence[str], parse: Callable[[Quantity], int], most: int, spell: Callable[[int], str]
+) -> None:
+    """A pod that no node could ever hold would count as load and never run."""
+    for value in requests:
+        if parse(value) > most:
+            problem = f"is more than any node has ({spell(most)} at most); name smaller requests or take larger nodes"
+            raise UsageError(f"{_option(name)} {value} {problem}")

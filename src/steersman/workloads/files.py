@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,13 +28,31 @@ def stem(path: Path) -> str:
 def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list[Path]]:
     """The files below a folder with one of the suffixes, sorted, and those that a `-hier` file stands for.
 
-    The latter are no part of the former. Hidden files and folders are no part of it.
+    The latter are no part of the former.
+
+    Raises:
+        InputError: see `visible_files`.
     """
-    found = (Path(root, name) for root, _, names in os.walk(folder, onerror=_unreadable) for name in names)
-    files = sorted(p for p in found if p.name.endswith(tuple(suffixes)) and p.is_file() and not _hidden(p, folder))
+    files = visible_files(folder, suffixes)
     stems = {p.parent / stem(p) for p in files}
     replaced = [p for p in files if p.parent / (stem(p) + HIERARCHY_SUFFIX) in stems]
     return [p for p in files if p not in replaced], replaced
+
+
+def visible_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
+    """The files below a folder with one of the suffixes, sorted. Hidden files and folders are no part of it.
+
+    Raises:
+        InputError: a folder cannot be read, or a link among the files leads nowhere.
+    """
+    found: list[Path] = []
+    for root, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += (Path(root, n) for n in names if n.endswith(tuple(suffixes)) and not n.startswith("."))
+    for path in found:
+        if path.is_symlink() and not path.exists():
+            raise InputError(path, "", "", f"is a link to {os.readlink(path)}, which is not there")
+    return sorted(path for path in found if path.is_file())
 
 
 def _unreadable(error: OSError) -> None:
@@ -88,7 +106,3 @@ def _temporary(path: Path) -> Iterator[Path]:
         raise InputError(path, "", "", f"cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)

@@ -82,7 +82,8 @@ class KubernetesObject:
 
     def error(self, field: str, problem: str) -> InputError:
         """An error at this object."""
-        where = ", ".join(part for part in (self.document.where, f"{self.kind} {self.name}".strip()) if part)
+        name = self.name if self.name.isprintable() else ascii(self.name)
+        where = ", ".join(part for part in (self.document.where, f"{self.kind} {name}".strip()) if part)
         return InputError(self.document.file, where, field, problem)
 
     @property
@@ -220,9 +221,8 @@ def read_objects(path: str | Path) -> Objects:
     files = folder_files(path, YAML_SUFFIXES)[0] if path.is_dir() else [path]
     objects = Objects(document for file in files for document in read_documents(file))
     if not objects.objects and not objects.ignored:
-        raise InputError(
-            path, "", "", "holds no Kubernetes object" if files else "is a folder without .yaml, .yml or .json files"
-        )
+        empty = "is a folder without .yaml, .yml or .json files that are not hidden"
+        raise InputError(path, "", "", "holds no Kubernetes object" if files else empty)
     return objects
 
 

@@ -128,7 +128,7 @@ def open_source(path: str | Path) -> Source:
         raise InputError(path, "", "", "no such file or folder")
     files, replaced = folder_files(path, (*YAML_SUFFIXES, *CSV_SUFFIXES)) if path.is_dir() else ([path], [])
     if not files:
-        raise InputError(path, "", "", "is a folder without .yaml, .yml, .json or .csv files")
+        raise InputError(path, "", "", "is a folder without .yaml, .yml, .json or .csv files that are not hidden")
     csv_files: dict[str, list[Path]] = {NODE_CSV: [], POD_CSV: [], DEPLOYMENT_CSV: []}
     documents: list[Document] = []
     for file in files:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.errors import InputError, UsageError
-from steersman.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES
+from steersman.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_NODE_GPUS, MAX_POD_GPUS
 from steersman.workloads.workload import Workload, workload_name
 
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -25,10 +25,7 @@ NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 NODE_FILE = "openb_node_list_gpu_node"
 POD_FILE = "openb_pod_list_"
 
-# Larger than anything that exists: a value beyond it is a mistake in the file (a wrong unit, a shifted column).
 MAX_MEMORY_MIB = MAX_MEMORY_BYTES >> 20
-MAX_NODE_GPUS = 62
-MAX_POD_GPUS = 10_000
 
 
 class _Row:
@@ -46,6 +43,10 @@ class _Row:
         value = self.cells[field].strip()
         if not value:
             raise self.error(field, "is empty; every row needs a name")
+        return self.text(field)
+
+    def text(self, field: str) -> str:
+        value = self.cells.get(field, "").strip()
         if not value.isprintable():
             raise self.error(field, f"{value!r} has a character that cannot be printed")
         return value
@@ -115,7 +116,15 @@ def _rows(file: str, text: str, required: Sequence[str]) -> Iterator[_Row]:
                 raise InputError(file, f"line {reader.line_num}", "", problem)
             yield _Row(file, reader.line_num, dict(zip(header, cells, strict=True)))
     except csv.Error as error:
-        raise InputError(file, f"line {reader.line_num}", "", f"is not CSV: {error}") from None
+        raise csv_error(file, reader.line_num, error) from None
+
+
+def csv_error(file: str | Path, line: int, error: csv.Error) -> InputError:
+    """What Python's reader complains about, in words that help."""
+    problem = f"is not CSV: {error}"
+    if "field limit" in str(error):
+        problem = f"has a cell of more than {csv.field_size_limit()} characters; is a quote never closed?"
+    return InputError(file, f"line {line}", "", problem)
 
 
 def parse_nodes(file: str, text: str) -> tuple[Node, ...]:
@@ -131,7 +140,7 @@ def parse_nodes(file: str, text: str) -> tuple[Node, ...]:
             cpu_milli=row.integer("cpu_milli", MAX_CPU_MILLI),
             memory_bytes=row.integer("memory_mib", MAX_MEMORY_MIB) << 20,
             gpu_count=gpus,
-            gpu_model=row.cells["model"].strip() if gpus else "",
+            gpu_model=row.text("model") if gpus else "",
         )
     if not nodes:
         raise InputError(file, "", "", "has no nodes, only a header")
@@ -147,7 +156,7 @@ def _pod_class(row: _Row) -> PodClass:
         raise row.error("gpu_milli", f"0 of each of {count} GPUs; give 1 to {GPU_MILLI}")
     if milli and not count:
         raise row.error("num_gpu", f"0 devices with {milli} milli each; give the number of GPUs")
-    spec = row.cells.get("gpu_spec", "").strip() if count else ""
+    spec = row.text("gpu_spec") if count else ""
     requests = Requests(
         cpu_milli=row.integer("cpu_milli", MAX_CPU_MILLI),
         memory_bytes=row.integer("memory_mib", MAX_MEMORY_MIB) << 20,

@@ -18,10 +18,10 @@ from steersman.cluster.model import Node
 from steersman.cluster.objects import DEFAULT_SCHEDULER
 from steersman.errors import InputError, UsageError
 from steersman.workloads import openb
-from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, replacing, stem
+from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, replacing, stem, visible_files
 from steersman.workloads.kubernetes import CONTROLLERS, Objects
 from steersman.workloads.loading import NODE_CSV, POD_CSV, csv_format
-from steersman.workloads.yamlfile import Document, read_documents, write_documents
+from steersman.workloads.yamlfile import NESTED, Document, read_documents, write_documents
 
 RACK = "rack"
 SERVER = "server"
@@ -66,7 +66,12 @@ def label_nodes(nodes: Sequence[Node], hierarchy: Hierarchy) -> tuple[Node, ...]
 
 
 def write_hierarchy(
-    folders: Iterable[Path], files: Iterable[Path], hierarchy: Hierarchy, scheduler_name: str = ""
+    folders: Iterable[Path],
+    hierarchy: Hierarchy,
+    scheduler_name: str = "",
+    *,
+    node_list: Path | None = None,
+    pod_list: Path | None = None,
 ) -> tuple[Written, ...]:
     """Write every node and pod list with labels and scheduler name beside the original, its stem ending in `-hier`.
 
@@ -75,15 +80,16 @@ def write_hierarchy(
 
     Args:
         folders: workload folders, or folders of them; each one that holds files is a workload of its own.
-        files: single node and pod lists.
         hierarchy: the labels.
         scheduler_name: written into pods that name no scheduler or the default one; "" leaves pods as they are.
+        node_list: a single file with nodes.
+        pod_list: a single file with pods.
 
     Raises:
         InputError: a folder holds no nodes and pods, or a file is wrong. Then nothing has been written.
     """
     groups = [group for folder in folders for group in _workloads(folder)]
-    groups += [[file] for file in files]
+    groups += [[file] for file in (node_list, pod_list) if file is not None]
     written: list[Written] = []
     with ExitStack() as stack:
         for group in groups:
@@ -91,10 +97,17 @@ def write_hierarchy(
             for file in group:
                 documents = _documents(file)
                 found = _change(documents, numbering, scheduler_name)
+                if file == node_list and not found.nodes:
+                    raise InputError(file, "", "", "has no nodes; --nodes takes a node list")
+                if file == pod_list and not found.pods:
+                    raise InputError(file, "", "", "has no pods; --pods takes a pod list")
                 target = file.with_name(f"{stem(file)}{HIERARCHY_SUFFIX}.yaml")
                 if found.nodes or found.pods:
                     part = stack.enter_context(replacing(target))
-                    write_documents(part, (document.content for document in documents))
+                    try:
+                        write_documents(part, (document.content for document in documents))
+                    except RecursionError:
+                        raise InputError(file, "", "", NESTED) from None
                     written.append(replace(found, path=target))
     return tuple(written)
 
@@ -123,10 +136,8 @@ def _workloads(folder: Path) -> list[list[Path]]:
     if not folder.is_dir():
         raise InputError(folder, "", "", "no such folder")
     groups: dict[Path, list[Path]] = {}
-    for file in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        known = file.name.endswith((*YAML_SUFFIXES, *CSV_SUFFIXES)) and file.is_file()
-        if known and not hidden and not stem(file).endswith(HIERARCHY_SUFFIX):
+    for file in visible_files(folder, (*YAML_SUFFIXES, *CSV_SUFFIXES)):
+        if not stem(file).endswith(HIERARCHY_SUFFIX):
             groups.setdefault(file.parent, []).append(file)
     if not groups:
         raise InputError(folder, "", "", "holds no node or pod list (.yaml, .yml, .json, .csv)")

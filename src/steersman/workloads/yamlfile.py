@@ -19,6 +19,9 @@ from steersman.errors import InputError
 from steersman.workloads.openb import read_text
 
 NESTED = "is nested deeper than any Kubernetes object"
+MAX_DEPTH = 200
+MAX_ALIASED_NODES = 10_000_000
+"""What a document with aliases may hold when each is written out: a few lines can stand for more than fits memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ def _json_documents(path: Path, text: str) -> Iterator[Document]:
         raise InputError(path, f"line {error.lineno}", "", f"is not JSON: {error.msg}") from None
     except RecursionError:
         raise InputError(path, "", "", NESTED) from None
+    except ValueError:  # Python reads no whole number of more than 4300 digits
+        raise InputError(path, "", "", "has a number of thousands of digits") from None
     yield Document(content, str(path), "")
 
 
@@ -79,10 +84,13 @@ def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
     loader = _Loader(text)
     number = 0
+    aliases = "&" in text and "*" in text
     try:
         while loader.check_node():
             number += 1
             node = loader.get_node()
+            if aliases:
+                _check_aliases(node)
             content = loader.construct_document(node)
             if content is not None:
                 yield Document(content, str(path), f"document {number}, line {node.start_mark.line + 1}")
@@ -98,12 +106,45 @@ def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
         loader.dispose()
 
 
+def _check_aliases(root: Any) -> None:
+    """Refuse a part that holds itself, and aliases of aliases that stand for endless text."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any) -> int:
+        known = sizes.get(id(node))
+        if known is None:
+            sizes[id(node)] = 0  # until it is known: who meets it before is inside it
+            values = node.value if isinstance(node, yaml.CollectionNode) else ()
+            parts = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
+            known = sizes[id(node)] = 1 + sum(size(part) for part in parts)
+        if not known:
+            raise yaml.composer.ComposerError(None, None, "a part of it holds itself", node.start_mark)
+        return known
+
+    if size(root) > MAX_ALIASED_NODES:
+        problem = "its aliases stand for more text than there can be"
+        raise yaml.composer.ComposerError(None, None, problem, root.start_mark)
+
+
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]
     """libyaml's safe loader where there is one, with Kubernetes' view of plain scalars and of keys."""
+
+    depth = 0
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        """Called on the way into every part: libyaml would follow any depth until the stack is full."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = current_node.start_mark if current_node is not None else None
+            raise yaml.composer.ComposerError(None, None, f"it {NESTED}", mark)
+
+    def ascend_resolver(self) -> None:
+        """Called on the way out of every part."""
+        self.depth -= 1
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """A mapping; a key that is there twice would silently hide a value."""
@@ -116,6 +157,16 @@ class _Loader(_BaseLoader):  # type: ignore[misc]
                 None, None, f"key {twice!r} appears twice in one mapping", node.start_mark
             )
         return found
+
+
+def _scalar(loader: Any, node: Any) -> Any:
+    """A scalar; one that its tag does not allow (`!!int many`, `0x_`, a number of thousands of digits) is an error."""
+    try:
+        return yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+    except (ValueError, KeyError, AttributeError, OverflowError):
+        shown = str(node.value)[:40]
+        problem = f"{shown!r} is no {node.tag.rpartition(':')[2]} that can be read"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]
@@ -132,6 +183,8 @@ def _without(tags: Iterable[str]) -> dict[str, list[tuple[str, Any]]]:
 
 
 _TAG = "tag:yaml.org,2002:"
+for _kind in ("bool", "int", "float", "timestamp"):
+    _Loader.add_constructor(f"{_TAG}{_kind}", _scalar)
 _Loader.yaml_implicit_resolvers = _without((f"{_TAG}timestamp", f"{_TAG}int", f"{_TAG}float"))
 _Loader.add_implicit_resolver(
     f"{_TAG}int", re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|0[0-7_]+)$"), list("-+0123456789")
