@@ -86,6 +86,21 @@ def fits(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
     return bool(found >= wanted)
 
 
+@inner
+def idle_gpu(nodes: NodeArrays, n: int) -> int:
+    """GPU milli left on node `n`, over all its devices."""
+    idle = 0
+    for d in range(nodes.gpu_count[n]):
+        idle += nodes.gpu_free[n, d]
+    return idle
+
+
+@inner
+def gpu_kind(classes: ClassArrays, c: int) -> int:
+    """The column of `gpu_kinds` for class `c`, which must want GPUs."""
+    return 0 if classes.gpu_milli[c] < WHOLE else classes.gpu_count[c]
+
+
 @kernel
 def best_devices(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """The devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none wanted).
@@ -128,8 +143,7 @@ def _account(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: i
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
             nodes.gpu_free[n, d] -= sign * milli
-    kind = 0 if milli < WHOLE else classes.gpu_count[c]
-    nodes.gpu_kinds[n, kind] += sign
+    nodes.gpu_kinds[n, gpu_kind(classes, c)] += sign
 
 
 @kernel

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, NodeArrays
+from steersman.cluster.arrays import CPU, NodeArrays, idle_gpu
 from steersman.compiled import inner, kernel
 from steersman.workloads.mix import MixArrays
 
@@ -61,9 +61,7 @@ def refresh_all(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays) ->
 @kernel
 def refresh(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays, n: int) -> None:
     """Bring the fragmentation of node `n` up to date."""
-    idle = 0
-    for d in range(nodes.gpu_count[n]):
-        idle += nodes.gpu_free[n, d]
+    idle = idle_gpu(nodes, n)
     for v in range(mix.milli.shape[0]):
         usable, wasted = 0, 0
         for d in range(nodes.gpu_count[n]):

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 import math
 
-from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, best_devices, place, remove
+from steersman.cluster.arrays import (
+    CPU,
+    WHOLE,
+    ClassArrays,
+    NodeArrays,
+    best_devices,
+    gpu_kind,
+    idle_gpu,
+    place,
+    remove,
+)
 from steersman.compiled import inner
 from steersman.objectives.fragmentation import FragmentArrays, fragment_after, refresh
 from steersman.policies.kube_scores import balanced_allocation, least_allocated, most_allocated
@@ -20,15 +30,6 @@ DOT_PRODUCT, GPU_CLUSTERING, GPU_PACKING, BEST_FIT, FGD, LEAST_ALLOCATED, MOST_A
 
 CPU_SCALE = 128_000  # the largest node of the openb cluster, by which the artifact divides
 GPU_SCALE = 8_000
-
-
-@inner
-def idle_gpu(nodes: NodeArrays, n: int) -> int:
-    """GPU milli left on node `n`, over all its devices."""
-    idle = 0
-    for d in range(nodes.gpu_count[n]):
-        idle += nodes.gpu_free[n, d]
-    return idle
 
 
 @inner
@@ -54,7 +55,7 @@ def gpu_clustering(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> i
     """Pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a fuller node."""
     if classes.gpu_count[c] == 0:
         return 0
-    kind = 0 if classes.gpu_milli[c] < WHOLE else classes.gpu_count[c]
+    kind = gpu_kind(classes, c)
     kinds = 0
     for k in range(nodes.gpu_kinds.shape[1]):
         if nodes.gpu_kinds[n, k] > 0:

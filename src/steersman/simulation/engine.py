@@ -17,6 +17,7 @@ from steersman.cluster.arrays import (
     best_devices,
     fit_mask,
     fits,
+    idle_gpu,
     place,
     remove,
 )
@@ -160,11 +161,9 @@ def new_record(cluster: Cluster, events: int, *, reasons: bool) -> Record:
     )
 
 
-def new_run(cluster: Cluster, arrivals: Arrivals, seed: int) -> Run:
-    """The start of a run on the cluster as it is, which must be empty."""
+def new_run(cluster: Cluster, arrivals: Arrivals, hopeless: npt.NDArray[np.bool_], seed: int) -> Run:
+    """The start of a run on the cluster as it is, which must be empty; `hopeless` is what `find_hopeless` found."""
     count, classes = len(arrivals.class_id), len(cluster.classes.gpu_count)
-    hopeless = np.zeros(classes, dtype=np.bool_)
-    find_hopeless(cluster.nodes, cluster.classes, hopeless)
     sums = np.zeros(CAUSE + len(CAUSES))
     sums[CAUSE:] = cluster.fragments.causes.sum(axis=0)
     return Run(
@@ -286,11 +285,10 @@ def choose_devices(cluster: Cluster, rule: int, c: int, n: int, rng: npt.NDArray
 def _count_node(cluster: Cluster, run: Run, n: int, sign: float) -> None:
     """Add (or with -1 take away) what node `n` contributes to the sums."""
     nodes = cluster.nodes
-    used, sums = 0, run.sums
-    for d in range(nodes.gpu_count[n]):
-        used += WHOLE - nodes.gpu_free[n, d]
-    if nodes.gpu_count[n] > 0:
-        share = used / (WHOLE * nodes.gpu_count[n])
+    sums = run.sums
+    gpu = WHOLE * nodes.gpu_count[n]
+    if gpu > 0:
+        share = (gpu - idle_gpu(nodes, n)) / gpu
         sums[GPU_SHARE] += sign * share
         sums[GPU_SQUARE] += sign * share * share
     cpu = nodes.allocatable[n, CPU]

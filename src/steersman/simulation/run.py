@@ -62,6 +62,8 @@ class Simulator:
         self._labels_of = self._state.labels_ids(workload.pods)
         self._demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.int64)
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
+        self._hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
+        engine.find_hopeless(self._state.arrays, self._state.class_arrays, self._hopeless)
         self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
 
     def _unknown_models(self) -> tuple[str, ...]:
@@ -72,10 +74,7 @@ class Simulator:
         return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
 
     def _hopeless_warnings(self) -> tuple[str, ...]:
-        classes = self._state.class_arrays
-        hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
-        engine.find_hopeless(self._state.arrays, classes, hopeless)
-        pods = [pod.name for pod, c in zip(self.workload.pods, self._class_of, strict=True) if hopeless[c]]
+        pods = [pod.name for pod, c in zip(self.workload.pods, self._class_of, strict=True) if self._hopeless[c]]
         if not pods:
             return ()
         named = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
@@ -128,7 +127,7 @@ class Execution:
             table=self._table(events),
             kube=kube,
         )
-        self.run = engine.new_run(self.cluster, self.arrivals, seed)
+        self.run = engine.new_run(self.cluster, self.arrivals, simulator._hopeless, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
         self.chooser, self.rule = self._choosers(seed)
 
