@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.simulation.result import FRAGMENTATION_CAUSES, Curve, FinalNodes, RunResult
+from steersman.objectives.fragmentation import CAUSES
+from steersman.simulation.result import Curve, FinalNodes, RunResult
 
 Figure = dict[str, Any]
 Floats = npt.NDArray[np.float64]
@@ -202,7 +203,7 @@ def causes_in_short(runs: dict[str, list[RunResult]], *, at_end: bool) -> Figure
             "marker": {"color": CAUSE_COLOURS[cause], "line": {"color": "#ffffff", "width": 0.5}},
             "hovertemplate": f"%{{y}}: %{{x:.2f}} % of all GPUs<br>{CAUSE_LABELS[name]}<extra></extra>",
         }
-        for cause, name in enumerate(FRAGMENTATION_CAUSES)
+        for cause, name in enumerate(CAUSES)
     ]
     y_axis: Figure = {"autorange": "reversed", "automargin": True, "showgrid": False}
     figure = layout({"title": {"text": "fragmented GPU, % of all GPUs"}, "rangemode": "tozero"}, y_axis)
@@ -216,7 +217,7 @@ def _causes(runs: Sequence[RunResult], *, at_end: bool) -> Floats:
         causes = run.curve.fragmentation_by_cause_percent
         known = causes[np.isfinite(causes).all(axis=1)]
         if not len(known):
-            known = np.full((1, len(FRAGMENTATION_CAUSES)), np.nan)
+            known = np.full((1, len(CAUSES)), np.nan)
         values.append(known[-1] if at_end else known.mean(axis=0))
     return np.asarray(np.mean(values, axis=0), dtype=np.float64)
 
@@ -245,7 +246,7 @@ def causes_over_run(runs: dict[str, list[RunResult]], x_title: str) -> dict[str,
                 "name": CAUSE_LABELS[name],
                 "hovertemplate": "%{y:.2f}",
             }
-            for cause, name in enumerate(FRAGMENTATION_CAUSES)
+            for cause, name in enumerate(CAUSES)
         ]
         y_axis: Figure = {"title": {"text": "% of all GPUs"}, "range": [0, top]}
         plot = layout({"title": {"text": x_title}}, y_axis, hovermode="x unified")

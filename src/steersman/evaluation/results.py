@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TextIO
 
 from steersman.evaluation.summary import SummaryRow
-from steersman.simulation.result import FRAGMENTATION_CAUSES, Placements, Protocol, RunResult, Timeline
+from steersman.objectives.fragmentation import CAUSES
+from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
@@ -144,7 +145,7 @@ def timeline_columns(protocol: Protocol) -> list[str]:
         "cpu_allocation_percent",
         "memory_allocation_percent",
         "gpu_fragmentation_percent",
-        *(f"gpu_fragmentation_{cause}_percent" for cause in FRAGMENTATION_CAUSES),
+        *(f"gpu_fragmentation_{cause}_percent" for cause in CAUSES),
         "gpu_balance_percent",
         "cpu_balance_percent",
         "nodes_used",

@@ -9,7 +9,8 @@ from html import escape
 from steersman.evaluation import figures, markup
 from steersman.evaluation.figures import Figure
 from steersman.evaluation.headline import Headline
-from steersman.simulation.result import FRAGMENTATION_CAUSES, RunResult
+from steersman.objectives.fragmentation import CAUSES
+from steersman.simulation.result import RunResult
 
 NAMED_CELLS = 40_000
 """Node names are in the heat maps only while these have fewer cells in all: names would be most of the file."""
@@ -125,7 +126,7 @@ class Section:
         ]
         over_run = figures.causes_over_run(self.runs, self.x_title if self.headline.timed else "arrived, %")
         small = "".join(self._small("causes", policy, plot) for policy, plot in over_run.items())
-        labels = [figures.CAUSE_LABELS[name] for name in FRAGMENTATION_CAUSES]
+        labels = [figures.CAUSE_LABELS[name] for name in CAUSES]
         block = markup.block(
             "Fragmentation by cause",
             "Idle GPU that a typical pod of this workload cannot use, and why.",

@@ -8,12 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from steersman.objectives.fragmentation import CAUSES
-
 Protocol = Literal["inflation", "timed", "arrivals"]
-
-FRAGMENTATION_CAUSES = CAUSES
-"""Why idle GPU cannot be used by a typical pod; the meaning of each stands beside the measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +29,7 @@ class Curve:
             seconds for `timed`.
         gpu_allocation_percent, cpu_allocation_percent, memory_allocation_percent: [K] used share of the cluster.
         gpu_fragmentation_percent: [K] fragmented share of the idle GPU.
-        fragmentation_by_cause_percent: [K, 6] fragmented GPU in percent of all GPUs, by `FRAGMENTATION_CAUSES`.
+        fragmentation_by_cause_percent: [K, 6] fragmented GPU in percent of all GPUs, by `fragmentation.CAUSES`.
         gpu_balance_percent: [K] standard deviation over nodes of the used share of their GPU.
         cpu_balance_percent: [K] the same of CPU.
         nodes_used: [K] nodes that hold at least one pod.
@@ -64,7 +59,7 @@ class Timeline:
         arrived_percent: [E] GPU demand arrived so far, in percent of all GPU; NaN without GPUs.
         gpu, cpu, memory: [E] allocated share of the cluster, two decimals; NaN where it has none.
         fragmentation: [E] fragmented GPU in percent of the idle GPU, two decimals; NaN where none is idle.
-        causes: [E, 6] fragmented GPU in percent of all GPU, by `FRAGMENTATION_CAUSES`.
+        causes: [E, 6] fragmented GPU in percent of all GPU, by `fragmentation.CAUSES`.
         gpu_balance, cpu_balance: [E] standard deviation over nodes of the used share.
         nodes_used: [E] nodes that hold at least one pod.
         waiting: [E] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
