@@ -12,6 +12,7 @@ from steersman.cli.tables import comparison_table, summary_records, to_json, wor
 from steersman.evaluation.experiment import Experiment, InterruptionError, run_experiment
 from steersman.evaluation.headline import Headline
 from steersman.evaluation.interrupts import undisturbed
+from steersman.evaluation.limits import Limits, find_limits, limit_summary
 from steersman.evaluation.output import staged
 from steersman.evaluation.report import write_report
 from steersman.evaluation.results import (
@@ -22,7 +23,7 @@ from steersman.evaluation.results import (
     write_evaluation,
     write_partial,
 )
-from steersman.evaluation.summary import SummaryRow, summarise
+from steersman.evaluation.summary import SummaryRow, Table, summarise
 from steersman.simulation.result import RunResult
 
 
@@ -34,8 +35,17 @@ class Outcome:
     summary: list[SummaryRow]
 
 
-def compare(experiment: Experiment, *, baseline: str, output: Path, jobs: int, command: str, warn: Warnings) -> Outcome:
-    """Run an experiment and write its files to `output`.
+def compare(
+    experiment: Experiment,
+    *,
+    baseline: str,
+    output: Path,
+    jobs: int,
+    command: str,
+    warn: Warnings,
+    bound: bool = False,
+) -> Outcome:
+    """Run an experiment and write its files to `output`; with `bound` also what no scheduler exceeds.
 
     Raises:
         InterruptionError: Ctrl-C; the finished runs are in `results.partial.csv`.
@@ -46,10 +56,13 @@ def compare(experiment: Experiment, *, baseline: str, output: Path, jobs: int, c
         compile_kernels(experiment.policies)
         runs = run_all(experiment, jobs)
         label = runs[experiment.policies.index(baseline) * len(experiment.seeds)].policy
+        limits = limit_all(experiment, jobs) if bound else None
         summary = summarise(runs, label)
-        headline = Headline(runs, summary, label)
+        if limits is not None:
+            summary += limit_summary(limits, Table(runs), label)
+        headline = Headline(runs, summary, label, limits)
         with staged(output, EVALUATION_FILES) as stage:
-            write_evaluation(stage, runs, summary)
+            write_evaluation(stage, runs, summary, limits)
             write_report(stage / REPORT, runs, summary, headline, command=command, ratio=experiment.ratio)
     except InterruptionError as interruption:
         raise keep_finished(interruption, output) from None
@@ -57,6 +70,7 @@ def compare(experiment: Experiment, *, baseline: str, output: Path, jobs: int, c
         raise keep_finished(InterruptionError(runs, experiment.runs), output) from None
     for run in runs:
         warn(run.warnings)
+    warn(limits.warnings if limits is not None else ())
     return Outcome(headline, summary)
 
 
@@ -64,6 +78,12 @@ def run_all(experiment: Experiment, jobs: int) -> list[RunResult]:
     """Run an experiment and show how far it is."""
     with Progress("simulating") as progress:
         return run_experiment(experiment, jobs=jobs, on_run=progress.update)
+
+
+def limit_all(experiment: Experiment, jobs: int) -> Limits:
+    """Compute the limit of an experiment and show how far that is."""
+    with Progress("computing the limit") as progress:
+        return find_limits(experiment, jobs=jobs, on_limit=progress.update)
 
 
 def keep_finished(interruption: InterruptionError, output: Path) -> InterruptionError:
@@ -87,4 +107,4 @@ def show(outcome: Outcome, output_format: Format) -> None:
         if len(headline.workloads) > 1:
             print_table(workloads_table(headline, width()))
         print_table(comparison_table(headline, width()))
-        print(wrapped(headline.sentence(), width()))
+        print(wrapped("\n".join(filter(None, [headline.sentence(), headline.limit_sentence()])), width()))

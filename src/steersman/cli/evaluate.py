@@ -56,6 +56,14 @@ def evaluate(
         str | None,
         typer.Option(metavar="POLICY", help="What the others are compared with. [default: the first --policy]"),
     ] = None,
+    bound: Annotated[
+        bool,
+        typer.Option(
+            "--bound",
+            help="Also compute how much GPU any scheduler could allocate, and draw it: an upper bound by linear "
+            "programming. inflation and arrivals only; needs steersman[report].",
+        ),
+    ] = False,
     jobs: Jobs = None,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
@@ -72,9 +80,12 @@ def evaluate(
     protocol = protocol or Protocol.INFLATION
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
+    if bound and protocol is Protocol.TIMED:
+        raise UsageError("--bound belongs to --protocol inflation and arrivals, not to timed")
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.cli.comparison import compare, show
+    from steersman.evaluation.bound import check_bound
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES
@@ -88,12 +99,15 @@ def evaluate(
         with said_if_slow(f"reading {file}"):
             workloads.append(load_workload(nodes, file))
         warn(workloads[-1].warnings)
+        if bound:
+            check_bound(workloads[-1], protocol.value)
     experiment = Experiment(tuple(workloads), tuple(policy), seed_list, protocol.value, share, load)
     options = ["--nodes", nodes.name, "--pods", *(file.name for file in pods)]
     options += [part for name in policy for part in ("--policy", name)]
     options += ["--seeds", seeds, "--protocol", protocol.value, "--baseline", chosen]
     options += ["--ratio", f"{share:g}"] if protocol is Protocol.INFLATION else []
     options += ["--load", f"{load:g}"] if load is not None else []
+    options += ["--bound"] if bound else []
     outcome = compare(
         experiment,
         baseline=chosen,
@@ -101,6 +115,7 @@ def evaluate(
         jobs=jobs or default_jobs(),
         command=shlex.join(["steersman", "evaluate", *options, "--output", output.name]),
         warn=warn,
+        bound=bound,
     )
     try:
         show(outcome, output_format)
@@ -114,6 +129,7 @@ def check_policies(policies: Sequence[str], baseline: str | None) -> str:
     Raises:
         UsageError: a policy is unknown, or the baseline is none of them.
     """
+    from steersman.evaluation.limits import BOUND
     from steersman.policies.own import blamed
     from steersman.policies.registry import resolve
 
@@ -121,6 +137,8 @@ def check_policies(policies: Sequence[str], baseline: str | None) -> str:
     for spec in policies:
         with blamed(f"policy {spec!r}"):
             label = resolve(spec).name
+        if label == BOUND:
+            raise UsageError(f"--policy {spec} is called {BOUND}, as the limit is in results; give it another name")
         if label in specs:
             raise UsageError(
                 f"--policy {spec} and {specs[label]} are both called {label}; results could not tell them apart"

@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from steersman.evaluation.headline import Headline, count, fixed
+from steersman.evaluation.headline import LIMIT_NAME, Headline, count, fixed
+from steersman.evaluation.limits import BOUND
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:
@@ -43,14 +44,15 @@ def comparison_table(headline: Headline, width: int) -> Table:
 
     A number is never cut: where `width` columns are too few for all of the table, columns are left out and named below.
     """
-    order = headline.order(headline.workload)
+    order = headline.order(headline.workload) + ([BOUND] if headline.limits is not None else [])
     columns = []
     for column in headline.columns(headline.workload):
         cells = [column.cells[policy] for policy in order]
         columns.append(_Column(column.short, [cell.text for cell in cells]))
         if column.short.startswith("Diff."):
             columns.append(_Column("95 % interval", [cell.note for cell in cells]))
-    names = _Column("Policy", [policy + (" *" if policy == headline.baseline else "") for policy in order])
+    titles = [LIMIT_NAME if policy == BOUND else policy for policy in order]
+    names = _Column("Policy", [title + (" *" if title == headline.baseline else "") for title in titles])
     kept, widths = _fitting(names, columns, width)
     table = _table(f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}")
     table.caption = f"* baseline: differences are to {headline.baseline}, seed by seed"
@@ -61,6 +63,8 @@ def comparison_table(headline: Headline, width: int) -> Table:
     for shown, room in zip(kept, widths[1:], strict=True):
         table.add_column(shown.title, justify="right", width=room)
     for row, name in enumerate(names.cells):
+        if order[row] == BOUND:
+            table.add_section()
         table.add_row(name, *(Text(shown.cells[row], no_wrap=True) for shown in kept))
     return table
 
@@ -91,8 +95,13 @@ def _table(title: str) -> Table:
 
 
 def workloads_table(headline: Headline, width: int) -> Table:
-    """What decides, on every workload by policy, the best of them bold; a row each where there is no room beside."""
-    means = {workload: headline.means(workload) for workload in headline.workloads}
+    """What decides, on every workload by policy (the best bold), and the limit; a row each where room is scarce."""
+    limit = headline.limits is not None
+    shown = [*headline.policies, *([LIMIT_NAME] if limit else [])]
+    means = {
+        workload: headline.means(workload) | ({LIMIT_NAME: headline.limit(workload)} if limit else {})
+        for workload in headline.workloads
+    }
     best = {workload: headline.order(workload)[0] for workload in headline.workloads}
     cells = {
         (w, p): Text(fixed(mean, 2), style="bold" if p == best[w] else "", no_wrap=True)
@@ -102,22 +111,22 @@ def workloads_table(headline: Headline, width: int) -> Table:
     title = f"{headline.primary_title}, mean of {count(len(headline.seeds), 'seed')}"
     widths = [
         max(cell_len(policy), *(cells[workload, policy].cell_len for workload in headline.workloads))
-        for policy in headline.policies
+        for policy in shown
     ]
     names = max(map(cell_len, ["Workload", *headline.workloads]))
     room = width - EDGES - sum(widths) - GAP * len(widths)
     table = _table(title)
     table.add_column("Workload", overflow="fold")
     if room >= min(names, NAME_WIDTH):
-        for policy in headline.policies:
+        for policy in shown:
             table.add_column(policy, justify="right", no_wrap=True)
         for workload in headline.workloads:
-            table.add_row(workload, *(cells[workload, policy] for policy in headline.policies))
+            table.add_row(workload, *(cells[workload, policy] for policy in shown))
         return table
     table.add_column("Policy", overflow="fold")
     table.add_column("Mean", justify="right", no_wrap=True)
     for workload in headline.workloads:
-        for policy in headline.order(workload):
+        for policy in [*headline.order(workload), *shown[len(headline.policies) :]]:
             table.add_row(workload, policy, cells[workload, policy])
     return table
 

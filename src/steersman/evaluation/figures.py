@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from steersman.evaluation.headline import LIMIT_NAME
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, RunResult
 
@@ -30,6 +31,7 @@ POLICY_COLOURS = (
     "#332288",
 )
 BASELINE_COLOUR = "#333333"
+LIMIT_COLOUR = "#b2182b"
 DASHES = ("solid", "dash", "dot", "dashdot")
 CAUSE_COLOURS = ("#44546a", "#7e8fa6", "#b5651d", "#d9d2c5", "#a89f8d", "#e8b98a")
 CAUSE_LABELS = {
@@ -116,6 +118,7 @@ def lines(
     y_title: str,
     window: tuple[float, float] | None = None,
     diagonal: bool = False,
+    limit: float = math.nan,
 ) -> Figure | None:
     """Mean over seeds of a quantity, a line a policy, with a band from the smallest to the largest seed.
 
@@ -127,6 +130,7 @@ def lines(
         y_title: what the y axis says.
         window: the part of x to show; the y axis is fitted to it.
         diagonal: draw where a scheduler would be that places everything that arrives.
+        limit: draw what no scheduler exceeds, from where that much has arrived; NaN if it is not known.
 
     Returns:
         None if no run has a value.
@@ -150,10 +154,17 @@ def lines(
         data.insert(0, _diagonal(x))
     low = float(min(map(np.min, shown)))
     high = max(float(max(map(np.max, shown))), 100.0 if diagonal else -math.inf)
+    marks: list[Figure] = []
+    if math.isfinite(limit):
+        data.insert(0, _limit_line(x, limit))
+        if window is not None:
+            marks.append(_limit_mark(limit))
+            high = max(high, limit + 0.06 * (limit - low))  # room for its name
+        high = max(high, limit)
     margin = (high - low or 1) * 0.04
     x_axis: Figure = {"title": {"text": x_title}, "range": list(window or (float(x[0]), float(x[-1])))}
     y_axis: Figure = {"title": {"text": y_title}, "range": [max(0.0, low - margin), high + margin]}
-    return {"data": data, "layout": layout(x_axis, y_axis, hovermode="x unified")}
+    return {"data": data, "layout": layout(x_axis, y_axis, hovermode="x unified", annotations=marks)}
 
 
 def _band_and_line(policy: str, style: Style, path: Course, *, band: bool) -> list[Figure]:
@@ -185,6 +196,23 @@ def _diagonal(x: Floats) -> Figure:
         "hoverinfo": "skip",
         "line": {"color": "#9a9a9a", "dash": "dot", "width": 1},
     }
+
+
+def _limit_line(x: Floats, limit: float) -> Figure:
+    return {
+        "x": [min(limit, float(x[-1])), float(x[-1])],
+        "y": [round(limit, 2)] * 2,
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "line": {"color": LIMIT_COLOUR, "dash": "dashdot", "width": 1.6},
+    }
+
+
+def _limit_mark(limit: float) -> Figure:
+    """The name of the limit's line, at its right end, above it where nothing is drawn."""
+    place: Figure = {"xref": "paper", "x": 1, "xanchor": "right", "y": round(limit, 2), "yanchor": "bottom"}
+    text = f"{LIMIT_NAME} {limit:.2f}"
+    return place | {"text": text, "showarrow": False, "font": {"color": LIMIT_COLOUR, "size": 12}}
 
 
 def causes_in_short(runs: dict[str, list[RunResult]], *, at_end: bool) -> Figure | None:

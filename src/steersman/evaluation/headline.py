@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from steersman.evaluation.limits import BOUND, Limits
 from steersman.evaluation.statistics import NO_INTERVAL, Interval, mean, reduction_percent
 from steersman.evaluation.summary import ALL, SummaryRow, Table
 from steersman.simulation.result import RunResult
@@ -20,6 +21,8 @@ FEW_SEEDS = 5
 """With fewer a bootstrap interval is a guess, which is said."""
 SMALLEST = 0.05
 """Percent; less is 0.0 when rounded."""
+LIMIT_NAME = "limit (LP)"
+"""What a person is told for the policy `bound` of the result files."""
 GPU_METRICS = ("gpu_fragmentation_percent", "gpu_allocation_over_time_percent")
 
 OTHER_COLUMNS = (
@@ -60,9 +63,16 @@ class Headline:
         workload: which workload the sentence is about: the only one, or `all`.
         gpus, nodes: of the cluster.
         on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
+        limits: what no scheduler exceeds, where it was asked for; it is no policy, and never the best of them.
     """
 
-    def __init__(self, runs: Sequence[RunResult], summary: Sequence[SummaryRow], baseline: str) -> None:
+    def __init__(
+        self,
+        runs: Sequence[RunResult],
+        summary: Sequence[SummaryRow],
+        baseline: str,
+        limits: Limits | None = None,
+    ) -> None:
         self._table = Table(runs)
         self._rows = {(row.workload, row.policy, row.metric): row for row in summary}
         self.baseline = baseline
@@ -76,6 +86,7 @@ class Headline:
         self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
         self.timed = self.protocol == "timed"
         self.primary = MEAN_WAIT if self.timed else GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
+        self.limits = limits if self.primary == GPU_ALLOCATION else None
 
     @property
     def resource(self) -> str:
@@ -104,15 +115,21 @@ class Headline:
 
     def lost(self, workload: str, policy: str) -> npt.NDArray[np.float64]:
         """[seed] what a good scheduler makes small: the resource left unallocated in percent, or the mean wait."""
+        if policy == BOUND and self.limits is not None:
+            return 100 - self.limits.get(workload)
         values = self._table.get(workload, policy, self.primary)
         return values if self.timed else 100 - values
+
+    def limit(self, workload: str) -> float:
+        """The GPU in percent that no scheduler exceeds, mean over seeds; NaN if it was not asked for."""
+        return math.nan if self.limits is None else mean(self.limits.get(workload))
 
     def reduction(self, workload: str, policy: str) -> tuple[float, Interval]:
         """By how many percent a policy loses less than the baseline, with its interval."""
         return reduction_percent(self.lost(workload, policy), self.lost(workload, self.baseline))
 
     def columns(self, workload: str) -> list[Column]:
-        """The table of a workload; columns without any value are left out."""
+        """The table of a workload, with a cell for the limit (`bound`), too; columns without any value are left out."""
         unit = "s" if self.timed else "points"
         short = "Mean wait s" if self.timed else f"{self.resource} %"
         difference = f"Difference from {self.baseline}, {unit}"
@@ -133,7 +150,8 @@ class Headline:
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 
     def _build(self, title: str, short: str, cell: Callable[[str], Cell]) -> Column:
-        return Column(title, short, {policy: cell(policy) for policy in self.policies})
+        limit = [BOUND] if self.limits is not None else []
+        return Column(title, short, {policy: cell(policy) for policy in [*self.policies, *limit]})
 
     def _column(self, title: str, short: str, workload: str, metric: str, digits: int, *, note: bool = True) -> Column:
         def cell(policy: str) -> Cell:
@@ -184,6 +202,17 @@ class Headline:
             text += f", 95 % interval {ends[0]:.1f} to {ends[1]:.1f} %, {pairs}."
             return text + (" The difference may be chance." if low <= 0 <= high else "")
         return f"{text}, {pairs}."
+
+    def limit_sentence(self) -> str:
+        """What is left to gain, empty without a limit."""
+        limit, best = self.limit(self.workload), self.order(self.workload)[0]
+        if not math.isfinite(limit):
+            return ""
+        share, _ = reduction_percent(self.lost(self.workload, BOUND), self.lost(self.workload, best))
+        text = f"Limit: no scheduler that places every pod that fits allocates more than {limit:.2f} % of the GPUs"
+        if not share >= SMALLEST:
+            return f"{text} {self._where()}; {best} reaches that."
+        return f"{text} {self._where()}; {best} could leave at most {share:.1f} % fewer unallocated."
 
     def _alone(self) -> str:
         policy = self.order(self.workload)[0]

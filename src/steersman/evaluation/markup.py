@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from steersman.evaluation import figures
-from steersman.evaluation.headline import Cell, Headline
+from steersman.evaluation.headline import LIMIT_NAME, Cell, Headline
+from steersman.evaluation.limits import BOUND
 
 
 def page_table(titles: Sequence[str], rows: Iterable[str]) -> str:
@@ -27,7 +28,7 @@ def cell(content: Cell) -> str:
 
 
 def policy_table(headline: Headline, workload: str) -> str:
-    """The policies on a workload, the best first."""
+    """The policies on a workload, the best first; last the limit, if there is one."""
     columns = headline.columns(workload)
     style = figures.styles(headline.policies, headline.baseline)
     rows = []
@@ -37,6 +38,9 @@ def policy_table(headline: Headline, workload: str) -> str:
         name = f"<td>{swatch(style[policy].colour)}{escape(policy)}{note}</td>"
         cells = "".join(cell(column.cells[policy]) for column in columns)
         rows.append(f"<tr{' class=baseline' if is_baseline else ''}>{name}{cells}</tr>")
+    if headline.limits is not None:
+        cells = "".join(cell(column.cells[BOUND]) for column in columns)
+        rows.append(f"<tr class=limit><td>{swatch(figures.LIMIT_COLOUR)}{LIMIT_NAME}</td>{cells}</tr>")
     return page_table(["Policy", *(column.title for column in columns)], rows)
 
 

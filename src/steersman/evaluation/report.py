@@ -11,7 +11,8 @@ from pathlib import Path
 import steersman
 from steersman.evaluation import markup
 from steersman.evaluation.figures import Figure
-from steersman.evaluation.headline import FEW_SEEDS, Cell, Headline, count, fixed, interval_text, signed
+from steersman.evaluation.headline import FEW_SEEDS, LIMIT_NAME, Cell, Headline, count, fixed, interval_text, signed
+from steersman.evaluation.limits import BOUND
 from steersman.evaluation.results import REPORT_MARK
 from steersman.evaluation.sections import Section
 from steersman.evaluation.statistics import RESAMPLES
@@ -34,6 +35,14 @@ ALLOCATED = {
     "rounds to {percent:g} %, as in the published experiments.",
     "arrivals": "The used share of the cluster after the last arrival.",
 }
+
+LIMIT = (
+    "An upper bound by linear programming (HiGHS) on what any scheduler allocates by the end that places every pod "
+    "that fits on some node, even one that knows all arrivals beforehand; computed for the arrivals of each seed. It "
+    "is too high rather than too low: pods may be split, CPU, memory and whole GPUs are pooled over the nodes of a "
+    "type (shares do have to fill single GPUs), and wishes about other pods are ignored. A scheduler that turns pods "
+    "away on purpose could exceed it."
+)
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -119,6 +128,7 @@ def _top(headline: Headline) -> str:
     parts = [
         f"<h1>{escape(headline.sentence())}</h1>",
         markup.soft(" · ".join(facts)),
+        f"<p>{escape(limit)}</p>" if (limit := headline.limit_sentence()) else "",
         markup.policy_table(headline, headline.workload),
         markup.soft(f"{small}; differences are taken seed by seed."),
         _matrix(headline) if several else "",
@@ -135,9 +145,11 @@ def _matrix(headline: Headline) -> str:
             f"<td{' class=best' if policy == best else ''}>{fixed(mean, 2)}</td>"
             for policy, mean in headline.means(workload).items()
         )
-        rows.append(f"<tr><td>{escape(workload)}</td>{''.join(cells)}</tr>")
+        last = f"<td>{fixed(headline.limit(workload), 2)}</td>" if headline.limits is not None else ""
+        rows.append(f"<tr><td>{escape(workload)}</td>{''.join(cells)}{last}</tr>")
     title = f"<h2>{escape(headline.primary_title)}, by workload</h2>"
-    return title + markup.page_table(["Workload", *headline.policies], rows)
+    limit = [LIMIT_NAME] if headline.limits is not None else []
+    return title + markup.page_table(["Workload", *headline.policies, *limit], rows)
 
 
 def _choice(headline: Headline) -> str:
@@ -156,6 +168,7 @@ def _method(headline: Headline, command: str, ratio: float) -> str:
         "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
         "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
         "Allocated": ALLOCATED.get(headline.protocol, "").format(percent=100 * ratio),
+        "Limit": LIMIT if headline.limits is not None else "",
         "Fragmentation": "Idle GPU that a pod drawn at random from the typical pods of the workload could not use "
         "(Weng et al., “Beware of Fragmentation”, USENIX ATC 2023)."
         if headline.on_gpu
@@ -193,7 +206,7 @@ def _details(headline: Headline, summary: Sequence[SummaryRow]) -> str:
         for row in (row for row in chosen if row.metric == metric):
             cells = (
                 Cell(f"{row.metric} ({row.unit})"),
-                Cell(row.policy),
+                Cell(LIMIT_NAME if row.policy == BOUND else row.policy),
                 Cell(fixed(row.mean, 2), interval_text(row.interval, 2)),
                 Cell(fixed(row.interquartile_mean, 2)),
                 Cell(signed(row.difference, 2), interval_text(row.difference_interval, 2, sign=True)),

@@ -6,9 +6,11 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
+from steersman.evaluation.limits import BOUND, METRIC, Limits
 from steersman.evaluation.summary import SummaryRow
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
@@ -104,6 +106,13 @@ def metrics_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
             yield [*key, metric.name, metric.unit, number(metric.value)]
 
 
+def limit_rows(limits: Limits) -> Iterator[list[str]]:
+    """The rows of `metrics.csv` for the limit, whose policy is `bound`."""
+    for workload, of_workload in limits.percent.items():
+        for seed, value in zip(limits.seeds, of_workload.tolist(), strict=True):
+            yield [workload, BOUND, str(seed), limits.protocol, METRIC, "percent", number(value)]
+
+
 def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
     """The rows of `summary.csv`."""
     for row in rows:
@@ -185,10 +194,12 @@ def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
         yield [str(event), *map(number, cells)]
 
 
-def write_evaluation(folder: Path, runs: Sequence[RunResult], summary: Sequence[SummaryRow]) -> None:
+def write_evaluation(
+    folder: Path, runs: Sequence[RunResult], summary: Sequence[SummaryRow], limits: Limits | None = None
+) -> None:
     """`results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`."""
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
-    write_csv(folder / METRICS, METRICS_COLUMNS, metrics_rows(runs))
+    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), limit_rows(limits) if limits else ()))
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
@@ -16,6 +17,7 @@ NAMED_CELLS = 40_000
 """Node names are in the heat maps only while these have fewer cells in all: names would be most of the file."""
 
 DIAGONAL = " Dotted: everything that arrives is placed."
+LIMIT = " Red: the limit, which no scheduler exceeds that places every pod that fits."
 
 
 TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
@@ -92,12 +94,14 @@ class Section:
 
     def _allocation(self) -> str:
         diagonal = self.headline.on_gpu and not self.headline.timed
-        whole = self._lines(self.quantity, self.allocated, diagonal=diagonal)
-        places = [self._place("course", whole, "The whole run." + (DIAGONAL if diagonal else ""))]
+        limit = self.headline.limit(self.workload)
+        whole = self._lines(self.quantity, self.allocated, diagonal=diagonal, limit=limit)
+        caption = "The whole run." + (DIAGONAL if diagonal else "") + (LIMIT if math.isfinite(limit) else "")
+        places = [self._place("course", whole, caption)]
         if not self.headline.timed:
             x = figures.grid([run.curve for runs in self.runs.values() for run in runs])
             start = 100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0]))
-            end = self._lines(self.quantity, self.allocated, window=(start, float(x[-1])))
+            end = self._lines(self.quantity, self.allocated, window=(start, float(x[-1])), limit=limit)
             places.append(self._place("end", end, "The last part of it, where schedulers differ in what is left over."))
         return markup.block(
             f"{self.headline.resource} allocation", "How much of the cluster is given to pods.", "two", places
@@ -161,10 +165,23 @@ class Section:
         return markup.block("Balance and nodes in use", "How the load is spread over the nodes.", "two", places)
 
     def _lines(
-        self, quantity: str, y_title: str, *, window: tuple[float, float] | None = None, diagonal: bool = False
+        self,
+        quantity: str,
+        y_title: str,
+        *,
+        window: tuple[float, float] | None = None,
+        diagonal: bool = False,
+        limit: float = math.nan,
     ) -> Figure | None:
         return figures.lines(
-            self.runs, self.style, quantity, x_title=self.x_title, y_title=y_title, window=window, diagonal=diagonal
+            self.runs,
+            self.style,
+            quantity,
+            x_title=self.x_title,
+            y_title=y_title,
+            window=window,
+            diagonal=diagonal,
+            limit=limit,
         )
 
     def _place(self, name: str, plot: Figure | None, caption: str) -> str:

@@ -1,0 +1,284 @@
+"""How much GPU any scheduler could allocate: an upper bound by linear programming, for one sequence of arrivals.
+
+The bound holds for every scheduler that never refuses a pod while some node fits it, whatever it knows of the future.
+While nothing leaves, room only shrinks: a pod that fits nowhere will never fit again. So of the pods of one kind such a
+scheduler places those up to some moment and none after it; and if kind a fits wherever kind b does, the moment of a
+is not before that of b. These moments are variables of the LP. Without them (`refuses`) a scheduler could keep devices
+free for pods that it knows will come, which bounds less.
+
+    maximise    sum of the GPU milli of the placed pods
+    subject to  each resource of each type of node, pooled over its nodes
+                every device holds a pattern of shares that together take at most 1000 milli (whole GPUs: one of 1000)
+                at most q - 1 pods a node that each take more than 1/q of its devices, CPU or memory (q = 2, 3, 4)
+                at most as many pods of a kind as arrive
+                between the envelopes of a kind's arrivals: how many of it are placed by its moment
+                moment of the harder kind <= moment of the easier kind
+
+Relaxed, so that the bound can be too high but not too low: numbers of pods and devices may be fractions; resources are
+pooled over the nodes of a type; the devices of a pod may lie on several nodes; a pod's wishes about other pods
+(affinity, spread, ports) are ignored, and pods with such wishes may be placed or not as suits the bound.
+
+Sources: patterns are those of Gilmore and Gomory (Operations Research 9, 1961). The value returned is that of the
+dual solution, made feasible: weak duality makes it a bound however inexact the solver is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.model import GPU_MILLI, UNLIMITED
+from steersman.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.evaluation.device_patterns import device_patterns
+from steersman.evaluation.hulls import lower_hull, upper_hull
+from steersman.evaluation.kinds import find_kinds
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.result import Protocol
+from steersman.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MAX_PATTERN_COLUMNS = 40_000
+"""Patterns by types of nodes, at most: what HiGHS solves in a second."""
+SHARES_OF_A_NODE = (2, 3, 4)
+ROUNDING = 1e-7
+"""Percent: more than the last bits that a sum of floats may lack, less than anyone sees."""
+PATIENCE_SECONDS = 60.0
+"""Far more than the LPs of the published workloads take (1 to 2)."""
+OUT_OF_TIME, INFEASIBLE = 1, 2  # statuses of scipy.optimize.linprog
+
+
+def check_bound(workload: Workload, protocol: Protocol) -> None:
+    """Make sure that there is a bound to compute.
+
+    Raises:
+        UsageError: pods leave in this protocol, or the workload has nothing to do with GPUs.
+        MissingExtraError: SciPy is not installed.
+    """
+    if protocol == "timed":
+        raise UsageError("the bound is one of GPU allocated at the end: --protocol inflation or arrivals, not timed")
+    if not any(node.gpu_count for node in workload.nodes):
+        raise UsageError(f"{workload.name}: its nodes have no GPU, and the bound is one of GPU allocation")
+    if not any(pod.requests.gpu_count for pod in workload.pods):
+        raise UsageError(f"{workload.name}: its pods ask for no GPU, and the bound is one of GPU allocation")
+    try:
+        import scipy.optimize  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("the bound", "report") from None
+
+
+def gpu_allocation_bound(
+    workload: Workload,
+    *,
+    protocol: Protocol = "inflation",
+    seed: int = 42,
+    ratio: float = 1.3,
+    refuses: bool = False,
+    placed_percent: float = 0.0,
+) -> float:
+    """The bound of one run in percent of all GPU, see `GpuBound.solve`."""
+    return GpuBound(workload).solve(protocol, seed=seed, ratio=ratio, refuses=refuses, placed_percent=placed_percent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows `sum of value * variable <= limit` of an LP, collected one by one."""
+
+    row: list[Ints]
+    column: list[Ints]
+    value: list[Floats]
+    limit: list[float]
+
+    @staticmethod
+    def none() -> _Rows:
+        return _Rows([], [], [], [])
+
+    def add(self, column: npt.ArrayLike, value: npt.ArrayLike, limit: float) -> None:
+        columns = np.asarray(column, dtype=np.int64)
+        self.row.append(np.full(len(columns), len(self.limit)))
+        self.column.append(columns)
+        self.value.append(np.broadcast_to(np.asarray(value, dtype=np.float64), columns.shape))
+        self.limit.append(limit)
+
+    def matrix(self, columns: int) -> csr_matrix:
+        from scipy.sparse import csr_matrix
+
+        if not self.limit:
+            return csr_matrix((0, columns))
+        entries = (np.concatenate(self.value), (np.concatenate(self.row), np.concatenate(self.column)))
+        return csr_matrix(entries, shape=(len(self.limit), columns))
+
+
+class GpuBound:
+    """A workload made ready for bounds of many sequences of arrivals.
+
+    The variables are y (pods of a kind on a type of node, where it fits), z (devices of a type with a pattern) and, of
+    ordered kinds, their moment: the share of all arrivals after which none is placed, 0..1.
+
+    Raises:
+        UsageError, MissingExtraError: see `check_bound`; `solve` checks the protocol.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        check_bound(workload, "inflation")
+        self.workload = workload
+        self.kinds = kinds = find_kinds(workload)
+        self.capacity = int(kinds.devices.sum()) * GPU_MILLI
+        self._kind, self._type = np.nonzero(kinds.fits)
+        self._gpu_types = np.flatnonzero(kinds.devices)
+        wanted = np.bincount(kinds.of_pod, minlength=len(kinds.demand)) * kinds.demand
+        demand = {int(m): int(wanted[kinds.gpu_milli == m].sum()) for m in kinds.gpu_milli if m > 0}
+        self.patterns = device_patterns(demand, MAX_PATTERN_COLUMNS // len(self._gpu_types))
+        self._z = len(self._kind)
+        self._moment = self._z + len(self._gpu_types) * len(self.patterns.counts)
+        self._columns = self._moment + len(kinds.demand)
+        rows = _Rows.none()
+        for t in range(len(kinds.nodes)):
+            self._pooled_rows(rows, t)
+            self._crowding_rows(rows, t)
+        for place, gpu_type in enumerate(self._gpu_types):
+            self._device_rows(rows, place, int(gpu_type))
+        self._static = rows.matrix(self._columns), np.array(rows.limit)
+        order = _Rows.none()
+        for easy, hard in kinds.harder:
+            order.add([self._moment + hard, self._moment + easy], [1, -1], 0)
+        self._order = order.matrix(self._columns), np.array(order.limit)
+
+    def solve(
+        self,
+        protocol: Protocol = "inflation",
+        *,
+        seed: int = 42,
+        ratio: float = 1.3,
+        refuses: bool = False,
+        placed_percent: float = 0.0,
+    ) -> float:
+        """An upper bound on the GPU allocated at the end, in percent of all GPU, with the two decimals of a run's.
+
+        Args:
+            protocol: `inflation` or `arrivals`; with `seed` and `ratio` it decides which pods arrive.
+            seed: of the run.
+            ratio: of the inflation protocol.
+            refuses: False bounds what a scheduler reaches that places every pod that fits somewhere; True also what
+                one reaches that picks among the pods.
+            placed_percent: above 0, only schedulers are bounded that place every pod (which fits on some empty node)
+                until the demand that has arrived is this percentage of all GPU.
+
+        Returns:
+            The bound; NaN if no scheduler can place what `placed_percent` demands.
+
+        Raises:
+            UsageError: the protocol is `timed`.
+            SteersmanError: HiGHS found no solution, or there are no arrivals.
+        """
+        check_bound(self.workload, protocol)
+        arriving = self.kinds.of_pod[schedule(self.workload, protocol, seed=seed, ratio=ratio, load=None).pods]
+        count = np.bincount(arriving, minlength=len(self.kinds.demand))
+        arrived = 100.0 * np.cumsum(self.kinds.demand[arriving]) / self.capacity
+        must = np.bincount(arriving[arrived <= placed_percent] if placed_percent > 0 else [], minlength=len(count))
+        rows = _Rows.none()
+        for kind in range(len(count)):
+            self._count_rows(rows, kind, count[kind], must[kind])
+            if self.kinds.ordered[kind] and not refuses:
+                self._moment_rows(rows, kind, np.flatnonzero(arriving == kind), len(arriving))
+        blocks = [self._static, (rows.matrix(self._columns), np.array(rows.limit))]
+        most = self._most_allocated(blocks if refuses else [*blocks, self._order], count)
+        percent = np.minimum(100.0 * most / self.capacity, min(100.0, arrived[-1]))
+        return float(np.round(percent + ROUNDING, 2))
+
+    def _pooled_rows(self, rows: _Rows, t: int) -> None:
+        kinds = self.kinds
+        here = np.flatnonzero(self._type == t)
+        for r in range(kinds.request.shape[1]):
+            request = kinds.request[self._kind[here], r]
+            if request.any() and kinds.capacity[t, r] < UNLIMITED:
+                scale = float(request.max())  # bytes beside milli-CPU would be 1e7 times as large
+                rows.add(here, request / scale, kinds.capacity[t, r] / scale)
+
+    def _crowding_rows(self, rows: _Rows, t: int) -> None:
+        kinds = self.kinds
+        here = np.flatnonzero(self._type == t)
+        kind = self._kind[here]
+        whole = np.where(2 * kinds.gpu_milli > GPU_MILLI, kinds.gpu_count, 0)  # two of these never share a device
+        for size, largest in (
+            (whole, kinds.largest_devices[t]),
+            *((kinds.request[:, r], kinds.largest[t, r]) for r in (CPU, MEMORY)),
+        ):
+            for q in SHARES_OF_A_NODE:
+                big = here[q * size[kind] > largest]
+                if len(big):
+                    rows.add(big, 1, float(q - 1) * kinds.nodes[t])
+
+    def _device_rows(self, rows: _Rows, place: int, t: int) -> None:
+        kinds, patterns = self.kinds, self.patterns
+        here = np.flatnonzero((self._type == t) & (kinds.gpu_count[self._kind] > 0))
+        kind = self._kind[here]
+        begin = self._z + place * len(patterns.counts)
+        rows.add(np.arange(begin, begin + len(patterns.counts)), 1, float(kinds.devices[t]))
+        size = patterns.size_of(kinds.gpu_milli[kind])
+        for s in range(len(patterns.sizes)):
+            pods, holding = here[size == s], np.flatnonzero(patterns.counts[:, s])
+            value = np.concatenate([kinds.gpu_count[kind[size == s]], -patterns.counts[holding, s]])
+            rows.add(np.concatenate([pods, begin + holding]), value, 0)
+        if not patterns.exact:
+            rows.add(here, kinds.demand[kind] / GPU_MILLI, float(kinds.devices[t]))
+
+    def _count_rows(self, rows: _Rows, kind: int, count: int, must: int) -> None:
+        here = np.flatnonzero(self._kind == kind)
+        rows.add(here, 1, float(count))
+        if must and len(here):
+            rows.add(here, -1, -float(must))
+
+    def _moment_rows(self, rows: _Rows, kind: int, position: Ints, arrivals: int) -> None:
+        """The pods of the kind that are placed, between the envelopes of how many have arrived by its moment."""
+        if not len(position):
+            return
+        columns = np.append(np.flatnonzero(self._kind == kind), self._moment + kind)
+        by = np.arange(len(position) + 1, dtype=np.float64)  # so many have arrived after the arrival `after`
+        after = np.concatenate([[0], position + 1, [arrivals]]) / arrivals
+        before = np.concatenate([[0], position, [arrivals]]) / arrivals
+        for sign, hull in (
+            (1.0, upper_hull(after, np.append(by, by[-1]))),
+            (-1.0, lower_hull(before, np.append(by[0], by))),
+        ):
+            for (x, y), (next_x, next_y) in pairwise(hull):
+                slope = (next_y - y) / (next_x - x)
+                value = np.full(len(columns), sign)
+                value[-1] = -sign * slope
+                rows.add(columns, value, sign * (y - slope * x))
+
+    def _most_allocated(self, blocks: Sequence[tuple[csr_matrix, Floats]], count: Ints) -> float:
+        """The optimum in GPU milli, from above."""
+        from scipy.optimize import linprog
+        from scipy.sparse import vstack
+
+        matrix = vstack([block for block, _ in blocks], format="csr")
+        limit = np.concatenate([limits for _, limits in blocks])
+        cost = np.zeros(self._columns)
+        cost[: self._z] = -self.kinds.demand[self._kind] / GPU_MILLI
+        highest = np.ones(self._columns)
+        highest[: self._z] = count[self._kind]
+        highest[self._z : self._moment] = np.repeat(self.kinds.devices[self._gpu_types], len(self.patterns.counts))
+        upper = np.full(self._columns, np.inf)
+        upper[self._moment :] = 1
+        between = np.stack([np.zeros(self._columns), upper], axis=1)
+        found: Any = linprog(cost, A_ub=matrix, b_ub=limit, bounds=between, options={"time_limit": PATIENCE_SECONDS})
+        if found.status == INFEASIBLE:
+            return float("nan")
+        if found.status != 0:
+            reason = f"not within {PATIENCE_SECONDS:g} s" if found.status == OUT_OF_TIME else found.message
+            raise SteersmanError(f"{self.workload.name}: the LP of the bound was not solved: {reason}")
+        # For any dual <= 0: cost @ x >= dual @ limit + (cost - matrix.T @ dual) @ x, and 0 <= x <= highest.
+        dual = np.minimum(found.ineqlin.marginals, 0)
+        reduced = cost - matrix.T @ dual
+        return float(-GPU_MILLI * (dual @ limit + np.minimum(reduced, 0) @ highest))

@@ -1,0 +1,71 @@
+"""How shares of GPUs fill one device: the maximal multisets of sizes that fit, the columns of a cutting-stock LP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import GPU_MILLI
+
+Ints = npt.NDArray[np.int64]
+
+
+class Patterns(NamedTuple):
+    """The ways to fill a device, P patterns of S sizes.
+
+    Attributes:
+        sizes: [S] milli of a device, descending.
+        counts: [P, S] how many shares of each size a pattern holds. Together they take at most 1000 milli, and nothing
+            of the smallest size fits beside them.
+        exact: whether `sizes` are all that were asked for.
+    """
+
+    sizes: Ints
+    counts: Ints
+    exact: bool
+
+    def size_of(self, milli: Ints) -> Ints:
+        """[G] index of the largest size that is at most `milli`, S if there is none (the share then takes no room)."""
+        return np.asarray((self.sizes[np.newaxis] > milli[:, np.newaxis]).sum(axis=1), dtype=np.int64)
+
+
+def device_patterns(demand: dict[int, int], limit: int) -> Patterns:
+    """The patterns of the sizes that `demand` (milli -> GPU milli asked for in that size) names, at most `limit`.
+
+    Their number grows exponentially with that of the sizes. Where it exceeds `limit`, only the sizes that are most in
+    demand are kept; a share of another size then counts as one of the next smaller size that is kept, which can only
+    make more shares fit (a relaxation).
+    """
+    ranked = sorted(demand, key=lambda milli: (-demand[milli], milli))
+    counts = _maximal(ranked, limit)
+    if counts is not None:
+        return Patterns(np.array(sorted(ranked, reverse=True), dtype=np.int64), counts, True)
+    kept, counts = 1, np.array([[GPU_MILLI // ranked[0]]], dtype=np.int64)
+    fewest, most = 2, len(ranked) - 1
+    while fewest <= most:
+        tried = (fewest + most) // 2
+        found = _maximal(ranked[:tried], limit)
+        if found is None:
+            most = tried - 1
+        else:
+            kept, counts, fewest = tried, found, tried + 1
+    return Patterns(np.array(sorted(ranked[:kept], reverse=True), dtype=np.int64), counts, False)
+
+
+def _maximal(sizes: Iterable[int], limit: int) -> Ints | None:
+    """[P, S] all patterns of the sizes, in descending order; None if there are more than `limit`."""
+    descending = sorted(sizes, reverse=True)
+    last = len(descending) - 1
+    found: list[tuple[int, ...]] = []
+
+    def extend(begun: tuple[int, ...], left: int) -> bool:
+        size = descending[len(begun)]
+        if len(begun) == last:
+            found.append((*begun, left // size))
+            return len(found) <= limit
+        return all(extend((*begun, count), left - count * size) for count in range(left // size, -1, -1))
+
+    return np.array(found, dtype=np.int64) if extend((), GPU_MILLI) else None
