@@ -17,7 +17,7 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KERNEL_ROOMS = ("cluster", "objectives", "policies", "simulation", "workloads")
+KERNEL_ROOMS = ("cluster", "envs/kernels", "objectives", "policies", "simulation", "telemetry", "workloads")
 KEPT_CACHES = 3
 
 

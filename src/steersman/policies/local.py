@@ -26,7 +26,8 @@ from steersman.policies.kube_scores import balanced_allocation, least_allocated,
 from steersman.workloads.mix import MixArrays
 
 DOT_PRODUCT, GPU_CLUSTERING, GPU_PACKING, BEST_FIT, FGD, LEAST_ALLOCATED, MOST_ALLOCATED, BALANCED_ALLOCATION = range(8)
-"""Numbers of the local policies in compiled code."""
+LEARNED = 8
+"""Numbers of the local policies in compiled code; that of a learned one is scored by `policies.learned`."""
 
 CPU_SCALE = 128_000  # the largest node of the openb cluster, by which the artifact divides
 GPU_SCALE = 8_000
@@ -91,7 +92,8 @@ def gpu_packing(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
 
 
 @inner
-def _gradient(before: float, after: float) -> int:
+def gradient(before: float, after: float) -> int:
+    """FGD's points for a change of fragmentation, both in GPU milli."""
     return int(100.0 * (1.0 / (1.0 + math.exp(-(before - after) / 1000.0))))
 
 
@@ -116,7 +118,7 @@ def fgd_share(
         if seen:
             continue
         after = fragment_after(mix, fragments, n, cpu, idle, nodes.gpu_model[n], 1, left, left - milli)
-        score = _gradient(fragments.total[n], after)
+        score = gradient(fragments.total[n], after)
         if score > best:
             best, best_device = score, d
     return best, best_device
@@ -133,7 +135,7 @@ def fgd(mix: MixArrays, fragments: FragmentArrays, nodes: NodeArrays, classes: C
     model = nodes.gpu_model[n]
     if count == 0 or milli == WHOLE:
         after = fragment_after(mix, fragments, n, cpu, idle, model, count, WHOLE, WHOLE - milli)
-        return _gradient(fragments.total[n], after)
+        return gradient(fragments.total[n], after)
     before = fragments.total[n]
     devices = best_devices(nodes, classes, c, n)
     place(nodes, classes, c, n, devices)
@@ -141,7 +143,7 @@ def fgd(mix: MixArrays, fragments: FragmentArrays, nodes: NodeArrays, classes: C
     after = fragments.total[n]
     remove(nodes, classes, c, n, devices)
     refresh(mix, nodes, fragments, n)
-    return _gradient(before, after)
+    return gradient(before, after)
 
 
 @inner

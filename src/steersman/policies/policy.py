@@ -42,6 +42,19 @@ class LocalPolicy:
     fgd_devices: bool = False
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class LinearPolicy:
+    """A learned policy that is linear in the features of a node (`policies.learned`); it also chooses GPU devices.
+
+    Attributes:
+        name: what results call it.
+        weights: [4, W] by kind of pod.
+    """
+
+    name: str
+    weights: npt.NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class KubeDefaultPolicy:
     """kube-scheduler's default scores, sampling and ties (`policies.kube_default`).

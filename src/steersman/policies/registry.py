@@ -6,12 +6,16 @@ import importlib
 import os
 import re
 import sys
-from importlib import metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata, resources
+from pathlib import Path
 
 from steersman.errors import SteersmanError, UsageError
 from steersman.policies import local
 from steersman.policies.own import blamed
-from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy_file import SUFFIX, open_policy
 
 ENTRY_POINTS = "steersman.policies"
 
@@ -25,10 +29,11 @@ LOCAL = {
     "most-allocated": local.MOST_ALLOCATED,
     "balanced-allocation": local.BALANCED_ALLOCATION,
 }
-BUILT_IN = ("random", *LOCAL, "kube-default")
+SHIPPED = "steersman"
+BUILT_IN = ("random", *LOCAL, "kube-default", SHIPPED)
 MAX_WEIGHT = 1 << 31
 
-AnyPolicy = LocalPolicy | RandomPolicy | KubeDefaultPolicy | Policy
+AnyPolicy = LinearPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | Policy
 
 
 def names() -> tuple[str, ...]:
@@ -48,6 +53,9 @@ def resolve(spec: str) -> AnyPolicy:
         return LocalPolicy(spec, (LOCAL[spec],), (1.0,), fgd_devices=spec == "fgd")
     if spec == "random":
         return RandomPolicy()
+    if spec == SHIPPED or spec.endswith(SUFFIX):
+        with policy_path(spec) as file:
+            return open_policy(file, spec)
     if spec == "kube-default":
         return KubeDefaultPolicy()
     for point in metadata.entry_points(group=ENTRY_POINTS):
@@ -58,8 +66,19 @@ def resolve(spec: str) -> AnyPolicy:
     if ":" in spec:
         return _load(spec)
     raise UsageError(
-        f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), module:Class"
+        f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), "
+        f"a policy file (run/policy{SUFFIX}), module:Class"
     )
+
+
+@contextmanager
+def policy_path(spec: str) -> Iterator[Path]:
+    """The policy file that `spec` names: a path, or the policy that comes with the package."""
+    if spec == SHIPPED:
+        with resources.as_file(resources.files("steersman.data") / f"{SHIPPED}{SUFFIX}") as file:
+            yield file
+    else:
+        yield Path(spec)
 
 
 def _mix(spec: str) -> LocalPolicy:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
 from steersman.compiled import inner
 from steersman.objectives.fragmentation import FragmentArrays
-from steersman.policies.local import BEST_FIT, best_fit, local_score
+from steersman.policies.learned import LearnedArrays, learned_score
+from steersman.policies.local import BEST_FIT, LEARNED, best_fit, local_score
 from steersman.workloads.mix import MixArrays
 
 FANOUT = 16
@@ -96,6 +97,7 @@ def catch_up(
     table: TableArrays,
     mix: MixArrays,
     fragments: FragmentArrays,
+    learned: LearnedArrays,
     nodes: NodeArrays,
     classes: ClassArrays,
     c: int,
@@ -107,7 +109,7 @@ def catch_up(
     table.seen[c] = logged
     if seen < 0:
         for n in range(count):
-            table.scores[c, n] = _score(table, mix, fragments, nodes, classes, c, n)
+            table.scores[c, n] = _score(table, mix, fragments, learned, nodes, classes, c, n)
         _build(table, c)
         return
     table.stamps[0] += 1
@@ -116,7 +118,7 @@ def catch_up(
         n = table.log[k]
         if table.stamp[n] != stamp:
             table.stamp[n] = stamp
-            score = _score(table, mix, fragments, nodes, classes, c, n)
+            score = _score(table, mix, fragments, learned, nodes, classes, c, n)
             if score != table.scores[c, n]:
                 table.scores[c, n] = score
                 _update(table, c, n)
@@ -127,6 +129,7 @@ def _score(
     table: TableArrays,
     mix: MixArrays,
     fragments: FragmentArrays,
+    learned: LearnedArrays,
     nodes: NodeArrays,
     classes: ClassArrays,
     c: int,
@@ -134,6 +137,8 @@ def _score(
 ) -> float:
     if not fits(nodes, classes, c, n):
         return INFEASIBLE
+    if table.kinds[0] == LEARNED:  # never part of a mix
+        return learned_score(learned, mix, nodes, classes, c, n)
     if table.best_fit.shape[0] > 0:
         table.best_fit[c, n] = best_fit(nodes, classes, c, n)
     total = 0.0

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from steersman.cluster.model import GPU_MILLI
 from steersman.errors import SteersmanError, UsageError
 from steersman.simulation.result import Protocol
-from steersman.workloads.inflation import inflate
+from steersman.workloads.inflation import MAX_DRAWS, inflate
 from steersman.workloads.workload import Workload
 
 DEFAULT_DURATION = 3600.0
@@ -74,6 +74,27 @@ def schedule(
             pods, time, duration = _poisson(workload, load, random)
         return Schedule(pods, time, duration, nodes, True)
     raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
+
+
+def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
+    """Arrivals like those of `inflation`, of the same distribution but by other, quicker random numbers: for training.
+
+    No seed of it is a seed of `schedule`, so what is measured by `inflation` was never trained on.
+    """
+    random = np.random.default_rng(seed)
+    demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
+    target = ratio * GPU_MILLI * sum(node.gpu_count for node in workload.nodes)
+    if not (target and demand.any()):
+        raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
+    pods = random.permutation(len(demand))
+    missing = int(1.2 * max(0.0, target - demand.sum()) / demand.mean()) + 100
+    if missing > MAX_DRAWS:
+        raise SteersmanError(f"{workload.name}: its pods ask for so little GPU that {missing} would have to be drawn")
+    pods = np.concatenate([pods, random.integers(0, len(demand), missing)])
+    pods = pods[: int(np.searchsorted(np.cumsum(demand[pods]), target, side="right"))]
+    count = len(pods)
+    nodes = random.permutation(len(workload.nodes))
+    return Schedule(pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False)
 
 
 def _durations(workload: Workload, random: np.random.Generator) -> npt.NDArray[np.float64]:

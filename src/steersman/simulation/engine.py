@@ -26,6 +26,7 @@ from steersman.compiled import inner, kernel
 from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
 from steersman.policies.kube_arrays import KubeArrays
 from steersman.policies.kube_default import choose
+from steersman.policies.learned import LearnedArrays, learned_refresh, learned_share
 from steersman.policies.local import fgd_share
 from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, node_changed
 from steersman.workloads.mix import MixArrays
@@ -33,7 +34,7 @@ from steersman.workloads.mix import MixArrays
 BOUND, FAILED, WAITING, FINISHED = range(4)
 """Outcomes of an event."""
 
-DEVICES_BEST, DEVICES_FGD, DEVICES_RANDOM = range(3)
+DEVICES_BEST, DEVICES_FGD, DEVICES_RANDOM, DEVICES_LEARNED = range(4)
 """How GPU devices of the chosen node are chosen."""
 
 CHOOSE_TABLE, CHOOSE_RANDOM, CHOOSE_KUBE, CHOOSE_ASK = range(4)
@@ -145,6 +146,7 @@ class Cluster(NamedTuple):
     fragments: FragmentArrays
     table: TableArrays
     kube: KubeArrays
+    learned: LearnedArrays
 
 
 def new_record(cluster: Cluster, events: int, *, reasons: bool) -> Record:
@@ -225,7 +227,7 @@ def _choose_random(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
 @inner
 def _choose_best(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
     table = cluster.table
-    catch_up(table, cluster.mix, cluster.fragments, cluster.nodes, cluster.classes, c)
+    catch_up(table, cluster.mix, cluster.fragments, cluster.learned, cluster.nodes, cluster.classes, c)
     if masked or table.best_fit.shape[0] > 0:
         return best_masked(table, c, run.mask, masked)
     return best_node(table, c)
@@ -270,6 +272,8 @@ def choose_devices(cluster: Cluster, rule: int, c: int, n: int, rng: npt.NDArray
     share = classes.gpu_count[c] == 1 and classes.gpu_milli[c] < WHOLE
     if share and rule == DEVICES_FGD:
         return 1 << fgd_share(cluster.mix, cluster.fragments, nodes, classes, c, n)[1]
+    if share and rule == DEVICES_LEARNED:
+        return 1 << learned_share(cluster.learned, cluster.mix, nodes, classes, c, n)[1]
     if share and rule == DEVICES_RANDOM:
         chosen, found = -1, 0
         for d in range(nodes.gpu_count[n]):
@@ -318,6 +322,8 @@ def _change(cluster: Cluster, arrivals: Arrivals, run: Run, arrival: int, sign: 
     if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] -= 1
     refresh(cluster.mix, nodes, cluster.fragments, n)
+    if cluster.learned.before.shape[0] > 0:
+        learned_refresh(cluster.learned, cluster.mix, nodes, n)
     _count_node(cluster, run, n, 1.0)
     run.cursor[GPU_USED] += sign * classes.gpu_count[c] * classes.gpu_milli[c]
     run.cursor[CPU_USED] += sign * classes.request[c, CPU]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +13,17 @@ from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies.kube_arrays import KubeArrays, kube_arrays
+from steersman.policies.learned import LearnedArrays, at_work, learned_arrays, no_learned
+from steersman.policies.local import LEARNED
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, RandomPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, RandomPolicy
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.policies.table import TableArrays, table_arrays
 from steersman.simulation import engine, metrics
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
-from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
+from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
 EVENTS_A_STEP = 20_000
@@ -65,6 +68,12 @@ class Simulator:
         self._hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_hopeless(self._state.arrays, self._state.class_arrays, self._hopeless)
         self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
+
+    @cached_property
+    def learned(self) -> LearnedArrays:
+        """What learned policies know of these nodes and this mix, whatever their weights; made when first asked for."""
+        mix = mix_arrays(self.mix, self._state.gpu_models)
+        return learned_arrays(self.mix, mix, self._state.arrays)
 
     def _unknown_models(self) -> tuple[str, ...]:
         wanted = {model for pod_class in self._state.classes for model in pod_class.constraints.gpu_models}
@@ -126,6 +135,7 @@ class Execution:
             fragments=fragment_arrays(mix, self.state.arrays),
             table=self._table(events),
             kube=kube,
+            learned=self._learned(mix),
         )
         self.run = engine.new_run(self.cluster, self.arrivals, simulator._hopeless, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
@@ -135,7 +145,14 @@ class Execution:
         nodes, classes = len(self.state.nodes), len(self.state.classes)
         if isinstance(self.policy, LocalPolicy):
             return table_arrays(nodes, classes, events, self.policy.kinds, self.policy.weights)
+        if isinstance(self.policy, LinearPolicy):
+            return table_arrays(nodes, classes, events, (LEARNED,), (1.0,))
         return table_arrays(0, 0, events, (), ())
+
+    def _learned(self, mix: MixArrays) -> LearnedArrays:
+        if isinstance(self.policy, LinearPolicy):
+            return at_work(self.simulator.learned, self.policy.weights, self.plan.nodes, mix, self.state.arrays)
+        return no_learned()
 
     def _kube(self) -> KubeArrays:
         if isinstance(self.policy, KubeDefaultPolicy):
@@ -146,6 +163,8 @@ class Execution:
         if isinstance(self.policy, LocalPolicy):
             rule = engine.DEVICES_FGD if self.policy.fgd_devices else engine.DEVICES_BEST
             return engine.CHOOSE_TABLE, rule
+        if isinstance(self.policy, LinearPolicy):
+            return engine.CHOOSE_TABLE, engine.DEVICES_LEARNED
         if isinstance(self.policy, RandomPolicy):
             return engine.CHOOSE_RANDOM, engine.DEVICES_RANDOM
         if isinstance(self.policy, KubeDefaultPolicy):

@@ -1,0 +1,129 @@
+"""Policy files: what is written is read back, and a file that is no good is refused in one line."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from steersman.agents.evolution import fgd_weights
+from steersman.errors import InputError, SteersmanError, UsageError
+from steersman.features import GPU
+from steersman.policies.policy_file import CARD, Card, Score, read_policy, write_policy
+from steersman.policies.registry import resolve
+
+CARD_OF_TEST = Card(
+    name="mine",
+    view=GPU.name,
+    view_version=GPU.version,
+    network="linear",
+    objective="allocation",
+    algorithm="evolution",
+    training=("default",),
+    test=("cpu072",),
+    scores=(Score("default", "gpu_unallocated_percent", 3.7, "fgd", 4.6, 3),),
+    settings={"population": 20, "strategy": "cma-es"},
+)
+
+
+def written(folder, card=CARD_OF_TEST, **arrays):
+    file = folder / "policy.safetensors"
+    write_policy(file, card, arrays or {"weights": fgd_weights()})
+    return file
+
+
+def test_what_is_written_is_read(tmp_path):
+    weights = np.random.default_rng(0).normal(size=fgd_weights().shape)
+    card, arrays = read_policy(written(tmp_path, weights=weights))
+    assert card == CARD_OF_TEST
+    assert (arrays["weights"] == weights).all()
+    policy = resolve(str(tmp_path / "policy.safetensors"))
+    assert (policy.weights == weights).all()
+    assert policy.name == str(tmp_path / "policy.safetensors")
+
+
+def test_the_same_policy_makes_the_same_bytes(tmp_path):
+    first = written(tmp_path).read_bytes()
+    assert written(tmp_path).read_bytes() == first
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_not_written_and_the_old_file_stays(tmp_path, value):
+    file = written(tmp_path)
+    before = file.read_bytes()
+    with pytest.raises(SteersmanError, match="not a finite number"):
+        written(tmp_path, weights=np.full(fgd_weights().shape, value))
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def raw(folder, arrays=None, **changes):
+    """A file with a card that `write_policy` would not write."""
+    card = {**json.loads(msgspec.json.encode(CARD_OF_TEST)), **changes}
+    card = {key: value for key, value in card.items() if value is not None}
+    file = folder / "bad.safetensors"
+    save_file(arrays or {"weights": fgd_weights()}, file, metadata={CARD: json.dumps(card)})
+    return file
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": 99}, "schema"),
+        ({"schema": None}, "schema"),
+        ({"view_version": 0}, "view_version: is 0"),
+        ({"name": 3}, "not a model card"),
+        ({"objective": None}, "not a model card"),
+        ({"surprise": 1}, "not a model card"),
+        ({"network": "mlp"}, "network: is mlp"),
+        ({"arrays": None, "steps": "many"}, "not a model card"),
+    ],
+)
+def test_a_card_that_does_not_fit_is_one_line(tmp_path, changes, message):
+    with pytest.raises(InputError) as error:
+        resolve(str(raw(tmp_path, **changes)))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_view_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match="unknown view 'other'"):
+        resolve(str(raw(tmp_path, view="other")))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"weights": np.full(fgd_weights().shape, np.nan)}, "not a finite number"),
+        ({"weights": np.zeros((2, 3))}, r"of shape \[2, 3\]"),
+        ({"other": np.zeros(3)}, "missing"),
+        ({"weights": np.zeros(fgd_weights().shape, dtype=np.bool_)}, "not a finite number"),
+    ],
+)
+def test_weights_that_do_not_fit_are_one_line(tmp_path, arrays, message):
+    with pytest.raises(InputError, match=message):
+        resolve(str(raw(tmp_path, arrays)))
+
+
+@pytest.mark.parametrize("length", [0, 5, 100, 2000])
+def test_a_truncated_file_is_one_line(tmp_path, length):
+    file = written(tmp_path)
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(InputError, match="truncated or no safetensors file"):
+        resolve(str(file))
+
+
+def test_other_files_are_one_line(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        resolve(str(tmp_path / "missing.safetensors"))
+    with pytest.raises(InputError, match="policy"):
+        folder = tmp_path / "folder.safetensors"
+        folder.mkdir()
+        resolve(str(folder))
+    with pytest.raises(InputError, match="none of ours"):
+        save_file({"weights": fgd_weights()}, tmp_path / "plain.safetensors")
+        resolve(str(tmp_path / "plain.safetensors"))
+    with pytest.raises(InputError):
+        (tmp_path / "text.safetensors").write_text("weights = 1\n" * 100)
+        resolve(str(tmp_path / "text.safetensors"))
