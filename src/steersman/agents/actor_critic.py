@@ -1,0 +1,144 @@
+"""Actor-critic: make placements that turned out better than expected more likely.
+
+The actor is a policy pi(n | s), the softmax over the scores of the feasible nodes. The critic V(s) says what to expect.
+After a few decisions in each environment, the actor climbs the policy gradient (Williams, "Simple statistical
+gradient-following algorithms", 1992; Mnih et al., "Asynchronous methods for deep reinforcement learning", ICML 2016)
+
+    mean of  A_t grad log pi(n_t | s_t) + entropy_bonus grad H(pi(. | s_t))
+
+and the critic moves towards what the rewards said. A is the advantage: how much better a decision was than expected.
+The entropy H keeps the policy from settling before it has looked around. The actor learns from each decision once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+from torch.nn import functional
+
+from steersman.agents.agent import Agent, Teacher
+from steersman.agents.categorical import draw, entropy, log_probabilities
+from steersman.agents.metrics import Metrics
+from steersman.agents.networks import ScoreNetwork, build_critic
+from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors
+from steersman.agents.options import require
+from steersman.agents.rollout import Rollout, rollout
+
+CHUNK = 1024  # observations that a critic judges at once
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Options of actor-critic.
+
+    Attributes:
+        discount: what a reward one decision later counts.
+        trace: lambda of the advantages; 1 sums rewards to the rollout's end, 0 trusts the critic at once.
+        rollout: decisions in each environment for each of the actor's gradient steps.
+        critic_steps: the critic's gradient steps for each of the actor's: a critic that lags behind misleads the actor.
+        actor_learning_rate: of the actor's Adam.
+        critic_learning_rate: of the critic's Adam.
+        entropy_bonus: what a nat of entropy is worth.
+        normalise_advantages: to mean 0 and standard deviation 1 in each rollout, so that rewards may have any scale.
+        gradient_norm: what each gradient is clipped to.
+        candidates: nodes that are looked at while learning (a random sample); 0: all.
+    """
+
+    discount: float = 0.99
+    trace: float = 0.95
+    rollout: int = 16
+    critic_steps: int = 8
+    actor_learning_rate: float = 3e-3
+    critic_learning_rate: float = 3e-3
+    entropy_bonus: float = 0.01
+    normalise_advantages: bool = True
+    gradient_norm: float = 0.5
+    candidates: int = 128
+
+    def __post_init__(self) -> None:
+        require(self, "share", "discount", "trace")
+        require(self, "rate", "actor_learning_rate", "critic_learning_rate", "gradient_norm")
+        require(self, "count", "rollout", "critic_steps")
+        require(self, "amount", "entropy_bonus", "candidates")
+
+
+class ActorCritic(Agent):
+    """Advantage actor-critic, its critic of the same kind as the network but with weights of its own."""
+
+    algorithm = "actor-critic"
+    config: Config
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        network: ScoreNetwork,
+        config: Config,
+        seed: int,
+        device: str | torch.device = "cpu",
+        teacher: Teacher | None = None,
+    ) -> None:
+        super().__init__(env, network, config, seed, device, teacher)
+        self.critic = build_critic(network.spec, seed).to(self.device)
+        self.actor_optimiser = torch.optim.Adam(self.network.parameters(), lr=config.actor_learning_rate)
+        self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=config.critic_learning_rate)
+        self.parts |= {
+            "critic": self.critic,
+            "actor_optimiser": self.actor_optimiser,
+            "critic_optimiser": self.critic_optimiser,
+        }
+
+    def _iterate(self) -> Metrics:
+        return self._update(self._play())
+
+    def _play(self) -> Rollout:
+        """A rollout of the policy as it is, judged by the critic as it is."""
+        steps = []
+        for _ in range(self.config.rollout):
+            observation = self.seen.observation
+            steps.append(self.step(self._explore(self.scores(observation), observation["mask"] > 0)))
+        return rollout(steps, self._values, self.config.discount, self.config.trace)
+
+    def _explore(self, scores: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> Actions:
+        return draw(scores, mask, self.rng)
+
+    def _values(self, observation: Arrays) -> npt.NDArray[np.float32]:
+        """[B] the critic's values, as at evaluation."""
+        self.critic.eval()
+        found = []
+        with torch.no_grad():
+            for start in range(0, len(observation["mask"]), CHUNK):
+                part = {name: array[start : start + CHUNK] for name, array in observation.items()}
+                found.append(self.critic(as_tensors(part, self.device)).cpu().numpy())
+        return np.concatenate(found)
+
+    def _update(self, played: Rollout) -> Metrics:
+        """One gradient step of the actor, and some of the critic."""
+        self.network.train()
+        self.critic.train()
+        observation = as_tensors(played.observation, self.device)
+        row = torch.tensor(played.rows, device=self.device).unsqueeze(1)
+        advantage = torch.tensor(played.advantages, device=self.device)
+        if self.config.normalise_advantages:
+            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+
+        log_probability = log_probabilities(self.network(observation))
+        spread = entropy(log_probability, observation["mask"]).mean()
+        gain = (advantage * log_probability.gather(1, row).squeeze(1)).mean()
+        actor_loss = -gain - self.config.entropy_bonus * spread
+        loss = self.learn(actor_loss, self.actor_optimiser, self.config.gradient_norm)
+
+        target = torch.tensor(played.targets, device=self.device)
+        self.critic.show(target)
+        critic_losses = [self._learn_values(observation, target) for _ in range(self.config.critic_steps)]
+        return {"loss": loss, "critic_loss": float(np.mean(critic_losses)), "entropy": float(spread.detach())}
+
+    def _learn_values(self, observation: Tensors, target: Tensor) -> float:
+        """One gradient step of the critic towards target [B]; its squared error in units of the values' spread."""
+        loss = functional.mse_loss(self.critic(observation) / self.critic.spread, target / self.critic.spread)
+        return self.learn(loss, self.critic_optimiser, self.config.gradient_norm)

@@ -1,0 +1,291 @@
+"""What all agents share: an environment and what is seen of it, exploration's randomness, metrics, checkpoints.
+
+An agent alternates between playing in its environments and learning; one such round is an iteration. All it depends on
+is in its `state_dict`, so that a run that was killed continues from its last checkpoint to the same result.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from steersman.agents.metrics import Metrics, Tally
+from steersman.agents.networks import ScoreNetwork
+from steersman.agents.observations import (
+    Actions,
+    Arrays,
+    Sample,
+    as_tensors,
+    pack,
+    replace_rows,
+    sample_candidates,
+    stack,
+    unpack,
+)
+from steersman.errors import SteersmanError, UsageError
+
+Teacher = Callable[[Arrays], Actions]
+"""Observations to actions [E]: a policy to learn from, or a named rule. Called once for each observation, in order."""
+
+
+class Diverged(SteersmanError):  # noqa: N818 - a state of the run, which its owner handles
+    """Learning went wrong: a loss or a weight is no longer a finite number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision in each of E environments.
+
+    Attributes:
+        before: what was seen, [E, ...].
+        rows: int64 [E] the row that was chosen.
+        reward: float32 [E].
+        terminated: bool [E] the episode is over, and nothing is to be earned any more.
+        truncated: bool [E] the episode was cut off, and what follows still counts.
+        after: what was seen next, [E, ...], before any reset; of no meaning where `terminated`.
+    """
+
+    before: Arrays
+    rows: Actions
+    reward: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    after: Arrays
+
+
+def teacher_of(env: VectorEnv[Any, Any, Any], *rule: str) -> Teacher | None:
+    """What `env.heuristic(*rule)` says of the current state, or None if the environment has no such method."""
+    heuristic = getattr(env.unwrapped, "heuristic", None)
+    return None if heuristic is None else lambda _: np.asarray(heuristic(*rule), np.int64)
+
+
+class Agent(ABC):
+    """An agent that learns by gradients.
+
+    Args:
+        env: E environments that reset in the same step, with `snapshot()` and `restore()` if the run is to be resumed.
+        network: scores nodes; trained in place.
+        config: the algorithm's options.
+        seed: for the environments, exploration and dropout.
+        device: where the networks are (`cpu`, `cuda`, `cuda:1`).
+        teacher: actions to learn or explore from, or None.
+    """
+
+    algorithm: ClassVar[str]
+    listens: bool = False  # whether the teacher is asked at every observation
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        network: ScoreNetwork,
+        config: Any,
+        seed: int,
+        device: str | torch.device = "cpu",
+        teacher: Teacher | None = None,
+    ) -> None:
+        if env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+            raise UsageError(
+                f"{self.algorithm} needs environments that reset in the same step (AutoresetMode.SAME_STEP)"
+            )
+        self.env, self.config, self.teacher = env, config, teacher
+        self.device = torch.device(device)
+        self.network = network.to(self.device)
+        self.rng = np.random.default_rng(seed)
+        self.steps = self.iterations = self.episodes = 0
+        self.parts: dict[str, nn.Module | Optimizer] = {"network": self.network}
+        self._random = _seeded(seed, self.device)
+        self._tally = Tally(env.num_envs)
+        observation, _ = env.reset(seed=seed)
+        self._advice: Actions | None = None
+        self.seen = self._look(observation)
+
+    @abstractmethod
+    def _iterate(self) -> Metrics:
+        """Play and learn once; what there is to say about the learning."""
+
+    def iterate(self) -> Metrics:
+        """One iteration: play and learn.
+
+        Returns:
+            `steps`, `episodes` so far, `reward` (mean of a decision), `return` and `length` (means over the episodes
+            that ended, if any did), `actions` (the node slots that were chosen), numbers from the environments' infos
+            (means; of the episodes that ended under `final_...`), and what the algorithm adds, such as `loss`.
+
+        Raises:
+            Diverged: a loss or a weight is not finite. The agent is of no more use; an earlier checkpoint is.
+        """
+        self.iterations += 1
+        with self._own_randomness():
+            learned = self._iterate()
+        for name, part in self.parts.items():
+            if isinstance(part, nn.Module) and not all(bool(torch.isfinite(p).all()) for p in part.parameters()):
+                raise self._diverged(f"a weight of the {name}")
+        return {"steps": float(self.steps), "episodes": float(self.episodes), **self._tally.take(), **learned}
+
+    def act(self, observation: Mapping[str, npt.NDArray[Any]], greedy: bool = True) -> Actions:
+        """Node slots [E] for observations of all nodes: the best, or as the agent explores. Ties: the lowest slot."""
+        scores = self.scores(observation)
+        mask = observation["mask"] > 0
+        return scores.argmax(1) if greedy else self._explore(scores, mask)
+
+    def scores(self, observation: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+        """[E, N] the network's scores, as at evaluation."""
+        self.network.eval()
+        with torch.no_grad():
+            scores: npt.NDArray[np.float32] = self.network(as_tensors(observation, self.device)).cpu().numpy()
+        return scores
+
+    @abstractmethod
+    def _explore(self, scores: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> Actions:
+        """Rows [E] to play while learning, given scores [E, N]."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later iterations depend on: tensors, numbers and strings alone, all copies."""
+        return {
+            "algorithm": self.algorithm,
+            "counts": [self.steps, self.iterations, self.episodes],
+            "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self.parts.items()},
+            "rng": json.dumps(self.rng.bit_generator.state),
+            "torch": [state.clone() for state in self._random],
+            "env": pack(self._resumable().snapshot()),
+            "seen": pack(self.seen.observation),
+            "slots": pack({} if self.seen.slots is None else {"slots": self.seen.slots}),
+            "advice": pack({} if self._advice is None else {"advice": self._advice}),
+            "tally": pack(self._tally.arrays()),
+            "more": self._more_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of an agent with the same environments, network and options.
+
+        Raises:
+            SteersmanError: the state is of another algorithm or network.
+        """
+        if state["algorithm"] != self.algorithm:
+            raise SteersmanError(f"the checkpoint is of {state['algorithm']}, not of {self.algorithm}")
+        try:
+            for name, part in self.parts.items():
+                part.load_state_dict(state["parts"][name])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise SteersmanError("the checkpoint is of another network; give the options it was made with") from error
+        self.steps, self.iterations, self.episodes = state["counts"]
+        self.rng.bit_generator.state = json.loads(state["rng"])
+        self._random = [saved.clone() for saved in state["torch"]]
+        self._resumable().restore(unpack(state["env"]))
+        self.seen = Sample(unpack(state["seen"]), unpack(state["slots"]).get("slots"))
+        self._advice = unpack(state["advice"]).get("advice")
+        self._tally.restore(unpack(state["tally"]))
+        self._load_more_state(state["more"])
+
+    def _more_state(self) -> dict[str, Any]:
+        """What an algorithm adds to `state_dict`."""
+        return {}
+
+    def _load_more_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most algorithms add nothing
+        """Restore what `_more_state` gave."""
+
+    def step(self, rows: Actions) -> Step:
+        """Play the chosen rows [E] of what is seen, and look at what follows."""
+        before, slots = self.seen.observation, self.seen.to_slots(rows)
+        observation, reward, terminated, truncated, infos = self.env.step(slots)
+        terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        self._tally.add(slots, reward, terminated | truncated, infos)
+        self.steps += len(rows)
+        self.episodes += int((terminated | truncated).sum())
+        cut = truncated & ~terminated
+        self.seen = self._look(observation)
+        after = self.seen.observation
+        if cut.any():
+            final = stack([infos["final_obs"][copy] for copy in np.flatnonzero(cut)])
+            after = replace_rows(after, cut, sample_candidates(final, self.config.candidates, self.rng).observation)
+        return Step(before, rows, np.array(reward, np.float32), terminated, cut, after)
+
+    def advice(self) -> Actions:
+        """[E] the rows that the teacher would choose of what is seen."""
+        assert self._advice is not None
+        return self.seen.to_rows(self._advice)
+
+    def _look(self, observation: Arrays) -> Sample:
+        self._advice = np.array(self.teacher(observation), np.int64) if self.listens and self.teacher else None
+        return sample_candidates(observation, self.config.candidates, self.rng, self._advice)
+
+    def learn(self, loss: Tensor, optimiser: Optimizer, gradient_norm: float) -> float:
+        """One gradient step, its norm clipped; the loss as a number.
+
+        Raises:
+            Diverged: the loss is not finite.
+        """
+        if not torch.isfinite(loss):
+            raise self._diverged("the loss")
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], gradient_norm)
+        optimiser.step()
+        return float(loss.detach())
+
+    def _diverged(self, what: str) -> Diverged:
+        return Diverged(
+            f"{self.algorithm} diverged: {what} is not finite in iteration {self.iterations}; "
+            "a smaller learning rate or reward scale may help"
+        )
+
+    def _resumable(self) -> Any:
+        env = self.env.unwrapped
+        if not hasattr(env, "snapshot") or not hasattr(env, "restore"):
+            raise UsageError(f"{type(env).__name__} cannot be resumed: it has no snapshot() and restore()")
+        return env
+
+    @contextmanager
+    def _own_randomness(self) -> Iterator[None]:
+        """Torch draws dropout from a global state: use this agent's, and leave the global one as it was."""
+        with keeping_randomness(self.device):
+            _set_random_state(self.device, self._random)
+            try:
+                yield
+            finally:
+                self._random = _random_state(self.device)
+
+
+@contextmanager
+def keeping_randomness(device: torch.device) -> Iterator[None]:
+    """Leave torch's global random state as it was before."""
+    outer = _random_state(device)
+    try:
+        yield
+    finally:
+        _set_random_state(device, outer)
+
+
+def random_rows(mask: npt.NDArray[np.bool_], rng: np.random.Generator) -> Actions:
+    """[E] a uniformly random feasible row of mask [E, N]."""
+    rows: Actions = np.where(mask, rng.random(mask.shape), -1.0).argmax(1)
+    return rows
+
+
+def _seeded(seed: int, device: torch.device) -> list[Tensor]:
+    states = [torch.Generator().manual_seed(seed).get_state()]
+    if device.type == "cuda":
+        states.append(torch.Generator(device).manual_seed(seed).get_state())
+    return states
+
+
+def _random_state(device: torch.device) -> list[Tensor]:
+    return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
+
+
+def _set_random_state(device: torch.device, states: list[Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)

@@ -1,0 +1,312 @@
+"""Evolution: whole episodes in compiled code, and a search strategy that looks at how they ended.
+
+No gradients, no torch. A generation draws a few workloads with fresh arrivals; every candidate plays the same ones
+(common random numbers), so that candidates differ by their weights alone. A candidate is worth the mean of what it
+gains on the reference policy, and half of what it loses is subtracted once more: better everywhere than splendid here
+and poor there.
+
+The search starts at FGD with the planned losses of devices (`policies.planning`) and moves in units of what a feature's
+change differs between the nodes that a pod could go to, so that a step means as much in every direction.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import GPU_MILLI
+from steersman.errors import SteersmanError, UsageError
+from steersman.policies.gpu_features import FEATURES, TABLE
+from steersman.policies.learned import KINDS, WEIGHTS, add_spread
+from steersman.policies.outlook import TABLES
+from steersman.policies.policy import LinearPolicy
+from steersman.policies.registry import resolve
+from steersman.simulation import engine
+from steersman.simulation.arrivals import Schedule, resample, schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.strategies import OpenAiEs, SeparableCma, Strategy
+from steersman.workloads.workload import Workload
+
+Array = npt.NDArray[np.float64]
+
+SHARE = 1  # the kind of pods that ask for a part of one device
+NO_SPREAD = 1e-6
+ARRIVALS_BETWEEN_LOOKS = 40
+SPREAD_SEED = 7
+PLANS_KEPT = 16
+POINTS = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Options of the algorithm.
+
+    Attributes:
+        strategy: `cma-es` (separable) or `openai-es`.
+        population: candidates a generation, in mirrored pairs.
+        episodes: workloads a generation; they rotate, so that each comes equally often.
+        step: the first standard deviation, in points of FGD's score.
+        learning_rate: of `openai-es`.
+        loss_weight: how much more a loss against the reference counts than a gain.
+        reference: the policy that gains are measured against.
+        planned_weight: points a GPU that the search starts with for planned losses of devices.
+        memory: of the mean that counts in the end: its share that stays in each generation.
+    """
+
+    strategy: Literal["cma-es", "openai-es"] = "cma-es"
+    population: int = 20
+    episodes: int = 3
+    step: float = 0.06
+    learning_rate: float = 0.02
+    loss_weight: float = 0.5
+    reference: str = "fgd"
+    planned_weight: float = 50.0
+    memory: float = 0.97
+
+    def __post_init__(self) -> None:
+        if self.population < 4 or self.population % 2:
+            raise UsageError(f"population {self.population}: an even number of 4 or more is right")
+        if self.episodes < 1:
+            raise UsageError(f"episodes {self.episodes}: 1 or more is right")
+        if not self.step > 0:
+            raise UsageError(f"step {self.step}: a number above 0 is right")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is played: the protocol, and what is measured at an episode's end."""
+
+    objective: str = "allocation"
+    protocol: Literal["inflation", "timed"] = "inflation"
+    ratio: float = 1.3
+    load: float | None = None
+
+    def __post_init__(self) -> None:
+        right = {"allocation": "inflation", "waiting-time": "timed"}
+        if self.objective not in right:
+            raise UsageError(f"evolution measures whole episodes by {' or '.join(right)}, not by {self.objective!r}")
+        if right[self.objective] != self.protocol:
+            raise UsageError(f"objective {self.objective!r} needs --protocol {right[self.objective]}")
+
+    def cost(self, execution: Execution) -> float:
+        """Of a finished run: percent of GPU not allocated, or seconds that an arrival waited in the mean."""
+        if self.objective == "allocation":
+            nodes = execution.state.arrays
+            return POINTS * float(nodes.gpu_free.sum()) / (GPU_MILLI * float(nodes.gpu_count.sum()))
+        metrics = execution.result("timed", 0, self.ratio).metrics
+        return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
+
+
+class Arena:
+    """Workloads made ready for many episodes; each process has its own."""
+
+    def __init__(self, workloads: Sequence[Workload], task: Task, reference: str) -> None:
+        self.simulators = [Simulator(workload) for workload in workloads]
+        self.task, self.reference = task, resolve(reference)
+        self._known: dict[tuple[int, int], tuple[Schedule, float]] = {}
+
+    def plan(self, which: int, seed: int) -> tuple[Schedule, float]:
+        """Arrivals of a training episode of workload `which`, and the cost of the reference policy on them."""
+        if (which, seed) not in self._known:
+            simulator, task = self.simulators[which], self.task
+            if task.protocol == "inflation":
+                plan = resample(simulator.workload, ratio=task.ratio, seed=seed)
+            else:
+                plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
+            execution = Execution(simulator, plan, self.reference, seed, record=False)
+            execution.finish(None)
+            while len(self._known) >= PLANS_KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[which, seed] = plan, task.cost(execution)
+        return self._known[which, seed]
+
+    def gain(self, which: int, seed: int, weights: Array) -> float:
+        """Percent of the reference's cost that a policy with `weights`, [4, W], saves in one episode."""
+        plan, reference = self.plan(which, seed)
+        execution = Execution(self.simulators[which], plan, LinearPolicy("candidate", weights), seed, record=False)
+        execution.finish(None)
+        return POINTS * (reference - self.task.cost(execution)) / max(reference, 1e-9)
+
+    def spread(self) -> Array:
+        """[4, 2, F] by kind of pod: how much the change of a feature, and the feature after, differ between nodes.
+
+        The mean standard deviation within a decision, along runs of the reference policy.
+        """
+        sums, count = np.zeros((KINDS, 2, FEATURES)), np.zeros(KINDS)
+        moments = np.zeros((5, FEATURES))
+        weights = fgd_weights()
+        for simulator in self.simulators:
+            plan = resample(simulator.workload, ratio=1.0, seed=SPREAD_SEED)
+            execution = Execution(simulator, plan, LinearPolicy("fgd", weights), SPREAD_SEED, record=False)
+            for until in range(ARRIVALS_BETWEEN_LOOKS, len(plan.pods), ARRIVALS_BETWEEN_LOOKS):
+                if execution.advance(until) == engine.DONE:
+                    break
+                cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
+                add_spread(cluster.learned, cluster.mix, cluster.nodes, cluster.classes, c, sums, count, moments)
+        spread: Array = np.sqrt(sums / np.maximum(count, 1.0)[:, None, None])
+        return spread
+
+
+def fgd_weights() -> Array:
+    """[4, W] the weights that are FGD."""
+    weights = np.zeros((KINDS, WEIGHTS))
+    weights[:, 2 * FEATURES] = 1.0
+    return weights
+
+
+class Evolution:
+    """The search.
+
+    Args:
+        workloads: what candidates are tried on.
+        task: protocol and objective.
+        config: options.
+        seed: of candidates and episodes.
+        jobs: processes; the result does not depend on them.
+    """
+
+    algorithm = "evolution"
+
+    def __init__(self, workloads: Sequence[Workload], task: Task, config: Config, seed: int, jobs: int = 1) -> None:
+        self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs
+        self.arena = Arena(self.workloads, task, config.reference)
+        spread = self.arena.spread()
+        # A feature that never differs is left out, and so is one of a kind of pods that never comes.
+        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > NO_SPREAD)
+        start = np.zeros_like(spread)
+        losses = TABLE + TABLES.index("planned")
+        start[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
+        self.strategy = self._strategy(start.ravel(), seed)
+        self.average = self.strategy.mean.copy()
+        self.rng = np.random.default_rng(seed)
+        self.queue: list[int] = []
+        self.steps = self.iterations = 0
+        self._pool: ProcessPoolExecutor | None = None
+
+    def _strategy(self, start: Array, seed: int) -> Strategy:
+        config = self.config
+        if config.strategy == "cma-es":
+            return SeparableCma(start, config.step, config.population, seed)
+        return OpenAiEs(start, config.step, config.population, seed, config.learning_rate)
+
+    def weights(self, point: Array) -> Array:
+        """[4, W] of a point of the search: for each kind of pod, of changes and of states after, in units of spread."""
+        change, after = np.moveaxis(point.reshape(KINDS, 2, FEATURES) * self.units, 1, 0)
+        weights = fgd_weights()
+        weights[:, :FEATURES] = after
+        weights[:, FEATURES : 2 * FEATURES] = change
+        return weights
+
+    def best(self) -> Array:
+        """[4, W] the weights that the search has come to: its mean, averaged over late generations."""
+        return self.weights(self.average)
+
+    def iterate(self) -> dict[str, float]:
+        """One generation.
+
+        Returns:
+            `steps` (episodes so far), `gain` (percent, mean of the population), `best` (of its best candidate), `step`.
+
+        Raises:
+            SteersmanError: candidates are no longer finite numbers.
+        """
+        episodes = self._draw()
+        candidates = self.strategy.ask()
+        if not np.isfinite(candidates).all():
+            raise SteersmanError(f"the search diverged in generation {self.iterations + 1}: a weight is not finite")
+        gains = self._play(candidates, episodes)
+        values = gains.mean(axis=1) + self.config.loss_weight * np.minimum(gains, 0.0).mean(axis=1)
+        self.strategy.tell(values)
+        self.iterations += 1
+        self.steps += gains.size
+        memory = min(self.config.memory, 1 - 1 / (1 + self.iterations))
+        self.average = memory * self.average + (1 - memory) * self.strategy.mean
+        step = float(getattr(self.strategy, "step", 0.0))
+        return {
+            "steps": float(self.steps),
+            "gain": float(gains.mean()),
+            "best": float(gains.mean(axis=1).max()),
+            "step": step,
+        }
+
+    def _draw(self) -> list[tuple[int, int]]:
+        """The workloads and seeds of the next generation."""
+        while len(self.queue) < self.config.episodes:
+            self.queue += [int(i) for i in self.rng.permutation(len(self.workloads))]
+        drawn, self.queue = self.queue[: self.config.episodes], self.queue[self.config.episodes :]
+        return [(which, int(self.rng.integers(1 << 31))) for which in drawn]
+
+    def _play(self, candidates: Array, episodes: list[tuple[int, int]]) -> Array:
+        """[population, episodes] gains. An episode's candidates stay together in a process, which knows its states."""
+        chunks = [
+            (which, seed, part)
+            for which, seed in episodes
+            for part in np.array_split(np.arange(len(candidates)), max(1, self.jobs))
+        ]
+        work = [(which, seed, [self.weights(candidates[i]) for i in part]) for which, seed, part in chunks]
+        if self.jobs == 1:
+            results = [_gains(self.arena, *item) for item in work]
+        else:
+            results = list(self._processes().map(_gains_in_worker, work))
+        found = iter(results)
+        return np.stack([np.concatenate([next(found) for _ in range(max(1, self.jobs))]) for _ in episodes], axis=1)
+
+    def _processes(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self.jobs,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_open_arena,
+                initargs=(self.workloads, self.task, self.config.reference),
+            )
+        return self._pool
+
+    def close(self) -> None:
+        """Stop the processes."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later generations depend on."""
+        return {
+            "algorithm": self.algorithm,
+            "strategy": self.strategy.state_dict(),
+            "average": self.average.copy(),
+            "rng": self.rng.bit_generator.state,
+            "queue": list(self.queue),
+            "counts": [self.steps, self.iterations],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state of a search with the same workloads, task and options."""
+        if state.get("algorithm") != self.algorithm or len(state["average"]) != len(self.average):
+            raise SteersmanError("the checkpoint is of another search; give the options it was made with")
+        self.strategy.load_state_dict(state["strategy"])
+        self.average = np.array(state["average"])
+        self.rng.bit_generator.state = state["rng"]
+        self.queue = list(state["queue"])
+        self.steps, self.iterations = state["counts"]
+
+
+_arena: Arena | None = None
+
+
+def _open_arena(workloads: Sequence[Workload], task: Task, reference: str) -> None:
+    global _arena
+    _arena = Arena(workloads, task, reference)
+
+
+def _gains_in_worker(item: tuple[int, int, list[Array]]) -> Array:
+    assert _arena is not None
+    return _gains(_arena, *item)
+
+
+def _gains(arena: Arena, which: int, seed: int, weights: list[Array]) -> Array:
+    return np.array([arena.gain(which, seed, each) for each in weights])

@@ -1,0 +1,115 @@
+"""A graph network: attention along the pod, the nodes, their racks and their servers, by PyTorch Geometric.
+
+Vertices: the pod, each node that is there, each rack, each server (a server's number counts within its rack). Edges go
+both ways between a pod and every node, a node and its rack, a node and its server. Racks and servers start as the mean
+of their nodes, so even one layer carries news from a node to its neighbours.
+
+Each layer is GATv2 (Brody, Alon, Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022):
+
+    a_ij = softmax over j of  a . leakyrelu(W_dst h_i + W_src h_j + W_edge e_ij)
+    h_i' = relu(norm(W_res h_i + sum_j a_ij W_src h_j))
+
+for each of up to four heads, concatenated; e_ij is the one-hot kind of the edge. A node's embedding
+is [h_n, h_pod].
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from steersman.agents.networks import Body, normalisation_layer, presence
+from steersman.agents.observations import Tensors
+from steersman.agents.spec import Spec
+from steersman.errors import MissingExtraError
+
+RELATIONS = 6  # pod to node and back, rack to node and back, server to node and back
+MAX_HEADS = 4
+
+
+@cache
+def _geometric() -> Any:
+    """PyTorch Geometric's layers, imported when a graph network is first built."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its modules use what torch deprecates
+            return importlib.import_module("torch_geometric.nn.conv")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("the network 'gnn'", "graph") from error
+
+
+class GraphBody(Body):
+    """The embedding of nodes in the graph of a cluster; `spec.hidden` are the widths of the attention layers."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        sizes, first = spec.sizes, spec.hidden[0]
+        self.node = nn.Linear(sizes.node, first)
+        self.pod = nn.Linear(sizes.pod + sizes.context, first)
+        self.kind = nn.Parameter(torch.zeros(2, first))  # what racks and servers are, beside the mean of their nodes
+        layer = _geometric().GATv2Conv
+        self.attention = nn.ModuleList()
+        self.norm = nn.ModuleList()
+        for inputs, outputs in zip((first, *spec.hidden[:-1]), spec.hidden, strict=True):
+            heads = next(h for h in range(MAX_HEADS, 0, -1) if outputs % h == 0)
+            self.attention.append(
+                layer(
+                    inputs,
+                    outputs // heads,
+                    heads=heads,
+                    dropout=spec.dropout,
+                    edge_dim=RELATIONS,
+                    add_self_loops=False,
+                    residual=True,
+                )
+            )
+            self.norm.append(normalisation_layer(spec.normalisation, outputs))
+        self.dropout = nn.Dropout(spec.dropout)
+        self.width = 2 * spec.hidden[-1]
+
+    def forward(self, observation: Tensors, batch: Tensor, node: Tensor) -> Tensor:
+        """[M, 2 hidden[-1]] for the feasible nodes (batch [M], node [M])."""
+        here = presence(observation) > 0
+        b, n = here.nonzero(as_tuple=True)
+        pods = functional.relu(self.pod(torch.cat([observation["pod"], observation["context"]], dim=-1)))
+        nodes = functional.relu(self.node(observation["nodes"][b, n]))
+        rack, server = _group_keys(observation["groups"], b, n)
+        vertices, edges, kinds = self._graph(pods, nodes, b, rack, server)
+        for attention, norm in zip(self.attention, self.norm, strict=True):
+            vertices = self.dropout(functional.relu(norm(attention(vertices, edges, kinds))))
+        place = torch.zeros_like(here, dtype=torch.int64)
+        place[b, n] = torch.arange(len(b), device=b.device) + len(pods)
+        return torch.cat([vertices[place[batch, node]], vertices[batch]], dim=-1)
+
+    def _graph(
+        self, pods: Tensor, nodes: Tensor, b: Tensor, rack: Tensor, server: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Vertices [V, width] (pods, nodes, racks, servers), edges [2, L] from-to and their one-hot kinds [L, 6]."""
+        own = torch.arange(len(nodes), device=b.device) + len(pods)
+        vertices, pairs = [pods, nodes], [(b, own)]
+        for kind, key in zip(self.kind, (rack, server), strict=True):
+            members = (key >= 0).nonzero().squeeze(1)
+            found, group = torch.unique(key[members], return_inverse=True)
+            count = torch.bincount(group, minlength=len(found)).unsqueeze(1)
+            mean = nodes.new_zeros(len(found), nodes.shape[1]).index_add(0, group, nodes[members]) / count
+            pairs.append((group + sum(len(part) for part in vertices), own[members]))
+            vertices.append(mean + kind)
+        both = [way for pair in pairs for way in (torch.stack(pair), torch.stack(pair[::-1]))]
+        lengths = torch.tensor([way.shape[1] for way in both], device=b.device)
+        kinds = torch.arange(RELATIONS, device=b.device).repeat_interleave(lengths)
+        return torch.cat(vertices), torch.cat(both, dim=1), functional.one_hot(kinds, RELATIONS).to(nodes.dtype)
+
+
+def _group_keys(groups: Tensor, b: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """[P] a number for each node's rack and server in its batch, -1 where it has none. Servers count within racks."""
+    rack, server = groups[b, n].unbind(-1)
+    racks = int(groups[..., 0].amax()) + 2 if groups.numel() else 1
+    servers = int(groups[..., 1].amax()) + 1 if groups.numel() else 1
+    rack_key = b * racks + rack + 1
+    return torch.where(rack >= 0, rack_key, -1), torch.where(server >= 0, rack_key * max(servers, 1) + server, -1)

@@ -1,0 +1,149 @@
+"""Imitation: learn to choose as a teacher does, any policy or a recording of one.
+
+The scores of the feasible nodes are taken as a softmax, and the teacher's choices are made likely (cross-entropy). A
+learner that only ever sees where the teacher goes does not know what to do after its own mistakes; so the learner
+plays an increasing share of the decisions itself while the teacher says what it would have done (Ross, Gordon, Bagnell,
+"A Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning", AISTATS 2011: DAgger).
+
+Nodes with equal features cannot be told apart, and whichever of them the teacher took counts as the same choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.vector import VectorEnv
+
+from steersman.agents.agent import Agent, Teacher
+from steersman.agents.categorical import log_probabilities
+from steersman.agents.metrics import Metrics
+from steersman.agents.networks import ScoreNetwork
+from steersman.agents.observations import Actions, Arrays, as_tensors, pack, unpack
+from steersman.agents.options import require
+from steersman.agents.recording import Recording
+from steersman.agents.replay import Replay, flatten, unflatten
+from steersman.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Options of imitation.
+
+    Attributes:
+        learning_rate: of Adam.
+        batch_size: decisions in a gradient step.
+        replay_size: decisions that are kept.
+        update_every: decisions for each gradient step; more environments do not change the ratio.
+        initial_teacher_share: the share of decisions that the teacher plays at first.
+        minimum_teacher_share: and at least.
+        teacher_decay: what that share is multiplied by after each gradient step.
+        gradient_norm: what the gradient is clipped to.
+        candidates: nodes that are looked at while learning (a random sample and the teacher's choice); 0: all.
+    """
+
+    learning_rate: float = 1e-3
+    batch_size: int = 200
+    replay_size: int = 10_000
+    update_every: int = 25
+    initial_teacher_share: float = 1.0
+    minimum_teacher_share: float = 0.0
+    teacher_decay: float = 0.99
+    gradient_norm: float = 10.0
+    candidates: int = 128
+
+    def __post_init__(self) -> None:
+        require(self, "share", "initial_teacher_share", "minimum_teacher_share", "teacher_decay")
+        require(self, "rate", "learning_rate", "gradient_norm")
+        require(self, "count", "batch_size", "replay_size", "update_every")
+        require(self, "amount", "candidates")
+
+
+class Imitation(Agent):
+    """Imitation of a teacher, or of a recording: then nothing is played, and `steps` counts decisions learned from.
+
+    Raises:
+        UsageError: there is neither a teacher nor a recording, or both.
+    """
+
+    algorithm = "imitation"
+    config: Config
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        network: ScoreNetwork,
+        config: Config,
+        seed: int,
+        device: str | torch.device = "cpu",
+        teacher: Teacher | None = None,
+        recording: Recording | None = None,
+    ) -> None:
+        if (teacher is None) == (recording is None):
+            raise UsageError("imitation needs a teacher or a recording, one of them")
+        self.listens = teacher is not None
+        super().__init__(env, network, config, seed, device, teacher)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
+        self.parts |= {"optimiser": self.optimiser}
+        self.recording = recording
+        self.replay = Replay(config.replay_size if recording is None else max(1, len(recording)))
+        self.teacher_share = config.initial_teacher_share
+        self.owed = 0  # decisions since the last gradient step
+        if recording is not None:
+            for step in recording.steps(config.candidates, self.rng):
+                self._remember(step.before, step.rows)
+
+    def _iterate(self) -> Metrics:
+        if self.recording is not None:
+            self.steps += self.config.batch_size
+            return self._update()
+        while self.owed < self.config.update_every or len(self.replay) < self.config.batch_size:
+            self._play()
+            self.owed += self.env.num_envs
+        seen = []
+        while self.owed >= self.config.update_every:
+            self.owed -= self.config.update_every
+            seen.append(self._update())
+        return {name: float(np.mean([one[name] for one in seen])) for name in seen[0]}
+
+    def _play(self) -> None:
+        """One decision in each environment, the teacher's or the learner's; the teacher's is what is remembered."""
+        observation, wanted = self.seen.observation, self.advice()
+        self._remember(observation, wanted)
+        own = self.scores(observation).argmax(1)
+        self.step(np.where(self.rng.random(len(own)) < self.teacher_share, wanted, own))
+
+    def _remember(self, observation: Arrays, rows: Actions) -> None:
+        self.replay.add(flatten("before", observation) | {"row": rows})
+
+    def _update(self) -> Metrics:
+        """One gradient step."""
+        self.network.train()
+        batch = self.replay.sample(self.config.batch_size, self.rng)
+        observation = as_tensors(unflatten("before", batch), self.device)
+        row = torch.tensor(batch["row"], device=self.device).unsqueeze(1)
+        scores = self.network(observation)
+        loss = self.learn(-log_probabilities(scores).gather(1, row).mean(), self.optimiser, self.config.gradient_norm)
+
+        nodes, copies = observation["nodes"], torch.arange(len(row), device=self.device)
+        chosen = nodes[copies, scores.detach().argmax(1)]
+        agreement = (chosen == nodes[copies, row.squeeze(1)]).all(1).float().mean()
+        self.teacher_share = max(self.config.minimum_teacher_share, self.teacher_share * self.config.teacher_decay)
+        return {"loss": loss, "agreement": float(agreement), "teacher_share": self.teacher_share}
+
+    def _explore(self, scores: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> Actions:
+        rows: Actions = scores.argmax(1)
+        return rows
+
+    def _more_state(self) -> dict[str, Any]:
+        replay = {} if self.recording is not None else self.replay.arrays()
+        return {"numbers": [self.teacher_share, self.owed], "replay": pack(replay)}
+
+    def _load_more_state(self, state: Mapping[str, Any]) -> None:
+        self.teacher_share, self.owed = state["numbers"]
+        if self.recording is None:
+            self.replay.restore(unpack(state["replay"]))

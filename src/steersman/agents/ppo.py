@@ -1,0 +1,154 @@
+"""PPO: actor-critic that learns from each decision several times, without going too far.
+
+A rollout is gone through for several epochs in minibatches. As the policy moves away from the one that played, each
+decision is weighted by the ratio of probabilities rho = pi(n | s) / pi_old(n | s), and the ratio is clipped so that
+nothing is gained by moving further than `clip` (Schulman et al., "Proximal Policy Optimization Algorithms", 2017):
+
+    mean of  min(rho A, clamp(rho, 1 - clip, 1 + clip) A)
+
+What else matters, after Andrychowicz et al. ("What Matters for On-Policy Deep Actor-Critic Methods?", ICLR 2021) and
+Huang et al. ("The 37 Implementation Details of Proximal Policy Optimization", 2022): advantages are normalised within
+each minibatch; scores start nearly equal; masked nodes have probability zero in the ratio and in the entropy alike; the
+critic's loss is not clipped. The policy that played was evaluated without dropout and by running statistics; so where a
+network has either, the old probabilities are taken anew, by a copy of the old network under the same dropout and the
+same minibatch's statistics (cf. Hausknecht and Wagener, "Consistent Dropout for Policy Gradient Reinforcement
+Learning", 2022), or rho would not start at 1.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steersman.agents.actor_critic import CHUNK, ActorCritic
+from steersman.agents.agent import keeping_randomness
+from steersman.agents.categorical import entropy, log_probabilities
+from steersman.agents.metrics import Metrics
+from steersman.agents.networks import ScoreNetwork
+from steersman.agents.observations import Tensors, as_tensors
+from steersman.agents.options import require
+from steersman.agents.rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Options of PPO.
+
+    Attributes:
+        discount: what a reward one decision later counts.
+        trace: lambda of the advantages; 1 sums rewards to the rollout's end, 0 trusts the critic at once.
+        rollout: decisions in each environment for each iteration.
+        epochs: how often an iteration goes through them.
+        batch_size: decisions in a minibatch.
+        clip: how far a ratio of probabilities may usefully move from 1.
+        actor_learning_rate: of the actor's Adam.
+        critic_learning_rate: of the critic's Adam.
+        entropy_bonus: what a nat of entropy is worth.
+        target_divergence: an iteration stops early when the policies are this far apart (nats); 0: never.
+        gradient_norm: what each gradient is clipped to.
+        candidates: nodes that are looked at while learning (a random sample); 0: all.
+    """
+
+    discount: float = 0.99
+    trace: float = 0.95
+    rollout: int = 64
+    epochs: int = 4
+    batch_size: int = 256
+    clip: float = 0.2
+    actor_learning_rate: float = 3e-3
+    critic_learning_rate: float = 3e-3
+    entropy_bonus: float = 0.01
+    target_divergence: float = 0.0
+    gradient_norm: float = 0.5
+    candidates: int = 128
+
+    def __post_init__(self) -> None:
+        require(self, "share", "discount", "trace")
+        require(self, "rate", "clip", "actor_learning_rate", "critic_learning_rate", "gradient_norm")
+        require(self, "count", "rollout", "epochs", "batch_size")
+        require(self, "amount", "entropy_bonus", "target_divergence", "candidates")
+
+
+class PPO(ActorCritic):
+    """PPO over the feasible nodes: plays and judges as `ActorCritic`, and learns several times from each rollout."""
+
+    algorithm = "ppo"
+    config: Config  # type: ignore[assignment]
+
+    def _update(self, played: Rollout) -> Metrics:
+        """Several epochs over the rollout."""
+        old = copy.deepcopy(self.network) if self._is_noisy() else None
+        fixed = None if old else self._played_log_probability(played)
+        self.critic.show(torch.tensor(played.targets, device=self.device))
+        seen: list[dict[str, float]] = []
+        for _ in range(self.config.epochs):
+            order = self.rng.permutation(len(played.rows))
+            for start in range(0, len(order), self.config.batch_size):
+                index = order[start : start + self.config.batch_size]
+                seen.append(self._minibatch(played, index, old, fixed))
+            if 0.0 < self.config.target_divergence < seen[-1]["divergence"]:
+                break
+        return {name: float(np.mean([one[name] for one in seen])) for name in seen[0]}
+
+    def _minibatch(
+        self, played: Rollout, index: Any, old: ScoreNetwork | None, fixed: Tensor | None
+    ) -> dict[str, float]:
+        """One gradient step of the actor and of the critic."""
+        self.network.train()
+        self.critic.train()
+        observation = as_tensors({name: array[index] for name, array in played.observation.items()}, self.device)
+        row = torch.tensor(played.rows[index], device=self.device).unsqueeze(1)
+        advantage = torch.tensor(played.advantages[index], device=self.device)
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+
+        before = (
+            fixed[torch.from_numpy(index).to(self.device)] if fixed is not None else self._again(old, observation, row)
+        )
+        log_probability = log_probabilities(self.network(observation))
+        log_ratio = log_probability.gather(1, row).squeeze(1) - before
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1.0 - self.config.clip, 1.0 + self.config.clip)
+        gain = torch.minimum(ratio * advantage, clipped * advantage).mean()
+        spread = entropy(log_probability, observation["mask"]).mean()
+        loss = self.learn(-gain - self.config.entropy_bonus * spread, self.actor_optimiser, self.config.gradient_norm)
+
+        critic = self._learn_values(observation, torch.tensor(played.targets[index], device=self.device))
+        # An estimate of KL(old, new) that is never negative and varies little: rho - 1 - log rho (Schulman, 2020).
+        divergence = float((ratio - 1.0 - log_ratio).detach().mean())
+        beyond = float(((ratio - 1.0).abs() > self.config.clip).float().mean())
+        return {
+            "loss": loss,
+            "critic_loss": critic,
+            "entropy": float(spread.detach()),
+            "divergence": divergence,
+            "clipped": beyond,
+        }
+
+    def _is_noisy(self) -> bool:
+        """Whether the network is another function while it trains than while it plays."""
+        return self.network.spec.dropout > 0.0 or self.network.spec.normalisation == "batch"
+
+    @torch.no_grad()
+    def _played_log_probability(self, played: Rollout) -> Tensor:
+        """[B] log pi_old(n_t | s_t)."""
+        self.network.eval()
+        found = []
+        for start in range(0, len(played.rows), CHUNK):
+            part = slice(start, start + CHUNK)
+            observation = as_tensors({name: array[part] for name, array in played.observation.items()}, self.device)
+            row = torch.tensor(played.rows[part], device=self.device).unsqueeze(1)
+            found.append(log_probabilities(self.network(observation)).gather(1, row).squeeze(1))
+        return torch.cat(found)
+
+    @torch.no_grad()
+    def _again(self, old: ScoreNetwork | None, observation: Tensors, row: Tensor) -> Tensor:
+        """[B] log pi_old(n_t | s_t) under the dropout and the statistics that the network is about to see."""
+        assert old is not None
+        old.train()
+        with keeping_randomness(self.device):
+            return log_probabilities(old(observation)).gather(1, row).squeeze(1)

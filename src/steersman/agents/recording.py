@@ -1,0 +1,117 @@
+"""Recordings: what some policy did in an environment, kept to learn from without it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import VectorEnv
+
+from steersman.agents.agent import Step, Teacher
+from steersman.agents.observations import Actions, Arrays, replace_rows, sample_candidates, stack, take
+from steersman.agents.replay import flatten, unflatten
+from steersman.errors import InputError
+
+CHUNK = 256
+_KEYS = {"actions", "rewards", "terminated", "truncated"}
+_PARTS = ("nodes", "pod", "context", "mask", "groups")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Transitions [B, ...] as an environment gives them, of all nodes.
+
+    Attributes:
+        before: observations.
+        actions: int64 [B] node slots.
+        rewards: float32 [B].
+        terminated: bool [B].
+        truncated: bool [B].
+        after: what followed each action, before any reset; of no meaning where `terminated`.
+    """
+
+    before: Arrays
+    actions: Actions
+    rewards: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    after: Arrays
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def steps(self, candidates: int, rng: np.random.Generator) -> Iterator[Step]:
+        """As an agent sees steps that look at so many candidates, `CHUNK` transitions at a time."""
+        for start in range(0, len(self), CHUNK):
+            part = slice(start, start + CHUNK)
+            seen = sample_candidates(take(self.before, part), candidates, rng, self.actions[part])
+            after = sample_candidates(take(self.after, part), candidates, rng)
+            yield Step(
+                seen.observation,
+                seen.to_rows(self.actions[part]),
+                self.rewards[part],
+                self.terminated[part],
+                self.truncated[part],
+                after.observation,
+            )
+
+    def save(self, file: Path) -> None:
+        """Write a compressed .npz file."""
+        arrays: dict[str, Any] = flatten("before", self.before) | flatten("after", self.after)
+        arrays |= {name: getattr(self, name) for name in _KEYS}
+        with file.open("wb") as out:
+            np.savez_compressed(out, **arrays)
+
+    @classmethod
+    def load(cls, file: Path) -> Recording:
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: the file is not there, is no recording, or its arrays do not fit together.
+        """
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except FileNotFoundError as error:
+            raise InputError(file, "", "", "there is no such file") from error
+        except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+            raise InputError(file, "", "", "not a recording; an .npz file of transitions is right") from error
+        needed = _KEYS | {f"{side}.{part}" for side in ("before", "after") for part in _PARTS}
+        for name in sorted(needed - arrays.keys()):
+            raise InputError(file, "", name, "is missing; a recording has it")
+        for name in sorted(needed):
+            if arrays[name].shape[:1] != arrays["actions"].shape:
+                raise InputError(file, "", name, f"{arrays[name].shape} entries for {arrays['actions'].shape} actions")
+        fits = arrays["before.mask"][np.arange(len(arrays["actions"])), arrays["actions"]] > 0
+        if not fits.all():
+            raise InputError(file, f"transition {int(fits.argmin())}", "actions", "its mask forbids this node")
+        own = {name: arrays[name] for name in _KEYS}
+        return cls(before=unflatten("before", arrays), after=unflatten("after", arrays), **own)
+
+
+def record(env: VectorEnv[Any, Any, Any], teacher: Teacher, decisions: int, seed: int) -> Recording:
+    """Let a teacher play for at least so many decisions, and keep what happened."""
+    observation, _ = env.reset(seed=seed)
+    steps: list[tuple[Arrays, Actions, Any, Any, Any, Arrays]] = []
+    while len(steps) * env.num_envs < decisions:
+        before, actions = take(observation, slice(None)), np.array(teacher(observation), np.int64)
+        observation, reward, terminated, truncated, infos = env.step(actions)
+        terminated, cut = np.array(terminated, np.bool_), np.array(truncated, np.bool_) & ~np.array(terminated)
+        after = take(observation, slice(None))
+        if cut.any():
+            after = replace_rows(after, cut, stack([infos["final_obs"][copy] for copy in np.flatnonzero(cut)]))
+        steps.append((before, actions, np.array(reward, np.float32), terminated, cut, after))
+    before_all, actions_all, rewards, terminated_all, truncated_all, after_all = zip(*steps, strict=True)
+    return Recording(
+        {name: np.concatenate([one[name] for one in before_all]) for name in before_all[0]},
+        np.concatenate(actions_all),
+        np.concatenate(rewards),
+        np.concatenate(terminated_all),
+        np.concatenate(truncated_all),
+        {name: np.concatenate([one[name] for one in after_all]) for name in after_all[0]},
+    )

@@ -1,0 +1,69 @@
+"""Every algorithm and network together reach a known optimum that greedy play misses, within 2 %."""
+
+import pytest
+import torch
+
+from steersman.agents.agent import teacher_of
+from steersman.agents.networks import NETWORKS, build, sizes_of
+from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.envs.toy import ToyVectorEnv, share_of_optimum
+
+OPTIONS = {
+    "dqn": {
+        "learning_rate": 1e-2,
+        "batch_size": 64,
+        "update_every": 32,
+        "target_update_every": 20,
+        "epsilon_decay": 0.98,
+        "reward_scale": 0.1,
+    },
+    "actor-critic": {"rollout": 8, "critic_steps": 2, "actor_learning_rate": 1e-2, "critic_learning_rate": 1e-2},
+    "ppo": {"rollout": 16, "actor_learning_rate": 1e-2, "critic_learning_rate": 1e-2},
+    "imitation": {"learning_rate": 1e-2, "batch_size": 64, "update_every": 32},
+}
+ITERATIONS = {"dqn": 260, "actor-critic": 25, "ppo": 8, "imitation": 45}
+LINEAR_ITERATIONS = {"dqn": 340, "actor-critic": 45, "ppo": 16, "imitation": 60}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def learned(algorithm, network, seed, variant="reserve", **more):
+    """The share of the optimum after a short training, in instances that were not trained on."""
+    env = ToyVectorEnv(32, variant, nodes=4, max_nodes=5)
+    kind, config = gradient_algorithm(algorithm)
+    net = build(network, sizes_of(env.single_observation_space), (16,), seed=seed, **more)
+    agent = kind(
+        env, net, config(**OPTIONS[algorithm]), seed, teacher=teacher_of(env) if algorithm == "imitation" else None
+    )
+    for _ in range((LINEAR_ITERATIONS if network == "linear" else ITERATIONS)[algorithm]):
+        agent.iterate()
+    return share_of_optimum(ToyVectorEnv(64, variant, nodes=4, max_nodes=7), agent.act, 500, seed=99)
+
+
+def test_greedy_and_chance_do_not_pass():
+    env = ToyVectorEnv(64, "reserve", nodes=4, max_nodes=5)
+    assert share_of_optimum(env, lambda _: env.greedy(), 500, seed=99) < 0.9
+    network = build("mlp", sizes_of(env.single_observation_space), (16,))
+    kind, config = gradient_algorithm("ppo")
+    agent = kind(env, network, config(), 0)
+    untrained = ToyVectorEnv(64, "reserve", nodes=4, max_nodes=5)
+    assert share_of_optimum(untrained, lambda o: agent.act(o, greedy=False), 500, seed=99) < 0.9
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
+def test_pair_reaches_the_optimum(algorithm, network):
+    assert learned(algorithm, network, seed=0) > 0.98
+
+
+@pytest.mark.parametrize(("algorithm", "normalisation"), [("dqn", "layer"), ("ppo", "batch")])
+def test_normalised_networks_with_dropout_learn_too(algorithm, normalisation):
+    assert learned(algorithm, "mlp", seed=0, normalisation=normalisation, dropout=0.05) > 0.95
+
+
+def test_only_the_graph_network_learns_what_racks_tell():
+    assert learned("imitation", "gnn", seed=0, variant="rack") > 0.98
+    assert learned("imitation", "deepsets", seed=0, variant="rack") < 0.98
