@@ -18,7 +18,9 @@ from steersman.cli.demo import demo
 from steersman.cli.display import one_line, say
 from steersman.cli.evaluate import evaluate
 from steersman.cli.options import ManyValues
+from steersman.cli.policy import app as policy
 from steersman.cli.simulate import simulate
+from steersman.cli.train import train
 from steersman.cli.workload import app as workload
 from steersman.errors import SteersmanError
 from steersman.evaluation.interrupts import interruptible
@@ -36,6 +38,8 @@ app = typer.Typer(
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(simulate)
+app.command(cls=ManyValues)(train)
+app.add_typer(policy, name="policy")
 app.add_typer(workload, name="workload")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 import threading
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.table import Table
 
+    from steersman.training.run import Standing
+
 PATIENCE_SECONDS = 2.0
 LINE_EVERY_SECONDS = 10.0
 PIPE_WIDTH = 200
 TEXT_WIDTH = 118
+TOLD = ("gain", "reward", "loss", "allocation")  # numbers of an iteration that a line of progress shows
 
 
 def say(message: str) -> None:
@@ -127,6 +131,51 @@ class Progress:
             seconds = (now - self._first_at) / since * (self._total - self._done) if since else 0.0
             left = f", about {seconds:.0f} s left" if since else ""
             say(f"{self._what}: {self._done} of {self._total}{left}")
+
+
+class TrainingProgress:
+    """How a training run goes on: a line that renews itself on a terminal, or one now and then elsewhere."""
+
+    def __init__(self, iterations: int, minutes: float | None) -> None:
+        self._iterations, self._seconds = iterations, 60 * minutes if minutes else math.inf
+        self._said = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._first: tuple[int, float] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._write("\n")
+
+    def update(self, standing: Standing, numbers: dict[str, float]) -> None:
+        """After an iteration."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = standing.iteration, standing.seconds
+        if not self._live and now - self._said < LINE_EVERY_SECONDS and standing.iteration < self._iterations:
+            return
+        self._said = now
+        best = f", best validation {standing.best:.2f}" if math.isfinite(standing.best) else ""
+        told = ", ".join(f"{name} {value:.2f}" for name, value in numbers.items() if name in TOLD)
+        text = f"training: {standing.iteration} of {self._iterations}{self._left(standing)}: {told}{best}"
+        self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
+
+    def _left(self, standing: Standing) -> str:
+        assert self._first is not None
+        done, took = standing.iteration - self._first[0], standing.seconds - self._first[1]
+        if not done:
+            return ""
+        left = min(took / done * (self._iterations - standing.iteration), self._seconds - standing.seconds)
+        return f", about {max(left, 0.0) / 60:.0f} min left" if left >= 90 else f", about {max(left, 0.0):.0f} s left"
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def terminal_width() -> int:

@@ -1,0 +1,105 @@
+"""Checkpoints: the whole state of a run in one safetensors file, which appears whole or not at all, and runs no code.
+
+A state is nested dicts, lists and tuples of numbers, texts, NumPy arrays and torch tensors. The arrays are the file's
+tensors; everything else, with references to them, is JSON in its metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from steersman.errors import InputError, SteersmanError
+
+STATE, IDENTITY = "state", "identity"
+
+
+def write_checkpoint(path: Path, state: Any, identity: dict[str, Any]) -> None:
+    """Write a state; `identity` says which run it belongs to.
+
+    Raises:
+        SteersmanError: the file cannot be written.
+    """
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    shape = _take_apart(state, arrays)
+    content = save(arrays, metadata={STATE: json.dumps(shape), IDENTITY: json.dumps(identity, sort_keys=True)})
+    temporary = path.with_suffix(".part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise SteersmanError(f"{path}: cannot write the checkpoint: {error.strerror}") from None
+
+
+def read_checkpoint(path: Path, identity: dict[str, Any]) -> Any:
+    """The state that was written for the run `identity`.
+
+    Raises:
+        InputError: the file is missing, truncated, or of another run; it names the option that differs.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except OSError as error:
+        raise InputError(str(path), "file", "checkpoint", f"cannot be read: {error.strerror or error}") from None
+    except SafetensorError as error:
+        raise InputError(str(path), "file", "checkpoint", f"is truncated or no checkpoint ({error})") from None
+    if STATE not in metadata or IDENTITY not in metadata:
+        raise InputError(str(path), "metadata", STATE, "is missing: this is no checkpoint of a training run")
+    was = json.loads(metadata[IDENTITY])
+    now = json.loads(json.dumps(identity))
+    for name in sorted(set(was) | set(now)):
+        if was.get(name) != now.get(name):
+            raise InputError(
+                str(path), "run", name, f"was {was.get(name)!r}, now {now.get(name)!r}: a checkpoint of another run"
+            )
+    return _put_together(json.loads(metadata[STATE]), arrays)
+
+
+def _take_apart(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """JSON for `value`; its arrays go to `arrays`."""
+    if isinstance(value, dict):
+        return {"dict": [[_take_apart(k, arrays), _take_apart(v, arrays)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
+        return {type(value).__name__: [_take_apart(item, arrays) for item in value]}
+    if isinstance(value, np.generic):
+        return value.item()
+    name = f"a{len(arrays)}"
+    if isinstance(value, np.ndarray):
+        arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
+        return {"array": name}
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        tensor = value.detach().cpu().contiguous().numpy()
+        arrays[name] = tensor.copy()
+        return {"tensor": name}
+    return value
+
+
+def _put_together(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "dict":
+        return {_put_together(k, arrays): _put_together(v, arrays) for k, v in content}
+    if kind == "list":
+        return [_put_together(item, arrays) for item in content]
+    if kind == "tuple":
+        return tuple(_put_together(item, arrays) for item in content)
+    if kind == "array":
+        return arrays[content].copy()
+    import torch
+
+    return torch.from_numpy(arrays[content].copy())

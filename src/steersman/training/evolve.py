@@ -1,0 +1,172 @@
+"""Training by evolution: what a run consists of, how candidates are validated, and the policy file that comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import steersman
+from steersman.agents.evolution import Config, Evolution, Task
+from steersman.errors import UsageError
+from steersman.features import view
+from steersman.policies.learned import VIEW
+from steersman.policies.policy import LinearPolicy
+from steersman.policies.policy_file import Card, Score, write_policy
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.training.run import Limits, OnIteration, Standing, TrainingRun
+from steersman.workloads.workload import Workload
+
+VALIDATION_SEEDS = (5001, 5002, 5003)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is trained.
+
+    Attributes:
+        name: of the policy.
+        training, validation: workloads; without any of the latter those of training are used, with other seeds.
+        test: names of workloads that neither may see, for the model card.
+        task: protocol and objective.
+        config: options of the search.
+        seed: of the search.
+        validation_seeds: of the protocol's own arrivals; training draws its own.
+    """
+
+    name: str
+    training: tuple[Workload, ...]
+    validation: tuple[Workload, ...] = ()
+    test: tuple[str, ...] = ()
+    task: Task = field(default_factory=Task)
+    config: Config = field(default_factory=Config)
+    seed: int = 1
+    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
+
+    def __post_init__(self) -> None:
+        if not self.training:
+            raise UsageError("training needs at least one workload")
+        for workload in (*self.training, *self.validation):
+            if not any(node.gpu_count for node in workload.nodes) or not any(
+                pod.requests.gpu_count for pod in workload.pods
+            ):
+                raise UsageError(
+                    f"{workload.name}: its nodes or pods have no GPU, which objective {self.task.objective!r} is about"
+                )
+        both = {w.name for w in self.training} & ({w.name for w in self.validation} | set(self.test))
+        if both:
+            raise UsageError(f"{', '.join(sorted(both))}: used for training, so not fit for validation or test")
+
+    def options(self) -> dict[str, Any]:
+        """The same as JSON: what a checkpoint belongs to."""
+        return {
+            "algorithm": Evolution.algorithm,
+            "network": "linear",
+            "name": self.name,
+            "training": [_identity(workload) for workload in self.training],
+            "validation": [_identity(workload) for workload in self.validation],
+            "test": list(self.test),
+            "task": asdict(self.task),
+            "config": asdict(self.config),
+            "seed": self.seed,
+            "validation_seeds": list(self.validation_seeds),
+        }
+
+
+def _identity(workload: Workload) -> str:
+    return f"{workload.name}: {len(workload.nodes)} nodes, {len(workload.pods)} pods"
+
+
+def evolve(
+    plan: Plan,
+    folder: Path,
+    limits: Limits,
+    *,
+    jobs: int = 1,
+    resume: bool = False,
+    on_iteration: OnIteration | None = None,
+) -> Standing:
+    """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
+
+    Raises:
+        UsageError: the plan makes no sense.
+        SteersmanError: see `TrainingRun`.
+    """
+    run = TrainingRun(folder, plan.options(), limits, resume=resume)
+    search = Evolution(plan.training, plan.task, plan.config, plan.seed, jobs)
+    referee = Referee(plan)
+
+    def save(path: Path) -> None:
+        write_policy(path, _card(plan, search, referee), {"weights": search.best()})
+
+    try:
+        return run.train(search, lambda: referee.validate(search), save, on_iteration)
+    finally:
+        search.close()
+
+
+class Referee:
+    """Says how good the policy is: percent of the reference's cost saved, on workloads and seeds of its own."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.workloads = plan.validation or plan.training
+        self._reference: dict[tuple[str, int], float] = {}
+        self._simulators: list[Simulator] = []
+        self.costs: dict[str, tuple[float, float]] = {}
+
+    def validate(self, search: Evolution) -> float:
+        """The mean saving over workloads and seeds."""
+        if not self._simulators:
+            self._simulators = [Simulator(workload) for workload in self.workloads]
+        policy = LinearPolicy(self.plan.name, search.best())
+        savings = []
+        for simulator in self._simulators:
+            pairs = [self._costs(simulator, policy, seed) for seed in self.plan.validation_seeds]
+            ours, reference = (float(np.mean(costs)) for costs in zip(*pairs, strict=True))
+            self.costs[simulator.workload.name] = ours, reference
+            savings.append(100.0 * (reference - ours) / max(reference, 1e-9))
+        return float(np.mean(savings))
+
+    def _costs(self, simulator: Simulator, policy: LinearPolicy, seed: int) -> tuple[float, float]:
+        task = self.plan.task
+        plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
+        execution = Execution(simulator, plan, policy, seed, record=False)
+        execution.finish(None)
+        key = simulator.workload.name, seed
+        if key not in self._reference:
+            other = Execution(simulator, plan, resolve(self.plan.config.reference), seed, record=False)
+            other.finish(None)
+            self._reference[key] = task.cost(other)
+        return task.cost(execution), self._reference[key]
+
+
+def _card(plan: Plan, search: Evolution, referee: Referee) -> Card:
+    task = plan.task
+    metric = "gpu_unallocated_percent" if task.objective == "allocation" else "waiting_time_mean_seconds"
+    return Card(
+        name=plan.name,
+        view=VIEW,
+        view_version=view(VIEW).version,
+        network="linear",
+        objective=task.objective,
+        algorithm=Evolution.algorithm,
+        protocol=task.protocol,
+        ratio=task.ratio if task.protocol == "inflation" else None,
+        load=task.load,
+        training=tuple(workload.name for workload in plan.training),
+        validation=tuple(workload.name for workload in plan.validation),
+        test=plan.test,
+        seeds=f"{plan.seed} for the search, {', '.join(map(str, plan.validation_seeds))} for validation",
+        settings=asdict(plan.config),
+        steps=search.steps,
+        scores=tuple(
+            Score(name, metric, round(ours, 4), plan.config.reference, round(reference, 4), len(plan.validation_seeds))
+            for name, (ours, reference) in referee.costs.items()
+        ),
+        made_by=f"steersman {steersman.__version__}",
+    )

@@ -1,0 +1,244 @@
+"""A training run: a folder with its options, log, metrics, checkpoint and the best policy so far.
+
+    run.json                what was asked for; a checkpoint belongs to these options
+    log.txt                 one line an event
+    metrics.csv             one row an iteration
+    validation.csv          one row a validation
+    checkpoint.safetensors  everything that later iterations depend on
+    policy.safetensors      the best policy by validation
+    events.out.tfevents.*   the same for TensorBoard, where it is installed
+
+A run that is killed continues from its checkpoint to the same policy: what was written after it is cut off again.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from steersman.errors import SteersmanError, UsageError
+from steersman.training.checkpoint import read_checkpoint, write_checkpoint
+from steersman.training.tensorboard import Board
+
+OPTIONS, LOG, METRICS, VALIDATION = "run.json", "log.txt", "metrics.csv", "validation.csv"
+CHECKPOINT, POLICY = "checkpoint.safetensors", "policy.safetensors"
+
+
+class Learner(Protocol):
+    """What a run drives: an algorithm of `steersman.agents`."""
+
+    def iterate(self) -> dict[str, Any]:
+        """One iteration; numbers about it, and arrays that are shown as histograms."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later iterations depend on."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a run validates, saves and ends.
+
+    Attributes:
+        iterations: at most.
+        minutes: at most, over all its sittings; None: as long as it takes.
+        validate_every: iterations between two validations.
+        patience: validations without a better one after which it ends early, 0: never.
+        checkpoint_seconds: time between two checkpoints; each validation is followed by one, too.
+    """
+
+    iterations: int = 100
+    minutes: float | None = None
+    validate_every: int = 10
+    patience: int = 0
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "validate_every"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} {getattr(self, name)}: 1 or more is right")
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise UsageError(f"minutes {self.minutes}: a number above 0 is right")
+        if self.patience < 0:
+            raise UsageError(f"patience {self.patience}: 0 or more is right")
+
+
+@dataclass(slots=True)
+class Standing:
+    """How far a run is.
+
+    Attributes:
+        iteration: done so far.
+        seconds: spent so far, over all sittings.
+        best: the best validation so far, and at which iteration; -inf before the first one.
+        stale: validations since then.
+    """
+
+    iteration: int = 0
+    seconds: float = 0.0
+    best: float = -math.inf
+    best_iteration: int = 0
+    stale: int = 0
+
+
+OnIteration = Callable[[Standing, dict[str, float]], None]
+"""Called after each iteration with its numbers."""
+
+
+class TrainingRun:
+    """A run in a folder.
+
+    Args:
+        folder: made if it is not there.
+        options: what the run consists of, as JSON; the same options are needed to continue it.
+        limits: when it ends, which a later sitting may change.
+        resume: continue from the checkpoint that is there, instead of refusing to overwrite a run.
+
+    Raises:
+        SteersmanError: there is a run already and `resume` is False, or none and it is True; or the checkpoint is of
+            other options.
+    """
+
+    def __init__(self, folder: Path, options: dict[str, Any], limits: Limits, *, resume: bool = False) -> None:
+        self.folder, self.options, self.limits = folder, options, limits
+        self.standing = Standing()
+        self.resumed = resume
+        if resume and not (folder / CHECKPOINT).exists():
+            raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
+        if not resume and (folder / METRICS).exists():
+            raise SteersmanError(f"{folder}: there is a run already; give --resume to continue it, or another --output")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not resume:
+                (folder / OPTIONS).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
+        except OSError as error:
+            raise SteersmanError(f"{folder}: cannot write there: {error.strerror}") from None
+
+    def train(
+        self,
+        learner: Learner,
+        validate: Callable[[], float],
+        save: Callable[[Path], None],
+        on_iteration: OnIteration | None = None,
+    ) -> Standing:
+        """Train to the limits.
+
+        Args:
+            learner: what learns.
+            validate: how good the policy is now, the higher the better.
+            save: writes the policy as it is now.
+            on_iteration: progress.
+
+        Raises:
+            SteersmanError: the run diverged; the last checkpoint and the best policy are kept.
+        """
+        if self.resumed:
+            state = read_checkpoint(self.folder / CHECKPOINT, self.options)
+            learner.load_state_dict(state["learner"])
+            self.standing = Standing(**state["standing"])
+            self._cut_back()
+        began, before, saved = time.monotonic(), self.standing.seconds, time.monotonic()
+        with Board(self.folder, self.standing.iteration) as board:
+            self._log(f"{'continuing at' if self.resumed else 'starting at'} iteration {self.standing.iteration}")
+            while not self._over():
+                try:
+                    numbers = learner.iterate()
+                except SteersmanError as error:
+                    self._log(f"stopped: {error}")
+                    kept = f"; the best policy is in {self.folder / POLICY}" if self.standing.best_iteration else ""
+                    raise SteersmanError(f"{error}{kept}") from error
+                self.standing.iteration += 1
+                self.standing.seconds = before + time.monotonic() - began
+                self._record(numbers, board)
+                due = self.standing.iteration % self.limits.validate_every == 0 or self._over()
+                if due:
+                    self._validate(validate, save, board)
+                if due or time.monotonic() - saved > self.limits.checkpoint_seconds:
+                    self._checkpoint(learner)
+                    saved = time.monotonic()
+                if on_iteration is not None:
+                    on_iteration(self.standing, _scalars(numbers))
+            self._log(f"done after {self.standing.iteration} iterations; best {self.standing.best:.4f}")
+        return self.standing
+
+    def _over(self) -> bool:
+        standing, limits = self.standing, self.limits
+        return (
+            standing.iteration >= limits.iterations
+            or (limits.minutes is not None and standing.seconds >= 60 * limits.minutes)
+            or (limits.patience > 0 and standing.stale >= limits.patience)
+        )
+
+    def _validate(self, validate: Callable[[], float], save: Callable[[Path], None], board: Board) -> None:
+        value = validate()
+        standing = self.standing
+        if value > standing.best:
+            standing.best, standing.best_iteration, standing.stale = value, standing.iteration, 0
+            save(self.folder / POLICY)
+        else:
+            standing.stale += 1
+        row = {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), "value": value}
+        self._append(VALIDATION, row)
+        board.scalar("validation", value, standing.iteration)
+        self._log(f"iteration {standing.iteration}: validation {value:.4f}, best {standing.best:.4f}")
+
+    def _checkpoint(self, learner: Learner) -> None:
+        standing = {name: getattr(self.standing, name) for name in Standing.__slots__}
+        state = {"learner": learner.state_dict(), "standing": standing}
+        write_checkpoint(self.folder / CHECKPOINT, state, self.options)
+
+    def _record(self, numbers: dict[str, Any], board: Board) -> None:
+        standing, scalars = self.standing, _scalars(numbers)
+        scalars["throughput"] = scalars.get("steps", 0.0) / max(standing.seconds, 1e-9)
+        self._append(METRICS, {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), **scalars})
+        for name, value in numbers.items():
+            if isinstance(value, np.ndarray):
+                board.histogram(name, value, standing.iteration)
+        for name, number in scalars.items():
+            board.scalar(name, number, standing.iteration)
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        path = self.folder / name
+        known = path.exists()
+        if known:
+            with open(path, newline="") as file:
+                header = next(csv.reader(file))
+        else:
+            header = list(row)
+        with open(path, "a", newline="") as file:
+            writer = csv.DictWriter(file, header, restval="", extrasaction="ignore", lineterminator="\n")
+            if not known:
+                writer.writeheader()
+            writer.writerow(row)
+
+    def _cut_back(self) -> None:
+        """Drop what was written after the checkpoint."""
+        for name in (METRICS, VALIDATION):
+            path = self.folder / name
+            if path.exists():
+                header, *rows = path.read_text().splitlines()
+                kept = [row for row in rows if _is_whole(row) and int(row.split(",")[0]) <= self.standing.iteration]
+                path.write_text("\n".join([header, *kept]) + "\n")
+
+    def _log(self, line: str) -> None:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        with open(self.folder / LOG, "a") as file:
+            file.write(f"{stamp} {line}\n")
+
+
+def _is_whole(row: str) -> bool:
+    return row.split(",")[0].isdigit()
+
+
+def _scalars(numbers: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in numbers.items() if not isinstance(value, np.ndarray)}

@@ -1,0 +1,46 @@
+"""What goes to TensorBoard, where it is installed (`pip install steersman[train]`)."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Board:
+    """Scalars and histograms of a run; without TensorBoard they are in `metrics.csv` alone.
+
+    Args:
+        folder: of the run.
+        start: iterations that are done; what an earlier sitting wrote beyond them is hidden.
+    """
+
+    def __init__(self, folder: Path, start: int) -> None:
+        self._writer: Any = None
+        if importlib.util.find_spec("torch") is not None and importlib.util.find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else None)
+
+    def scalar(self, name: str, value: float, iteration: int) -> None:
+        """One number."""
+        if self._writer is not None:
+            self._writer.add_scalar(name, value, iteration)
+
+    def histogram(self, name: str, values: npt.NDArray[np.generic], iteration: int) -> None:
+        """Many numbers, such as the actions of an iteration."""
+        if self._writer is not None and values.size:
+            self._writer.add_histogram(name, values, iteration)
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,194 @@
+"""Training runs: they improve on FGD, stop and go on to the same policy, and say in one line what is wrong."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from steersman.agents.evolution import Config, Evolution, Task
+from steersman.errors import InputError, SteersmanError, UsageError
+from steersman.policies.policy_file import read_policy
+from steersman.training.checkpoint import read_checkpoint, write_checkpoint
+from steersman.training.evolve import Plan, evolve
+from steersman.training.run import Limits, TrainingRun
+from steersman.workloads.openb import embedded
+from steersman.workloads.workload import Workload
+
+
+def small(name, keep=24):
+    whole = embedded(name)
+    return Workload(f"{name}-small", whole.nodes[::keep], whole.pods[::keep])
+
+
+def plan(**changes):
+    return Plan(
+        **{
+            "name": "p",
+            "training": (small("default"), small("gpushare40")),
+            "config": Config(population=4, episodes=2),
+            "validation_seeds": (5001,),
+            **changes,
+        }
+    )
+
+
+def rows(file):
+    return list(csv.DictReader(file.read_text().splitlines()))
+
+
+def test_a_run_that_was_interrupted_goes_on_to_the_same_policy(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    evolve(plan(), whole, Limits(iterations=6, validate_every=2))
+    evolve(plan(), parts, Limits(iterations=4, validate_every=2))
+    # What a killed run leaves behind: more metrics than its checkpoint knows of, and half a line.
+    with open(parts / "metrics.csv", "a") as file:
+        file.write("5,1.0,99,99,99\n6,1")
+    evolve(plan(), parts, Limits(iterations=6, validate_every=2), resume=True)
+    assert (whole / "policy.safetensors").read_bytes() == (parts / "policy.safetensors").read_bytes()
+    for name in ("metrics.csv", "validation.csv"):
+        first, second = rows(whole / name), rows(parts / name)
+        timed = ("seconds", "throughput")
+        assert [{k: v for k, v in r.items() if k not in timed} for r in first] == [
+            {k: v for k, v in r.items() if k not in timed} for r in second
+        ]
+    assert [row["iteration"] for row in rows(parts / "metrics.csv")] == list("123456")
+
+
+def test_the_card_says_where_a_policy_came_from(tmp_path):
+    evolve(plan(validation=(small("cpu100"),), test=("cpu072",)), tmp_path, Limits(iterations=2, validate_every=1))
+    card, _ = read_policy(tmp_path / "policy.safetensors")
+    assert card.training == ("default-small", "gpushare40-small")
+    assert card.validation == ("cpu100-small",)
+    assert card.test == ("cpu072",)
+    assert card.algorithm == "evolution"
+    (score,) = card.scores
+    best = max(float(row["value"]) for row in rows(tmp_path / "validation.csv"))
+    assert 100 * (score.baseline_mean - score.mean) / score.baseline_mean == pytest.approx(best, abs=0.01)
+
+
+def test_processes_do_not_change_the_search():
+    task, config = Task(), Config(population=4, episodes=2)
+    one, two = (Evolution((small("default"),), task, config, seed=3, jobs=jobs) for jobs in (1, 2))
+    try:
+        for _ in range(2):
+            assert one.iterate() == two.iterate()
+        assert (one.best() == two.best()).all()
+    finally:
+        two.close()
+
+
+def test_evolution_improves_on_its_reference():
+    search = Evolution((small("gpuspec25", 12),), Task(), Config(population=10, episodes=1), seed=1)
+    gains = [search.iterate()["gain"] for _ in range(25)]
+    assert np.mean(gains[-5:]) > max(5.0, np.mean(gains[:5]) + 5.0)
+
+
+def test_openai_es_improves_too():
+    config = Config(strategy="openai-es", population=10, episodes=1, learning_rate=0.05)
+    search = Evolution((small("gpuspec25", 12),), Task(), config, seed=1)
+    gains = [search.iterate()["gain"] for _ in range(30)]
+    assert np.mean(gains[-5:]) > np.mean(gains[:5]) + 5.0
+
+
+def test_waiting_time_is_evolved_in_timed_runs():
+    task = Task("waiting-time", "timed", load=1.2)
+    search = Evolution((small("default"),), task, Config(population=4, episodes=1), seed=1)
+    assert np.isfinite(search.iterate()["gain"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Task("speed"), "not by 'speed'"),
+        (lambda: Task("waiting-time", "inflation"), "needs --protocol timed"),
+        (lambda: Config(population=5), "even number"),
+        (lambda: Config(step=0), "above 0"),
+        (lambda: Limits(iterations=0), "1 or more"),
+        (lambda: Limits(minutes=-1), "above 0"),
+        (lambda: plan(training=()), "at least one workload"),
+        (lambda: plan(validation=(small("default"),)), "used for training"),
+        (lambda: plan(test=("default-small",)), "used for training"),
+        (lambda: plan(training=(Workload("cpu", embedded("default").nodes[:1], ()),)), "no GPU"),
+    ],
+)
+def test_options_that_make_no_sense_are_one_line(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_a_run_is_not_overwritten_and_not_resumed_from_nothing(tmp_path):
+    evolve(plan(), tmp_path / "run", Limits(iterations=1, validate_every=1))
+    with pytest.raises(SteersmanError, match="there is a run already"):
+        evolve(plan(), tmp_path / "run", Limits(iterations=1))
+    with pytest.raises(SteersmanError, match="no checkpoint"):
+        evolve(plan(), tmp_path / "none", Limits(iterations=1), resume=True)
+    with pytest.raises(InputError, match="seed: was 1, now 2"):
+        evolve(plan(seed=2), tmp_path / "run", Limits(iterations=2), resume=True)
+    file = tmp_path / "run" / "checkpoint.safetensors"
+    file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(InputError, match="truncated"):
+        evolve(plan(), tmp_path / "run", Limits(iterations=2), resume=True)
+
+
+class Diverging:
+    def iterate(self):
+        raise SteersmanError("the search diverged in generation 1")
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_a_run_that_diverges_says_so_and_keeps_what_was_good(tmp_path):
+    run = TrainingRun(tmp_path, {}, Limits())
+    with pytest.raises(SteersmanError, match="diverged"):
+        run.train(Diverging(), lambda: 0.0, lambda path: None)
+    assert "diverged" in (tmp_path / "log.txt").read_text()
+
+
+class Counting:
+    """Learns to count."""
+
+    def __init__(self):
+        self.count = 0
+
+    def iterate(self):
+        self.count += 1
+        return {"steps": self.count, "actions": np.arange(3)}
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def test_it_stops_early_and_keeps_the_best(tmp_path):
+    learner, saved = Counting(), []
+    run = TrainingRun(tmp_path, {}, Limits(iterations=100, validate_every=5, patience=3))
+    standing = run.train(learner, lambda: -abs(learner.count - 20), lambda path: saved.append(learner.count))
+    assert (standing.best_iteration, standing.iteration) == (20, 35)
+    assert saved == [5, 10, 15, 20]
+
+
+def test_checkpoints_keep_every_kind_of_value(tmp_path):
+    torch = pytest.importorskip("torch")
+    state = {
+        "numbers": [1, 2.5, None, True, "text"],
+        3: (np.arange(4, dtype=np.uint64), np.zeros((2, 0)), np.float64(2.0)),
+        "tensors": {0: torch.arange(3.0), "rng": torch.get_rng_state(), "scalar": torch.tensor(2)},
+        "array0": np.array(5.0),
+    }
+    write_checkpoint(tmp_path / "c", state, {"seed": 1})
+    back = read_checkpoint(tmp_path / "c", {"seed": 1})
+    assert back["numbers"] == state["numbers"]
+    assert (back[3][0] == state[3][0]).all()
+    assert back[3][0].dtype == np.uint64
+    assert isinstance(back[3], tuple)
+    assert back[3][1].shape == (2, 0)
+    assert back["array0"].shape == ()
+    for name, tensor in state["tensors"].items():
+        assert torch.equal(back["tensors"][name], tensor)
+        assert back["tensors"][name].dtype == tensor.dtype
