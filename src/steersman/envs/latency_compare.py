@@ -1,0 +1,102 @@
+"""Rules and learned policies side by side on `steersman/Latency-v0`: the same clusters, workloads and loads by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.envs.latency import LatencyCore, LatencyOptions
+from steersman.errors import UsageError
+from steersman.telemetry.figures import FIGURES
+
+Chooser = Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.int64]]
+"""From the observations of E environments, as a vector environment gives them, to E actions."""
+
+Figures = dict[str, npt.NDArray[np.float64]]
+"""[S] by name: the figures of `telemetry.figures`, and `return`, the sum of rewards."""
+
+BASELINE = "kube-default"
+
+
+class Aim(NamedTuple):
+    """What a task wants of a figure: `sign` 1, more of it than the baseline; -1, less; 0, none at all."""
+
+    figure: str
+    sign: int
+
+
+TASKS = {
+    "most-allocated": (Aim("empty_nodes", 1),),
+    "least-allocated": (Aim("cpu_use_deviation_percent", -1),),
+    "least-connections": (Aim("connections_peak", -1), Aim("connections_maximum_mean", -1)),
+    "latency-aware": (
+        Aim("hard_limits_broken_avoidable", 0),
+        Aim("soft_limits_kept_percent", 1),
+        Aim("used_nodes", -1),
+    ),
+}
+"""Reference C's tasks, by the objective that rewards them."""
+
+
+def compare(
+    policies: Mapping[str, str | Chooser], seeds: Sequence[int], options: LatencyOptions | None = None
+) -> dict[str, Figures]:
+    """Play one episode for every seed with every policy.
+
+    Args:
+        policies: by the name they are to have: a rule of `policies.telemetry_rules`, or a function that chooses.
+        seeds: S episodes; a seed decides the cluster, the workload, its load and the errors of measurement.
+        options: what is played; the objective only matters for `return`.
+
+    Returns:
+        Policy -> figure -> [S] values in the order of the seeds.
+
+    Raises:
+        UsageError: there is no seed, no such rule, or an option is wrong.
+    """
+    if not len(seeds):
+        raise UsageError("seeds: give one or more")
+    core = LatencyCore(len(seeds), options or LatencyOptions())
+    return {name: _play(core, policy, seeds) for name, policy in policies.items()}
+
+
+def _play(core: LatencyCore, policy: str | Chooser, seeds: Sequence[int]) -> Figures:
+    rng = np.random.default_rng(0)  # of no consequence: every start names its seed
+    for e, seed in enumerate(seeds):
+        core.start(e, rng, {"seed": int(seed)})
+    going = np.ones(core.count, dtype=np.bool_)
+    found = {name: np.full(core.count, np.nan) for name in FIGURES}
+    returned = np.zeros(core.count)
+    while going.any():
+        core.step(core.rule_actions(policy) if isinstance(policy, str) else policy(_observed(core)))
+        returned += np.where(going, core.rewards, 0.0)
+        ended = core.terminated | core.truncated
+        for name, values in core.figures().items():
+            found[name] = np.where(ended & going, values, found[name])
+        going &= ~ended
+        for again in np.flatnonzero(ended).tolist():  # all step together: those that are over start again, unobserved
+            core.start(again, rng, {"seed": int(seeds[again])})
+    return found | {"return": returned}
+
+
+def _observed(core: LatencyCore) -> dict[str, npt.NDArray[Any]]:
+    seen = core.observation
+    return {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": seen.groups}
+
+
+def achieved(results: Mapping[str, Figures], task: str, policy: str, baseline: str = BASELINE) -> dict[str, bool]:
+    """Figure -> whether `policy` does on average what a task wants of it, compared with the baseline.
+
+    Raises:
+        UsageError: there is no such task.
+    """
+    if task not in TASKS:
+        raise UsageError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
+    made = {}
+    for aim in TASKS[task]:
+        mine, theirs = results[policy][aim.figure], results[baseline][aim.figure]
+        made[aim.figure] = bool((aim.sign * (mine - theirs)).mean() > 0) if aim.sign else bool((mine == 0).all())
+    return made

@@ -1,0 +1,63 @@
+"""Random numbers for kernels: SplitMix64 streams in an array, a row for each environment and a column for each stream.
+
+Streams keep things apart that must not disturb each other: the workload, its load and the errors of measurement are
+the same whatever a policy decides, so that runs of two policies are paired by their seed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.compiled import inner
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@inner
+def _mixed(z: np.uint64) -> np.uint64:
+    """SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014)."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@inner
+def random_bits(rng: npt.NDArray[np.uint64], e: int, stream: int) -> np.uint64:
+    """64 random bits from a stream of environment `e`."""
+    rng[e, stream] += GOLDEN
+    return _mixed(rng[e, stream])
+
+
+@inner
+def uniform(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
+    """A number in [0, 1)."""
+    return float(random_bits(rng, e, stream) >> np.uint64(11)) * 2.0**-53
+
+
+@inner
+def below(rng: npt.NDArray[np.uint64], e: int, stream: int, bound: int) -> int:
+    """A whole number in [0, bound)."""
+    return int(((random_bits(rng, e, stream) >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+
+
+@inner
+def exponential(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
+    """A number with the exponential distribution of mean 1."""
+    return -math.log(1.0 - uniform(rng, e, stream))
+
+
+@inner
+def normal(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
+    """A number with the standard normal distribution (Box and Muller 1958)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(rng, e, stream)))
+    return radius * math.cos(2.0 * math.pi * uniform(rng, e, stream))
+
+
+@inner
+def split(rng: npt.NDArray[np.uint64], e: int, seed: np.uint64) -> None:
+    """Start the streams of environment `e`, each where `seed` says."""
+    for stream in range(rng.shape[1]):
+        rng[e, stream] = _mixed(_mixed(seed + GOLDEN) + np.uint64(stream) * GOLDEN)

@@ -1,0 +1,134 @@
+"""The simulated cluster in numbers: what a user may change, and what is assumed about applications."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from steersman.errors import UsageError
+
+MAX_ZONES = 8
+MAX_NODES = 1000
+MAX_PODS = 100_000
+
+# Applications: web servers, caches and workers. What a scheduler may see of one is its requests, its latency limits and
+# the zone of its users; what it really uses is drawn for each Deployment, then for each pod.
+WEB, CACHE, WORKER = range(3)
+KIND_SHARES = (0.5, 0.2, 0.3)
+CPU_REQUESTS = ((250, 500, 1000), (500, 1000, 1000), (1000, 2000, 4000))
+"""milli-CPU; 250m is reference C's nginx."""
+MEMORY_REQUESTS = ((256, 512, 1024), (4096, 8192, 16384), (1024, 2048, 4096))
+"""MiB."""
+USE_MEDIAN = (0.35, 0.3, 0.6)
+USE_SIGMA = (0.6, 0.5, 0.5)
+"""CPU used over CPU requested, log-normal. Together about 0.6 of what is requested is used, near the 54 % that Rzadca
+et al. (Autopilot, EuroSys 2020) found for jobs whose limits people set. A pod uses `MAX_USE` of its request at most."""
+MAX_USE = 2.0
+POD_SIGMA = 0.2
+"""How pods of one Deployment differ from each other (log-normal, in everything)."""
+CONNECTION_MEDIAN = (80.0, 250.0, 3.0)
+CONNECTION_SIGMA = (1.0, 0.7, 0.5)
+"""Established TCP connections of a pod, log-normal: a few Deployments have most of them."""
+MAX_CONNECTIONS = 1000.0
+"""What a pod can have (nginx as it is shipped handles 512 to 1024 for each worker)."""
+CONNECTION_BYTES = (10_000.0, 5_000.0, 200_000.0)
+"""Received bytes per second for each connection."""
+MEMORY_USE = (0.4, 1.0)
+FILESYSTEM_MIB = (50, 500)
+"""Shares of the requested memory, and MiB of a node's filesystem, uniform."""
+SOFT_LIMITS = (20.0, 35.0, 50.0)
+HARD_FACTORS = (2.0, 3.0, 4.0)
+"""Milliseconds, and what the hard limit is a multiple of; reference C's nginx has 35 and 100 ms. Workers have none."""
+
+NODE_CPU = (8_000, 16_000, 32_000)
+NODE_PODS = 110
+MEMORY_PER_CPU = 4 << 30
+NODE_FILESYSTEM = 100 << 30
+NODE_NETWORK = 125e6
+"""A node's milli-CPU is drawn; 4 GiB for each CPU, 100 GiB of disk, 1 Gbit/s in bytes per second."""
+SYSTEM_CPU = (100.0, 400.0)
+SYSTEM_MEMORY = 1 << 30
+SYSTEM_FILESYSTEM = 20 << 30
+SYSTEM_CONNECTIONS = 20.0
+"""What a node without pods uses: the kubelet, the runtime and monitoring agents. These bytes of memory are beside the
+allocatable ones."""
+
+
+class Settings(NamedTuple):
+    """What a user may change; kernels take it as it is.
+
+    Attributes:
+        nodes: nodes of the cluster, 2 or more.
+        max_nodes: rows of every array of nodes, `nodes` or more; a reset may ask for that many nodes.
+        zones: zones that nodes and users are in.
+        pods: pods of an episode.
+        load: CPU requested by running pods over what is allocatable, on average.
+        lifetime: mean seconds that a Deployment stays (exponential, 30 s at least).
+        replicas: the most pods of a Deployment (uniform from 1); they arrive together.
+        swing: the load that users cause goes up and down by this share (a sine), each zone at its own time.
+        period: seconds of a full swing; a day in little.
+        unrest: standard deviation of the random part of that load (first order autoregressive, 5 minutes).
+        scrape_interval: seconds between two samples of a node. Prometheus spreads nodes over it.
+        missed: chance that a node cannot be scraped; it stays so for 4 scrapes on average.
+        noise: relative error of a sample (standard deviation).
+        distance: milliseconds from one side of the map to the other. Zones lie on a unit square.
+        service: milliseconds of service time, which a node's use r makes r / (1 - r) times longer.
+        warmup: seconds until metrics of an episode are counted; the cluster starts empty.
+    """
+
+    nodes: int = 12
+    max_nodes: int = 16
+    zones: int = 3
+    pods: int = 400
+    load: float = 0.6
+    lifetime: float = 900.0
+    replicas: int = 8
+    swing: float = 0.4
+    period: float = 3600.0
+    unrest: float = 0.1
+    scrape_interval: float = 15.0
+    missed: float = 0.01
+    noise: float = 0.03
+    distance: float = 90.0
+    service: float = 2.0
+    warmup: float = 900.0
+
+
+LIMITS: dict[str, tuple[float, float]] = {
+    "nodes": (2, MAX_NODES),
+    "max_nodes": (2, MAX_NODES),
+    "zones": (1, MAX_ZONES),
+    "pods": (1, MAX_PODS),
+    "load": (0.01, 2.0),
+    "lifetime": (60.0, 1e6),
+    "replicas": (1, 100),
+    "swing": (0.0, 0.9),
+    "period": (60.0, 1e6),
+    "unrest": (0.0, 0.3),
+    "scrape_interval": (1.0, 300.0),
+    "missed": (0.0, 0.9),
+    "noise": (0.0, 0.5),
+    "distance": (0.0, 1000.0),
+    "service": (0.0, 100.0),
+    "warmup": (0.0, 1e6),
+}
+
+
+def checked(settings: Settings) -> Settings:
+    """The settings with the types that kernels were compiled for.
+
+    Raises:
+        UsageError: a setting is out of range, or there are more nodes than rows for them.
+    """
+    values = {}
+    for name, default in Settings()._asdict().items():
+        value = getattr(settings, name)
+        low, high = LIMITS[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not low <= value <= high or type(default)(value) != value:
+            kind = "a whole number" if isinstance(default, int) else "a number"
+            raise UsageError(f"setting {name!r}: {value!r} is out of range; {kind} from {low:g} to {high:g} is right")
+        values[name] = type(default)(value)
+    made = Settings(**values)
+    if made.nodes > made.max_nodes:
+        raise UsageError(f"setting 'nodes': {made.nodes} are more than 'max_nodes', {made.max_nodes}")
+    return made
