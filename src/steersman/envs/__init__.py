@@ -1,0 +1,19 @@
+"""Environments for Gymnasium; importing this package registers them.
+
+`gymnasium.make("steersman/Inflation-v0")`, `steersman/Timed-v0`, `steersman/Deployments-v0`, `steersman/Latency-v0`;
+`gymnasium.make_vec` gives their vector form, see `vector.SteersmanVectorEnv`.
+"""
+
+from __future__ import annotations
+
+from gymnasium.envs.registration import register
+
+_ENVIRONMENTS = {
+    "steersman/Inflation-v0": "steersman.envs.inflation:Inflation",
+    "steersman/Timed-v0": "steersman.envs.inflation:Timed",
+    "steersman/Deployments-v0": "steersman.envs.deployments:Deployments",
+    "steersman/Latency-v0": "steersman.envs.latency:Latency",
+}
+
+for _name, _class in _ENVIRONMENTS.items():
+    register(_name, entry_point=f"{_class}Env", vector_entry_point=f"{_class}VectorEnv")

@@ -1,0 +1,262 @@
+"""`steersman/Deployments-v0`: reference A's cluster, filled with random Deployments and cleared again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.envs.buffers import arrays_of, empty_like, put, restored
+from steersman.envs.core import Arrays, Core, known_options
+from steersman.envs.kernels import filling as kernels
+from steersman.envs.kernels.batch import AFTER
+from steersman.envs.kernels.filling import Filling, Rules
+from steersman.envs.single import SchedulingEnv
+from steersman.envs.vector import SteersmanVectorEnv
+from steersman.errors import UsageError
+from steersman.features import view as find_view
+from steersman.objectives import registry as objectives
+from steersman.objectives import summary as summed
+from steersman.objectives.fragmentation import fragment_arrays
+from steersman.policies.encoding import OwnerArrays, number_of
+from steersman.quantities import bytes_, cpu_milli
+from steersman.workloads.deployments import CONTROL_PLANE, Settings, cluster
+from steersman.workloads.mix import mix_arrays
+from steersman.workloads.topology import Hierarchy, label_nodes
+
+RESET_OPTIONS = ("seed", "nodes")
+NAME = "Deployments"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an environment plays.
+
+    Attributes:
+        nodes: how many, or the fewest and the most of which every reset draws a number.
+        node_cpu, node_memory, node_pods: what each of them has.
+        settings: which Deployments come, up to which loads, and how often the cluster is filled in an episode.
+        objective: what is rewarded, see `objectives.registry`; none that needs GPUs.
+        max_nodes: N; None: the most nodes.
+        view: what is seen, see `features`.
+        penalty: what an illegal action costs; it changes nothing else.
+        step_limit: steps after which an episode is truncated.
+        servers_per_rack: nodes in a rack, 0: no racks.
+    """
+
+    nodes: int | tuple[int, int] = 10
+    node_cpu: str = "64"
+    node_memory: str = "256Gi"
+    node_pods: int = 110
+    settings: Settings = field(default_factory=Settings)
+    objective: str = "balance"
+    max_nodes: int | None = None
+    view: str = "cluster"
+    penalty: float = 1.0
+    step_limit: int = 1_000_000
+    servers_per_rack: int = 4
+
+    def __post_init__(self) -> None:
+        fewest, most = self.range
+        if not 1 <= fewest <= most <= (self.max_nodes or most):
+            raise UsageError(f"nodes {self.nodes} is out of range; 1 to max_nodes, such as 10 or (5, 20), is right")
+        if not 0 <= self.penalty < 1e9:
+            raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
+        if self.step_limit < 1:
+            raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
+        if self.servers_per_rack < 0:
+            raise UsageError(f"servers_per_rack {self.servers_per_rack} is out of range; 0 or more is right")
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The fewest and the most nodes."""
+        return (self.nodes, self.nodes) if isinstance(self.nodes, int) else (self.nodes[0], self.nodes[1])
+
+
+class DeploymentsCore(Core):
+    """E clusters that are filled.
+
+    Args:
+        count: E.
+        options: what to play.
+
+    Raises:
+        UsageError: an option is wrong, or the objective needs GPUs or telemetry.
+    """
+
+    def __init__(self, count: int, options: Options) -> None:
+        most = options.range[1]
+        super().__init__(count, find_view(options.view), options.max_nodes or most)
+        self.options = options
+        made = cluster(most, cpu=options.node_cpu, memory=options.node_memory, pods=options.node_pods)
+        workers = tuple(node for node in made if node.name != CONTROL_PLANE)
+        if options.servers_per_rack:
+            workers = label_nodes(workers, Hierarchy(options.servers_per_rack))
+        self.workers = workers
+        classes = _classes(options.settings, workers[0])
+        mix = objectives.resolve(options.objective)
+        pods = tuple(Pod(f"pod-{i}", each, owner="Deployment/any") for i, each in enumerate(classes))
+        objectives.check(mix, NAME, workers, pods)
+        if any(objective.name == "waiting-time" for objective in mix.objectives):
+            raise UsageError(
+                "objective 'waiting-time' means nothing here: no pod waits; steersman/Timed-v0 has waiting"
+            )
+        self._state = ClusterState(workers)
+        for each in classes:
+            self._state.class_id(each)
+        settings, no_mix = options.settings, mix_arrays((), ())
+        self.rules = Rules(
+            classes=self._state.class_arrays,
+            mix=no_mix,
+            fragments=fragment_arrays(no_mix, self._state.arrays),
+            objectives=np.array(mix.numbers, dtype=np.int64),
+            weights=np.array(mix.weights),
+            targets=np.array([settings.cpu_load, settings.memory_load, settings.pod_load]),
+            numbers=np.array(
+                [
+                    len(settings.cpu_requests),
+                    len(settings.memory_requests),
+                    settings.min_replicas,
+                    settings.max_replicas,
+                    settings.resets,
+                ],
+                dtype=np.int64,
+            ),
+            view_number=number_of(self.view),
+            penalty=float(options.penalty),
+            step_limit=options.step_limit,
+        )
+        self.filling = empty_like(self._single(most), count)
+
+    def _single(self, nodes: int) -> Filling:
+        """A cluster of `nodes` nodes, without the leading axis."""
+        arrays, per_rack, most = self._state.arrays, self.options.servers_per_rack, len(self.workers)
+        here = type(arrays)(*(np.concatenate([a[:nodes], np.zeros_like(a[nodes:])]) for a in arrays))
+        racks = np.arange(most) // per_rack if per_rack else np.full(most, -1)
+        counts = np.zeros(kernels.COUNTS, dtype=np.int64)
+        counts[kernels.NODES] = nodes
+        summary = np.zeros((3, summed.COLUMNS))
+        summary[:, [summed.NODES, summed.CPU_NODES]] = nodes
+        summary[:, summed.CPU_TOTAL] = here.allocatable[:, CPU].sum()
+        summary[:, summed.MEMORY_TOTAL] = here.allocatable[:, MEMORY].sum()
+        return Filling(
+            nodes=here,
+            owners=OwnerArrays(
+                rack=racks.astype(np.int64),
+                running=np.zeros(1, dtype=np.int32),
+                on_node=np.zeros((1, most), dtype=np.int32),
+                in_rack=np.zeros((1, max(1, int(racks[-1]) + 1)), dtype=np.int32),
+            ),
+            counts=counts,
+            summary=summary,
+            rng=np.zeros(1, dtype=np.uint64),
+        )
+
+    def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
+        """See `Core`. Options: `seed` (of the Deployments), `nodes` (how many)."""
+        known = known_options(options, RESET_OPTIONS)
+        fewest, most = self.options.range
+        nodes = int(known.get("nodes", rng.integers(fewest, most + 1)))
+        if not 1 <= nodes <= len(self.workers):
+            raise UsageError(f"reset option 'nodes' {nodes} is out of range; 1 to {len(self.workers)} is right")
+        seed = int(known.get("seed", rng.integers(1 << 62)))
+        if self.filling.counts[e, kernels.NODES] != nodes:
+            self._build(e, nodes)
+        # Every class fits on an empty node, so there is a first pod.
+        kernels.begin_filling(self.filling, self.rules, self.observation, e, seed)
+
+    def _build(self, e: int, nodes: int) -> None:
+        """Make environment `e` a cluster of so many nodes."""
+        put(self.filling, e, self._single(nodes))
+        seen = self.observation
+        seen.nodes[e] = 0
+        seen.mask[e] = 0
+        seen.groups[e] = -1
+        seen.groups[e, :nodes, 0] = self.filling.owners.rack[e, :nodes]
+        if self.options.servers_per_rack:
+            seen.groups[e, :nodes, 1] = np.arange(nodes)
+
+    def step(self, actions: npt.NDArray[np.int64]) -> None:
+        """See `Core`."""
+        kernels.step_filling(
+            self.filling, self.rules, self.observation, actions, self.rewards, self.terminated, self.truncated
+        )
+
+    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
+        """See `Core`."""
+        actions = np.zeros(self.count, dtype=np.int64)
+        kernels.follow_rule_filling(self.filling, self.rules, rule, self.observation.mask, actions)
+        return actions
+
+    def infos(self) -> Arrays:
+        """Share of the CPU in use, variance of the nodes' CPU shares, nodes in use, illegal, pods bound and dropped."""
+        row, counts = self.filling.summary[:, AFTER], self.filling.counts
+        nodes = row[:, summed.CPU_NODES]
+        variance = row[:, summed.CPU_SQUARE] / nodes - (row[:, summed.CPU_SHARE] / nodes) ** 2
+        return {
+            "allocation": row[:, summed.CPU_TAKEN] / row[:, summed.CPU_TOTAL],
+            "node_variance": np.maximum(variance, 0.0),
+            "nodes_used": row[:, summed.NODES_USED].copy(),
+            "illegal": counts[:, kernels.ILLEGAL] == 1,
+            "pods_bound": counts[:, kernels.BOUND].copy(),
+            "pods_dropped": counts[:, kernels.DROPPED].copy(),
+        }
+
+    def state(self) -> Arrays:
+        """See `Core`."""
+        seen = {f"observation.{name}": array for name, array in arrays_of(self.observation)}
+        return seen | dict(arrays_of(self.filling, "filling."))
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """See `Core`."""
+        self.filling = restored(self.filling, arrays, "filling.")
+        for name, array in arrays_of(self.observation):
+            array[:] = arrays[f"observation.{name}"]
+
+    def names(self, e: int) -> list[str]:
+        """See `Core`."""
+        return [node.name for node in self.workers[: self.filling.counts[e, kernels.NODES]]]
+
+    def loads(self, e: int) -> npt.NDArray[np.float64]:
+        """See `Core`."""
+        nodes, count = self.filling.nodes, self.filling.counts[e, kernels.NODES]
+        free = nodes.free[e, :count, :][:, [CPU, MEMORY]] / nodes.allocatable[e, :count, :][:, [CPU, MEMORY]]
+        return np.column_stack([1.0 - free, np.full(count, np.nan)])
+
+
+def _classes(settings: Settings, node: Node) -> list[PodClass]:
+    """A class for every pair of requests, memory changing fastest. Raises UsageError: one fits on no node."""
+    made = []
+    for cpu in settings.cpu_requests:
+        for memory in settings.memory_requests:
+            milli, size = cpu_milli(cpu), bytes_(memory)
+            if milli > node.cpu_milli or size > node.memory_bytes:
+                raise UsageError(f"a pod of {cpu} CPU and {memory} memory is more than a node has; take larger nodes")
+            # A row states its requests, so scoring assumes none.
+            made.append(PodClass(Requests(milli, size, cpu_nonzero_milli=milli, memory_nonzero_bytes=size)))
+    return made
+
+
+class DeploymentsEnv(SchedulingEnv):
+    """Random Deployments fill a cluster until a load is reached; then it is cleared, `settings.resets` times.
+
+    Args:
+        render_mode: see `SchedulingEnv`.
+        **options: see `Options`.
+    """
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(DeploymentsCore(1, Options(**options)), render_mode=render_mode)
+
+
+class DeploymentsVectorEnv(SteersmanVectorEnv):
+    """`DeploymentsEnv` `num_envs` times, see `SteersmanVectorEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(DeploymentsCore(num_envs, Options(**options)), copy=copy, render_mode=render_mode)

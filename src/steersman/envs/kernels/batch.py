@@ -1,0 +1,240 @@
+"""A batch of runs: the arrays of the event loop with a leading axis E, and one run's slices of them.
+
+Kernels look at the slices as at a run of its own, so that they share every function with `simulation.engine`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import ClassArrays, NodeArrays
+from steersman.cluster.terms import TermArrays
+from steersman.compiled import inner
+from steersman.objectives.fragmentation import FragmentArrays
+from steersman.policies.encoding import OwnerArrays, Scene
+from steersman.policies.kube_arrays import KubeArrays
+from steersman.policies.learned import LearnedArrays, no_learned
+from steersman.policies.table import TableArrays
+from steersman.simulation.engine import Arrivals, Cluster, Record, Run
+from steersman.workloads.mix import MixArrays
+
+# Columns of `Batch.counts`: arrivals of the run, nodes of its cluster, steps taken and allowed, events of the record
+# that were looked at, whether the last action was illegal.
+ARRIVALS, NODES, STEPS, STEP_LIMIT, FOLLOWED, ILLEGAL = range(6)
+COUNTS = 6
+# Columns of `Batch.clock`: the time up to which waiting was counted, and how many waited then.
+TIME, WAITED_FOR = range(2)
+# Rows of `Batch.summary`: the state at the decision that is to be made; before and after the last action.
+NOW, BEFORE, AFTER = range(3)
+
+
+class Rows(NamedTuple):
+    """Local features of every class on every node, kept from decision to decision.
+
+    Attributes:
+        features: [E, C, N F] float32; [E, 0, N F] where there is no room for them.
+        fit: [E, C, N] int8 whether the class fits.
+        seen: [E, C] how much of the log the class has caught up with, -1: nothing yet.
+        stamp: [E, N] the last catch-up that looked at the node.
+        stamps: [E, 1] catch-ups so far.
+    """
+
+    features: npt.NDArray[np.float32]
+    fit: npt.NDArray[np.int8]
+    seen: npt.NDArray[np.int64]
+    stamp: npt.NDArray[np.int64]
+    stamps: npt.NDArray[np.int64]
+
+
+class Batch(NamedTuple):
+    """E runs; the arrays of `engine` and others with a leading axis, padded to the largest run.
+
+    Attributes:
+        log: [E, L] slots of changed nodes, in order.
+        logged: [E, 1] how much of `log` is written.
+        owner: [E, A] owner of each arriving pod, -1: none.
+        counts: [E, 6] int64, see ARRIVALS...
+        clock: [E, 2] float64, see TIME...
+        summary: [E, 3, 15] float64, see NOW..., and `objectives.summary`.
+    """
+
+    nodes: NodeArrays
+    classes: ClassArrays
+    terms: TermArrays
+    mix: MixArrays
+    fragments: FragmentArrays
+    arrivals: Arrivals
+    run: Run
+    record: Record
+    owners: OwnerArrays
+    log: npt.NDArray[np.int64]
+    logged: npt.NDArray[np.int64]
+    owner: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    clock: npt.NDArray[np.float64]
+    summary: npt.NDArray[np.float64]
+
+
+class Nothing(NamedTuple):
+    """Empty arrays to stand where the event loop could have used others; every array passed costs time."""
+
+    integers: npt.NDArray[np.int64]
+    floats: npt.NDArray[np.float64]
+    flags: npt.NDArray[np.bool_]
+    matrix: npt.NDArray[np.float64]
+    integer_matrix: npt.NDArray[np.int64]
+    learned: LearnedArrays
+
+
+class Task(NamedTuple):
+    """What is the same for all runs of a batch.
+
+    Attributes:
+        none: stands for the score table and for kube-default's arrays, since neither is used.
+        objectives, weights: [K] the reward.
+        view_number: which view.
+        waits: whether pods that fit nowhere wait.
+        penalty: what an illegal action costs.
+    """
+
+    none: Nothing
+    objectives: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+    view_number: int
+    waits: bool
+    penalty: float
+
+
+def nothing() -> Nothing:
+    """Empty arrays."""
+    return Nothing(
+        integers=np.zeros(0, dtype=np.int64),
+        floats=np.zeros(0),
+        flags=np.zeros(0, dtype=np.bool_),
+        matrix=np.zeros((0, 0)),
+        integer_matrix=np.zeros((0, 0), dtype=np.int64),
+        learned=no_learned(),
+    )
+
+
+@inner
+def nodes_of(b: NodeArrays, e: int) -> NodeArrays:
+    """The nodes of run `e`."""
+    return NodeArrays(
+        b.allocatable[e], b.free[e], b.nonzero[e], b.gpu_count[e], b.gpu_free[e], b.gpu_model[e], b.gpu_kinds[e]
+    )
+
+
+@inner
+def _classes(b: ClassArrays, e: int) -> ClassArrays:
+    return ClassArrays(b.request[e], b.nonzero[e], b.gpu_count[e], b.gpu_milli[e], b.constraint[e], b.allowed[e])
+
+
+@inner
+def terms_of(b: TermArrays, e: int) -> TermArrays:
+    """What pods of run `e` demand of others."""
+    return TermArrays(
+        b.rules[e],
+        b.rule_start[e],
+        b.matches[e],
+        b.matched[e],
+        b.owned_terms[e],
+        b.owned[e],
+        b.owned_total[e],
+        b.port_conflicts[e],
+        b.ports[e],
+        b.domain[e],
+        b.domains[e],
+        b.included[e],
+        b.scratch[e],
+    )
+
+
+@inner
+def _mix(b: MixArrays, e: int) -> MixArrays:
+    return MixArrays(b.cpu[e], b.gpu_count[e], b.milli[e], b.value[e], b.accepts[e], b.share[e])
+
+
+@inner
+def _fragments(b: FragmentArrays, e: int) -> FragmentArrays:
+    return FragmentArrays(b.total[e], b.causes[e], b.usable[e], b.wasted[e])
+
+
+@inner
+def scene_of(batch: Batch, e: int) -> Scene:
+    """What local features of run `e` depend on."""
+    return Scene(
+        nodes_of(batch.nodes, e), _classes(batch.classes, e), _mix(batch.mix, e), _fragments(batch.fragments, e)
+    )
+
+
+@inner
+def _table(none: Nothing, log: npt.NDArray[np.int64], logged: npt.NDArray[np.int64]) -> TableArrays:
+    """The table of nobody's scores; the log of changed nodes is all that is used of it."""
+    i, f = none.integers, none.floats
+    return TableArrays(none.matrix, none.matrix, i, i, log, logged, i, i, i, f, none.matrix, f)
+
+
+@inner
+def _kube(none: Nothing) -> KubeArrays:
+    """What kube-default would know; it is not asked."""
+    i, m, f = none.integers, none.integer_matrix, none.floats
+    return KubeArrays(0, 0, 0, 0, i, m, m, i, m, f, i, i, i, m, none.flags, i, f, m)
+
+
+@inner
+def cluster_of(batch: Batch, task: Task, e: int) -> Cluster:
+    """Everything that a decision of run `e` reads."""
+    return Cluster(
+        nodes_of(batch.nodes, e),
+        _classes(batch.classes, e),
+        terms_of(batch.terms, e),
+        _mix(batch.mix, e),
+        _fragments(batch.fragments, e),
+        _table(task.none, batch.log[e], batch.logged[e]),
+        _kube(task.none),
+        task.none.learned,
+    )
+
+
+@inner
+def arrivals_of(batch: Batch, e: int) -> Arrivals:
+    """The pods of run `e`."""
+    b, count = batch.arrivals, batch.counts[e, ARRIVALS]
+    return Arrivals(
+        b.class_id[e, :count], b.labels_id[e, :count], b.time[e, :count], b.duration[e, :count], b.priority[e, :count]
+    )
+
+
+@inner
+def run_of(b: Run, e: int) -> Run:
+    """Where run `e` stands."""
+    return Run(
+        b.cursor[e],
+        b.question[e],
+        b.sums[e],
+        b.slot[e],
+        b.devices[e],
+        b.heap[e],
+        b.leaves[e],
+        b.queue[e],
+        b.hopeless[e],
+        b.stuck[e],
+        b.mask[e],
+        b.rng[e],
+    )
+
+
+@inner
+def record_of(b: Record, e: int) -> Record:
+    """What happened in run `e`."""
+    return Record(b.time[e], b.numbers[e], b.sums[e], b.reasons[e], b.codes[e], b.counts[e], b.counted[e])
+
+
+@inner
+def owners_of(b: OwnerArrays, e: int) -> OwnerArrays:
+    """Where pods of owners are in run `e`."""
+    return OwnerArrays(b.rack[e], b.running[e], b.on_node[e], b.in_rack[e])

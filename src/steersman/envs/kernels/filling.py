@@ -1,0 +1,282 @@
+"""Steps of a batch of clusters that are filled with random Deployments, compiled: reference A's driver, lean.
+
+Same draws as `workloads.deployments.generate`, pod by pod: another Deployment while every load is below its target; all
+is cleared when one is reached. There is no clock, nothing waits, and nothing but the cluster is kept.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, fits, place
+from steersman.compiled import inner, kernel
+from steersman.envs.kernels.batch import AFTER, BEFORE, NOW, nodes_of, owners_of
+from steersman.envs.kernels.stepping import Observation, best_by_rule
+from steersman.objectives import summary as state
+from steersman.objectives.fragmentation import FragmentArrays
+from steersman.objectives.measures import weighted
+from steersman.policies.encoding import (
+    OwnerArrays,
+    Scene,
+    encode_context,
+    encode_node,
+    encode_pod,
+    encode_shared,
+)
+from steersman.simulation.engine import random_below
+from steersman.workloads.mix import MixArrays
+
+# Columns of `Filling.counts`: nodes, class of the Deployment under way, its pods to come, fillings done, steps taken,
+# whether the last action was illegal, pods bound and dropped in this episode, pods that this filling would have if none
+# had been dropped, their CPU and memory.
+NODES, CLASS, LEFT, FILLED, STEPS, ILLEGAL, BOUND, DROPPED, PODS_WANTED, CPU_WANTED, MEMORY_WANTED = range(11)
+COUNTS = 11
+
+ONLY = 0  # the one owner that counts: the Deployment under way
+
+
+class Filling(NamedTuple):
+    """E clusters, padded to N nodes.
+
+    Attributes:
+        nodes: [E, N, ...], see `NodeArrays`.
+        owners: [E, ...], see `OwnerArrays`; the one owner is the Deployment under way.
+        counts: [E, 11] int64, see NODES...
+        summary: [E, 3, 15] float64, see `batch.NOW` and `objectives.summary`.
+        rng: [E, 1] uint64 states of the random numbers.
+    """
+
+    nodes: NodeArrays
+    owners: OwnerArrays
+    counts: npt.NDArray[np.int64]
+    summary: npt.NDArray[np.float64]
+    rng: npt.NDArray[np.uint64]
+
+
+class Rules(NamedTuple):
+    """What is the same for all clusters.
+
+    Attributes:
+        classes: a class for every pair of a CPU and a memory request, that of CPU i and memory j is i M + j.
+        mix, fragments: of no GPU.
+        objectives, weights: [K] the reward.
+        targets: [3] loads of CPU, memory and pods; the first one reached ends a filling.
+        numbers: [5] int64: CPU requests, memory requests, fewest and most replicas, fillings an episode.
+        view_number: which view.
+        penalty: what an illegal action costs.
+        step_limit: steps after which an episode is truncated.
+    """
+
+    classes: ClassArrays
+    mix: MixArrays
+    fragments: FragmentArrays
+    objectives: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+    targets: npt.NDArray[np.float64]
+    numbers: npt.NDArray[np.int64]
+    view_number: int
+    penalty: float
+    step_limit: int
+
+
+CPU_CHOICES, MEMORY_CHOICES, FEWEST, MOST, FILLINGS = range(5)
+"""Columns of `Rules.numbers`."""
+
+
+@inner
+def _scene(filling: Filling, rules: Rules, e: int) -> Scene:
+    return Scene(nodes_of(filling.nodes, e), rules.classes, rules.mix, rules.fragments)
+
+
+@inner
+def _draw(filling: Filling, rules: Rules, e: int) -> None:
+    """The next Deployment: replicas, CPU, memory, uniformly and in this order."""
+    counts, rng, owners = filling.counts[e], filling.rng[e], owners_of(filling.owners, e)
+    numbers = rules.numbers
+    replicas = numbers[FEWEST] + random_below(rng, numbers[MOST] - numbers[FEWEST] + 1)
+    cpu = random_below(rng, numbers[CPU_CHOICES])
+    c = cpu * numbers[MEMORY_CHOICES] + random_below(rng, numbers[MEMORY_CHOICES])
+    counts[CLASS], counts[LEFT] = c, replicas
+    counts[PODS_WANTED] += replicas
+    counts[CPU_WANTED] += replicas * rules.classes.request[c, CPU]
+    counts[MEMORY_WANTED] += replicas * rules.classes.request[c, MEMORY]
+    owners.running[ONLY] = 0
+    for n in range(counts[NODES]):
+        owners.on_node[ONLY, n] = 0
+        if owners.rack[n] >= 0:
+            owners.in_rack[ONLY, owners.rack[n]] = 0
+
+
+@inner
+def _clear(filling: Filling, e: int) -> None:
+    """Take all pods off the cluster."""
+    nodes, counts, now = filling.nodes, filling.counts[e], filling.summary[e, NOW]
+    for n in range(counts[NODES]):
+        for r in range(nodes.free.shape[2]):
+            nodes.free[e, n, r] = nodes.allocatable[e, n, r]
+        nodes.nonzero[e, n, 0] = nodes.nonzero[e, n, 1] = 0
+    counts[PODS_WANTED] = counts[CPU_WANTED] = counts[MEMORY_WANTED] = 0
+    now[state.NODES_USED] = now[state.CPU_SHARE] = now[state.CPU_SQUARE] = 0.0
+    now[state.CPU_TAKEN] = now[state.MEMORY_TAKEN] = now[state.WAITING] = 0.0
+
+
+@inner
+def _below_targets(filling: Filling, rules: Rules, e: int) -> bool:
+    counts, now = filling.counts[e], filling.summary[e, NOW]
+    pods = 0
+    for n in range(counts[NODES]):
+        pods += filling.nodes.allocatable[e, n, PODS]
+    return bool(
+        counts[CPU_WANTED] / now[state.CPU_TOTAL] < rules.targets[0]
+        and counts[MEMORY_WANTED] / now[state.MEMORY_TOTAL] < rules.targets[1]
+        and counts[PODS_WANTED] / pods < rules.targets[2]
+    )
+
+
+@inner
+def _next(filling: Filling, rules: Rules, out: Observation, e: int) -> int:
+    """Go on to the next pod that fits somewhere; on how many nodes, 0 if the episode is over.
+
+    `LEFT` counts the pod in question, too.
+    """
+    scene, counts, mask = _scene(filling, rules, e), filling.counts[e], out.mask[e]
+    while True:
+        while counts[LEFT] == 0:
+            if _below_targets(filling, rules, e):
+                _draw(filling, rules, e)
+            else:
+                counts[FILLED] += 1
+                if counts[FILLED] >= rules.numbers[FILLINGS]:
+                    return 0
+                _clear(filling, e)
+        feasible = 0
+        for n in range(counts[NODES]):
+            mask[n] = fits(scene.nodes, scene.classes, counts[CLASS], n)
+            feasible += mask[n]
+        if feasible > 0:
+            return feasible
+        # Nothing leaves before all is cleared: no pod of this Deployment will fit any more.
+        counts[DROPPED] += counts[LEFT]
+        filling.summary[e, NOW, state.WAITING] += counts[LEFT]
+        counts[LEFT] = 0
+
+
+@inner
+def _observe(filling: Filling, rules: Rules, out: Observation, e: int, feasible: int) -> None:
+    scene, owners, c = _scene(filling, rules, e), owners_of(filling.owners, e), filling.counts[e, CLASS]
+    now = filling.summary[e, NOW]
+    for n in range(filling.counts[e, NODES]):
+        encode_node(rules.view_number, scene, c, n, out.nodes[e, n])
+    encode_shared(rules.view_number, scene, ONLY, owners, now, out.nodes[e])
+    encode_pod(rules.view_number, scene.classes, c, owners.running[ONLY], out.pod[e])
+    encode_context(rules.view_number, now, feasible, out.context[e])
+
+
+@inner
+def _observe_end(filling: Filling, rules: Rules, out: Observation, e: int) -> None:
+    """No pod, no node to choose, the cluster as it is left."""
+    for n in range(out.nodes.shape[1]):
+        out.mask[e, n] = 0
+        for i in range(out.nodes.shape[2]):
+            out.nodes[e, n, i] = 0.0
+    for i in range(out.pod.shape[1]):
+        out.pod[e, i] = 0.0
+    encode_context(rules.view_number, filling.summary[e, NOW], 0, out.context[e])
+
+
+@inner
+def _bind(filling: Filling, rules: Rules, e: int, n: int) -> None:
+    """Put the pod in question on node `n`, and keep the summary and the counts up to date."""
+    scene, owners, counts = _scene(filling, rules, e), owners_of(filling.owners, e), filling.counts[e]
+    nodes, classes, c, now = scene.nodes, scene.classes, counts[CLASS], filling.summary[e, NOW]
+    total = nodes.allocatable[n, CPU]
+    before = (total - nodes.free[n, CPU]) / total
+    now[state.NODES_USED] += nodes.free[n, PODS] == nodes.allocatable[n, PODS]
+    place(nodes, classes, c, n, 0)
+    after = (total - nodes.free[n, CPU]) / total
+    now[state.CPU_SHARE] += after - before
+    now[state.CPU_SQUARE] += after * after - before * before
+    now[state.CPU_TAKEN] += classes.request[c, CPU]
+    now[state.MEMORY_TAKEN] += classes.request[c, MEMORY]
+    owners.running[ONLY] += 1
+    owners.on_node[ONLY, n] += 1
+    near = owners.on_node[ONLY, n]
+    if owners.rack[n] >= 0:
+        owners.in_rack[ONLY, owners.rack[n]] += 1
+        near = owners.in_rack[ONLY, owners.rack[n]]
+    now[state.TOGETHER] = near / owners.running[ONLY]
+    counts[LEFT] -= 1
+    counts[BOUND] += 1
+
+
+@inner
+def _act(filling: Filling, rules: Rules, out: Observation, e: int, n: int) -> tuple[float, bool]:
+    """Bind the pod in question to node `n`, where it must fit: the reward, and whether another pod follows."""
+    summary = filling.summary[e]
+    for i in range(summary.shape[1]):
+        summary[BEFORE, i] = summary[NOW, i]
+    _bind(filling, rules, e, n)
+    for i in range(summary.shape[1]):
+        summary[AFTER, i] = summary[NOW, i]
+    reward = weighted(rules.objectives, rules.weights, summary[BEFORE], summary[AFTER])
+    feasible = _next(filling, rules, out, e)
+    if feasible > 0:
+        _observe(filling, rules, out, e, feasible)
+    else:
+        _observe_end(filling, rules, out, e)
+    return reward, feasible > 0
+
+
+@kernel
+def begin_filling(filling: Filling, rules: Rules, out: Observation, e: int, seed: int) -> bool:
+    """Start an episode on the nodes in place: the first pod is observed. False if no pod fits on any node."""
+    counts = filling.counts[e]
+    filling.rng[e, 0] = np.uint64(seed)
+    for i in range(CLASS, COUNTS):
+        counts[i] = 0
+    _clear(filling, e)
+    feasible = _next(filling, rules, out, e)
+    if feasible > 0:
+        _observe(filling, rules, out, e, feasible)
+    return feasible > 0
+
+
+@kernel
+def step_filling(
+    filling: Filling,
+    rules: Rules,
+    out: Observation,
+    actions: npt.NDArray[np.int64],
+    rewards: npt.NDArray[np.float64],
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+) -> None:
+    """Take one action in each of E clusters; all that comes of it is written into the other arrays.
+
+    An illegal action (no such node, or the pod does not fit there) changes nothing but the count of steps, and costs
+    the penalty.
+    """
+    for e in range(actions.shape[0]):
+        n, counts = actions[e], filling.counts[e]
+        counts[STEPS] += 1
+        legal = 0 <= n < counts[NODES] and out.mask[e, n] == 1
+        counts[ILLEGAL] = not legal
+        terminated[e] = False
+        if legal:
+            rewards[e], going = _act(filling, rules, out, e, n)
+            terminated[e] = not going
+        else:
+            rewards[e] = -rules.penalty
+        truncated[e] = not terminated[e] and counts[STEPS] >= rules.step_limit
+
+
+@kernel
+def follow_rule_filling(
+    filling: Filling, rules: Rules, rule: int, mask: npt.NDArray[np.int8], actions: npt.NDArray[np.int64]
+) -> None:
+    """Into actions, [E], what local policy `rule` would do."""
+    for e in range(mask.shape[0]):
+        actions[e] = best_by_rule(rule, _scene(filling, rules, e), filling.counts[e, CLASS], mask[e])

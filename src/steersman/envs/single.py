@@ -1,0 +1,79 @@
+"""The single form: one environment as a `gymnasium.Env`, over the same compiled code as the vector form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from steersman.envs.core import Core, observation_space
+from steersman.envs.rendering import FRAME_RATE, draw, text
+from steersman.errors import UsageError
+
+Observation = dict[str, npt.NDArray[Any]]
+
+
+class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
+    """Pods come, and an agent says which node each one is bound to.
+
+    Observation (`spaces.Dict`): `nodes` [N, F], `pod` [P] and `context` [X] float32 by the view (`steersman.features`),
+    `mask` [N] int8 (where the pod may run), `groups` [N, 2] int32 (index of the node's rack and server, -1: none).
+    Action: a node's slot, 0 to N - 1; its GPU devices are chosen by the best-fit rule. An illegal action changes
+    nothing and costs the penalty. An episode is terminated when the workload ends and truncated at the limit of steps.
+
+    Args:
+        core: one environment.
+        render_mode: `ansi` (a text) or `rgb_array` (a picture).
+    """
+
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": FRAME_RATE}  # noqa: RUF012 (gymnasium's way)
+
+    def __init__(self, core: Core, *, render_mode: str | None = None) -> None:
+        if render_mode not in (None, "ansi", "rgb_array"):
+            raise UsageError(f"render_mode {render_mode!r} is unknown; there are ansi and rgb_array")
+        self.core, self.render_mode = core, render_mode
+        self.observation_space = observation_space(core.view, core.max_nodes)
+        self.action_space = spaces.Discrete(core.max_nodes)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin a new episode. Raises UsageError: an option is unknown or out of range."""
+        super().reset(seed=seed)
+        self.core.start(0, self.np_random, options or {})
+        return self._observe(), {}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Bind the pod to a node."""
+        core = self.core
+        core.step(np.array([action], dtype=np.int64))
+        infos = {name: array[0].item() for name, array in core.infos().items()}
+        return self._observe(), float(core.rewards[0]), bool(core.terminated[0]), bool(core.truncated[0]), infos
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """[N] which actions are legal now."""
+        legal: npt.NDArray[np.bool_] = self.core.observation.mask[0].astype(np.bool_)
+        return legal
+
+    def heuristic(self, rule: str) -> int:
+        """What a local policy (`fgd`, `best-fit`, `least-allocated`, ...) would do now. Raises UsageError."""
+        return int(self.core.rule_actions(rule)[0])
+
+    def render(self) -> Any:
+        """A text or a picture of the nodes, by `render_mode`."""
+        if self.render_mode is None:
+            return None
+        return text(self.core, 0) if self.render_mode == "ansi" else draw(self.core, 0)
+
+    def _observe(self) -> Observation:
+        seen = self.core.observation
+        return {
+            "nodes": seen.nodes[0].copy(),
+            "pod": seen.pod[0].copy(),
+            "context": seen.context[0].copy(),
+            "mask": seen.mask[0].copy(),
+            "groups": seen.groups[0].copy(),
+        }

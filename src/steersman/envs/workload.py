@@ -1,0 +1,354 @@
+"""Episodes from workloads: a batch of runs of the simulator's event loop in which an agent chooses the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.state import ClusterState
+from steersman.envs.buffers import arrays_of, empty_like, put, restored
+from steersman.envs.core import Arrays, Core, known_options
+from steersman.envs.kernels import batch as layout
+from steersman.envs.kernels import stepping
+from steersman.envs.kernels.batch import Batch, Rows, Task, nothing
+from steersman.errors import SteersmanError, UsageError
+from steersman.features import view as find_view
+from steersman.objectives import registry as objectives
+from steersman.objectives import summary as summed
+from steersman.policies.encoding import OwnerArrays, number_of
+from steersman.simulation import engine
+from steersman.simulation.arrivals import Schedule, schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.openb import embedded
+from steersman.workloads.topology import RACK, SERVER, Hierarchy, label_nodes
+from steersman.workloads.workload import Workload
+
+RESET_OPTIONS = ("workload", "seed", "ratio", "load")
+SEEDS = 1 << 31
+SMALL = "default-small"
+MAX_KEPT_BYTES = 1 << 30
+
+WorkloadLike = Workload | str
+
+
+def small_workload() -> Workload:
+    """64 nodes and 510 pods, spread evenly over those of the embedded workload `default`."""
+    whole = embedded("default")
+    return Workload(SMALL, whole.nodes[::19], whole.pods[::16])
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an environment plays.
+
+    Attributes:
+        workload: a workload, the name of an embedded one, or several of which every reset draws one.
+        objective: what is rewarded, see `objectives.registry`.
+        ratio: of Inflation, arriving GPU demand over capacity.
+        load: of Timed, demand offered over capacity; None takes the trace's own times.
+        max_nodes: N; None: as many as the largest workload has.
+        view: what is seen, see `features`.
+        penalty: what an illegal action costs; it changes nothing else.
+        step_limit: steps after which an episode is truncated; None: twice the arrivals, which only illegal actions
+            reach.
+        servers_per_rack: number nodes into racks in their order where they have no labels `rack` and `server`; 0: do
+            not.
+    """
+
+    workload: WorkloadLike | Sequence[WorkloadLike] = SMALL
+    objective: str = "allocation"
+    ratio: float = 1.3
+    load: float | None = 0.9
+    max_nodes: int | None = None
+    view: str = "cluster"
+    penalty: float = 1.0
+    step_limit: int | None = None
+    servers_per_rack: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.penalty < 1e9:
+            raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
+        if self.step_limit is not None and self.step_limit < 1:
+            raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
+        if self.max_nodes is not None and self.max_nodes < 1:
+            raise UsageError(f"max_nodes {self.max_nodes} is out of range; 1 or more is right")
+        if self.servers_per_rack < 0:
+            raise UsageError(f"servers_per_rack {self.servers_per_rack} is out of range; 0 or more is right")
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """The workloads, with racks where asked for. Raises UsageError: there is none, or none of that name."""
+        given = [self.workload] if isinstance(self.workload, Workload | str) else list(self.workload)
+        if not given:
+            raise UsageError("workload: give one or more")
+        found = [_workload(each) for each in given]
+        if self.servers_per_rack:
+            hierarchy = Hierarchy(self.servers_per_rack)
+            found = [replace(each, nodes=label_nodes(each.nodes, hierarchy)) for each in found]
+        return tuple(found)
+
+
+def _workload(given: WorkloadLike) -> Workload:
+    if isinstance(given, Workload):
+        return given
+    return small_workload() if given == SMALL else embedded(given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A workload made ready for episodes: owners of its pods, racks and servers of its nodes, as numbers; -1: none."""
+
+    simulator: Simulator
+    owner: npt.NDArray[np.int64]
+    owners: int
+    rack: npt.NDArray[np.int64]
+    racks: int
+    server: npt.NDArray[np.int64]
+
+
+class _Asked:
+    """Stands for the agent where a policy is wanted."""
+
+    name = "environment"
+
+    def prepare(self, state: ClusterState, mix: object, seed: int) -> None:
+        """An agent is not told of the run."""
+
+    def scores(self, state: ClusterState, class_id: int, feasible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """An environment waits for an action instead."""
+        raise SteersmanError("an environment is stepped, not run")
+
+
+class WorkloadCore(Core):
+    """E runs of the simulator.
+
+    Every pod that fits on some node is asked for, also where one node alone is left; pods that fit nowhere are dropped
+    (`inflation`) or wait (`timed`) without a question.
+
+    Args:
+        count: E.
+        protocol: `inflation` or `timed`.
+        options: what to play.
+
+    Raises:
+        UsageError: an option is wrong, or the objective means nothing on a workload.
+    """
+
+    def __init__(self, count: int, protocol: Literal["inflation", "timed"], options: Options) -> None:
+        workloads = options.workloads()
+        mix = objectives.resolve(options.objective)
+        for workload in workloads:
+            objectives.check(mix, workload.name, workload.nodes, workload.pods)
+        if protocol == "inflation" and any(objective.name == "waiting-time" for objective in mix.objectives):
+            raise UsageError(
+                "objective 'waiting-time' means nothing here: no pod waits; steersman/Timed-v0 has waiting"
+            )
+        largest = max(workloads, key=lambda workload: len(workload.nodes))
+        max_nodes = options.max_nodes or len(largest.nodes)
+        if len(largest.nodes) > max_nodes:
+            raise UsageError(f"{largest.name} has {len(largest.nodes)} nodes, more than max_nodes {max_nodes}")
+        super().__init__(count, find_view(options.view), max_nodes)
+        self.protocol, self.options = protocol, options
+        self.prepared = [_prepare(workload) for workload in workloads]
+        self.chosen = np.zeros(count, dtype=np.int64)
+        self.order = np.zeros((count, max_nodes), dtype=np.int64)
+        self.task = Task(
+            none=nothing(),
+            objectives=np.array(mix.numbers, dtype=np.int64),
+            weights=np.array(mix.weights),
+            view_number=number_of(self.view),
+            waits=protocol == "timed",
+            penalty=float(options.penalty),
+        )
+        self._batch: Batch | None = None
+        self._rows = _rows(count, 0, max_nodes, len(self.view.node))
+
+    @property
+    def batch(self) -> Batch:
+        """The runs. Raises UsageError: none was started."""
+        if self._batch is None:
+            raise UsageError("reset the environment before anything else")
+        return self._batch
+
+    def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
+        """See `Core`. Options: `workload` (a name), `seed` (as of `simulate`), `ratio`, `load`."""
+        known = known_options(options, RESET_OPTIONS)
+        index = self._index(known["workload"]) if "workload" in known else int(rng.integers(len(self.prepared)))
+        seed = int(known.get("seed", rng.integers(SEEDS)))
+        prepared = self.prepared[index]
+        plan = schedule(
+            prepared.simulator.workload,
+            self.protocol,
+            seed=seed,
+            ratio=float(known.get("ratio", self.options.ratio)),
+            load=known.get("load", self.options.load),
+        )
+        self.chosen[e] = index
+        self.order[e, : len(plan.nodes)] = plan.nodes
+        self._put(e, _single(prepared, plan, seed, self.options.step_limit))
+        observation = self.observation
+        for buffer in (observation.nodes, observation.pod, observation.context, observation.mask):
+            buffer[e] = 0
+        observation.groups[e] = -1
+        observation.groups[e, : len(plan.nodes), 0] = prepared.rack[plan.nodes]
+        observation.groups[e, : len(plan.nodes), 1] = prepared.server[plan.nodes]
+        if not stepping.begin(self.batch, self.task, self._rows, observation, e):
+            raise SteersmanError(f"{prepared.simulator.workload.name}: no pod fits on any node")
+
+    def _index(self, name: str) -> int:
+        names = [each.simulator.workload.name for each in self.prepared]
+        if name not in names:
+            raise UsageError(f"reset option 'workload' {name!r} is unknown; there are {', '.join(names)}")
+        return names.index(name)
+
+    def _put(self, e: int, item: Batch) -> None:
+        """Write a run into the batch, which grows if it must."""
+        if self._batch is None:
+            self._batch = empty_like(item, self.count)
+        self._batch = put(self._batch, e, item)
+        classes = self._batch.classes.gpu_count.shape[1]
+        if self._rows.seen.shape[1] < classes:
+            self._rows = _rows(self.count, classes, self.max_nodes, len(self.view.node))
+
+    def step(self, actions: npt.NDArray[np.int64]) -> None:
+        """See `Core`."""
+        stepping.step(
+            self.batch,
+            self.task,
+            self._rows,
+            self.observation,
+            actions,
+            self.rewards,
+            self.terminated,
+            self.truncated,
+        )
+
+    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
+        """See `Core`."""
+        actions = np.zeros(self.count, dtype=np.int64)
+        stepping.follow_rule(self.batch, rule, self.observation.mask, actions)
+        return actions
+
+    def infos(self) -> Arrays:
+        """Of the last action: `allocation` (share of the GPU in use; of the CPU without GPUs), and its like."""
+        row, cursor = self.batch.summary[:, layout.AFTER], self.batch.run.cursor
+        gpu = row[:, summed.GPU_TOTAL] > 0
+        taken = np.where(gpu, row[:, summed.GPU_TAKEN], row[:, summed.CPU_TAKEN])
+        nodes = np.maximum(row[:, summed.CPU_NODES], 1)
+        variance = row[:, summed.CPU_SQUARE] / nodes - (row[:, summed.CPU_SHARE] / nodes) ** 2
+        return {
+            "allocation": taken / np.where(gpu, row[:, summed.GPU_TOTAL], row[:, summed.CPU_TOTAL]),
+            "node_variance": np.maximum(variance, 0.0),
+            "nodes_used": row[:, summed.NODES_USED].copy(),
+            "waiting": cursor[:, engine.WAITING_NOW].copy(),
+            "illegal": self.batch.counts[:, layout.ILLEGAL] == 1,
+        }
+
+    def state(self) -> Arrays:
+        """See `Core`."""
+        own = {"chosen": self.chosen, "order": self.order}
+        seen = {f"observation.{name}": array for name, array in arrays_of(self.observation)}
+        return own | seen | dict(arrays_of(self.batch, "batch."))
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """See `Core`."""
+        if self._batch is None:
+            self.start(0, np.random.default_rng(0), {})
+        self._batch = restored(self.batch, arrays, "batch.")
+        classes = self._batch.classes.gpu_count.shape[1]
+        self._rows = _rows(self.count, classes, self.max_nodes, len(self.view.node))
+        for name, array in {"chosen": self.chosen, "order": self.order}.items():
+            array[:] = arrays[name]
+        for name, array in arrays_of(self.observation):
+            array[:] = arrays[f"observation.{name}"]
+
+    def names(self, e: int) -> list[str]:
+        """See `Core`."""
+        nodes = self.prepared[self.chosen[e]].simulator.workload.nodes
+        return [nodes[i].name for i in self.order[e, : len(nodes)]]
+
+    def loads(self, e: int) -> npt.NDArray[np.float64]:
+        """See `Core`."""
+        nodes = type(self.batch.nodes)(*(a[e, : self.batch.counts[e, layout.NODES]] for a in self.batch.nodes))
+        used = nodes.allocatable - nodes.free
+        gpu = nodes.gpu_count * GPU_MILLI
+        taken = np.stack([used[:, CPU], used[:, MEMORY], gpu - nodes.gpu_free.sum(axis=1)], axis=1)
+        total = np.stack([nodes.allocatable[:, CPU], nodes.allocatable[:, MEMORY], gpu], axis=1)
+        shares = np.full(total.shape, np.nan)
+        np.divide(taken, total, out=shares, where=total > 0)
+        return shares
+
+
+def _prepare(workload: Workload) -> _Prepared:
+    owners = {owner: i for i, owner in enumerate(sorted({(p.namespace, p.owner) for p in workload.pods if p.owner}))}
+    owner = [owners.get((pod.namespace, pod.owner), -1) for pod in workload.pods]
+    racks = {
+        rack: i for i, rack in enumerate(dict.fromkeys(n.labels[RACK] for n in workload.nodes if RACK in n.labels))
+    }
+    # A server's number counts within its rack.
+    places = [
+        (node.labels.get(RACK, ""), node.labels[SERVER]) if SERVER in node.labels else None for node in workload.nodes
+    ]
+    servers = {place: i for i, place in enumerate(dict.fromkeys(place for place in places if place))}
+    return _Prepared(
+        simulator=Simulator(workload),
+        owner=np.array(owner, dtype=np.int64),
+        owners=len(owners),
+        rack=np.array([racks.get(node.labels.get(RACK, ""), -1) for node in workload.nodes], dtype=np.int64),
+        racks=len(racks),
+        server=np.array([servers[place] if place else -1 for place in places], dtype=np.int64),
+    )
+
+
+def _single(prepared: _Prepared, plan: Schedule, seed: int, step_limit: int | None) -> Batch:
+    """One run, without the leading axis."""
+    execution = Execution(prepared.simulator, plan, _Asked(), seed, record=False)
+    cluster, nodes, count = execution.cluster, execution.cluster.nodes, len(plan.pods)
+    counts = np.zeros(layout.COUNTS, dtype=np.int64)
+    counts[[layout.ARRIVALS, layout.NODES]] = count, len(plan.nodes)
+    counts[layout.STEP_LIMIT] = 2 * count if step_limit is None else step_limit
+    summary = np.zeros((3, summed.COLUMNS))
+    summary[:, summed.NODES] = len(plan.nodes)
+    summary[:, summed.CPU_NODES] = (nodes.allocatable[:, CPU] > 0).sum()
+    summary[:, summed.CPU_TOTAL] = nodes.allocatable[:, CPU].sum()
+    summary[:, summed.MEMORY_TOTAL] = nodes.allocatable[:, MEMORY].sum()
+    summary[:, summed.GPU_TOTAL] = nodes.gpu_count.sum() * GPU_MILLI
+    return Batch(
+        nodes=nodes,
+        classes=cluster.classes,
+        terms=cluster.terms,
+        mix=cluster.mix,
+        fragments=cluster.fragments,
+        arrivals=execution.arrivals,
+        run=execution.run,
+        record=execution.record,
+        owners=OwnerArrays(
+            rack=prepared.rack[plan.nodes],
+            running=np.zeros(prepared.owners, dtype=np.int32),
+            on_node=np.zeros((prepared.owners, len(plan.nodes) if prepared.owners else 0), dtype=np.int32),
+            in_rack=np.zeros((prepared.owners, prepared.racks), dtype=np.int32),
+        ),
+        log=cluster.table.log,
+        logged=cluster.table.logged,
+        owner=prepared.owner[plan.pods],
+        counts=counts,
+        clock=np.array([plan.time[0], 0.0]),
+        summary=summary,
+    )
+
+
+def _rows(count: int, classes: int, nodes: int, width: int) -> Rows:
+    """Room for the local features of every class; none if it would be too much."""
+    kept = classes if count * classes * nodes * width * 4 <= MAX_KEPT_BYTES else 0
+    return Rows(
+        features=np.zeros((count, kept, nodes * width), dtype=np.float32),
+        fit=np.zeros((count, kept, nodes), dtype=np.int8),
+        seen=np.full((count, classes), -1, dtype=np.int64),
+        stamp=np.zeros((count, nodes), dtype=np.int64),
+        stamps=np.zeros((count, 1), dtype=np.int64),
+    )

@@ -1,0 +1,29 @@
+"""A cluster's state in a few numbers, which objectives judge and policies see as context: a row of float64, [15].
+
+Whoever runs the pods (the event loop, an environment) keeps the row up to date; formulas only read it.
+"""
+
+from __future__ import annotations
+
+(
+    NODES,
+    NODES_USED,
+    CPU_NODES,
+    CPU_SHARE,
+    CPU_SQUARE,
+    CPU_TAKEN,
+    CPU_TOTAL,
+    MEMORY_TAKEN,
+    MEMORY_TOTAL,
+    GPU_TAKEN,
+    GPU_TOTAL,
+    FRAGMENTED,
+    WAITING,
+    WAITED,
+    TOGETHER,
+) = range(15)
+"""Columns: nodes; nodes that hold a pod; nodes with CPU; sum over nodes of the share of CPU in use, and of its square;
+milli-CPU in use and in all; bytes; GPU milli; fragmented GPU milli; pods that wait (or have failed); pod-seconds waited
+since this row's state began; share of the placed pod's owner's running pods in the rack that it went to."""
+
+COLUMNS = 15
