@@ -6,13 +6,17 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks import simulator
+from benchmarks import environments, learning, simulator
 
 BENCHMARKS = {
     "fgd-run": simulator.fgd_run,
     "start": simulator.start,
     "growth": simulator.growth,
     "published-grid": simulator.published_grid,
+    "learned-run": learning.learned_run,
+    "evolution": learning.evolution,
+    "deployments-env": environments.deployments_env,
+    "inflation-env": environments.inflation_env,
 }
 RESULTS = Path(__file__).with_name("results.json")
 
