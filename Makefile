@@ -1,6 +1,8 @@
 # Set-up, checks and the main job. `make demo` and `make test` need nothing but Python 3.11 or newer and this file.
 
 PYTHON ?= python3 python3.13 python3.12 python3.11
+GENERATIONS ?= 500
+SEED ?= 1
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-header --no-annotate --no-emit-index-url
@@ -8,7 +10,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-versi
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-unit test-integration test-e2e lint format wheel bench requirements clean
+.PHONY: help demo policy test test-unit test-integration test-e2e lint format wheel bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -46,6 +48,17 @@ wheel: .venv/dev ## build dist/*.whl
 
 bench: .venv/dev ## measure, side by side, what benchmarks/ claims
 	.venv/bin/python -m benchmarks
+
+# Training, validation and test workloads are apart; the shipped policy's card names them.
+TRAINING := default cpu050 cpu200 gpushare40 gpushare80 gpuspec10 gpuspec25 multigpu20 multigpu40
+VALIDATION := cpu100 gpuspec20 multigpu30
+KEPT := cpu072 cpu235 gpushare60
+
+policy: .venv/base ## train the policy that the package ships, from scratch (an hour on 2 cores)
+	rm -rf build/policy
+	.venv/bin/steersman train --name steersman --workload $(TRAINING) --validation $(VALIDATION) --test $(KEPT) \
+		--iterations $(GENERATIONS) --validate-every 10 --seed $(SEED) --output build/policy
+	cp build/policy/policy.safetensors src/steersman/data/steersman.safetensors
 
 requirements: .venv/dev ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --extra all --extra dev --group build pyproject.toml -o requirements/dev.txt

@@ -144,7 +144,7 @@ class Diverging:
 def test_a_run_that_diverges_says_so_and_keeps_what_was_good(tmp_path):
     run = TrainingRun(tmp_path, {}, Limits())
     with pytest.raises(SteersmanError, match="diverged"):
-        run.train(Diverging(), lambda: 0.0, lambda path: None)
+        run.train(Diverging(), lambda: 0.0, [].append)
     assert "diverged" in (tmp_path / "log.txt").read_text()
 
 
@@ -168,7 +168,7 @@ class Counting:
 def test_it_stops_early_and_keeps_the_best(tmp_path):
     learner, saved = Counting(), []
     run = TrainingRun(tmp_path, {}, Limits(iterations=100, validate_every=5, patience=3))
-    standing = run.train(learner, lambda: -abs(learner.count - 20), lambda path: saved.append(learner.count))
+    standing = run.train(learner, lambda: -abs(learner.count - 20), lambda _: saved.append(learner.count))
     assert (standing.best_iteration, standing.iteration) == (20, 35)
     assert saved == [5, 10, 15, 20]
 

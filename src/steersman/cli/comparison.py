@@ -12,6 +12,7 @@ from steersman.cli.tables import comparison_table, summary_records, to_json, wor
 from steersman.evaluation.experiment import Experiment, InterruptionError, run_experiment
 from steersman.evaluation.headline import Headline
 from steersman.evaluation.interrupts import undisturbed
+from steersman.evaluation.learning import LearningCurve
 from steersman.evaluation.limits import Limits, find_limits, limit_summary
 from steersman.evaluation.output import staged
 from steersman.evaluation.report import write_report
@@ -44,8 +45,11 @@ def compare(
     command: str,
     warn: Warnings,
     bound: bool = False,
+    learning: LearningCurve | None = None,
 ) -> Outcome:
     """Run an experiment and write its files to `output`; with `bound` also what no scheduler exceeds.
+
+    `learning` is how one of the policies was trained, for the report.
 
     Raises:
         InterruptionError: Ctrl-C; the finished runs are in `results.partial.csv`.
@@ -63,7 +67,9 @@ def compare(
         headline = Headline(runs, summary, label, limits)
         with staged(output, EVALUATION_FILES) as stage:
             write_evaluation(stage, runs, summary, limits)
-            write_report(stage / REPORT, runs, summary, headline, command=command, ratio=experiment.ratio)
+            report = stage / REPORT
+            ratio = experiment.ratio
+            write_report(report, runs, summary, headline, command=command, ratio=ratio, learning=learning)
     except InterruptionError as interruption:
         raise keep_finished(interruption, output) from None
     except KeyboardInterrupt:

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from steersman.errors import UsageError
+from steersman.errors import InputError, UsageError
 from steersman.evaluation.results import COMMANDS, REPORT, REPORT_MARK, first_lines
+from steersman.policies.policy_file import SUFFIX, read_policy
 
 STAGE = ".steersman-"
 MARK_WITHIN_BYTES = 1024
@@ -50,11 +51,14 @@ def is_result(path: Path) -> bool:
     if path.name not in COMMANDS or not path.is_file():
         return False
     try:
+        if path.suffix == SUFFIX:
+            read_policy(path)
+            return True
         with path.open("rb") as file:
             if path.name == REPORT:
                 return REPORT_MARK.encode() in file.read(MARK_WITHIN_BYTES)
             return file.readline().decode(errors="replace").rstrip("\r\n") in first_lines(path.name)
-    except OSError:
+    except (OSError, InputError):
         return False
 
 

@@ -12,6 +12,7 @@ import steersman
 from steersman.evaluation import markup
 from steersman.evaluation.figures import Figure
 from steersman.evaluation.headline import FEW_SEEDS, LIMIT_NAME, Cell, Headline, count, fixed, interval_text, signed
+from steersman.evaluation.learning import LearningCurve, learning_section
 from steersman.evaluation.limits import BOUND
 from steersman.evaluation.results import REPORT_MARK
 from steersman.evaluation.sections import Section
@@ -76,6 +77,7 @@ def write_report(
     *,
     command: str,
     ratio: float,
+    learning: LearningCurve | None = None,
 ) -> None:
     """Write the report of an experiment.
 
@@ -86,6 +88,7 @@ def write_report(
         headline: of these runs.
         command: what was typed, without the machine's paths.
         ratio: of the inflation protocol.
+        learning: how one of the policies was trained, if that is to be shown.
     """
     from plotly.offline import get_plotlyjs
 
@@ -96,6 +99,7 @@ def write_report(
         _top(headline),
         _choice(headline),
         *sections,
+        learning_section(learning, plots) if learning is not None else "",
         _method(headline, command, ratio),
         _details(headline, summary),
     ]

@@ -24,7 +24,9 @@ TIMELINE = "timeline.csv"
 REPORT = "report.html"
 EVALUATION_FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, REPORT)
 RUN_FILES = (PLACEMENTS, TIMELINE, METRICS)
-COMMANDS = dict.fromkeys(RUN_FILES, "simulate") | dict.fromkeys(EVALUATION_FILES, "evaluate")
+TRAINED = "trained.safetensors"
+DEMO_FILES = (*EVALUATION_FILES, TRAINED)
+COMMANDS = dict.fromkeys(RUN_FILES, "simulate") | dict.fromkeys(EVALUATION_FILES, "evaluate") | {TRAINED: "demo"}
 """Which command writes a file; `metrics.csv` is written by both."""
 REPORT_MARK = '<meta name="generator" content="steersman">'
 """Near the start of every report: what tells it from someone else's `report.html`."""

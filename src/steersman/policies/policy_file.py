@@ -6,7 +6,6 @@ Nothing in such a file is executed when it is read.
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from steersman.errors import InputError, SteersmanError
 from steersman.features import view as find_view
@@ -92,15 +91,12 @@ def write_policy(path: str | Path, card: Card, arrays: Arrays) -> None:
         if not np.isfinite(array).all():
             raise SteersmanError(f"{path}: not written, for {name} holds a weight that is not a finite number")
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    content = save(whole, metadata={CARD: msgspec.json.encode(card, order="deterministic").decode()})
+    temporary = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        os.close(handle)
-        try:
-            save_file(whole, temporary, metadata={CARD: msgspec.json.encode(card, order="deterministic").decode()})
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
     except OSError as error:
         raise SteersmanError(f"{path}: cannot write the policy: {error.strerror}") from None
 

@@ -55,7 +55,7 @@ def resolve(spec: str) -> AnyPolicy:
         return RandomPolicy()
     if spec == SHIPPED or spec.endswith(SUFFIX):
         with policy_path(spec) as file:
-            return open_policy(file, spec)
+            return open_policy(file, policy_label(spec))
     if spec == "kube-default":
         return KubeDefaultPolicy()
     for point in metadata.entry_points(group=ENTRY_POINTS):
@@ -69,6 +69,13 @@ def resolve(spec: str) -> AnyPolicy:
         f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), "
         f"a policy file (run/policy{SUFFIX}), module:Class"
     )
+
+
+def policy_label(spec: str) -> str:
+    """What results call a policy file: its name, or for `run/policy.safetensors` that of its folder."""
+    path = Path(spec)
+    folder = path.parent.name
+    return folder if path.stem == "policy" and folder else path.stem
 
 
 @contextmanager

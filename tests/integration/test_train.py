@@ -1,0 +1,65 @@
+"""`steersman train` as a process: killed without warning, it goes on to the policy that it would have come to."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from steersman.workloads.kubernetes import write_nodes, write_pods
+from steersman.workloads.openb import embedded
+
+pytestmark = pytest.mark.integration
+
+ITERATIONS = "12"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A twentieth of the embedded cluster and workload as YAML."""
+    folder = tmp_path_factory.mktemp("workload")
+    whole = embedded("default")
+    write_nodes(whole.nodes[::20], folder / "nodes.yaml")
+    write_pods(whole.pods[::20], folder / "pods.yaml")
+    return folder
+
+
+def command(files: Path, output: Path, *more: str) -> list[str]:
+    options = ["--nodes", str(files / "nodes.yaml"), "--workload", str(files / "pods.yaml"), "--name", "p"]
+    size = ["--population", "4", "--episodes", "1", "--iterations", ITERATIONS, "--validate-every", "2", "--jobs", "2"]
+    return [sys.executable, "-m", "steersman", "train", *options, *size, "--output", str(output), *more]
+
+
+def train(files: Path, output: Path, *more: str) -> None:
+    done = subprocess.run(command(files, output, *more), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_killed_run_resumes_to_the_same_policy(files, tmp_path):
+    train(files, tmp_path / "whole")
+    killed = tmp_path / "killed"
+    process = subprocess.Popen(command(files, killed), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (killed / "checkpoint.safetensors").exists() and process.poll() is None:
+        assert time.monotonic() < deadline, "no checkpoint came"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
+    train(files, killed, "--resume")
+    assert (killed / "policy.safetensors").read_bytes() == (tmp_path / "whole" / "policy.safetensors").read_bytes()
+
+
+def test_what_is_wrong_is_one_line(files, tmp_path):
+    train(files, tmp_path / "run")
+    for more, message in (
+        ([], "there is a run already"),
+        (["--resume", "--seed", "9"], "seed: was 1, now 9"),
+        (["--objective", "speed"], "not by 'speed'"),
+        (["--protocol", "arrivals"], "train on inflation or timed"),
+    ):
+        done = subprocess.run(command(files, tmp_path / "run", *more), capture_output=True, text=True)
+        assert done.returncode in (1, 2)
+        assert message in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
