@@ -1,7 +1,7 @@
 # Set-up, checks and the main job. `make demo` and `make test` need nothing but Python 3.11 or newer and this file.
 
 PYTHON ?= python3 python3.13 python3.12 python3.11
-GENERATIONS ?= 500
+GENERATIONS ?= 200
 SEED ?= 1
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
@@ -54,7 +54,7 @@ TRAINING := default cpu050 cpu200 gpushare40 gpushare80 gpuspec10 gpuspec25 mult
 VALIDATION := cpu100 gpuspec20 multigpu30
 KEPT := cpu072 cpu235 gpushare60
 
-policy: .venv/base ## train the policy that the package ships, from scratch (an hour on 2 cores)
+policy: .venv/base ## train the policy that the package ships, from scratch (a quarter of an hour on 2 cores)
 	rm -rf build/policy
 	.venv/bin/steersman train --name steersman --workload $(TRAINING) --validation $(VALIDATION) --test $(KEPT) \
 		--iterations $(GENERATIONS) --validate-every 10 --seed $(SEED) --output build/policy

@@ -46,7 +46,7 @@ def test_demo_runs_far_from_the_checkout(installed: Path, tmp_path: Path) -> Non
     demo = run(installed / "bin/steersman", "demo", cwd=tmp_path, env=verbose)
     own_lines = [line for line in demo.stderr.splitlines() if not line.startswith(("#", "import "))]
     assert demo.returncode == 0, "\n".join([demo.stdout, *own_lines])
-    for name in ("results.csv", "report.html"):
+    for name in ("results.csv", "report.html", "trained.safetensors"):
         (written,) = tmp_path.rglob(name)
         assert written.stat().st_size > 0
     (package,) = installed.glob("lib/python*/site-packages/steersman")
