@@ -35,7 +35,8 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         if render_mode not in (None, "ansi", "rgb_array"):
             raise UsageError(f"render_mode {render_mode!r} is unknown; there are ansi and rgb_array")
         self.core, self.render_mode = core, render_mode
-        self.observation_space = observation_space(core.view, core.max_nodes)
+        space: Any = observation_space(core.view, core.max_nodes)  # gymnasium's types of it change with its version
+        self.observation_space = space
         self.action_space = spaces.Discrete(core.max_nodes)
 
     def reset(
