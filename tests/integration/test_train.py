@@ -14,6 +14,7 @@ from steersman.workloads.openb import embedded
 pytestmark = pytest.mark.integration
 
 ITERATIONS = "12"
+STEERSMAN = str(Path(sys.executable).with_name("steersman"))
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def files(tmp_path_factory):
 def command(files: Path, output: Path, *more: str) -> list[str]:
     options = ["--nodes", str(files / "nodes.yaml"), "--workload", str(files / "pods.yaml"), "--name", "p"]
     size = ["--population", "4", "--episodes", "1", "--iterations", ITERATIONS, "--validate-every", "2", "--jobs", "2"]
-    return [sys.executable, "-m", "steersman", "train", *options, *size, "--output", str(output), *more]
+    return [STEERSMAN, "train", *options, *size, "--output", str(output), *more]
 
 
 def train(files: Path, output: Path, *more: str) -> None:

@@ -21,6 +21,7 @@ from steersman.cli.options import ManyValues
 from steersman.cli.policy import app as policy
 from steersman.cli.simulate import simulate
 from steersman.cli.train import train
+from steersman.cli.tune import tune
 from steersman.cli.workload import app as workload
 from steersman.errors import SteersmanError
 from steersman.evaluation.interrupts import interruptible
@@ -39,6 +40,7 @@ app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(simulate)
 app.command(cls=ManyValues)(train)
+app.command(cls=ManyValues)(tune)
 app.add_typer(policy, name="policy")
 app.add_typer(workload, name="workload")
 

@@ -103,9 +103,9 @@ def train(
     warn = Warnings()
     plan = Plan(
         name=name or output.name,
-        training=_workloads(workload, nodes, warn),
-        validation=_workloads(validation or [], nodes, warn),
-        test=tuple(_full_name(each) for each in test or ()),
+        training=read_workloads(workload, nodes, warn),
+        validation=read_workloads(validation or [], nodes, warn),
+        test=tuple(full_name(each) for each in test or ()),
         task=Task(objective, "timed" if protocol is Protocol.TIMED else "inflation", share, load),
         config=Config(strategy=strategy.value, population=population, episodes=episodes, step=step),
         seed=seed,
@@ -122,14 +122,15 @@ def train(
     )
 
 
-def _full_name(name: str) -> str:
+def full_name(name: str) -> str:
     """The name that results give a workload."""
     from steersman.workloads.openb import POD_FILE, embedded_names
 
     return f"{POD_FILE}{name}" if name in embedded_names() else name
 
 
-def _workloads(names: list[str], nodes: Path | None, warn: Warnings) -> tuple[Workload, ...]:
+def read_workloads(names: list[str], nodes: Path | None, warn: Warnings) -> tuple[Workload, ...]:
+    """Embedded workloads by name, or with `nodes` those in files. Raises UsageError: there is no such workload."""
     from steersman.workloads.loading import load_workload
     from steersman.workloads.openb import embedded, embedded_names
 

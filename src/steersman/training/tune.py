@@ -1,0 +1,155 @@
+"""Search for good options of evolution: an Optuna study in the run's folder, with pruning, over several processes.
+
+`study.db` has every trial so far, and a further call adds to it; `trial-007/` is a training run each (`training.run`);
+`best.json` has the options of the best trial; `tuning.html` shows how values developed and what mattered.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steersman.errors import MissingExtraError, SteersmanError
+from steersman.training.evolve import Plan, evolve
+from steersman.training.run import Limits, Standing
+
+if TYPE_CHECKING:
+    import optuna
+
+STUDY, STORE, BEST, PLOTS = "steersman", "study.db", "best.json", "tuning.html"
+STARTUP_TRIALS = 4
+"""Trials that are drawn at random and not pruned, before there is anything to learn from."""
+
+OnTrial = Callable[[int, float], None]
+"""Called with how many trials are over, and the best value so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a study came to: trials finished and pruned, the best trial's number, value and options."""
+
+    finished: int
+    pruned: int
+    best_trial: int
+    best_value: float
+    best_options: dict[str, Any]
+
+
+def suggest(trial: optuna.Trial) -> dict[str, Any]:
+    """The options that a trial tries; the others stay as they are."""
+    return {
+        "step": trial.suggest_float("step", 0.01, 0.3, log=True),
+        "population": trial.suggest_categorical("population", [10, 20, 30, 40]),
+        "episodes": trial.suggest_int("episodes", 1, 4),
+        "loss_weight": trial.suggest_float("loss_weight", 0.0, 1.0),
+        "planned_weight": trial.suggest_float("planned_weight", 0.0, 100.0),
+    }
+
+
+def tune(
+    plan: Plan, folder: Path, limits: Limits, *, trials: int, workers: int = 1, on_trial: OnTrial | None = None
+) -> Outcome:
+    """Add `trials` trials to the study in `folder`; a trial's value is the best validation of its run.
+
+    Args:
+        plan: what every trial trains; its seed also is the sampler's.
+        folder: of the study.
+        limits: of each trial.
+        trials: how many to add.
+        workers: processes, each one trial at a time. Trials see those that are over, so their order depends on them.
+        on_trial: progress; called in this process only.
+
+    Raises:
+        MissingExtraError: Optuna is not installed.
+        SteersmanError: no trial came to an end.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtraError("tuning", "train") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    study = _open(folder, plan.seed)
+    target = len(study.trials) + trials
+    processes = [
+        multiprocessing.get_context("spawn").Process(target=_work, args=(plan, folder, limits, target, number))
+        for number in range(1, workers)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        _work(plan, folder, limits, target, 0, on_trial)
+    finally:
+        for process in processes:
+            process.join()
+    return _conclude(folder, plan)
+
+
+def _open(folder: Path, seed: int) -> optuna.Study:
+    import optuna
+
+    return optuna.create_study(
+        storage=f"sqlite:///{folder / STORE}",
+        study_name=STUDY,
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
+    )
+
+
+def _work(plan: Plan, folder: Path, limits: Limits, target: int, worker: int, on_trial: OnTrial | None = None) -> None:
+    """Make trials until there are `target` of them."""
+    import optuna
+
+    study = _open(folder, plan.seed + worker)
+
+    def objective(trial: optuna.Trial) -> float:
+        config = replace(plan.config, **suggest(trial))
+
+        def report(standing: Standing, _: dict[str, float]) -> None:
+            if standing.iteration % limits.validate_every == 0:
+                trial.report(standing.best, standing.iteration)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+
+        run = folder / f"trial-{trial.number:03d}"
+        return evolve(replace(plan, config=config), run, limits, on_iteration=report).best
+
+    while len(study.get_trials(deepcopy=False)) < target:
+        study.optimize(objective, n_trials=1, catch=(SteersmanError,))
+        if on_trial is not None:
+            complete = [trial.value for trial in study.trials if trial.value is not None]
+            on_trial(len(study.trials), max(complete, default=float("nan")))
+
+
+def _conclude(folder: Path, plan: Plan) -> Outcome:
+    import optuna
+
+    study = _open(folder, plan.seed)
+    states = [trial.state for trial in study.trials]
+    finished = states.count(optuna.trial.TrialState.COMPLETE)
+    if not finished:
+        raise SteersmanError(f"{folder}: no trial came to an end; the last one's log.txt says why")
+    options = asdict(replace(plan.config, **study.best_params))
+    (folder / BEST).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
+    _plot(study, folder / PLOTS)
+    pruned = states.count(optuna.trial.TrialState.PRUNED)
+    return Outcome(finished, pruned, study.best_trial.number, study.best_value, study.best_params)
+
+
+def _plot(study: optuna.Study, file: Path) -> None:
+    """One page with the study's plots; what needs more trials than there are is left out."""
+    from optuna import visualization
+    from plotly.offline import get_plotlyjs
+
+    figures = [visualization.plot_optimization_history(study), visualization.plot_intermediate_values(study)]
+    if len([trial for trial in study.trials if trial.value is not None]) > STARTUP_TRIALS:
+        figures += [visualization.plot_param_importances(study), visualization.plot_slice(study)]
+    parts = "\n".join(figure.to_html(full_html=False, include_plotlyjs=False) for figure in figures)
+    page = "<!DOCTYPE html><meta charset=utf-8><title>Tuning</title><script>{}</script>\n{}\n"
+    file.write_text(page.format(get_plotlyjs(), parts), encoding="utf-8")

@@ -1,0 +1,47 @@
+"""`steersman tune`: a study is kept, goes on, and knows its best trial."""
+
+import json
+
+import pytest
+
+from steersman.cli import main
+from steersman.workloads.kubernetes import write_nodes, write_pods
+from steersman.workloads.openb import embedded
+
+optuna = pytest.importorskip("optuna")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    whole = embedded("default")
+    write_nodes(whole.nodes[::60], tmp_path / "nodes.yaml")
+    write_pods(whole.pods[::60], tmp_path / "pods.yaml")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tune(trials, jobs="1"):
+    size = ("--iterations", "2", "--validate-every", "1", "--trials", str(trials), "--jobs", jobs)
+    return main(["tune", "--nodes", "nodes.yaml", "--workload", "pods.yaml", "--output", "study", *size])
+
+
+def values(folder):
+    study = optuna.load_study(study_name="steersman", storage=f"sqlite:///{folder / 'study' / 'study.db'}")
+    return [trial.value for trial in study.trials]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_study_is_kept_and_goes_on(files, capsys):
+    assert tune(2) == 0
+    first = values(files)
+    assert len(first) == 2
+    assert tune(1) == 0
+    assert values(files)[:2] == first
+    assert len(values(files)) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{max(value for value in values(files) if value is not None):.2f} % saved" in said
+    best = json.loads((files / "study" / "best.json").read_text())
+    assert 0.01 <= best["step"] <= 0.3
+    assert best["strategy"] == "cma-es"
+    assert "<script>" in (files / "study" / "tuning.html").read_text()
+    assert (files / "study" / "trial-002" / "policy.safetensors").exists()
