@@ -33,6 +33,11 @@ def command(files: Path, output: Path, *more: str) -> list[str]:
     return [STEERSMAN, "train", *options, *size, "--output", str(output), *more]
 
 
+def children(pid: int) -> list[str]:
+    """The processes that a process has started (Linux)."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def train(files: Path, output: Path, *more: str) -> None:
     done = subprocess.run(command(files, output, *more), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -46,8 +51,14 @@ def test_a_killed_run_resumes_to_the_same_policy(files, tmp_path):
     while not (killed / "checkpoint.safetensors").exists() and process.poll() is None:
         assert time.monotonic() < deadline, "no checkpoint came"
         time.sleep(0.01)
+    workers = children(process.pid)
+    workers = children(process.pid)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline, "workers outlive the run"
+        time.sleep(0.1)
     train(files, killed, "--resume")
     assert (killed / "policy.safetensors").read_bytes() == (tmp_path / "whole" / "policy.safetensors").read_bytes()
 

@@ -27,6 +27,7 @@ from steersman.policies.learned import KINDS, WEIGHTS, add_spread
 from steersman.policies.outlook import TABLES
 from steersman.policies.policy import LinearPolicy
 from steersman.policies.registry import resolve
+from steersman.processes import become_worker
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.run import Execution, Simulator
@@ -300,6 +301,7 @@ _arena: Arena | None = None
 
 def _open_arena(workloads: Sequence[Workload], task: Task, reference: str) -> None:
     global _arena
+    become_worker()
     _arena = Arena(workloads, task, reference)
 
 

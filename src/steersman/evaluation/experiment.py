@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import connection, resource_tracker
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ import numpy as np
 from steersman.errors import SteersmanError, UsageError
 from steersman.evaluation.interrupts import undisturbed
 from steersman.evaluation.summary import ALL
+from steersman.processes import become_worker
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
@@ -234,18 +233,9 @@ class _Worker:
 
 
 def _start_worker(experiment: Experiment, folder: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    become_worker()
     # Written by the parent of this very process, into a folder that only its user may enter.
     _Worker.bench = _Bench(experiment, lambda index: pickle.loads(Path(folder, str(index)).read_bytes()))
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed cannot stop its workers; they would wait for tasks for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _work(task: _Task) -> RunResult | _Failure:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steersman.errors import MissingExtraError, SteersmanError
+from steersman.processes import become_worker
 from steersman.training.evolve import Plan, evolve
 from steersman.training.run import Limits, Standing
 
@@ -105,6 +106,9 @@ def _open(folder: Path, seed: int) -> optuna.Study:
 def _work(plan: Plan, folder: Path, limits: Limits, target: int, worker: int, on_trial: OnTrial | None = None) -> None:
     """Make trials until there are `target` of them."""
     import optuna
+
+    if worker:
+        become_worker()
 
     study = _open(folder, plan.seed + worker)
 
