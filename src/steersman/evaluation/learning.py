@@ -68,7 +68,7 @@ def learning_section(curve: LearningCurve, plots: dict[str, Figure]) -> str:
         "a generation on its training episodes; dots, the policy itself on arrivals that training does not see."
     )
     return markup.block(
-        f"How {curve.policy} learned",
+        f"How the policy “{curve.policy}” learned",
         f"Trained on {', '.join(curve.training)}, from {curve.reference} on; the workload of this report was not among "
         "them.",
         "pair",

@@ -1,4 +1,4 @@
-// Draws the figures of the report: those of the chosen workload, when it is first shown.
+// Draws the figures of the report: those of the chosen workload when it is first shown, those of no workload at once.
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const sections = [...document.querySelectorAll("section[data-workload]")];
@@ -21,14 +21,18 @@
     }
   }
 
+  function draw(plots) {
+    for (const plot of plots) {
+      const figure = figures[plot.id];
+      Plotly.newPlot(plot, figure.data, figure.layout, settings);
+    }
+  }
+
   function show(index) {
     sections.forEach((section, i) => { section.hidden = i !== index; });
     const section = sections[index];
     if (!section) return;
-    for (const plot of section.querySelectorAll(".plot:not(.js-plotly-plot)")) {
-      const figure = figures[plot.id];
-      Plotly.newPlot(plot, figure.data, figure.layout, settings);
-    }
+    draw(section.querySelectorAll(".plot:not(.js-plotly-plot)"));
     drawn(section).forEach((plot) => Plotly.Plots.resize(plot));
     applyHidden(section);
   }
@@ -53,5 +57,6 @@
   }
   window.addEventListener("beforeprint", () => printing(true));
   window.addEventListener("afterprint", () => printing(false));
+  draw([...document.querySelectorAll(".plot")].filter((plot) => !plot.closest("section[data-workload]")));
   show(choice ? choice.selectedIndex : 0);
 })();

@@ -32,7 +32,7 @@ WEIGHTS = 2 * FEATURES + 1
 """Weights of a kind: of the state after, of its change, of FGD's score."""
 
 VALUES = 2 * KINDS + 1
-STATES_KEPT = 1 << 15
+STATES_KEPT = 1 << 16
 FEATURES_KEPT = 1 << 16
 SALT_SEED = 1
 RUN_SALT = 0x9E3779B97F4A7C15
