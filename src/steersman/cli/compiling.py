@@ -9,7 +9,7 @@ from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
-MESSAGE = "compiling the simulator for this machine (once, up to half a minute)"
+MESSAGE = "compiling the simulator for this machine (once, about half a minute)"
 
 
 def compile_kernels(policies: Sequence[str]) -> None:
