@@ -26,7 +26,7 @@ from steersman.policies.gpu_features import FEATURES, TABLE
 from steersman.policies.learned import KINDS, WEIGHTS, add_spread
 from steersman.policies.outlook import TABLES
 from steersman.policies.policy import LinearPolicy
-from steersman.policies.registry import resolve
+from steersman.policies.registry import AnyPolicy, resolve
 from steersman.processes import become_worker
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, resample, schedule
@@ -103,6 +103,12 @@ class Task:
         metrics = execution.result("timed", 0, self.ratio).metrics
         return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
 
+    def play(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int) -> float:
+        """The cost of a whole run of a policy."""
+        execution = Execution(simulator, plan, policy, seed, record=False)
+        execution.finish(None)
+        return self.cost(execution)
+
 
 class Arena:
     """Workloads made ready for many episodes; each process has its own."""
@@ -120,19 +126,16 @@ class Arena:
                 plan = resample(simulator.workload, ratio=task.ratio, seed=seed)
             else:
                 plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
-            execution = Execution(simulator, plan, self.reference, seed, record=False)
-            execution.finish(None)
             while len(self._known) >= PLANS_KEPT:
                 self._known.pop(next(iter(self._known)))
-            self._known[which, seed] = plan, task.cost(execution)
+            self._known[which, seed] = plan, task.play(simulator, plan, self.reference, seed)
         return self._known[which, seed]
 
     def gain(self, which: int, seed: int, weights: Array) -> float:
         """Percent of the reference's cost that a policy with `weights`, [4, W], saves in one episode."""
         plan, reference = self.plan(which, seed)
-        execution = Execution(self.simulators[which], plan, LinearPolicy("candidate", weights), seed, record=False)
-        execution.finish(None)
-        return POINTS * (reference - self.task.cost(execution)) / max(reference, 1e-9)
+        cost = self.task.play(self.simulators[which], plan, LinearPolicy("candidate", weights), seed)
+        return POINTS * (reference - cost) / max(reference, 1e-9)
 
     def spread(self) -> Array:
         """[4, 2, F] by kind of pod: how much the change of a feature, and the feature after, differ between nodes.

@@ -101,6 +101,26 @@ def gpu_kind(classes: ClassArrays, c: int) -> int:
     return 0 if classes.gpu_milli[c] < WHOLE else classes.gpu_count[c]
 
 
+@inner
+def pod_kind(classes: ClassArrays, c: int) -> int:
+    """What class `c` asks for: 0 no GPU, 1 a share of one, 2 one whole GPU, 3 several."""
+    count = classes.gpu_count[c]
+    if count == 0:
+        return 0
+    if count > 1:
+        return 3
+    return 2 if classes.gpu_milli[c] == WHOLE else 1
+
+
+@inner
+def alike_before(nodes: NodeArrays, n: int, d: int) -> bool:
+    """Whether an earlier device of node `n` has as much left as device `d`, so that `d` is as good as looked at."""
+    for earlier in range(d):  # noqa: SIM110 - a generator does not compile without memory of its own
+        if nodes.gpu_free[n, earlier] == nodes.gpu_free[n, d]:
+            return True
+    return False
+
+
 @kernel
 def best_devices(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """The devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none wanted).

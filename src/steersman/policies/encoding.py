@@ -23,6 +23,7 @@ from steersman.cluster.arrays import (
     best_devices,
     fits,
     place,
+    pod_kind,
     remove,
 )
 from steersman.compiled import inner
@@ -134,8 +135,7 @@ def encode_context(view: int, summary: npt.NDArray[np.float64], feasible: int, o
 
 @inner
 def _kind(classes: ClassArrays, c: int, out: Row) -> None:
-    count = classes.gpu_count[c]
-    kind = 0 if count == 0 else 3 if count > 1 else 2 if classes.gpu_milli[c] == WHOLE else 1
+    kind = pod_kind(classes, c)
     for i in range(4):
         out[i] = 1.0 if i == kind else 0.0
 

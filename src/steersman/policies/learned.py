@@ -10,12 +10,13 @@ come again and again, so what the weights make of a state is kept by a hash of i
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, best_devices, fits
+from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, alike_before, best_devices, fits, pod_kind
 from steersman.compiled import inner, kernel
 from steersman.policies.gpu_features import FEATURES, Scratch, describe, scratch
 from steersman.policies.local import gradient
@@ -120,8 +121,9 @@ def at_work(
     return ready
 
 
+@cache
 def no_learned() -> LearnedArrays:
-    """What stands for a learned policy where there is none."""
+    """What stands for a learned policy where there is none; nobody writes to it, so one serves all runs."""
     mix = mix_arrays((), ())
     none = np.zeros(0, dtype=np.uint64)
     return LearnedArrays(
@@ -222,21 +224,11 @@ def _afterwards(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, kind:
 
 
 @inner
-def _pod_kind(classes: ClassArrays, c: int) -> int:
-    count = classes.gpu_count[c]
-    if count == 0:
-        return 0
-    if count > 1:
-        return 3
-    return 2 if classes.gpu_milli[c] == WHOLE else 1
-
-
-@inner
 def learned_score(
     learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
 ) -> float:
     """The score of class `c` on node `n`, where it must fit."""
-    kind = _pod_kind(classes, c)
+    kind = pod_kind(classes, c)
     if kind == 1:
         return learned_share(learned, mix, nodes, classes, c, n)[0]
     devices = best_devices(nodes, classes, c, n)
@@ -257,14 +249,7 @@ def learned_share(
     best, chosen = -np.inf, -1
     for d in range(nodes.gpu_count[n]):
         was = nodes.gpu_free[n, d]
-        if was < milli:
-            continue
-        seen = False
-        for earlier in range(d):
-            if nodes.gpu_free[n, earlier] == was:
-                seen = True
-                break
-        if seen:
+        if was < milli or alike_before(nodes, n, d):
             continue
         left[d] = was - milli
         score = _afterwards(learned, mix, nodes, 1, n, cpu)
@@ -290,7 +275,7 @@ def add_spread(
     Adds to sums, [4, 2, F], the variances of their changes and of their values after, at the kind of `c`; to counts,
     [4], 1. `moments`, [5, F], is scratch.
     """
-    left, kind, found = learned.room.left, _pod_kind(classes, c), 0
+    left, kind, found = learned.room.left, pod_kind(classes, c), 0
     for i in range(FEATURES):
         for j in range(4):
             moments[j, i] = 0.0
@@ -338,7 +323,7 @@ def see_nodes(
 
     A share goes to the device that the policy chooses. Scores are these rows times the weights of the pod's kind.
     """
-    left, kind = learned.room.left, _pod_kind(classes, c)
+    left, kind = learned.room.left, pod_kind(classes, c)
     for n in range(out.shape[0]):
         for i in range(out.shape[1]):
             out[n, i] = 0.0

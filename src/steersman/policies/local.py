@@ -14,6 +14,7 @@ from steersman.cluster.arrays import (
     WHOLE,
     ClassArrays,
     NodeArrays,
+    alike_before,
     best_devices,
     gpu_kind,
     idle_gpu,
@@ -108,14 +109,7 @@ def fgd_share(
     best, best_device = -1, -1
     for d in range(nodes.gpu_count[n]):
         left = nodes.gpu_free[n, d]
-        if left < milli:
-            continue
-        seen = False
-        for earlier in range(d):
-            if nodes.gpu_free[n, earlier] == left:
-                seen = True
-                break
-        if seen:
+        if left < milli or alike_before(nodes, n, d):
             continue
         after = fragment_after(mix, fragments, n, cpu, idle, nodes.gpu_model[n], 1, left, left - milli)
         score = gradient(fragments.total[n], after)

@@ -17,7 +17,7 @@ from steersman.policies.policy import LinearPolicy
 from steersman.policies.policy_file import Card, Score, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
-from steersman.simulation.run import Execution, Simulator
+from steersman.simulation.run import Simulator
 from steersman.training.run import Limits, OnIteration, Standing, TrainingRun
 from steersman.workloads.workload import Workload
 
@@ -114,18 +114,15 @@ class Referee:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.workloads = plan.validation or plan.training
+        self.simulators = [Simulator(workload) for workload in plan.validation or plan.training]
         self._reference: dict[tuple[str, int], float] = {}
-        self._simulators: list[Simulator] = []
         self.costs: dict[str, tuple[float, float]] = {}
 
     def validate(self, search: Evolution) -> float:
         """The mean saving over workloads and seeds."""
-        if not self._simulators:
-            self._simulators = [Simulator(workload) for workload in self.workloads]
         policy = LinearPolicy(self.plan.name, search.best())
         savings = []
-        for simulator in self._simulators:
+        for simulator in self.simulators:
             pairs = [self._costs(simulator, policy, seed) for seed in self.plan.validation_seeds]
             ours, reference = (float(np.mean(costs)) for costs in zip(*pairs, strict=True))
             self.costs[simulator.workload.name] = ours, reference
@@ -135,14 +132,10 @@ class Referee:
     def _costs(self, simulator: Simulator, policy: LinearPolicy, seed: int) -> tuple[float, float]:
         task = self.plan.task
         plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
-        execution = Execution(simulator, plan, policy, seed, record=False)
-        execution.finish(None)
         key = simulator.workload.name, seed
         if key not in self._reference:
-            other = Execution(simulator, plan, resolve(self.plan.config.reference), seed, record=False)
-            other.finish(None)
-            self._reference[key] = task.cost(other)
-        return task.cost(execution), self._reference[key]
+            self._reference[key] = task.play(simulator, plan, resolve(self.plan.config.reference), seed)
+        return task.play(simulator, plan, policy, seed), self._reference[key]
 
 
 def _card(plan: Plan, search: Evolution, referee: Referee) -> Card:
