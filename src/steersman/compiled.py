@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba import types
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,9 +31,13 @@ def cache_root() -> Path:
 
 
 def kernel_sources() -> list[Path]:
-    """Every file that machine code depends on: those with kernels, and this one, which says how they are compiled."""
+    """Every file that machine code depends on: those with kernels, bounds of features, and this one, which compiles."""
     package = Path(__file__).parent
-    return [Path(__file__), *(file for room in KERNEL_ROOMS for file in sorted(package.joinpath(room).glob("*.py")))]
+    return [
+        Path(__file__),
+        package / "features.py",
+        *(file for room in KERNEL_ROOMS for file in sorted(package.joinpath(room).glob("*.py"))),
+    ]
 
 
 def _digest() -> str:
@@ -83,7 +88,40 @@ def inner(function: F) -> F:
     return _compile(function, no_cpython_wrapper=True, forceinline=True)
 
 
-def _compile(function: F, **options: bool) -> F:
+def outlined(function: F) -> F:
+    """Like `inner`, but a call: for what is long and rarely called.
+
+    A function is optimised once more in every function that it is inlined in, and in those that these are inlined in.
+    """
+    return _compile(function, no_cpython_wrapper=True)
+
+
+def pasted(function: F) -> F:
+    """Like `inner`, but put into its callers before anything is compiled: for what does little but call a large kernel.
+
+    The large one is then not optimised once more for this function alone.
+    """
+    return _compile(function, no_cpython_wrapper=True, inline="always")
+
+
+def _compile(function: F, **options: bool | str) -> F:
     # Numba's type hints lack the options that its documentation calls internal; the version is pinned.
     njit = cast(Any, numba.njit)
-    return cast(F, njit(error_model="numpy", _nrt=False, no_cfunc_wrapper=True, **options)(function))
+    compiled = njit(error_model="numpy", _nrt=False, no_cfunc_wrapper=True, **options)(function)
+    _by_types(compiled)
+    return cast(F, compiled)
+
+
+def _by_types(dispatcher: Any) -> None:
+    """Let a function be compiled once for all whole numbers and flags.
+
+    Numba would do so for each constant that it is called with, and for those that are none.
+    """
+    template = dispatcher.get_call_template
+
+    unliteral: Callable[[Any], Any] = types.unliteral
+
+    def general(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        return template(tuple(map(unliteral, args)), {key: unliteral(each) for key, each in keywords.items()})
+
+    dispatcher.get_call_template = general

@@ -15,7 +15,11 @@ from steersman import compiled
 
 def test_every_file_with_a_kernel_counts_for_the_cache():
     package = Path(compiled.__file__).parent
-    with_kernels = {path for path in package.rglob("*.py") if re.search(r"^@(kernel|inner)$", path.read_text(), re.M)}
+    with_kernels = {
+        path
+        for path in package.rglob("*.py")
+        if re.search(r"^@(kernel|inner|outlined|pasted)$", path.read_text(), re.M)
+    }
     assert len(with_kernels) > 5
     assert with_kernels <= set(compiled.kernel_sources())
     assert Path(compiled.__file__) in compiled.kernel_sources()
@@ -42,3 +46,16 @@ def test_a_kernel_that_allocates_does_not_compile():
 
     with pytest.raises(NumbaError):
         compiled.kernel(allocates)(3)
+
+
+def test_constants_and_other_numbers_share_one_compilation():
+    @compiled.inner
+    def twice(x):
+        return 2 * x
+
+    @compiled.kernel
+    def both(x):
+        return twice(3) + twice(x)
+
+    assert both(4) == 14
+    assert len(twice.overloads) == 1

@@ -11,12 +11,18 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import steersman.envs
+from steersman.agents.evolution import fgd_weights
+from steersman.cluster.arrays import WHOLE
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.envs.deployments import DeploymentsEnv, DeploymentsVectorEnv
 from steersman.envs.inflation import InflationEnv, InflationVectorEnv, TimedEnv, TimedVectorEnv
 from steersman.envs.kernels import filling
 from steersman.envs.workload import small_workload
 from steersman.errors import SteersmanError, UsageError
+from steersman.features import GPU
+from steersman.policies.learned import WEIGHTS, at_work
+from steersman.policies.learned_scores import learned_refresh_all
+from steersman.policies.learned_views import see_nodes
 from steersman.policies.local import FGD
 from steersman.policies.policy import LocalPolicy
 from steersman.simulation import engine
@@ -29,6 +35,11 @@ IDS = ("steersman/Inflation-v0", "steersman/Timed-v0", "steersman/Deployments-v0
 SINGLE = {"inflation": InflationEnv, "timed": TimedEnv, "deployments": DeploymentsEnv}
 VECTOR = {"inflation": InflationVectorEnv, "timed": TimedVectorEnv, "deployments": DeploymentsVectorEnv}
 GIB = 1 << 30
+
+
+KINDS = {kind: (kind, {}) for kind in SINGLE} | {
+    f"{kind}-gpu": (kind, {"view": "gpu"}) for kind in ("inflation", "timed")
+}
 
 
 def legal(mask: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -141,9 +152,10 @@ def test_a_step_limit_truncates_and_does_not_terminate(kind):
     assert seen["mask"].any()  # the state goes on, so that an agent can bootstrap from it
 
 
-@pytest.mark.parametrize("kind", SINGLE)
-def test_one_seed_gives_one_trajectory_single_or_vectorised_across_resets(kind):
-    options = {"step_limit": 25}
+@pytest.mark.parametrize("name", KINDS)
+def test_one_seed_gives_one_trajectory_single_or_vectorised_across_resets(name):
+    kind, more = KINDS[name]
+    options = {"step_limit": 25, **more}
     vector = VECTOR[kind](3, **options)
     singles = [SINGLE[kind](**options) for _ in range(3)]
     seen, _ = vector.reset(seed=5)
@@ -164,8 +176,10 @@ def test_one_seed_gives_one_trajectory_single_or_vectorised_across_resets(kind):
             assert all(np.array_equal(seen[key][e], apart[e][key]) for key in seen)
 
 
-@pytest.mark.parametrize("kind", VECTOR)
-def test_a_restored_snapshot_goes_on_as_if_nothing_had_happened(kind):
+@pytest.mark.parametrize("name", KINDS)
+def test_a_restored_snapshot_goes_on_as_if_nothing_had_happened(name):
+    kind, more = KINDS[name]
+
     def course(env, seen, steps: int, seed: int) -> list[np.ndarray]:
         random, found = np.random.default_rng(seed), []
         for _ in range(steps):
@@ -173,7 +187,7 @@ def test_a_restored_snapshot_goes_on_as_if_nothing_had_happened(kind):
             found += [rewards, *(seen[key].copy() for key in sorted(seen))]
         return found
 
-    options = {"step_limit": 30}
+    options = {"step_limit": 30, **more}
     env = VECTOR[kind](2, **options)
     seen, _ = env.reset(seed=9)
     course(env, seen, 20, 1)
@@ -375,3 +389,32 @@ def test_maskable_ppo_trains_on_it_unchanged():
         )
         model.learn(128)
         assert model.num_timesteps == 128
+
+
+@pytest.mark.parametrize("name", IDS[:2])
+def test_view_gpu_shows_what_the_score_table_sees_wherever_a_pod_fits(name):
+    env, random = gymnasium.make(name, view="gpu").unwrapped, np.random.default_rng(3)
+    check_env(env, skip_render_check=True)
+    seen, _ = env.reset(seed=0, options={"seed": 5})
+    simulator = Simulator(small_workload())
+    for _ in range(150):
+        batch = env.core.batch
+        assert all(env.observation_space[key].contains(value) for key, value in seen.items())
+        c = batch.arrivals.class_id[0, batch.run.question[0, engine.QUESTION]]
+        assert not seen["nodes"][seen["mask"] == 0].any()
+        nodes, classes, mix = (
+            type(part)(*(array[0] for array in part)) for part in (batch.nodes, batch.classes, batch.mix)
+        )
+        # FGD's weights choose FGD's device; a pod of a whole device or none has no choice.
+        learned = at_work(simulator.learned, fgd_weights(), (), classes)
+        learned_refresh_all(learned, mix, nodes)
+        rows = np.zeros((len(seen["mask"]), WEIGHTS))
+        see_nodes(learned, mix, nodes, classes, c, rows)
+        if classes.gpu_count[c] != 1 or classes.gpu_milli[c] == WHOLE:
+            np.testing.assert_allclose(seen["nodes"], rows, rtol=1e-5, atol=1e-4)
+        else:  # the environment's device is the fullest: what is idle afterwards is the same, on whichever device
+            idle = GPU.node_column("idle_after")
+            np.testing.assert_allclose(seen["nodes"][:, idle], rows[:, idle], rtol=1e-5, atol=1e-4)
+        seen, _, terminated, _, _ = env.step(legal(seen["mask"], random))
+        if terminated:
+            break

@@ -1,5 +1,7 @@
 """Learned policies: the kernel's scores are what the features and weights say, and FGD is one of them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,10 @@ from steersman.cluster.arrays import CPU, WHOLE
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.features import GPU
 from steersman.policies import gpu_features as g
-from steersman.policies.learned import KINDS, WEIGHTS, see_nodes
-from steersman.policies.policy import LinearPolicy
+from steersman.policies.encoding import VIEW_GPU, encode_pods
+from steersman.policies.learned import KINDS, WEIGHTS
+from steersman.policies.learned_views import see_nodes
+from steersman.policies.policy import LinearPolicy, MlpPolicy
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.openb import embedded
@@ -164,3 +168,54 @@ def test_runs_do_not_depend_on_what_was_run_before(name):
     used.run(LinearPolicy("other", random_weights(6)), seed=42)
     again = used.run(policy, seed=43)
     assert [m.value for m in fresh.metrics] == [m.value for m in again.metrics]
+
+
+def random_network(seed, *hidden):
+    """Layers whose outputs stay within a few units."""
+    rng = np.random.default_rng(seed)
+    widths = (WEIGHTS + len(GPU.pod), *hidden, 1)
+    return tuple(
+        (rng.normal(size=(outputs, inputs)) / np.sqrt(inputs), rng.normal(size=outputs) / 4)
+        for inputs, outputs in pairwise(widths)
+    )
+
+
+def network_scores(network, rows, pod):
+    values = np.concatenate([rows, np.broadcast_to(pod, (len(rows), len(pod)))], axis=1)
+    for weight, bias in network[:-1]:
+        values = np.maximum(values @ weight.T + bias, 0.0)
+    weight, bias = network[-1]
+    return (values @ weight.T + bias)[:, 0]
+
+
+@settings(max_examples=10, deadline=None)
+@given(workloads(), st.integers(0, 1000), st.sampled_from(((1,), (4,), (6, 3), (5, 8, 2))))
+def test_a_network_adds_what_its_layers_say(workload, seed, hidden):
+    simulator, weights = Simulator(workload), random_weights(seed)
+    network = random_network(seed, *hidden)
+    plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)
+    execution = Execution(simulator, plan, MlpPolicy("m", weights, network), seed, record=False)
+    cluster, rows = execution.cluster, np.zeros((len(workload.nodes), WEIGHTS))
+    pods = np.zeros((len(cluster.classes.gpu_count), len(GPU.pod)), dtype=np.float32)
+    encode_pods(VIEW_GPU, cluster.classes, pods)
+    for step, c in enumerate(execution.arrivals.class_id):
+        see_nodes(cluster.learned, cluster.mix, cluster.nodes, cluster.classes, c, rows)
+        execution.advance(step + 1)
+        fit = rows.any(axis=1)
+        kept = cluster.table.scores[c, : len(rows)]
+        expected = rows @ weights[kind_of(execution, c)] + network_scores(network, rows, pods[c])
+        scale = 1.0 + np.abs(rows) @ np.abs(weights[kind_of(execution, c)])
+        seen = fit & (kept > -np.inf) & (np.arange(len(rows)) != execution.run.slot[step])
+        assert (np.abs(kept - expected)[seen] <= 1e-5 * scale[seen]).all()
+
+
+def test_a_network_with_a_head_of_zeros_is_the_linear_policy():
+    weights, network = random_weights(4) * 0.01 + fgd_weights(), random_network(4, 8)
+    silent = (*network[:-1], (np.zeros_like(network[-1][0]), np.zeros(1)))
+    simulator = Simulator(embedded("gpuspec25"))
+    one, two = (
+        simulator.run(policy, seed=42) for policy in (LinearPolicy("p", weights), MlpPolicy("p", weights, silent))
+    )
+    assert [m.value for m in one.metrics] == [m.value for m in two.metrics]
+    loud = simulator.run(MlpPolicy("p", weights, network), seed=42)
+    assert [m.value for m in one.metrics] != [m.value for m in loud.metrics]

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from steersman.agents.evolution import fgd_weights
-from steersman.errors import InputError, SteersmanError, UsageError
+from steersman.errors import InputError, SteersmanError
 from steersman.features import GPU
 from steersman.policies.policy_file import CARD, Card, Score, read_policy, write_policy
 from steersman.policies.registry import resolve
@@ -78,7 +78,7 @@ def raw(folder, arrays=None, **changes):
         ({"name": 3}, "not a model card"),
         ({"objective": None}, "not a model card"),
         ({"surprise": 1}, "not a model card"),
-        ({"network": "mlp"}, "network: is mlp"),
+        ({"network": "rnn"}, "network: is 'rnn'"),
         ({"arrays": None, "steps": "many"}, "not a model card"),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_card_that_does_not_fit_is_one_line(tmp_path, changes, message):
 
 
 def test_an_unknown_view_is_one_line(tmp_path):
-    with pytest.raises(UsageError, match="unknown view 'other'"):
+    with pytest.raises(InputError, match="view: is 'other'; known are cluster, gpu, telemetry"):
         resolve(str(raw(tmp_path, view="other")))
 
 

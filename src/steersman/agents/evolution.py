@@ -6,12 +6,15 @@ gains on the reference policy, and half of what it loses is subtracted once more
 and poor there.
 
 The search starts at FGD with the planned losses of devices (`policies.planning`) and moves in units of what a feature's
-change differs between the nodes that a pod could go to, so that a step means as much in every direction.
+change differs between the nodes that a pod could go to, so that a step means as much in every direction. A network on
+the same features (`agents.residual`) may be added to the linear policy; it starts as nothing.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import re
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -20,12 +23,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from steersman.agents.residual import Residual, mean_units
 from steersman.cluster.model import GPU_MILLI
 from steersman.errors import SteersmanError, UsageError
-from steersman.policies.gpu_features import FEATURES, TABLE
-from steersman.policies.learned import KINDS, WEIGHTS, add_spread
+from steersman.features import view
+from steersman.policies.gpu_features import FEATURES, FILLED, TABLE
+from steersman.policies.learned import KINDS, VIEW, WEIGHTS
+from steersman.policies.learned_views import add_spread
 from steersman.policies.outlook import TABLES
-from steersman.policies.policy import LinearPolicy
+from steersman.policies.policy import LinearPolicy, MlpPolicy
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.processes import become_worker
 from steersman.simulation import engine
@@ -42,6 +48,11 @@ ARRIVALS_BETWEEN_LOOKS = 40
 SPREAD_SEED = 7
 PLANS_KEPT = 16
 POINTS = 100.0
+SHORT_WAIT = 900.0
+"""Seconds: mean waits well below it count as equal."""
+FGD_TERM = "fgd"
+FEATURE_GROUPS = {"tables": range(TABLE, FILLED), "sequences": range(FILLED, FEATURES)}
+"""What `Config.without` can name beside single features: tables of leftovers, and sequences of typical pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,10 @@ class Config:
         reference: the policy that gains are measured against.
         planned_weight: points a GPU that the search starts with for planned losses of devices.
         memory: of the mean that counts in the end: its share that stays in each generation.
+        network: `linear`, or `mlp`: a linear policy plus a network of layers of rectifiers.
+        hidden: widths of these layers, separated by commas.
+        without: what the policy may not use, separated by commas: `fgd` (the score), `tables`, `sequences`, or features
+            of a node's state such as `lost_planned`.
     """
 
     strategy: Literal["cma-es", "openai-es"] = "cma-es"
@@ -69,14 +84,25 @@ class Config:
     reference: str = "fgd"
     planned_weight: float = 50.0
     memory: float = 0.97
+    network: Literal["linear", "mlp"] = "linear"
+    hidden: str = "16"
+    without: str = ""
 
     def __post_init__(self) -> None:
+        left_out(self.without)
         if self.population < 4 or self.population % 2:
             raise UsageError(f"population {self.population}: an even number of 4 or more is right")
+        if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
+            raise UsageError(f"hidden {self.hidden!r}: widths of layers are right, such as 16 or 32,16")
         if self.episodes < 1:
             raise UsageError(f"episodes {self.episodes}: 1 or more is right")
         if not self.step > 0:
             raise UsageError(f"step {self.step}: a number above 0 is right")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the network's hidden layers; of none without a network."""
+        return tuple(map(int, self.hidden.split(","))) if self.network == "mlp" else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +128,16 @@ class Task:
             return POINTS * float(nodes.gpu_free.sum()) / (GPU_MILLI * float(nodes.gpu_count.sum()))
         metrics = execution.result("timed", 0, self.ratio).metrics
         return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
+
+    def gain(self, reference: float, cost: float) -> float:
+        """Percent of the reference's cost that is saved.
+
+        Waits differ by factors between runs, and a run in which nearly nothing waits must not outweigh all others: they
+        are compared by logarithm, in hundredths.
+        """
+        if self.objective == "waiting-time":
+            return POINTS * math.log((reference + SHORT_WAIT) / (cost + SHORT_WAIT))
+        return POINTS * (reference - cost) / max(reference, 1e-9)
 
     def play(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int) -> float:
         """The cost of a whole run of a policy."""
@@ -131,11 +167,10 @@ class Arena:
             self._known[which, seed] = plan, task.play(simulator, plan, self.reference, seed)
         return self._known[which, seed]
 
-    def gain(self, which: int, seed: int, weights: Array) -> float:
-        """Percent of the reference's cost that a policy with `weights`, [4, W], saves in one episode."""
+    def gain(self, which: int, seed: int, policy: AnyPolicy) -> float:
+        """What a policy saves in one episode, see `Task.gain`."""
         plan, reference = self.plan(which, seed)
-        cost = self.task.play(self.simulators[which], plan, LinearPolicy("candidate", weights), seed)
-        return POINTS * (reference - cost) / max(reference, 1e-9)
+        return self.task.gain(reference, self.task.play(self.simulators[which], plan, policy, seed))
 
     def spread(self) -> Array:
         """[4, 2, F] by kind of pod: how much the change of a feature, and the feature after, differ between nodes.
@@ -164,6 +199,26 @@ def fgd_weights() -> Array:
     return weights
 
 
+def left_out(without: str) -> tuple[npt.NDArray[np.bool_], bool]:
+    """What `Config.without` names: [F] whether a feature is left out, and whether FGD's score is.
+
+    Raises:
+        UsageError: a part of it is no feature; the message lists those there are.
+    """
+    names = [feature.name.removesuffix("_after") for feature in view(VIEW).node[:FEATURES]]
+    out = np.zeros(FEATURES, dtype=np.bool_)
+    chosen = [name.strip() for name in without.split(",") if name.strip()]
+    for name in chosen:
+        if name in FEATURE_GROUPS:
+            out[FEATURE_GROUPS[name]] = True
+        elif name in names:
+            out[names.index(name)] = True
+        elif name != FGD_TERM:
+            known = ", ".join((FGD_TERM, *FEATURE_GROUPS, *names))
+            raise UsageError(f"without {name!r}: no feature is called so; there are {known}")
+    return out, FGD_TERM in chosen
+
+
 class Evolution:
     """The search.
 
@@ -182,11 +237,16 @@ class Evolution:
         self.arena = Arena(self.workloads, task, config.reference)
         spread = self.arena.spread()
         # A feature that never differs is left out, and so is one of a kind of pods that never comes.
-        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > NO_SPREAD)
+        out, self.without_fgd = left_out(config.without)
+        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > NO_SPREAD) & ~out)
         start = np.zeros_like(spread)
         losses = TABLE + TABLES.index("planned")
         start[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
-        self.strategy = self._strategy(start.ravel(), seed)
+        units = np.where(out, 0.0, mean_units(spread, NO_SPREAD))
+        with_fgd = not self.without_fgd
+        self.residual = Residual(config.widths, units, with_fgd=with_fgd) if config.network == "mlp" else None
+        added = self.residual.start(seed) if self.residual is not None else np.zeros(0)
+        self.strategy = self._strategy(np.concatenate([start.ravel(), added]), seed)
         self.average = self.strategy.mean.copy()
         self.rng = np.random.default_rng(seed)
         self.queue: list[int] = []
@@ -199,17 +259,26 @@ class Evolution:
             return SeparableCma(start, config.step, config.population, seed)
         return OpenAiEs(start, config.step, config.population, seed, config.learning_rate)
 
-    def weights(self, point: Array) -> Array:
-        """[4, W] of a point of the search: for each kind of pod, of changes and of states after, in units of spread."""
-        change, after = np.moveaxis(point.reshape(KINDS, 2, FEATURES) * self.units, 1, 0)
-        weights = fgd_weights()
+    def _weights(self, point: Array) -> Array:
+        """[4, W] the linear part of a point: by kind of pod, of changes and states after, in units of spread."""
+        change, after = np.moveaxis(point[: self.units.size].reshape(KINDS, 2, FEATURES) * self.units, 1, 0)
+        weights = np.zeros((KINDS, WEIGHTS)) if self.without_fgd else fgd_weights()
         weights[:, :FEATURES] = after
         weights[:, FEATURES : 2 * FEATURES] = change
         return weights
 
+    def _policy(self, point: Array, name: str) -> LinearPolicy | MlpPolicy:
+        if self.residual is None:
+            return LinearPolicy(name, self._weights(point))
+        return MlpPolicy(name, self._weights(point), self.residual.layers(point[self.units.size :]))
+
+    def policy(self, name: str) -> LinearPolicy | MlpPolicy:
+        """What the search has come to: its mean, averaged over late generations."""
+        return self._policy(self.average, name)
+
     def best(self) -> Array:
-        """[4, W] the weights that the search has come to: its mean, averaged over late generations."""
-        return self.weights(self.average)
+        """[4, W] the linear part of that."""
+        return self._weights(self.average)
 
     def iterate(self) -> dict[str, float]:
         """One generation.
@@ -253,7 +322,7 @@ class Evolution:
             for which, seed in episodes
             for part in np.array_split(np.arange(len(candidates)), max(1, self.jobs))
         ]
-        work = [(which, seed, [self.weights(candidates[i]) for i in part]) for which, seed, part in chunks]
+        work = [(which, seed, [self._policy(candidates[i], "candidate") for i in part]) for which, seed, part in chunks]
         if self.jobs == 1:
             results = [_gains(self.arena, *item) for item in work]
         else:
@@ -308,10 +377,10 @@ def _open_arena(workloads: Sequence[Workload], task: Task, reference: str) -> No
     _arena = Arena(workloads, task, reference)
 
 
-def _gains_in_worker(item: tuple[int, int, list[Array]]) -> Array:
+def _gains_in_worker(item: tuple[int, int, list[LinearPolicy | MlpPolicy]]) -> Array:
     assert _arena is not None
     return _gains(_arena, *item)
 
 
-def _gains(arena: Arena, which: int, seed: int, weights: list[Array]) -> Array:
-    return np.array([arena.gain(which, seed, each) for each in weights])
+def _gains(arena: Arena, which: int, seed: int, policies: list[LinearPolicy | MlpPolicy]) -> Array:
+    return np.array([arena.gain(which, seed, each) for each in policies])

@@ -1,20 +1,22 @@
-"""`steersman policy`: what is in a policy file."""
+"""`steersman policy`: what is in a policy file, and a file that carries the mix it is used on."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import print_table
-from steersman.cli.options import Format, FormatOption
+from steersman.cli.display import Warnings, print_table, said_if_slow, say
+from steersman.cli.options import NODES_HELP, Format, FormatOption, path
+from steersman.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from steersman.policies.policy_file import Arrays, Card
 
-app = typer.Typer(help="Look into policy files.", no_args_is_help=True)
+app = typer.Typer(help="Look into policy files, and prepare them for use.", no_args_is_help=True)
 
 KINDS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
 HEAVIEST = 8
@@ -47,6 +49,62 @@ def show(
         _print_tables(card, arrays)
 
 
+@app.command()
+def prepare(
+    policy: Annotated[
+        str,
+        typer.Option(metavar="POLICY", help="A policy file (run/policy.safetensors), or the name steersman."),
+    ],
+    nodes: Annotated[Path, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)],
+    pods: Annotated[
+        Path,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="What is typical: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")
+    ],
+) -> None:
+    """Bake what is typical of a workload into a policy file, so that it serves by itself.
+
+    Without that, a policy derives from the workload that it is run on which pods are typical, and plans with them. A
+    prepared policy brings this along, wherever it is used.
+
+    **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
+    --output monday.safetensors
+    """
+    _check_output(output)
+
+    # Below this line numba is loaded; what is wrong with the options above is told at once.
+    from steersman.policies.policy_file import prepare_policy, write_policy
+    from steersman.policies.registry import policy_path
+    from steersman.workloads.loading import load_workload
+
+    with said_if_slow(f"reading {pods}"):
+        workload = load_workload(nodes, pods)
+    Warnings()(workload.warnings)
+    with policy_path(policy) as found, said_if_slow("planning"):
+        card, arrays = prepare_policy(found, workload)
+    write_policy(output, card, arrays)
+    say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {workload.name}")
+
+
+def _check_output(output: Path) -> None:
+    """Make sure that nothing but a policy file is written over, under a name that says what it is."""
+    from steersman.policies.policy_file import SUFFIX, read_policy
+
+    if output.suffix != SUFFIX:
+        raise UsageError(f"--output {output}: the name of a policy file ends in {SUFFIX}")
+    if output.exists():
+        try:
+            read_policy(output)
+        except SteersmanError:
+            raise UsageError(f"--output {output}: is there and no policy file; name another") from None
+
+
 def _print_json(card: Card) -> None:
     import msgspec
 
@@ -70,7 +128,7 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
 
     facts = Table(title=f"Policy {card.name}", title_justify="left", show_header=False)
     told = {
-        "network": f"{card.network} on the features {card.view!r}, version {card.view_version}",
+        "network": _network(card),
         "objective": card.objective,
         "trained by": f"{card.algorithm}, {card.steps} episodes or decisions, {card.made_by}",
         "in": ", ".join(filter(None, [card.protocol, _amount("ratio", card.ratio), _amount("load", card.load)])),
@@ -79,6 +137,8 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         "kept for tests": ", ".join(card.test),
         "seeds": card.seeds,
         "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),
+        "mix": _mix(card),
+        "size": _size(arrays),
     }
     for name, text in told.items():
         if text:
@@ -91,8 +151,28 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         for s in card.scores:
             scores.add_row(s.workload, s.metric, f"{s.mean:.3f}", s.baseline, f"{s.baseline_mean:.3f}", str(s.runs))
         print_table(scores)
-    if card.network == "linear" and "weights" in arrays:
+    if card.network == "linear":
         print_table(_heaviest(card, arrays))
+
+
+def _network(card: Card) -> str:
+    layers = f" {'-'.join(map(str, card.hidden))}" if card.hidden else ""
+    norm = f", {card.normalisation} normalisation" if card.normalisation != "none" else ""
+    return f"{card.network}{layers}{norm} on the features {card.view!r}, version {card.view_version}"
+
+
+def _mix(card: Card) -> str:
+    if card.mix is None:
+        return "of the workload that it is run on"
+    models = f", GPU models {', '.join(card.mix.models)}" if card.mix.models else ""
+    return f"its own: {card.mix.typical_pods} typical pods of {card.mix.workload}{models}"
+
+
+def _size(arrays: Arrays) -> str:
+    from steersman.policies.prepared import split
+
+    weights, _ = split(arrays)
+    return f"{sum(array.size for array in weights.values())} weights in {len(weights)} tensors"
 
 
 def _amount(name: str, value: float | None) -> str:
@@ -104,14 +184,16 @@ def _heaviest(card: Card, arrays: Arrays) -> Table:
     import numpy as np
     from rich.table import Table
 
-    from steersman.features import view
+    from steersman.policies.policy_file import view_of
 
-    names = [feature.name for feature in view(card.view).node]
+    view = view_of(card.name, card)
+    features = view.node if "weights" in arrays else (*view.node, *view.pod, *view.context)
+    names = [feature.name for feature in features]
     table = Table(title="Heaviest weights by kind of pod", title_justify="left")
     for kind in KINDS:
         table.add_column(kind)
     columns = []
-    for weights in arrays["weights"]:
+    for weights in arrays["weights"] if "weights" in arrays else arrays["head.weight"]:
         order = np.argsort(-np.abs(weights), kind="stable")[:HEAVIEST]
         columns.append([f"{weights[i]:+.3g} {names[i]}" for i in order])
     for row in zip(*columns, strict=True):

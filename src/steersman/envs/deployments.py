@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, MEMORY
-from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.arrays import CPU, MEMORY, PODS
+from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.envs.buffers import arrays_of, empty_like, put, restored
 from steersman.envs.core import Arrays, Core, known_options
@@ -20,11 +20,13 @@ from steersman.envs.kernels.filling import Filling, Rules
 from steersman.envs.single import SchedulingEnv
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.errors import UsageError
+from steersman.features import CLUSTER
 from steersman.features import view as find_view
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies.encoding import OwnerArrays, number_of
+from steersman.policies.learned import no_learned
 from steersman.quantities import bytes_, cpu_milli
 from steersman.workloads.deployments import CONTROL_PLANE, Settings, cluster
 from steersman.workloads.mix import mix_arrays
@@ -32,6 +34,17 @@ from steersman.workloads.topology import Hierarchy, label_nodes
 
 RESET_OPTIONS = ("seed", "nodes")
 NAME = "Deployments"
+
+Shape = tuple[str, str, int]
+"""CPU, memory and pods of a node, such as `("64", "256Gi", 110)`."""
+
+MIXED_SHAPES: tuple[Shape, ...] = (
+    ("16", "64Gi", 110),
+    ("32", "128Gi", 110),
+    ("64", "256Gi", 110),
+    ("96", "384Gi", 110),
+)
+"""Nodes of four sizes, each with 4 GiB of memory a core, as general-purpose machines of clouds have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,9 @@ class Options:
     Attributes:
         nodes: how many, or the fewest and the most of which every reset draws a number.
         node_cpu, node_memory, node_pods: what each of them has.
+        shapes: CPU, memory and pods of several sizes of nodes, of which every reset draws one for each node; empty: all
+            nodes are of the size above.
+        equal_share: the share of resets that draw one of these sizes for all nodes instead.
         settings: which Deployments come, up to which loads, and how often the cluster is filled in an episode.
         objective: what is rewarded, see `objectives.registry`; none that needs GPUs.
         max_nodes: N; None: the most nodes.
@@ -54,6 +70,8 @@ class Options:
     node_cpu: str = "64"
     node_memory: str = "256Gi"
     node_pods: int = 110
+    shapes: tuple[Shape, ...] = ()
+    equal_share: float = 0.0
     settings: Settings = field(default_factory=Settings)
     objective: str = "balance"
     max_nodes: int | None = None
@@ -68,10 +86,17 @@ class Options:
             raise UsageError(f"nodes {self.nodes} is out of range; 1 to max_nodes, such as 10 or (5, 20), is right")
         if not 0 <= self.penalty < 1e9:
             raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
+        if not 0 <= self.equal_share <= 1:
+            raise UsageError(f"equal_share {self.equal_share} is out of range; 0 to 1 is right")
         if self.step_limit < 1:
             raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
         if self.servers_per_rack < 0:
             raise UsageError(f"servers_per_rack {self.servers_per_rack} is out of range; 0 or more is right")
+
+    @property
+    def sizes(self) -> tuple[Shape, ...]:
+        """The sizes that a node may have."""
+        return self.shapes or ((self.node_cpu, self.node_memory, self.node_pods),)
 
     @property
     def range(self) -> tuple[int, int]:
@@ -94,12 +119,14 @@ class DeploymentsCore(Core):
         most = options.range[1]
         super().__init__(count, find_view(options.view), options.max_nodes or most)
         self.options = options
-        made = cluster(most, cpu=options.node_cpu, memory=options.node_memory, pods=options.node_pods)
+        cpu, memory, places = options.sizes[0]
+        made = cluster(most, cpu=cpu, memory=memory, pods=places)
         workers = tuple(node for node in made if node.name != CONTROL_PLANE)
         if options.servers_per_rack:
             workers = label_nodes(workers, Hierarchy(options.servers_per_rack))
         self.workers = workers
-        classes = _classes(options.settings, workers[0])
+        self.sizes = np.array([_size(shape) for shape in options.sizes], dtype=np.int64)
+        classes = _classes(options.settings, self.sizes)
         mix = objectives.resolve(options.objective)
         pods = tuple(Pod(f"pod-{i}", each, owner="Deployment/any") for i, each in enumerate(classes))
         objectives.check(mix, NAME, workers, pods)
@@ -115,6 +142,8 @@ class DeploymentsCore(Core):
             classes=self._state.class_arrays,
             mix=no_mix,
             fragments=fragment_arrays(no_mix, self._state.arrays),
+            outlook=no_learned().outlook,
+            room=no_learned().room,
             objectives=np.array(mix.numbers, dtype=np.int64),
             weights=np.array(mix.weights),
             targets=np.array([settings.cpu_load, settings.memory_load, settings.pod_load]),
@@ -132,12 +161,15 @@ class DeploymentsCore(Core):
             penalty=float(options.penalty),
             step_limit=options.step_limit,
         )
-        self.filling = empty_like(self._single(most), count)
+        self.filling = empty_like(self._single(np.zeros(most, dtype=np.int64)), count)
 
-    def _single(self, nodes: int) -> Filling:
-        """A cluster of `nodes` nodes, without the leading axis."""
+    def _single(self, sizes: npt.NDArray[np.int64]) -> Filling:
+        """A cluster of nodes of these sizes (rows of `self.sizes`), without the leading axis."""
         arrays, per_rack, most = self._state.arrays, self.options.servers_per_rack, len(self.workers)
+        nodes = len(sizes)
         here = type(arrays)(*(np.concatenate([a[:nodes], np.zeros_like(a[nodes:])]) for a in arrays))
+        for amounts in (here.allocatable, here.free):
+            amounts[:nodes, [CPU, MEMORY, PODS]] = self.sizes[sizes]
         racks = np.arange(most) // per_rack if per_rack else np.full(most, -1)
         counts = np.zeros(kernels.COUNTS, dtype=np.int64)
         counts[kernels.NODES] = nodes
@@ -166,15 +198,23 @@ class DeploymentsCore(Core):
         if not 1 <= nodes <= len(self.workers):
             raise UsageError(f"reset option 'nodes' {nodes} is out of range; 1 to {len(self.workers)} is right")
         seed = int(known.get("seed", rng.integers(1 << 62)))
-        if self.filling.counts[e, kernels.NODES] != nodes:
-            self._build(e, nodes)
+        if self.options.shapes:
+            self._build(e, self._draw_sizes(nodes, rng))
+        elif self.filling.counts[e, kernels.NODES] != nodes:
+            self._build(e, np.zeros(nodes, dtype=np.int64))
         # Every class fits on an empty node, so there is a first pod.
         kernels.begin_filling(self.filling, self.rules, self.observation, e, seed)
 
-    def _build(self, e: int, nodes: int) -> None:
-        """Make environment `e` a cluster of so many nodes."""
-        put(self.filling, e, self._single(nodes))
-        seen = self.observation
+    def _draw_sizes(self, nodes: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """[nodes] rows of `self.sizes`."""
+        equal = rng.random() < self.options.equal_share
+        drawn = rng.integers(len(self.sizes), size=1 if equal else nodes)
+        return np.resize(drawn, nodes)
+
+    def _build(self, e: int, sizes: npt.NDArray[np.int64]) -> None:
+        """Make environment `e` a cluster of nodes of these sizes."""
+        put(self.filling, e, self._single(sizes))
+        seen, nodes = self.observation, len(sizes)
         seen.nodes[e] = 0
         seen.mask[e] = 0
         seen.groups[e] = -1
@@ -230,17 +270,46 @@ class DeploymentsCore(Core):
         return np.column_stack([1.0 - free, np.full(count, np.nan)])
 
 
-def _classes(settings: Settings, node: Node) -> list[PodClass]:
-    """A class for every pair of requests, memory changing fastest. Raises UsageError: one fits on no node."""
+def _size(shape: Shape) -> tuple[int, int, int]:
+    """Milli-CPU, bytes and pods of a node. Raises UsageError: no machine has as much."""
+    cpu, memory, pods = shape
+    worker = next(node for node in cluster(1, cpu=cpu, memory=memory, pods=pods) if node.name != CONTROL_PLANE)
+    return worker.cpu_milli, worker.memory_bytes, worker.pods
+
+
+def _classes(settings: Settings, sizes: npt.NDArray[np.int64]) -> list[PodClass]:
+    """A class for every pair of requests, memory changing fastest. Raises UsageError: one does not fit on every node.
+
+    Args:
+        settings: the values to draw from.
+        sizes: [S, 3] milli-CPU, bytes and pods of the sizes of nodes.
+    """
     made = []
     for cpu in settings.cpu_requests:
         for memory in settings.memory_requests:
             milli, size = cpu_milli(cpu), bytes_(memory)
-            if milli > node.cpu_milli or size > node.memory_bytes:
+            if milli > sizes[:, 0].min() or size > sizes[:, 1].min():
                 raise UsageError(f"a pod of {cpu} CPU and {memory} memory is more than a node has; take larger nodes")
             # A row states its requests, so scoring assumes none.
             made.append(PodClass(Requests(milli, size, cpu_nonzero_milli=milli, memory_nonzero_bytes=size)))
     return made
+
+
+def most_even(observation: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """[E] the feasible node that leaves the smallest standard deviation of the nodes' shares of CPU: the greedy rule.
+
+    With u a node's share before and v after, m the mean of n nodes before, n times the variance changes by
+    (v - m)² - (u - m)² - (v - u)² / n, all of which an observation holds: features of the view `cluster`. Ties: the
+    lowest slot.
+    """
+    shown = observation["nodes"].astype(np.float64)
+    before = shown[..., CLUSTER.node_column("cpu_deviation_before")]
+    after = shown[..., CLUSTER.node_column("cpu_deviation_after")]
+    doublings = 20.0 * observation["context"][:, CLUSTER.context_column("nodes")].astype(np.float64)
+    count = np.rint(np.exp2(doublings) - 1.0)[:, None]
+    change = after * after - before * before - (after - before) ** 2 / count
+    actions: npt.NDArray[np.int64] = np.where(observation["mask"] > 0, change, np.inf).argmin(1)
+    return actions
 
 
 class DeploymentsEnv(SchedulingEnv):

@@ -18,10 +18,13 @@ from steersman.envs.kernels import batch as layout
 from steersman.envs.kernels import stepping
 from steersman.envs.kernels.batch import Batch, Rows, Task, nothing
 from steersman.errors import SteersmanError, UsageError
+from steersman.features import GPU
 from steersman.features import view as find_view
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.policies.encoding import OwnerArrays, number_of
+from steersman.policies.gpu_features import scratch
+from steersman.policies.learned import no_learned
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
@@ -190,7 +193,7 @@ class WorkloadCore(Core):
         )
         self.chosen[e] = index
         self.order[e, : len(plan.nodes)] = plan.nodes
-        self._put(e, _single(prepared, plan, seed, self.options.step_limit))
+        self._put(e, _single(prepared, plan, seed, self.options))
         observation = self.observation
         for buffer in (observation.nodes, observation.pod, observation.context, observation.mask):
             buffer[e] = 0
@@ -305,13 +308,13 @@ def _prepare(workload: Workload) -> _Prepared:
     )
 
 
-def _single(prepared: _Prepared, plan: Schedule, seed: int, step_limit: int | None) -> Batch:
+def _single(prepared: _Prepared, plan: Schedule, seed: int, options: Options) -> Batch:
     """One run, without the leading axis."""
     execution = Execution(prepared.simulator, plan, _Asked(), seed, record=False)
     cluster, nodes, count = execution.cluster, execution.cluster.nodes, len(plan.pods)
     counts = np.zeros(layout.COUNTS, dtype=np.int64)
     counts[[layout.ARRIVALS, layout.NODES]] = count, len(plan.nodes)
-    counts[layout.STEP_LIMIT] = 2 * count if step_limit is None else step_limit
+    counts[layout.STEP_LIMIT] = 2 * count if options.step_limit is None else options.step_limit
     summary = np.zeros((3, summed.COLUMNS))
     summary[:, summed.NODES] = len(plan.nodes)
     summary[:, summed.CPU_NODES] = (nodes.allocatable[:, CPU] > 0).sum()
@@ -324,6 +327,8 @@ def _single(prepared: _Prepared, plan: Schedule, seed: int, step_limit: int | No
         terms=cluster.terms,
         mix=cluster.mix,
         fragments=cluster.fragments,
+        outlook=prepared.simulator.learned.outlook if options.view == GPU.name else no_learned().outlook,
+        room=scratch(nodes.gpu_free.shape[1], cluster.mix),
         arrivals=execution.arrivals,
         run=execution.run,
         record=execution.record,

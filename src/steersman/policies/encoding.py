@@ -26,9 +26,9 @@ from steersman.cluster.arrays import (
     pod_kind,
     remove,
 )
-from steersman.compiled import inner
+from steersman.compiled import inner, kernel, outlined
 from steersman.errors import UsageError
-from steersman.features import View
+from steersman.features import GPU, View, bounds
 from steersman.objectives.fragmentation import FragmentArrays, fragment_after, refresh
 from steersman.objectives.measures import cpu_deviation, cpu_mean
 from steersman.objectives.summary import (
@@ -43,11 +43,17 @@ from steersman.objectives.summary import (
     NODES_USED,
     WAITING,
 )
+from steersman.policies.gpu_features import FEATURES, Scratch, describe
+from steersman.policies.local import gradient
+from steersman.policies.outlook import OutlookArrays
 from steersman.workloads.mix import MixArrays
 
 VIEW_CLUSTER = 0
-VIEW_NUMBERS = {"cluster": VIEW_CLUSTER}
+VIEW_GPU = 1
+VIEW_NUMBERS = {"cluster": VIEW_CLUSTER, "gpu": VIEW_GPU}
 """Numbers of the views in compiled code."""
+
+LOW, HIGH = bounds(GPU.node)
 
 MANY = 8.0  # the bound of amounts that have no natural one, see `features`
 GIB = float(1 << 30)
@@ -57,12 +63,14 @@ Row = npt.NDArray[np.float32]
 
 
 class Scene(NamedTuple):
-    """What local features depend on."""
+    """What local features depend on: view `cluster` on `fragments`, `gpu` on the outlook (and room to work)."""
 
     nodes: NodeArrays
     classes: ClassArrays
     mix: MixArrays
     fragments: FragmentArrays
+    outlook: OutlookArrays
+    room: Scratch
 
 
 class OwnerArrays(NamedTuple):
@@ -93,6 +101,8 @@ def encode_node(view: int, scene: Scene, c: int, n: int, out: Row) -> None:
     """The local features of node `n` for class `c` into out, [F]; others stay as they are. `view` says which view."""
     if view == VIEW_CLUSTER:
         _cluster_node(scene, c, n, out)
+    elif view == VIEW_GPU:
+        _gpu_node(scene, c, n, out)
 
 
 @inner
@@ -119,18 +129,23 @@ def encode_shared(
 
 
 @inner
-def encode_pod(view: int, classes: ClassArrays, c: int, running: int, out: Row) -> None:
-    """The features of a pod of class `c`, of whose owner `running` pods run, into out, [F]."""
+def encode_pod(view: int, classes: ClassArrays, c: int, running: int, out: Row) -> None:  # noqa: ARG001
+    """The features of a pod of class `c`, of whose owner `running` pods run, into out, [F]; the same in all views."""
     _kind(classes, c, out)
-    if view == VIEW_CLUSTER:
-        _cluster_pod(classes, c, running, out)
+    _cluster_pod(classes, c, running, out)
+
+
+@kernel
+def encode_pods(view: int, classes: ClassArrays, out: npt.NDArray[np.float32]) -> None:
+    """The features of a pod of every class, of whose owner no pod runs, into out, [C, F]."""
+    for c in range(out.shape[0]):
+        encode_pod(view, classes, c, 0, out[c])
 
 
 @inner
-def encode_context(view: int, summary: npt.NDArray[np.float64], feasible: int, out: Row) -> None:
-    """The features of the cluster, on `feasible` of whose nodes the pod fits, into out, [F]."""
-    if view == VIEW_CLUSTER:
-        _cluster_context(summary, feasible, out)
+def encode_context(view: int, summary: npt.NDArray[np.float64], feasible: int, out: Row) -> None:  # noqa: ARG001
+    """The features of the cluster, on `feasible` of whose nodes the pod fits, into out, [F]; the same in all views."""
+    _cluster_context(summary, feasible, out)
 
 
 @inner
@@ -242,6 +257,25 @@ def _cluster_no_gpus(fit: bool, out: Row) -> None:
     for i in (6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 20, 21):
         out[i] = 0.0
     out[18] = 0.5 if fit else 0.0  # FGD's score where nothing changes: sigmoid(0)
+
+
+@outlined
+def _gpu_node(scene: Scene, c: int, n: int, out: Row) -> None:
+    """As `learned_views.see_nodes` gives them, on the devices of the best-fit rule; 0 where the pod does not fit."""
+    nodes, classes = scene.nodes, scene.classes
+    if not fits(nodes, classes, c, n):
+        for i in range(2 * FEATURES + 1):
+            out[i] = 0.0
+        return
+    devices, cpu, milli = best_devices(nodes, classes, c, n), nodes.free[n, CPU], classes.gpu_milli[c]
+    cpu_left, change = cpu - classes.request[c, CPU], out[FEATURES : 2 * FEATURES]
+    before = describe(scene.outlook, scene.mix, nodes, scene.room, n, cpu, 0, 0, change)
+    after = describe(scene.outlook, scene.mix, nodes, scene.room, n, cpu_left, devices, milli, out)
+    for i in range(FEATURES):
+        change[i] = out[i] - change[i]
+    out[2 * FEATURES] = gradient(before, after)
+    for i in range(2 * FEATURES + 1):
+        out[i] = min(max(out[i], LOW[i]), HIGH[i])
 
 
 @inner

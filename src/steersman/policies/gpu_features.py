@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, WHOLE, NodeArrays
-from steersman.compiled import inner
+from steersman.compiled import inner, outlined
 from steersman.policies.outlook import GROUPS, TABLES, OutlookArrays
 from steersman.workloads.mix import MixArrays
 
@@ -42,37 +42,42 @@ class Scratch(NamedTuple):
     """Room for what one call works out.
 
     Attributes:
-        left: [G] milli left of the node's devices: what is to be described.
-        rest: [G] the same during a sequence.
-        usable, wasted, fitting: [V] by `mix.milli`: devices with enough, milli on the others, pods that fit.
-        causes: [6] fragmented milli by cause, in the order of `objectives.fragmentation.CAUSES`.
-        groups: [2, 5] by group of typical pods: share that fits, and GPUs that they can use.
+        amounts: [5, max(G, V)] int64: LEFT, milli left of the devices, the most first; REST, the same in a sequence;
+            by `mix.milli`: USABLE, devices with enough, WASTED, milli on the others, FITTING, pods that fit.
+        sums: [3, 6]: fragmented milli by cause, in the order of `objectives.fragmentation.CAUSES`; by group of typical
+            pods FITS, the share that fits, and GPUS, how many they can use.
     """
 
-    left: npt.NDArray[np.int64]
-    rest: npt.NDArray[np.int64]
-    usable: npt.NDArray[np.int64]
-    wasted: npt.NDArray[np.int64]
-    fitting: npt.NDArray[np.int64]
-    causes: Array
-    groups: Array
+    amounts: npt.NDArray[np.int64]
+    sums: Array
+
+
+LEFT, REST, USABLE_BY, WASTED, FITTING = range(5)
+BY_CAUSE, FITS, GPUS = range(3)
 
 
 def scratch(devices: int, mix: MixArrays) -> Scratch:
     """Room for nodes with up to `devices` devices."""
-    milli = len(mix.milli)
     return Scratch(
-        left=np.zeros(devices, dtype=np.int64),
-        rest=np.zeros(devices, dtype=np.int64),
-        usable=np.zeros(milli, dtype=np.int64),
-        wasted=np.zeros(milli, dtype=np.int64),
-        fitting=np.zeros(milli, dtype=np.int64),
-        causes=np.zeros(6),
-        groups=np.zeros((2, len(GROUPS))),
+        amounts=np.zeros((5, max(devices, len(mix.milli))), dtype=np.int64), sums=np.zeros((3, max(6, len(GROUPS))))
     )
 
 
 @inner
+def lay_out(nodes: NodeArrays, n: int, devices: int, milli: int, left: npt.NDArray[np.int64]) -> None:
+    """What would be left of the devices of node `n` if those of the bit mask had `milli` less, into left, [G].
+
+    The most comes first, so that states that differ in the order of devices alone have the same features.
+    """
+    for d in range(nodes.gpu_count[n]):
+        amount, i = nodes.gpu_free[n, d] - ((devices >> d) & 1) * milli, d
+        while i > 0 and left[i - 1] < amount:
+            left[i] = left[i - 1]
+            i -= 1
+        left[i] = amount
+
+
+@outlined
 def describe(
     outlook: OutlookArrays,
     mix: MixArrays,
@@ -80,16 +85,19 @@ def describe(
     room: Scratch,
     n: int,
     cpu: int,
+    devices: int,
+    milli: int,
     out: npt.NDArray[np.float32],
 ) -> float:
-    """The features of node `n` if it had `cpu` milli-CPU and `room.left` of its devices, into out, [F].
+    """The features of node `n` if it had `cpu` milli-CPU, and the devices of the bit mask `milli` less, into out, [F].
 
     Returns the fragmented GPU milli unrounded: truncated scores hang on its last bits.
     """
-    _describe_devices(outlook, mix, nodes, room, n, cpu, out)
-    idle = 0
+    left, idle = room.amounts[LEFT], 0
+    lay_out(nodes, n, devices, milli, left)
     for d in range(nodes.gpu_count[n]):
-        idle += room.left[d]
+        idle += left[d]
+    _describe_devices(outlook, mix, nodes, room, n, cpu, out)
     model = nodes.gpu_model[n]
     fragmented = _describe_pods(outlook, mix, room, model, idle, cpu, out)
     out[INSISTED] = outlook.model[model, 0] * idle * GPU
@@ -114,7 +122,7 @@ def _describe_devices(
     for t in range(len(TABLES)):
         out[TABLE + t] = 0.0
     for d in range(nodes.gpu_count[n]):
-        left = room.left[d]
+        left = room.amounts[LEFT, d]
         idle += left
         if left == WHOLE:
             whole += 1
@@ -143,15 +151,15 @@ def _describe_devices(
     for v in range(mix.milli.shape[0]):
         usable, wasted, count = 0, 0, 0
         for d in range(nodes.gpu_count[n]):
-            left = room.left[d]
+            left = room.amounts[LEFT, d]
             if left >= mix.milli[v]:
                 usable += 1
                 count += outlook.counts[v, left]
             else:
                 wasted += left
-        room.usable[v] = usable
-        room.wasted[v] = wasted
-        room.fitting[v] = count
+        room.amounts[USABLE_BY, v] = usable
+        room.amounts[WASTED, v] = wasted
+        room.amounts[FITTING, v] = count
 
 
 @inner
@@ -159,11 +167,11 @@ def _describe_pods(
     outlook: OutlookArrays, mix: MixArrays, room: Scratch, model: int, idle: int, cpu: int, out: npt.NDArray[np.float32]
 ) -> float:
     """Fragmentation by cause, and which groups of typical pods fit, and how much of the GPUs they could use."""
-    causes, groups = room.causes, room.groups
+    causes, groups = room.sums[BY_CAUSE], room.sums
     for i in range(6):
         causes[i] = 0.0
     for g in range(len(GROUPS)):
-        groups[0, g] = groups[1, g] = 0.0
+        groups[FITS, g] = groups[GPUS, g] = 0.0
     for m in range(mix.cpu.shape[0]):
         share = mix.share[m]
         enough_cpu = cpu >= mix.cpu[m]
@@ -171,21 +179,21 @@ def _describe_pods(
         if mix.gpu_count[m] == 0:
             causes[3 if enough_cpu else 4] += share * idle
             if enough_cpu:
-                groups[0, g] += share
-                groups[1, g] += share * min(cpu * outlook.pods_per_cpu[m], ENOUGH_CPU_PODS)
+                groups[FITS, g] += share
+                groups[GPUS, g] += share * min(cpu * outlook.pods_per_cpu[m], ENOUGH_CPU_PODS)
         elif not mix.accepts[m, model]:
             causes[5] += share * idle
         else:
             v = mix.value[m]
-            if room.usable[v] < mix.gpu_count[m]:
+            if room.amounts[USABLE_BY, v] < mix.gpu_count[m]:
                 causes[1 if enough_cpu else 0] += share * idle
             elif not enough_cpu:
                 causes[2] += share * idle
             else:
-                causes[1] += share * room.wasted[v]
-                groups[0, g] += share
+                causes[1] += share * room.amounts[WASTED, v]
+                groups[FITS, g] += share
                 most = cpu * outlook.pods_per_cpu[m] * mix.gpu_count[m]
-                groups[1, g] += share * min(float(room.fitting[v]), most) * mix.milli[v] * GPU
+                groups[GPUS, g] += share * min(float(room.amounts[FITTING, v]), most) * mix.milli[v] * GPU
     total = 0.0
     for i in range(6):  # in the order of summation that FGD's exact scores need
         total += causes[i]
@@ -196,8 +204,8 @@ def _describe_pods(
     out[CPU_POD_LACKS] = causes[4] * GPU
     out[NO_ACCESS] = causes[5] * GPU
     for g in range(len(GROUPS)):
-        out[FIT + g] = groups[0, g]
-        out[USABLE + g] = groups[1, g]
+        out[FIT + g] = groups[FITS, g]
+        out[USABLE + g] = groups[GPUS, g]
     return total
 
 
@@ -231,22 +239,35 @@ def _fill(
     out: npt.NDArray[np.float32],
 ) -> None:
     """What fixed sequences of typical pods would leave of the node, had it only itself: midway, at the end, and CPU."""
-    sequences = outlook.sequences.shape[0]
+    sequences, rest, least = outlook.sequences.shape[0], room.amounts[REST], cpu + 1
     for i in range(6):
         out[FILLED + i] = 0.0
+    for m in range(mix.cpu.shape[0]):
+        least = min(least, mix.cpu[m])
     for s in range(sequences):
         free, idle = cpu, 0
         for d in range(devices):
-            room.rest[d] = room.left[d]
-            idle += room.left[d]
-        midway = idle
+            rest[d] = room.amounts[LEFT, d]
+            idle += rest[d]
+        midway, gpu_alone = -1, 2 * s >= sequences
         for j in range(outlook.sequences.shape[1]):
+            if free < least or (gpu_alone and (devices == 0 or rest[0] < outlook.smallest[0])):
+                break  # nothing fits any more
             m = outlook.sequences[s, j]
-            if mix.cpu[m] <= free and _take(mix, room, devices, model, m):
-                free -= mix.cpu[m]
-                idle -= mix.gpu_count[m] * mix.milli[mix.value[m]] if mix.gpu_count[m] > 0 else 0
+            if mix.cpu[m] <= free:
+                wanted = mix.gpu_count[m]
+                if wanted == 0:
+                    free -= mix.cpu[m]
+                elif wanted <= devices and mix.accepts[m, model]:
+                    milli = mix.milli[mix.value[m]]
+                    if rest[wanted - 1] >= milli:
+                        _take(rest, devices, wanted, milli)
+                        free -= mix.cpu[m]
+                        idle -= wanted * milli
             if j == MIDWAY:
                 midway = idle
+        if midway < 0:
+            midway = idle
         first = FILLED if 2 * s < sequences else FILLED + 3
         out[first] += midway * GPU / (sequences / 2)
         out[first + 1] += idle * GPU / (sequences / 2)
@@ -254,26 +275,14 @@ def _fill(
 
 
 @inner
-def _take(mix: MixArrays, room: Scratch, devices: int, model: int, m: int) -> bool:
-    """Let typical pod `m` take its devices of `room.rest`, the fullest that suffice; False if there are too few."""
-    wanted = mix.gpu_count[m]
-    if wanted == 0:
-        return True
-    if not mix.accepts[m, model]:
-        return False
-    milli = mix.milli[mix.value[m]]
-    if wanted > 1:
-        usable = 0
-        for d in range(devices):
-            usable += room.rest[d] >= milli
-        if usable < wanted:
-            return False
+def _take(rest: npt.NDArray[np.int64], devices: int, wanted: int, milli: int) -> None:
+    """Take `milli` of the fullest device that suffices, as often as wanted; there are enough. `rest` stays sorted."""
     for _ in range(wanted):
-        best, chosen = WHOLE + 1, -1
-        for d in range(devices):
-            if milli <= room.rest[d] < best:
-                best, chosen = room.rest[d], d
-        if chosen < 0:
-            return False
-        room.rest[chosen] -= milli
-    return True
+        i = devices - 1
+        while rest[i] < milli:
+            i -= 1
+        amount = rest[i] - milli
+        while i + 1 < devices and rest[i + 1] > amount:
+            rest[i] = rest[i + 1]
+            i += 1
+        rest[i] = amount

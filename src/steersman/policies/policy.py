@@ -11,6 +11,9 @@ import numpy.typing as npt
 from steersman.cluster.state import ClusterState
 from steersman.workloads.mix import TypicalPod
 
+Layer = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+"""Weights [H, I] and biases [H]."""
+
 
 @runtime_checkable
 class Policy(Protocol):
@@ -53,6 +56,34 @@ class LinearPolicy:
 
     name: str
     weights: npt.NDArray[np.float64]
+
+    def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
+        """What a policy file holds."""
+        return {"weights": self.weights}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MlpPolicy:
+    """Like `LinearPolicy`, with a network of the features of node and pod added to the score: layers and rectifiers.
+
+    Attributes:
+        name: what results call it.
+        weights: [4, W] the linear part by kind of pod, in points as FGD's score.
+        network: weights [H, I] and biases [H] of the layers, two or more; the first takes the features of a node and of
+            the pod in view `gpu`, the last gives one number.
+    """
+
+    name: str
+    weights: npt.NDArray[np.float64]
+    network: tuple[Layer, ...]
+
+    def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
+        """What a policy file holds: `weights`, `layers.0.weight`, `layers.0.bias` and so on; the last is `head`."""
+        found = {"weights": self.weights}
+        for i, (weight, bias) in enumerate(self.network):
+            layer = f"layers.{i}" if i + 1 < len(self.network) else "head"
+            found |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
+        return found
 
 
 @dataclass(frozen=True, slots=True)

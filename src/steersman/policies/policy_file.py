@@ -16,9 +16,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from steersman.errors import InputError, SteersmanError
-from steersman.features import view as find_view
+from steersman.features import VIEWS, View
+from steersman.policies.layers import check_arrays
 from steersman.policies.learned import KINDS, VIEW, WEIGHTS
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.networks import open_network
 from steersman.policies.policy import LinearPolicy
+from steersman.policies.prepared import MixCard, PreparedPolicy, bake, open_prepared, split
+from steersman.workloads.workload import Workload
 
 SCHEMA = 1
 CARD = "steersman"
@@ -26,6 +31,7 @@ SUFFIX = ".safetensors"
 MAX_BYTES = 1 << 30
 
 Arrays = dict[str, npt.NDArray[Any]]
+LearnedPolicy = LinearPolicy | NetworkPolicy | PreparedPolicy
 
 
 class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,6 +62,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         steps: decisions, or episodes for evolution, that training took.
         scores: against baselines, on workloads and seeds that the card names.
         made_by: version of steersman.
+        mix: the mix that is baked into the file, if one is.
     """
 
     schema: int = SCHEMA
@@ -78,6 +85,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     steps: int = 0
     scores: tuple[Score, ...] = ()
     made_by: str = ""
+    mix: MixCard | None = None
 
 
 def write_policy(path: str | Path, card: Card, arrays: Arrays) -> None:
@@ -128,22 +136,41 @@ def read_policy(path: str | Path) -> tuple[Card, Arrays]:
     return card, arrays
 
 
-def open_policy(path: Path, name: str) -> LinearPolicy:
+def open_policy(path: Path, name: str) -> LearnedPolicy:
     """The policy in a file; `name` is what results call it.
 
     Raises:
-        InputError: see `read_policy`; or the file is of a network or view that cannot be evaluated here.
+        InputError: see `read_policy`, `open_network` and `open_prepared`; or the policy sees what clusters here do not
+            show.
     """
     card, arrays = read_policy(path)
-    if (card.network, card.view) != ("linear", VIEW):
-        raise InputError(
-            str(path), "card", "network", f"is {card.network} on view {card.view}; linear on view {VIEW} is right"
-        )
-    weights = arrays.get("weights")
-    if weights is None or weights.shape != (KINDS, WEIGHTS):
-        found = "missing" if weights is None else f"of shape {list(weights.shape)}"
-        raise InputError(str(path), "tensor", "weights", f"is {found}; {[KINDS, WEIGHTS]} is right")
-    return LinearPolicy(name, weights.astype(np.float64))
+    if card.view not in VIEWS:
+        problem = f"is {card.view!r}, which steersman/Latency-v0 alone shows; {' or '.join(VIEWS)} is right here"
+        raise InputError(str(path), "card", "view", problem)
+    weights, baked = split(arrays)
+    policy = _open(str(path), name, card, weights)
+    prepared = open_prepared(str(path), card.mix, VIEWS[card.view], baked)
+    return policy if prepared is None else PreparedPolicy(policy, prepared)
+
+
+def _open(file: str, name: str, card: Card, weights: Arrays) -> LinearPolicy | NetworkPolicy:
+    if card.network == "linear" and card.view == VIEW and "head.weight" not in weights:
+        check_arrays(file, {"weights": (KINDS, WEIGHTS)}, weights)
+        return LinearPolicy(name, weights["weights"].astype(np.float64))
+    view = VIEWS[card.view]
+    return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
+
+
+def prepare_policy(path: Path, workload: Workload) -> tuple[Card, Arrays]:
+    """A policy file's card and arrays with the mix of a workload; one that it had before is replaced.
+
+    Raises:
+        InputError: see `open_policy`.
+    """
+    open_policy(path, path.stem)
+    card, arrays = read_policy(path)
+    mix, baked = bake(workload, card.view)
+    return msgspec.structs.replace(card, mix=mix), split(arrays)[0] | baked
 
 
 def _card(path: Path, metadata: dict[str, str]) -> Card:
@@ -158,7 +185,7 @@ def _card(path: Path, metadata: dict[str, str]) -> Card:
         card = msgspec.json.decode(metadata[CARD], type=Card)
     except msgspec.DecodeError as error:
         raise InputError(str(path), "metadata", CARD, f"is not a model card: {error}") from None
-    view = find_view(card.view)
+    view = view_of(path, card)
     if card.view_version != view.version:
         raise InputError(
             str(path),
@@ -167,3 +194,15 @@ def _card(path: Path, metadata: dict[str, str]) -> Card:
             f"is {card.view_version}, but here the features {card.view!r} are at {view.version}: train it again",
         )
     return card
+
+
+def view_of(file: str | Path, card: Card) -> View:
+    """The view of a card. Raises InputError: there is none of its name."""
+    if card.view == "telemetry":
+        from steersman.policies.telemetry_view import TELEMETRY  # of a task of its own, and slow to import
+
+        return TELEMETRY
+    if card.view not in VIEWS:
+        problem = f"is {card.view!r}; known are {', '.join([*VIEWS, 'telemetry'])}"
+        raise InputError(file, "card", "view", problem)
+    return VIEWS[card.view]

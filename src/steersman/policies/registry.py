@@ -13,9 +13,11 @@ from pathlib import Path
 
 from steersman.errors import SteersmanError, UsageError
 from steersman.policies import local
+from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.own import blamed
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, Policy, RandomPolicy
 from steersman.policies.policy_file import SUFFIX, open_policy
+from steersman.policies.prepared import PreparedPolicy
 
 ENTRY_POINTS = "steersman.policies"
 
@@ -33,7 +35,9 @@ SHIPPED = "steersman"
 BUILT_IN = ("random", *LOCAL, "kube-default", SHIPPED)
 MAX_WEIGHT = 1 << 31
 
-AnyPolicy = LinearPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | Policy
+AnyPolicy = (
+    LinearPolicy | MlpPolicy | NetworkPolicy | PreparedPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | Policy
+)
 
 
 def names() -> tuple[str, ...]:

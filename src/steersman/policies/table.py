@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
-from steersman.compiled import inner
+from steersman.compiled import inner, outlined
 from steersman.objectives.fragmentation import FragmentArrays
-from steersman.policies.learned import LearnedArrays, learned_score
+from steersman.policies.learned import LearnedArrays
+from steersman.policies.learned_scores import learned_score
 from steersman.policies.local import BEST_FIT, LEARNED, best_fit, local_score
 from steersman.workloads.mix import MixArrays
 
@@ -103,25 +104,64 @@ def catch_up(
     c: int,
 ) -> None:
     """Bring the row of class `c` up to date."""
-    count = nodes.gpu_count.shape[0]
-    logged = table.logged[0]
-    seen = table.seen[c]
-    table.seen[c] = logged
-    if seen < 0:
-        for n in range(count):
-            table.scores[c, n] = _score(table, mix, fragments, learned, nodes, classes, c, n)
-        _build(table, c)
+    if table.kinds[0] == LEARNED:  # never part of a mix
+        _catch_up_learned(table, mix, learned, nodes, classes, c)
         return
+    seen, stamp = _caught_up(table, c)
+    for k in range(nodes.gpu_count.shape[0] if seen < 0 else table.logged[0] - seen):
+        n = _changed(table, seen, stamp, k)
+        if n >= 0:
+            score = INFEASIBLE
+            if fits(nodes, classes, c, n):
+                score = _score(table, mix, fragments, nodes, classes, c, n)
+            _enter(table, c, n, seen, score)
+    if seen < 0:
+        _build(table, c)
+
+
+@outlined
+def _catch_up_learned(
+    table: TableArrays, mix: MixArrays, learned: LearnedArrays, nodes: NodeArrays, classes: ClassArrays, c: int
+) -> None:
+    seen, stamp = _caught_up(table, c)
+    for k in range(nodes.gpu_count.shape[0] if seen < 0 else table.logged[0] - seen):
+        n = _changed(table, seen, stamp, k)
+        if n >= 0:
+            score = INFEASIBLE
+            if fits(nodes, classes, c, n):
+                score = learned_score(learned, mix, nodes, classes, c, n)
+            _enter(table, c, n, seen, score)
+    if seen < 0:
+        _build(table, c)
+
+
+@inner
+def _caught_up(table: TableArrays, c: int) -> tuple[int, int]:
+    """How much of the log class `c` knew (-1: nothing at all), and a stamp for the nodes that it looks at now."""
+    seen = table.seen[c]
+    table.seen[c] = table.logged[0]
     table.stamps[0] += 1
-    stamp = table.stamps[0]
-    for k in range(seen, logged):
-        n = table.log[k]
-        if table.stamp[n] != stamp:
-            table.stamp[n] = stamp
-            score = _score(table, mix, fragments, learned, nodes, classes, c, n)
-            if score != table.scores[c, n]:
-                table.scores[c, n] = score
-                _update(table, c, n)
+    return seen, table.stamps[0]
+
+
+@inner
+def _changed(table: TableArrays, seen: int, stamp: int, k: int) -> int:
+    """The k-th node to look at, -1 if it was looked at already."""
+    if seen < 0:
+        return k
+    n = table.log[seen + k]
+    if table.stamp[n] == stamp:
+        return -1
+    table.stamp[n] = stamp
+    return int(n)
+
+
+@inner
+def _enter(table: TableArrays, c: int, n: int, seen: int, score: float) -> None:
+    if score != table.scores[c, n]:
+        table.scores[c, n] = score
+        if seen >= 0:
+            _update(table, c, n)
 
 
 @inner
@@ -129,16 +169,11 @@ def _score(
     table: TableArrays,
     mix: MixArrays,
     fragments: FragmentArrays,
-    learned: LearnedArrays,
     nodes: NodeArrays,
     classes: ClassArrays,
     c: int,
     n: int,
 ) -> float:
-    if not fits(nodes, classes, c, n):
-        return INFEASIBLE
-    if table.kinds[0] == LEARNED:  # never part of a mix
-        return learned_score(learned, mix, nodes, classes, c, n)
     if table.best_fit.shape[0] > 0:
         table.best_fit[c, n] = best_fit(nodes, classes, c, n)
     total = 0.0

@@ -22,13 +22,15 @@ from steersman.cluster.arrays import (
     remove,
 )
 from steersman.cluster.terms import TermArrays, terms_active, terms_mask, terms_place, terms_remove
-from steersman.compiled import inner, kernel
+from steersman.compiled import inner, kernel, pasted
 from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
 from steersman.policies.kube_arrays import KubeArrays
 from steersman.policies.kube_default import choose
-from steersman.policies.learned import LearnedArrays, learned_refresh, learned_share
+from steersman.policies.learned import LearnedArrays
+from steersman.policies.learned_scores import learned_device, learned_refresh
 from steersman.policies.local import fgd_share
 from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, node_changed
+from steersman.telemetry.randomness import next_bits, scaled
 from steersman.workloads.mix import MixArrays
 
 BOUND, FAILED, WAITING, FINISHED = range(4)
@@ -197,13 +199,8 @@ def find_hopeless(nodes: NodeArrays, classes: ClassArrays, hopeless: npt.NDArray
 
 @inner
 def random_below(rng: npt.NDArray[np.uint64], bound: int) -> int:
-    """A number in [0, bound) by SplitMix64 (Steele, Lea, Flood 2014) and multiplication."""
-    rng[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = rng[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return int(((z >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+    """A number in [0, bound) from the only stream of `rng`, [1]."""
+    return scaled(next_bits(rng, 0), bound)
 
 
 @inner
@@ -224,7 +221,7 @@ def _choose_random(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
     return chosen
 
 
-@inner
+@pasted
 def _choose_best(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
     table = cluster.table
     catch_up(table, cluster.mix, cluster.fragments, cluster.learned, cluster.nodes, cluster.classes, c)
@@ -246,7 +243,7 @@ def _ask(cluster: Cluster, run: Run, arrival: int, c: int, masked: bool) -> int:
     return NONE
 
 
-@inner
+@pasted
 def choose_node(cluster: Cluster, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool) -> int:
     """The node for an arrival, NONE if it fits nowhere, PENDING if the caller is to decide.
 
@@ -273,7 +270,7 @@ def choose_devices(cluster: Cluster, rule: int, c: int, n: int, rng: npt.NDArray
     if share and rule == DEVICES_FGD:
         return 1 << fgd_share(cluster.mix, cluster.fragments, nodes, classes, c, n)[1]
     if share and rule == DEVICES_LEARNED:
-        return 1 << learned_share(cluster.learned, cluster.mix, nodes, classes, c, n)[1]
+        return 1 << learned_device(cluster.learned, cluster.mix, nodes, classes, c, n)
     if share and rule == DEVICES_RANDOM:
         chosen, found = -1, 0
         for d in range(nodes.gpu_count[n]):
@@ -430,7 +427,7 @@ def _enqueue(arrivals: Arrivals, run: Run, arrival: int) -> None:
     run.queue[i] = arrival
 
 
-@inner
+@pasted
 def _bind(cluster: Cluster, arrivals: Arrivals, run: Run, rule: int, arrival: int, n: int, time: float) -> None:
     c = arrivals.class_id[arrival]
     run.slot[arrival] = n
@@ -441,7 +438,7 @@ def _bind(cluster: Cluster, arrivals: Arrivals, run: Run, rule: int, arrival: in
         _heap_push(run, arrival)
 
 
-@inner
+@pasted
 def _leave(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record) -> None:
     arrival = _heap_pop(run)
     _change(cluster, arrivals, run, arrival, -1)

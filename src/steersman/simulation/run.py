@@ -13,17 +13,24 @@ from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies.kube_arrays import KubeArrays, kube_arrays
-from steersman.policies.learned import LearnedArrays, at_work, learned_arrays, no_learned
+from steersman.policies.learned import VIEW, LearnedArrays, at_work, for_showing, learned_arrays, no_learned
+from steersman.policies.learned_scores import learned_refresh_all
 from steersman.policies.local import LEARNED
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.outlook import outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, RandomPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, Policy, RandomPolicy
+from steersman.policies.prepared import Prepared, PreparedPolicy
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.policies.table import TableArrays, table_arrays
 from steersman.simulation import engine, metrics
+from steersman.simulation.answers import NetworkAnswers, OwnAnswers
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.reasons import Reasons
+from steersman.simulation.recount import recount
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
+from steersman.workloads.places import Places, places
 from steersman.workloads.workload import Workload
 
 EVENTS_A_STEP = 20_000
@@ -67,13 +74,36 @@ class Simulator:
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
         self._hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_hopeless(self._state.arrays, self._state.class_arrays, self._hopeless)
+        self._learned: tuple[str, LearnedArrays] | None = None
         self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
 
-    @cached_property
+    @property
     def learned(self) -> LearnedArrays:
-        """What learned policies know of these nodes and this mix, whatever their weights; made when first asked for."""
-        mix = mix_arrays(self.mix, self._state.gpu_models)
-        return learned_arrays(self.mix, mix, self._state.arrays)
+        """What learned policies know that bring no mix."""
+        return self.learned_with(None)
+
+    def learned_with(self, prepared: Prepared | None) -> LearnedArrays:
+        """What policies of the view `gpu` know of these nodes and a mix, whatever their weights; kept for the next run.
+
+        `prepared`: a mix that a policy brings; None: that of the workload.
+        """
+        key = "" if prepared is None else prepared.digest
+        if self._learned is None or self._learned[0] != key:
+            models = self._state.gpu_models
+            mix = self.mix_arrays(prepared)
+            outlook = outlook_arrays(self.mix, mix) if prepared is None else prepared.outlook_for(models)
+            self._learned = key, learned_arrays(outlook, mix, self._state.arrays)
+        return self._learned[1]
+
+    def mix_arrays(self, prepared: Prepared | None) -> MixArrays:
+        """The mix that a policy brings, or that of the workload, for these nodes."""
+        models = self._state.gpu_models
+        return mix_arrays(self.mix, models) if prepared is None else prepared.mix_for(models)
+
+    @cached_property
+    def places(self) -> Places:
+        """Owners of pods, racks and servers of nodes; made when first asked for."""
+        return places(self.workload)
 
     def _unknown_models(self) -> tuple[str, ...]:
         wanted = {model for pod_class in self._state.classes for model in pod_class.constraints.gpu_models}
@@ -114,7 +144,12 @@ class Execution:
     """A run under way."""
 
     def __init__(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int, record: bool) -> None:
-        self.simulator, self.plan, self.policy, self.recorded = simulator, plan, policy, record
+        self.simulator, self.plan, self.recorded = simulator, plan, record
+        self.prepared: Prepared | None = None
+        if isinstance(policy, PreparedPolicy):
+            policy.prepared.check(policy.name, simulator.workload.nodes)
+            self.prepared, policy = policy.prepared, policy.policy
+        self.policy = policy
         self.state = simulator._state.permuted(plan.nodes)
         self.arrivals = engine.Arrivals(
             class_id=simulator._class_of[plan.pods],
@@ -123,7 +158,7 @@ class Execution:
             duration=plan.duration,
             priority=simulator._priority[plan.pods],
         )
-        mix = mix_arrays(simulator.mix, self.state.gpu_models)
+        mix = simulator.mix_arrays(self.prepared)
         # An arrival is at most three events: it waits, is bound, and leaves.
         events = len(plan.pods) * (3 if plan.waits else 1)
         kube = self._kube()  # before the terms are taken: it asks for counts of its own
@@ -145,13 +180,19 @@ class Execution:
         nodes, classes = len(self.state.nodes), len(self.state.classes)
         if isinstance(self.policy, LocalPolicy):
             return table_arrays(nodes, classes, events, self.policy.kinds, self.policy.weights)
-        if isinstance(self.policy, LinearPolicy):
+        if isinstance(self.policy, LinearPolicy | MlpPolicy):
             return table_arrays(nodes, classes, events, (LEARNED,), (1.0,))
         return table_arrays(0, 0, events, (), ())
 
     def _learned(self, mix: MixArrays) -> LearnedArrays:
-        if isinstance(self.policy, LinearPolicy):
-            return at_work(self.simulator.learned, self.policy.weights, self.plan.nodes, mix, self.state.arrays)
+        if isinstance(self.policy, LinearPolicy | MlpPolicy):
+            network = self.policy.network if isinstance(self.policy, MlpPolicy) else ()
+            known, classes = self.simulator.learned_with(self.prepared), self.state.class_arrays
+            learned = at_work(known, self.policy.weights, network, classes)
+            learned_refresh_all(learned, mix, self.state.arrays)
+            return learned
+        if isinstance(self.policy, NetworkPolicy) and self.policy.view.name == VIEW:
+            return for_showing(self.simulator.learned_with(self.prepared))
         return no_learned()
 
     def _kube(self) -> KubeArrays:
@@ -163,15 +204,24 @@ class Execution:
         if isinstance(self.policy, LocalPolicy):
             rule = engine.DEVICES_FGD if self.policy.fgd_devices else engine.DEVICES_BEST
             return engine.CHOOSE_TABLE, rule
-        if isinstance(self.policy, LinearPolicy):
+        if isinstance(self.policy, LinearPolicy | MlpPolicy):
             return engine.CHOOSE_TABLE, engine.DEVICES_LEARNED
         if isinstance(self.policy, RandomPolicy):
             return engine.CHOOSE_RANDOM, engine.DEVICES_RANDOM
         if isinstance(self.policy, KubeDefaultPolicy):
             return engine.CHOOSE_KUBE, engine.DEVICES_BEST
-        self.own = OwnPolicy(self.policy, self.state)
-        self.own.prepare(self.simulator.mix, seed)
+        self.answers = self._answers(self.policy, seed)
         return engine.CHOOSE_ASK, engine.DEVICES_BEST
+
+    def _answers(self, policy: NetworkPolicy | Policy, seed: int) -> NetworkAnswers | OwnAnswers:
+        if isinstance(policy, NetworkPolicy):
+            where = self.simulator.places
+            return NetworkAnswers(
+                policy, self.state, self.cluster, self.arrivals, self.run, self.record, self.plan, where
+            )
+        own = OwnPolicy(policy, self.state)
+        own.prepare(self.simulator.mix, seed)
+        return OwnAnswers(own, self.state, self.arrivals)
 
     def finish(self, progress: Progress | None) -> None:
         """Run to the end."""
@@ -195,17 +245,16 @@ class Execution:
         )
 
     def _answer(self) -> None:
-        """Ask a policy written in Python for the best node."""
-        arrival = self.run.question[engine.QUESTION]
-        class_id = int(self.arrivals.class_id[arrival])
-        feasible = self.state.mask(class_id, int(self.arrivals.labels_id[arrival]))
-        self.run.question[engine.ANSWER] = self.own.choose(class_id, feasible)
+        """Ask a policy that is not compiled for the best node."""
+        self.run.question[engine.ANSWER] = self.answers.choose(int(self.run.question[engine.QUESTION]))
 
     def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
         """What the run came to."""
         count = int(self.run.cursor[engine.EVENTS])
         columns = ("time", "numbers", "sums", "reasons")
         record = self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
+        if self.prepared is not None:
+            self._measure_fragmentation(record)
         demand = self.simulator._demand[self.plan.pods]
         # An arrival counts when it comes, not again when it is bound after waiting or leaves.
         first = np.zeros(count, dtype=np.int64)
@@ -230,6 +279,16 @@ class Execution:
             timeline=events if self.recorded else None,
             placements=self._placements(record) if self.recorded else None,
         )
+
+    def _measure_fragmentation(self, record: engine.Record) -> None:
+        """Measure it by the workload's mix, as for every policy, if the policy brought another."""
+        mix = self.simulator.mix_arrays(None)
+        if _same(mix, self.cluster.mix):
+            return
+        state = self.simulator._state.permuted(self.plan.nodes)
+        fragments = fragment_arrays(mix, state.arrays)
+        classes, arrivals = state.class_arrays, self.arrivals.class_id
+        recount(state.arrays, classes, mix, fragments, arrivals, record.numbers, record.sums)
 
     def _capacity(self) -> metrics.Capacity:
         nodes = self.state.arrays
@@ -283,6 +342,10 @@ class Execution:
                 for e, (a, outcome) in enumerate(zip(arrivals, outcomes, strict=True))
             ],
         )
+
+
+def _same(one: MixArrays, other: MixArrays) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _curve(protocol: Protocol, events: Timeline, ratio: float, until: float) -> Curve:

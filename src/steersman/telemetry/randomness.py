@@ -17,7 +17,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @inner
-def _mixed(z: np.uint64) -> np.uint64:
+def mixed(z: np.uint64) -> np.uint64:
     """SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -25,10 +25,22 @@ def _mixed(z: np.uint64) -> np.uint64:
 
 
 @inner
+def next_bits(rng: npt.NDArray[np.uint64], stream: int) -> np.uint64:
+    """64 random bits from one of several streams, [S]."""
+    rng[stream] += GOLDEN
+    return mixed(rng[stream])
+
+
+@inner
+def scaled(bits: np.uint64, bound: int) -> int:
+    """A whole number in [0, bound) from random bits, by multiplication."""
+    return int(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+
+
+@inner
 def random_bits(rng: npt.NDArray[np.uint64], e: int, stream: int) -> np.uint64:
     """64 random bits from a stream of environment `e`."""
-    rng[e, stream] += GOLDEN
-    return _mixed(rng[e, stream])
+    return next_bits(rng[e], stream)
 
 
 @inner
@@ -40,7 +52,7 @@ def uniform(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
 @inner
 def below(rng: npt.NDArray[np.uint64], e: int, stream: int, bound: int) -> int:
     """A whole number in [0, bound)."""
-    return int(((random_bits(rng, e, stream) >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+    return scaled(random_bits(rng, e, stream), bound)
 
 
 @inner
@@ -60,4 +72,4 @@ def normal(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
 def split(rng: npt.NDArray[np.uint64], e: int, seed: np.uint64) -> None:
     """Start the streams of environment `e`, each where `seed` says."""
     for stream in range(rng.shape[1]):
-        rng[e, stream] = _mixed(_mixed(seed + GOLDEN) + np.uint64(stream) * GOLDEN)
+        rng[e, stream] = mixed(mixed(seed + GOLDEN) + np.uint64(stream) * GOLDEN)

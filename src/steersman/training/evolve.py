@@ -13,7 +13,7 @@ from steersman.agents.evolution import Config, Evolution, Task
 from steersman.errors import UsageError
 from steersman.features import view
 from steersman.policies.learned import VIEW
-from steersman.policies.policy import LinearPolicy
+from steersman.policies.policy import LinearPolicy, MlpPolicy
 from steersman.policies.policy_file import Card, Score, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
@@ -101,7 +101,7 @@ def evolve(
     referee = Referee(plan)
 
     def save(path: Path) -> None:
-        write_policy(path, _card(plan, search, referee), {"weights": search.best()})
+        write_policy(path, _card(plan, search, referee), search.policy(plan.name).arrays())
 
     try:
         return run.train(search, lambda: referee.validate(search), save, on_iteration)
@@ -120,16 +120,16 @@ class Referee:
 
     def validate(self, search: Evolution) -> float:
         """The mean saving over workloads and seeds."""
-        policy = LinearPolicy(self.plan.name, search.best())
+        policy = search.policy(self.plan.name)
         savings = []
         for simulator in self.simulators:
             pairs = [self._costs(simulator, policy, seed) for seed in self.plan.validation_seeds]
             ours, reference = (float(np.mean(costs)) for costs in zip(*pairs, strict=True))
             self.costs[simulator.workload.name] = ours, reference
-            savings.append(100.0 * (reference - ours) / max(reference, 1e-9))
+            savings.append(self.plan.task.gain(reference, ours))
         return float(np.mean(savings))
 
-    def _costs(self, simulator: Simulator, policy: LinearPolicy, seed: int) -> tuple[float, float]:
+    def _costs(self, simulator: Simulator, policy: LinearPolicy | MlpPolicy, seed: int) -> tuple[float, float]:
         task = self.plan.task
         plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
         key = simulator.workload.name, seed
@@ -145,7 +145,8 @@ def _card(plan: Plan, search: Evolution, referee: Referee) -> Card:
         name=plan.name,
         view=VIEW,
         view_version=view(VIEW).version,
-        network="linear",
+        network=plan.config.network,
+        hidden=plan.config.widths,
         objective=task.objective,
         algorithm=Evolution.algorithm,
         protocol=task.protocol,

@@ -15,8 +15,10 @@ from steersman.cluster.terms import TermArrays
 from steersman.compiled import inner
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.policies.encoding import OwnerArrays, Scene
+from steersman.policies.gpu_features import Scratch
 from steersman.policies.kube_arrays import KubeArrays
 from steersman.policies.learned import LearnedArrays, no_learned
+from steersman.policies.outlook import OutlookArrays
 from steersman.policies.table import TableArrays
 from steersman.simulation.engine import Arrivals, Cluster, Record, Run
 from steersman.workloads.mix import MixArrays
@@ -57,6 +59,7 @@ class Batch(NamedTuple):
         logged: [E, 1] how much of `log` is written.
         owner: [E, A] owner of each arriving pod, -1: none.
         counts: [E, 6] int64, see ARRIVALS...
+        outlook, room: of view `gpu`; of no pods in another.
         clock: [E, 2] float64, see TIME...
         summary: [E, 3, 15] float64, see NOW..., and `objectives.summary`.
     """
@@ -66,6 +69,8 @@ class Batch(NamedTuple):
     terms: TermArrays
     mix: MixArrays
     fragments: FragmentArrays
+    outlook: OutlookArrays
+    room: Scratch
     arrivals: Arrivals
     run: Run
     record: Record
@@ -164,10 +169,29 @@ def _fragments(b: FragmentArrays, e: int) -> FragmentArrays:
 
 
 @inner
+def _outlook(b: OutlookArrays, e: int) -> OutlookArrays:
+    return OutlookArrays(
+        b.tables[e],
+        b.counts[e],
+        b.group[e],
+        b.pods_per_cpu[e],
+        b.sequences[e],
+        b.model[e],
+        b.cpu_per_gpu[e],
+        b.smallest[e],
+    )
+
+
+@inner
 def scene_of(batch: Batch, e: int) -> Scene:
     """What local features of run `e` depend on."""
     return Scene(
-        nodes_of(batch.nodes, e), _classes(batch.classes, e), _mix(batch.mix, e), _fragments(batch.fragments, e)
+        nodes_of(batch.nodes, e),
+        _classes(batch.classes, e),
+        _mix(batch.mix, e),
+        _fragments(batch.fragments, e),
+        _outlook(batch.outlook, e),
+        Scratch(batch.room.amounts[e], batch.room.sums[e]),
     )
 
 

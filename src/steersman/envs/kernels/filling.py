@@ -26,6 +26,8 @@ from steersman.policies.encoding import (
     encode_pod,
     encode_shared,
 )
+from steersman.policies.gpu_features import Scratch
+from steersman.policies.outlook import OutlookArrays
 from steersman.simulation.engine import random_below
 from steersman.workloads.mix import MixArrays
 
@@ -61,7 +63,7 @@ class Rules(NamedTuple):
 
     Attributes:
         classes: a class for every pair of a CPU and a memory request, that of CPU i and memory j is i M + j.
-        mix, fragments: of no GPU.
+        mix, fragments, outlook, room: of no GPU.
         objectives, weights: [K] the reward.
         targets: [3] loads of CPU, memory and pods; the first one reached ends a filling.
         numbers: [5] int64: CPU requests, memory requests, fewest and most replicas, fillings an episode.
@@ -73,6 +75,8 @@ class Rules(NamedTuple):
     classes: ClassArrays
     mix: MixArrays
     fragments: FragmentArrays
+    outlook: OutlookArrays
+    room: Scratch
     objectives: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float64]
     targets: npt.NDArray[np.float64]
@@ -88,7 +92,8 @@ CPU_CHOICES, MEMORY_CHOICES, FEWEST, MOST, FILLINGS = range(5)
 
 @inner
 def _scene(filling: Filling, rules: Rules, e: int) -> Scene:
-    return Scene(nodes_of(filling.nodes, e), rules.classes, rules.mix, rules.fragments)
+    nodes = nodes_of(filling.nodes, e)
+    return Scene(nodes, rules.classes, rules.mix, rules.fragments, rules.outlook, rules.room)
 
 
 @inner

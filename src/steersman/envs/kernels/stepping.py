@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import fits
 from steersman.cluster.terms import terms_active
-from steersman.compiled import inner, kernel
+from steersman.compiled import inner, kernel, pasted
 from steersman.envs.kernels.batch import (
     AFTER,
     BEFORE,
@@ -120,14 +120,14 @@ def _together(batch: Batch, e: int, arrival: int, n: int) -> float:
     return float(owners.in_rack[owner, owners.rack[n]] / owners.running[owner])
 
 
-@kernel
+@pasted
 def _advance(batch: Batch, task: Task, e: int, until: int) -> int:
     cluster, arrivals = cluster_of(batch, task, e), arrivals_of(batch, e)
     run, record = run_of(batch.run, e), record_of(batch.record, e)
     return engine.advance(cluster, arrivals, run, record, engine.CHOOSE_ASK, engine.DEVICES_BEST, task.waits, until)
 
 
-@inner
+@pasted
 def _go_on(batch: Batch, task: Task, e: int) -> bool:
     """Let the run go on to its next question; False if there is none."""
     asking = _advance(batch, task, e, FOREVER) == engine.ASKING
@@ -195,7 +195,7 @@ def _observe_end(batch: Batch, task: Task, out: Observation, e: int) -> None:
     encode_context(task.view_number, batch.summary[e, NOW], 0, out.context[e])
 
 
-@inner
+@pasted
 def _act(batch: Batch, task: Task, e: int, n: int) -> tuple[float, bool]:
     """Bind the pod in question to node `n`, where it must fit: the reward, and whether another question follows."""
     before, after = batch.summary[e, BEFORE], batch.summary[e, AFTER]

@@ -1,0 +1,241 @@
+"""Scores of learned policies in compiled code: what the weights make of a node's state is looked up by a hash of it.
+
+States are hashed by sums over devices, so a placement changes the hash by the devices that it takes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, alike_before, best_devices, pod_kind
+from steersman.compiled import inner, kernel, outlined
+from steersman.policies.gpu_features import FEATURES, describe
+from steersman.policies.learned import FRAGMENTED, KEY, KINDS, VALUE, LearnedArrays
+from steersman.policies.local import gradient
+from steersman.telemetry.randomness import GOLDEN, mixed
+from steersman.workloads.mix import MixArrays
+
+
+@inner
+def _amount_key(left: int) -> np.uint64:
+    """Devices are hashed by the sum of the keys of what is left of each, so that their order does not matter."""
+    return mixed(np.uint64(left) * GOLDEN)
+
+
+@inner
+def _devices_key(nodes: NodeArrays, n: int) -> np.uint64:
+    """A hash of what is fixed about node `n`, and of its devices as they are."""
+    fixed = np.uint64(nodes.gpu_model[n]) * GOLDEN + np.uint64(nodes.gpu_count[n])
+    key = mixed(fixed * GOLDEN + np.uint64(nodes.allocatable[n, CPU]))
+    for d in range(nodes.gpu_count[n]):
+        key += _amount_key(nodes.gpu_free[n, d])
+    return np.uint64(key)
+
+
+@inner
+def _state_key(devices_key: np.uint64, cpu: int) -> np.uint64:
+    """A hash, never 0, of a state with `cpu` milli-CPU."""
+    return np.uint64(mixed(devices_key + np.uint64(cpu) * GOLDEN) | np.uint64(1))
+
+
+@inner
+def _row(key: np.uint64, size: int) -> int:
+    return int(key >> np.uint64(20)) & (size - 1)
+
+
+@inner
+def described(
+    learned: LearnedArrays,
+    mix: MixArrays,
+    nodes: NodeArrays,
+    n: int,
+    cpu: int,
+    devices: int,
+    milli: int,
+    key: np.uint64,
+) -> int:
+    """The row of `features` for the state `key`: node `n` with `cpu` milli-CPU, some devices with `milli` less."""
+    row = _row(key, learned.feature_keys.shape[0])
+    if learned.feature_keys[row] != key:
+        learned.feature_keys[row] = key
+        features = learned.features[row]
+        learned.fragmented[row] = describe(learned.outlook, mix, nodes, learned.room, n, cpu, devices, milli, features)
+    return row
+
+
+@inner
+def _four_sums(
+    learned: LearnedArrays, known: int, first: int
+) -> tuple[float, float, float, float, float, float, float, float]:
+    """Of four values from the `first` on: the weighted features of the state after, then of the change."""
+    # Eight sums side by side, not one after the other: they do not wait for each other.
+    a0 = a1 = a2 = a3 = c0 = c1 = c2 = c3 = 0.0
+    columns, change = learned.columns, first + learned.columns.shape[1] // 2
+    for i in range(FEATURES):
+        x = float(learned.features[known, i])
+        a0 += columns[i, first] * x
+        a1 += columns[i, first + 1] * x
+        a2 += columns[i, first + 2] * x
+        a3 += columns[i, first + 3] * x
+        c0 += columns[i, change] * x
+        c1 += columns[i, change + 1] * x
+        c2 += columns[i, change + 2] * x
+        c3 += columns[i, change + 3] * x
+    return a0, a1, a2, a3, c0, c1, c2, c3
+
+
+@outlined
+def _learn(
+    learned: LearnedArrays,
+    mix: MixArrays,
+    nodes: NodeArrays,
+    n: int,
+    cpu: int,
+    devices: int,
+    milli: int,
+    key: np.uint64,
+    row: int,
+) -> None:
+    """Write what the state is worth into a row of `states`."""
+    known, states = described(learned, mix, nodes, n, cpu, devices, milli, key), learned.states
+    for first in range(0, learned.columns.shape[1] // 2, 4):
+        a0, a1, a2, a3, c0, c1, c2, c3 = _four_sums(learned, known, first)
+        at = VALUE + first
+        states[row, at], states[row, at + 1], states[row, at + 2], states[row, at + 3] = (
+            a0 + c0,
+            a1 + c1,
+            a2 + c2,
+            a3 + c3,
+        )
+    states[row, FRAGMENTED] = learned.fragmented[known]
+    learned.keys[row, KEY] = key
+
+
+@kernel
+def learned_refresh_all(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays) -> None:
+    """Look at every node anew."""
+    for n in range(nodes.gpu_count.shape[0]):
+        learned_refresh(learned, mix, nodes, n)
+
+
+@outlined
+def learned_refresh(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, n: int) -> None:
+    """Look at node `n`, which changed, anew."""
+    learned.node_keys[n] = _devices_key(nodes, n)
+    cpu, before = nodes.free[n, CPU], learned.before
+    known = described(learned, mix, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
+    for first in range(0, learned.columns.shape[1] // 2, 4):
+        _, _, _, _, c0, c1, c2, c3 = _four_sums(learned, known, first)
+        at = FRAGMENTED + first
+        before[n, at], before[n, at + 1], before[n, at + 2], before[n, at + 3] = c0, c1, c2, c3
+    before[n, 0] = learned.fragmented[known]
+
+
+@inner
+def _score(
+    learned: LearnedArrays,
+    mix: MixArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    kind: int,
+    c: int,
+    n: int,
+    devices: int,
+    devices_key: np.uint64,
+) -> float:
+    """The score of class `c`, of a kind, on devices (-1: best-fitting ones) of node `n`, and their hash with it."""
+    cpu = nodes.free[n, CPU] - classes.request[c, CPU]
+    key = _state_key(devices_key, cpu)
+    row = _row(key, learned.keys.shape[0])
+    if learned.keys[row, KEY] != key:
+        if devices < 0:
+            devices = best_devices(nodes, classes, c, n)
+        _learn(learned, mix, nodes, n, cpu, devices, classes.gpu_milli[c], key, row)
+    points = gradient(learned.before[n, 0], learned.states[row, FRAGMENTED])
+    score = learned.states[row, VALUE + kind] - learned.before[n, 1 + kind] + learned.columns[FEATURES, kind] * points
+    if learned.sizes.shape[0] > 0:
+        score += _network(learned, c, n, row, points)
+    return float(score)
+
+
+@outlined
+def _network(learned: LearnedArrays, c: int, n: int, row: int, points: float) -> float:
+    """What the network adds to the score of class `c` on node `n`, which would be in the state of a row of `states`."""
+    width, activity, layers = learned.pods.shape[1], learned.activity, learned.layers
+    for j in range(width):
+        k = KINDS + j
+        sum_ = learned.states[row, VALUE + k] - learned.before[n, 1 + k] + learned.columns[FEATURES, k] * points
+        activity[0, j] = max(sum_ + learned.pods[c, j], 0.0)
+    at = 0
+    for layer in range(learned.sizes.shape[0]):
+        size = learned.sizes[layer]
+        here, there, biases = layer % 2, (layer + 1) % 2, at + size * width
+        for i in range(size):
+            sum_ = layers[biases + i]
+            for j in range(width):
+                sum_ += layers[at + i * width + j] * activity[here, j]
+            activity[there, i] = max(sum_, 0.0) if layer + 1 < learned.sizes.shape[0] else sum_
+        at, width = biases + size, size
+    return float(activity[learned.sizes.shape[0] % 2, 0])
+
+
+@inner
+def learned_score(
+    learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
+) -> float:
+    """The score of class `c` on node `n`, where it must fit."""
+    kind, milli, key = pod_kind(classes, c), classes.gpu_milli[c], learned.node_keys[n]
+    if kind == 1:
+        return _share(learned, mix, nodes, classes, c, n)[0]
+    if kind == 0 or milli == WHOLE:  # which of the unused devices makes no difference
+        key += np.uint64(classes.gpu_count[c]) * (_amount_key(0) - _amount_key(WHOLE))
+        return _score(learned, mix, nodes, classes, kind, c, n, -1, key)
+    devices = best_devices(nodes, classes, c, n)
+    for d in range(nodes.gpu_count[n]):
+        if (devices >> d) & 1:
+            key += _amount_key(nodes.gpu_free[n, d] - milli) - _amount_key(nodes.gpu_free[n, d])
+    return _score(learned, mix, nodes, classes, kind, c, n, devices, key)
+
+
+@inner
+def _share(
+    learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
+) -> tuple[float, int]:
+    """For a pod with a share of one device: the best score over the devices that fit, and that device's index."""
+    milli, best, chosen = classes.gpu_milli[c], -np.inf, -1
+    for d in range(nodes.gpu_count[n]):
+        left = nodes.gpu_free[n, d]
+        if left < milli or alike_before(nodes, n, d):
+            continue
+        key = learned.node_keys[n] + _amount_key(left - milli) - _amount_key(left)
+        score = _score(learned, mix, nodes, classes, 1, c, n, 1 << d, key)
+        if score > best:
+            best, chosen = score, d
+    return best, chosen
+
+
+@outlined
+def learned_device(
+    learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
+) -> int:
+    """The device of node `n` for a pod with a share of one."""
+    return _share(learned, mix, nodes, classes, c, n)[1]
+
+
+@inner
+def features_now(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, n: int) -> int:
+    """The row of `features` for node `n` as it is."""
+    cpu = nodes.free[n, CPU]
+    return described(learned, mix, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
+
+
+@inner
+def features_with(
+    learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int
+) -> int:
+    """The row of `features` for node `n` with a pod of class `c` on the devices of the bit mask."""
+    cpu, milli, key = nodes.free[n, CPU] - classes.request[c, CPU], classes.gpu_milli[c], learned.node_keys[n]
+    for d in range(nodes.gpu_count[n]):
+        if (devices >> d) & 1:
+            key += _amount_key(nodes.gpu_free[n, d] - milli) - _amount_key(nodes.gpu_free[n, d])
+    return described(learned, mix, nodes, n, cpu, devices, milli, _state_key(key, cpu))

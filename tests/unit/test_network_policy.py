@@ -1,0 +1,115 @@
+"""A network in a simulation sees what its environment showed, and so decides the same; it is told apart by one line."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from steersman.agents.networks import build, export, sizes_of
+from steersman.agents.observations import as_tensors
+from steersman.envs.single import SchedulingEnv
+from steersman.envs.workload import Options, WorkloadCore
+from steersman.errors import SteersmanError
+from steersman.features import CLUSTER
+from steersman.policies.layers import first_best
+from steersman.policies.policy_file import Card, write_policy
+from steersman.simulation.answers import NetworkAnswers
+from steersman.simulation.run import Simulator
+from steersman.workloads.openb import embedded
+from steersman.workloads.places import places
+from steersman.workloads.workload import Workload
+
+SEED = 5
+
+
+def small():
+    """21 nodes and 136 pods of five jobs that stand in racks of four."""
+    whole = embedded("default")
+    pods = tuple(replace(pod, owner=f"Job/{i % 5}" if i % 3 else "") for i, pod in enumerate(whole.pods[::60]))
+    return Workload("small", whole.nodes[::60], pods)
+
+
+def play(env, network):
+    """Greedy actions of a whole episode: observations, and names of the nodes."""
+    observation, _ = env.reset(seed=0, options={"seed": SEED})
+    names, seen, nodes, over = env.core.names(0), [], [], False
+    while not over:
+        with torch.no_grad():
+            scores = network(as_tensors({k: a[None] for k, a in observation.items()}, torch.device("cpu")))[0]
+        action = first_best(scores.numpy(), observation["nodes"])
+        seen.append(observation)
+        nodes.append(names[action])
+        observation, _, terminated, truncated, _ = env.step(np.int64(action))
+        over = terminated or truncated
+    return seen, nodes
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "timed"])
+@pytest.mark.parametrize(
+    ("name", "norm"), [("linear", "none"), ("mlp", "batch"), ("deepsets", "layer"), ("gnn", "none")]
+)
+def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name, norm):
+    core = WorkloadCore(1, protocol, Options(workload=small(), servers_per_rack=4, load=1.2, ratio=1.2))
+    env = SchedulingEnv(core)
+    network = build(name, sizes_of(env.observation_space), (8, 8), 0.0, norm, seed=1)
+    g = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=g)
+    observations, nodes = play(env, network.eval())
+    file = tmp_path / "policy.safetensors"
+    hidden = () if name == "linear" else (8, 8)
+    card = Card(
+        name="n",
+        view=CLUSTER.name,
+        view_version=CLUSTER.version,
+        network=name,
+        hidden=hidden,
+        normalisation=norm,
+        objective="balance",
+        algorithm="dqn",
+    )
+    write_policy(file, card, export(network, fold=name != "gnn"))
+
+    shown = []
+    look = NetworkAnswers.choose
+
+    def choose(self, arrival):
+        slot = look(self, arrival)
+        shown.append({k: getattr(self._observer.seen, k).copy() for k in ("nodes", "pod", "context", "mask")})
+        return slot
+
+    monkeypatch.setattr(NetworkAnswers, "choose", choose)
+    simulator = core.prepared[0].simulator
+    run = simulator.run(str(file), protocol=protocol, seed=SEED, ratio=1.2, load=1.2, record=True)
+    for wanted, found in zip(observations, shown, strict=True):
+        for part, array in found.items():
+            assert (array == wanted[part]).all(), part
+    assert any(seen["nodes"][:, CLUSTER.node_column("owner_in_rack")].any() for seen in shown)
+    placed = run.placements
+    assert [n for n, o in zip(placed.node, placed.outcome, strict=True) if o == "bound"] == nodes
+    if protocol == "timed":
+        assert any(seen["context"][CLUSTER.context_column("waiting")] > 0 for seen in shown)
+
+
+def test_owners_and_racks_are_counted_as_environments_count_them():
+    core = WorkloadCore(1, "inflation", Options(workload=small(), servers_per_rack=4))
+    prepared = core.prepared[0]
+    found = places(prepared.simulator.workload)
+    assert (found.owners, found.racks) == (prepared.owners, prepared.racks)
+    assert ((found.rack == prepared.rack) & (found.server == prepared.server)).all()
+    # Owners may be numbered in another order.
+    assert len({*zip(found.owner.tolist(), prepared.owner.tolist(), strict=True)}) == found.owners + 1
+
+
+def test_weights_that_are_too_large_are_one_line(tmp_path):
+    sizes = len(CLUSTER.node) + len(CLUSTER.pod) + len(CLUSTER.context)
+    card = Card(
+        name="n", view="cluster", view_version=CLUSTER.version, network="linear", objective="o", algorithm="dqn"
+    )
+    file = tmp_path / "large.safetensors"
+    write_policy(file, card, {"head.weight": np.full((4, sizes), 3e38), "head.bias": np.full(4, 3e38)})
+    with pytest.raises(SteersmanError, match="policy 'large': the score of a node is not a finite number") as error:
+        Simulator(small()).run(str(file), protocol="arrivals")
+    assert "\n" not in str(error.value)
