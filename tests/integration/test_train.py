@@ -63,13 +63,35 @@ def test_a_killed_run_resumes_to_the_same_policy(files, tmp_path):
     assert (killed / "policy.safetensors").read_bytes() == (tmp_path / "whole" / "policy.safetensors").read_bytes()
 
 
+def test_a_killed_run_in_an_environment_resumes_to_the_same_policy(tmp_path):
+    pytest.importorskip("torch")
+    scene = ["--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--validation-episodes", "1"]
+    size = ["--iterations", "60", "--validate-every", "4", "--hidden", "8", "--rollout", "16", "--name", "p"]
+
+    def run(output: Path, *more: str) -> subprocess.Popen[bytes]:
+        command = [STEERSMAN, "train", "--algorithm", "ppo", *scene, *size, "--output", str(output), *more]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    assert run(tmp_path / "whole").wait() == 0
+    killed = tmp_path / "killed"
+    process = run(killed)
+    deadline = time.monotonic() + 240
+    while not (killed / "checkpoint.safetensors").exists() and process.poll() is None:
+        assert time.monotonic() < deadline, "no checkpoint came"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
+    assert run(killed, "--resume").wait() == 0
+    assert (killed / "policy.safetensors").read_bytes() == (tmp_path / "whole" / "policy.safetensors").read_bytes()
+
+
 def test_what_is_wrong_is_one_line(files, tmp_path):
     train(files, tmp_path / "run")
     for more, message in (
         ([], "there is a run already"),
         (["--resume", "--seed", "9"], "seed: was 1, now 9"),
         (["--objective", "speed"], "not by 'speed'"),
-        (["--protocol", "arrivals"], "train on inflation or timed"),
+        (["--protocol", "arrivals"], "is not one of 'inflation', 'timed'"),
     ):
         done = subprocess.run(command(files, tmp_path / "run", *more), capture_output=True, text=True)
         assert done.returncode in (1, 2)

@@ -53,7 +53,10 @@ def test_train_show_and_use_a_policy(files, capsys):
         (["train", "--workload", "nowhere", "--output", "o"], "--workload nowhere: give --nodes"),
         (["train", "--workload", "default", "--output", "o", "--objective", "speed"], "not by 'speed'"),
         (["train", "--workload", "default", "--output", "o", "--population", "5"], "even number"),
-        (["train", "--workload", "default", "--output", "o", "--protocol", "arrivals"], "train on inflation or timed"),
+        (
+            ["train", "--workload", "default", "--output", "o", "--protocol", "arrivals"],
+            "is not one of 'inflation', 'timed'",
+        ),
         (["train", "--workload", "default", "--output", "o", "--load", "0.9"], "--load belongs to --protocol timed"),
         (["train", "--workload", "default", "--validation", "default", "--output", "o"], "used for training"),
         (["train", "--workload", "default", "--output", "o", "--resume"], "no checkpoint"),

@@ -45,3 +45,34 @@ def test_a_study_is_kept_and_goes_on(files, capsys):
     assert best["strategy"] == "cma-es"
     assert "<script>" in (files / "study" / "tuning.html").read_text()
     assert (files / "study" / "trial-002" / "policy.safetensors").exists()
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_with(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    scene = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--validation-episodes", "1")
+    size = ("--iterations", "1", "--validate-every", "1")
+    given = ("--algorithm", "imitation", "--learning-rate", "0.005", "--hidden", "8")
+    assert main(["tune", *scene, *size, *given, "--trials", "1", "--jobs", "1", "--output", "study"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "than least-allocated earns" in said
+    assert "teacher_decay" in said
+    assert "learning_rate" not in said
+    best = json.loads((tmp_path / "study" / "best.json").read_text())
+    assert (best["algorithm"], best["network"], best["hidden"], best["learning_rate"]) == (
+        "imitation",
+        "mlp",
+        "8",
+        0.005,
+    )
+    assert main(["train", *scene, *size, "--options", "study/best.json", "--output", "run"]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["teacher_decay"] == best["teacher_decay"]
+
+
+def test_a_study_of_what_makes_no_sense_ends_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    scene = ("--protocol", "deployments", "--objective", "allocation")
+    assert main(["tune", *scene, "--algorithm", "ppo", "--trials", "3", "--jobs", "1", "--output", "study"]) == 2
+    assert "its nodes have no GPU" in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,8 +41,12 @@ Teacher = Callable[[Arrays], Actions]
 """Observations to actions [E]: a policy to learn from, or a named rule. Called once for each observation, in order."""
 
 
+LARGEST = 1e5
+"""A weight beyond it is of no use: units that die of too large a step leave a finite loss, and nothing to learn."""
+
+
 class Diverged(SteersmanError):  # noqa: N818 - a state of the run, which its owner handles
-    """Learning went wrong: a loss or a weight is no longer a finite number."""
+    """Learning went wrong: a loss or a weight is no longer a number of any use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +129,17 @@ class Agent(ABC):
             (means; of the episodes that ended under `final_...`), and what the algorithm adds, such as `loss`.
 
         Raises:
-            Diverged: a loss or a weight is not finite. The agent is of no more use; an earlier checkpoint is.
+            Diverged: a loss is not finite, or a weight is absurd. The agent is of no more use; an earlier checkpoint
+                is.
         """
         self.iterations += 1
         with self._own_randomness():
             learned = self._iterate()
         for name, part in self.parts.items():
-            if isinstance(part, nn.Module) and not all(bool(torch.isfinite(p).all()) for p in part.parameters()):
-                raise self._diverged(f"a weight of the {name}")
+            largest = _largest_weight(part) if isinstance(part, nn.Module) else 0.0
+            if not largest <= LARGEST:
+                problem = f"beyond {LARGEST:g}" if math.isfinite(largest) else "not finite"
+                raise self._diverged(f"a weight of the {name} is {problem}")
         return {"steps": float(self.steps), "episodes": float(self.episodes), **self._tally.take(), **learned}
 
     def act(self, observation: Mapping[str, npt.NDArray[Any]], greedy: bool = True) -> Actions:
@@ -228,7 +236,7 @@ class Agent(ABC):
             Diverged: the loss is not finite.
         """
         if not torch.isfinite(loss):
-            raise self._diverged("the loss")
+            raise self._diverged("the loss is not finite")
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], gradient_norm)
@@ -237,7 +245,7 @@ class Agent(ABC):
 
     def _diverged(self, what: str) -> Diverged:
         return Diverged(
-            f"{self.algorithm} diverged: {what} is not finite in iteration {self.iterations}; "
+            f"{self.algorithm} diverged: {what} in iteration {self.iterations}; "
             "a smaller learning rate or reward scale may help"
         )
 
@@ -272,6 +280,11 @@ def random_rows(mask: npt.NDArray[np.bool_], rng: np.random.Generator) -> Action
     """[E] a uniformly random feasible row of mask [E, N]."""
     rows: Actions = np.where(mask, rng.random(mask.shape), -1.0).argmax(1)
     return rows
+
+
+def _largest_weight(network: nn.Module) -> float:
+    """The largest absolute value among the weights; not finite if one of them is not."""
+    return float(torch.stack([parameter.detach().abs().max() for parameter in network.parameters()]).max())
 
 
 def _seeded(seed: int, device: torch.device) -> list[Tensor]:

@@ -32,7 +32,7 @@ from torch.nn import functional
 from steersman.agents.agent import Agent, Step, Teacher, random_rows
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork
-from steersman.agents.observations import Actions, Tensors, as_tensors, pack, unpack
+from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors, pack, unpack
 from steersman.agents.options import require
 from steersman.agents.recording import Recording
 from steersman.agents.replay import Replay, flatten, unflatten
@@ -47,7 +47,9 @@ class Config:
 
     Attributes:
         discount: what a reward one decision later counts.
-        learning_rate: of Adam.
+        learning_rate: of Adam, at first.
+        learning_rate_decay: what it is multiplied by after each gradient step: values that differ by little, between
+            which a policy has to choose, are told apart once steps are small.
         batch_size: transitions in a gradient step.
         replay_size: transitions that are kept.
         update_every: decisions for each gradient step; more environments do not change the ratio.
@@ -64,6 +66,7 @@ class Config:
 
     discount: float = 0.99
     learning_rate: float = 1e-3
+    learning_rate_decay: float = 1.0
     batch_size: int = 200
     replay_size: int = 10_000
     update_every: int = 25
@@ -78,7 +81,7 @@ class Config:
     candidates: int = 128
 
     def __post_init__(self) -> None:
-        require(self, "share", "discount", "initial_epsilon", "minimum_epsilon", "epsilon_decay")
+        require(self, "share", "discount", "initial_epsilon", "minimum_epsilon", "epsilon_decay", "learning_rate_decay")
         require(self, "rate", "learning_rate", "gradient_norm", "reward_scale")
         require(self, "count", "batch_size", "replay_size", "update_every", "target_update_every")
         require(self, "amount", "prefill", "candidates")
@@ -157,22 +160,32 @@ class DQN(Agent):
     def _update(self) -> tuple[float, float]:
         """One gradient step; its loss, and the mean value of the transitions."""
         batch = self.replay.sample(self.config.batch_size, self.rng)
-        after = as_tensors(unflatten("after", batch), self.device)
-        reward = torch.tensor(batch["reward"] * self.config.reward_scale, dtype=torch.float32, device=self.device)
-        goes_on = torch.tensor(~batch["terminated"], device=self.device) & after["mask"].any(1)
-        wanted = reward + self.config.discount * torch.where(goes_on, self._value(after), 0.0)
-
+        wanted = self._wanted(batch)
         self.network.train()
         before = as_tensors(unflatten("before", batch), self.device)
         row = torch.tensor(batch["row"], device=self.device).unsqueeze(1)
+        if self.network.spec.normalisation != "batch":
+            # Only the chosen row is judged, so only its score is computed; a batch's statistics need them all.
+            before["mask"] = torch.zeros_like(before["mask"]).scatter(1, row, True)
         value = self.network(before).gather(1, row).squeeze(1)
         loss = self.learn(functional.smooth_l1_loss(value, wanted), self.optimiser, self.config.gradient_norm)
 
         self.updates += 1
+        for group in self.optimiser.param_groups:
+            group["lr"] *= self.config.learning_rate_decay
         self.epsilon = max(self.config.minimum_epsilon, self.epsilon * self.config.epsilon_decay)
         if self.updates % self.config.target_update_every == 0:
             self.target.load_state_dict(self.network.state_dict())
         return loss, float(value.detach().mean())
+
+    def _wanted(self, batch: Arrays) -> Tensor:
+        """[B] the right-hand side; with a discount of 0, what follows need not be looked at."""
+        wanted = torch.tensor(batch["reward"] * self.config.reward_scale, dtype=torch.float32, device=self.device)
+        if self.config.discount == 0.0:
+            return wanted
+        after = as_tensors(unflatten("after", batch), self.device)
+        goes_on = torch.tensor(~batch["terminated"], device=self.device) & after["mask"].any(1)
+        return wanted + self.config.discount * torch.where(goes_on, self._value(after), 0.0)
 
     @torch.no_grad()
     def _value(self, observation: Tensors) -> Tensor:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,8 @@ from steersman.agents.spec import Spec
 from steersman.errors import MissingExtraError
 
 RELATIONS = 6  # pod to node and back, rack to node and back, server to node and back
+OF_USE_AT_LAST = (0, 1, 2, 4)
+"""What the last layer makes of racks and servers nobody looks at, so only edges to pods and nodes are followed."""
 MAX_HEADS = 4
 
 
@@ -80,8 +83,11 @@ class GraphBody(Body):
         pods = functional.relu(self.pod(torch.cat([observation["pod"], observation["context"]], dim=-1)))
         nodes = functional.relu(self.node(observation["nodes"][b, n]))
         rack, server = _group_keys(observation["groups"], b, n)
-        vertices, edges, kinds = self._graph(pods, nodes, b, rack, server)
-        for attention, norm in zip(self.attention, self.norm, strict=True):
+        vertices, ways = self._graph(pods, nodes, b, rack, server)
+        layers = [*zip(self.attention, self.norm, strict=True)]
+        for i, (attention, norm) in enumerate(layers):
+            if i in (0, len(layers) - 1):
+                edges, kinds = _joined(ways, range(RELATIONS) if i < len(layers) - 1 else OF_USE_AT_LAST)
             vertices = self.dropout(functional.relu(norm(attention(vertices, edges, kinds))))
         place = torch.zeros_like(here, dtype=torch.int64)
         place[b, n] = torch.arange(len(b), device=b.device) + len(pods)
@@ -89,8 +95,8 @@ class GraphBody(Body):
 
     def _graph(
         self, pods: Tensor, nodes: Tensor, b: Tensor, rack: Tensor, server: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Vertices [V, width] (pods, nodes, racks, servers), edges [2, L] from-to and their one-hot kinds [L, 6]."""
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Vertices [V, width] (pods, nodes, racks, servers) and, for each relation, its edges [2, L] from-to."""
         own = torch.arange(len(nodes), device=b.device) + len(pods)
         vertices, pairs = [pods, nodes], [(b, own)]
         for kind, key in zip(self.kind, (rack, server), strict=True):
@@ -100,10 +106,15 @@ class GraphBody(Body):
             mean = nodes.new_zeros(len(found), nodes.shape[1]).index_add(0, group, nodes[members]) / count
             pairs.append((group + sum(len(part) for part in vertices), own[members]))
             vertices.append(mean + kind)
-        both = [way for pair in pairs for way in (torch.stack(pair), torch.stack(pair[::-1]))]
-        lengths = torch.tensor([way.shape[1] for way in both], device=b.device)
-        kinds = torch.arange(RELATIONS, device=b.device).repeat_interleave(lengths)
-        return torch.cat(vertices), torch.cat(both, dim=1), functional.one_hot(kinds, RELATIONS).to(nodes.dtype)
+        return torch.cat(vertices), [way for pair in pairs for way in (torch.stack(pair), torch.stack(pair[::-1]))]
+
+
+def _joined(ways: Sequence[Tensor], relations: Iterable[int]) -> tuple[Tensor, Tensor]:
+    """The edges [2, L] of some relations, and their kinds [L, 6], one-hot."""
+    chosen = list(relations)
+    lengths = torch.tensor([ways[relation].shape[1] for relation in chosen], device=ways[0].device)
+    kinds = torch.tensor(chosen, device=ways[0].device).repeat_interleave(lengths)
+    return torch.cat([ways[relation] for relation in chosen], dim=1), functional.one_hot(kinds, RELATIONS).float()
 
 
 def _group_keys(groups: Tensor, b: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:

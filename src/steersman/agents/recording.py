@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from steersman.agents.agent import Step, Teacher
@@ -44,6 +45,30 @@ class Recording:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def check(self, file: Path, space: spaces.Space[Any], candidates: int) -> None:
+        """That an agent in an environment can learn from it.
+
+        Args:
+            file: where it was loaded from.
+            space: the environment's `single_observation_space`.
+            candidates: nodes that the agent looks at; transitions of fewer nodes, or with 0, must be of as many nodes.
+
+        Raises:
+            InputError: it was made with another view, or on a cluster of another size.
+        """
+        assert isinstance(space, spaces.Dict)
+        for part in ("nodes", "pod", "context"):
+            there, here = self.before[part].shape[-1], (space[part].shape or ())[-1]
+            if there != here:
+                raise InputError(
+                    file, "", f"before.{part}", f"has {there} features, here are {here}: it is of another view"
+                )
+        there, here = self.before["mask"].shape[1], (space["mask"].shape or ())[0]
+        if there != here and not 0 < candidates < min(there, here):
+            raise InputError(
+                file, "", "before.nodes", f"has {there} nodes, here are {here}; fewer --candidates than both allow it"
+            )
 
     def steps(self, candidates: int, rng: np.random.Generator) -> Iterator[Step]:
         """As an agent sees steps that look at so many candidates, `CHUNK` transitions at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import sys
 import textwrap
@@ -20,9 +21,17 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 2.0
 LINE_EVERY_SECONDS = 10.0
+REFRESH_SECONDS = 0.1
 PIPE_WIDTH = 200
 TEXT_WIDTH = 118
-TOLD = ("gain", "reward", "loss", "allocation")  # numbers of an iteration that a line of progress shows
+TOLD = (
+    "gain",
+    "reward",
+    "return",
+    "loss",
+    "allocation",
+    "throughput",
+)  # numbers of an iteration that a line of progress shows
 
 
 def say(message: str) -> None:
@@ -133,13 +142,28 @@ class Progress:
             say(f"{self._what}: {self._done} of {self._total}{left}")
 
 
-class TrainingProgress:
-    """How a training run goes on: a line that renews itself on a terminal, or one now and then elsewhere."""
+class Scroll(enum.StrEnum):
+    """How progress of training is shown."""
 
-    def __init__(self, iterations: int, minutes: float | None) -> None:
-        self._iterations, self._seconds = iterations, 60 * minutes if minutes else math.inf
+    LINE = "line"
+    SCROLL = "scroll"
+    NONE = "none"
+
+
+class TrainingProgress:
+    """How a training run goes on.
+
+    Args:
+        iterations: at most.
+        minutes: at most.
+        scroll: `line`, a line that renews itself on a terminal, or one now and then elsewhere; `scroll`, a line for
+            every iteration; `none`.
+    """
+
+    def __init__(self, iterations: int, minutes: float | None, scroll: Scroll = Scroll.LINE) -> None:
+        self._iterations, self._seconds, self._scroll = iterations, 60 * minutes if minutes else math.inf, scroll
         self._said = time.monotonic()
-        self._live = sys.stderr.isatty()
+        self._live = sys.stderr.isatty() and scroll is Scroll.LINE
         self._first: tuple[int, float] | None = None
 
     def __enter__(self) -> Self:
@@ -153,14 +177,17 @@ class TrainingProgress:
 
     def update(self, standing: Standing, numbers: dict[str, float]) -> None:
         """After an iteration."""
-        now = time.monotonic()
         if self._first is None:
             self._first = standing.iteration, standing.seconds
-        if not self._live and now - self._said < LINE_EVERY_SECONDS and standing.iteration < self._iterations:
+        now = time.monotonic()
+        waits = now - self._said < (REFRESH_SECONDS if self._live else LINE_EVERY_SECONDS)
+        if self._scroll is Scroll.NONE or (
+            self._scroll is Scroll.LINE and waits and standing.iteration < self._iterations
+        ):
             return
         self._said = now
         best = f", best validation {standing.best:.2f}" if math.isfinite(standing.best) else ""
-        told = ", ".join(f"{name} {value:.2f}" for name, value in numbers.items() if name in TOLD)
+        told = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items() if name in TOLD)
         text = f"training: {standing.iteration} of {self._iterations}{self._left(standing)}: {told}{best}"
         self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
 

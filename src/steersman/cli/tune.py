@@ -3,90 +3,79 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from steersman.cli.algorithm_options import with_options
 from steersman.cli.display import Progress, Warnings, print_text
-from steersman.cli.options import (
-    NODES_HELP,
-    Jobs,
-    Load,
-    Protocol,
-    ProtocolOption,
-    Ratio,
-    check_load,
-    check_ratio,
-    default_jobs,
-    path,
-)
-from steersman.cli.train import WORKLOAD_HELP, read_workloads
-from steersman.errors import UsageError
+from steersman.cli.options import Jobs, default_jobs, path
+from steersman.cli.options_file import completed
+from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
+from steersman.cli.training_plan import Asked, compile_for, pace, plan_of
+
+SHARE_OF_A_RUN = 0.4
+"""How many of the usual iterations a trial has, and between two of its validations."""
 
 
+@with_options
 def tune(
-    workload: Annotated[
-        list[str], typer.Option(metavar="WORKLOAD", help=f"What to train on, one or several: {WORKLOAD_HELP}.")
-    ],
+    task: Task,
     output: Annotated[Path, typer.Option(parser=path, metavar="FOLDER", help="The study; one that is there goes on.")],
+    scenario: Scenario,
+    network_options: NetworkOptions,
+    learning: LearningOptions,
     trials: Annotated[int, typer.Option(min=1, help="Trials to add to the study.")] = 20,
-    validation: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WORKLOAD", help="What to compare by. [default: the training workloads]"),
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations of a trial. [default: 40 % of those of train]")
     ] = None,
-    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
-    objective: Annotated[str, typer.Option(metavar="OBJECTIVE", help="As in train.")] = "allocation",
-    protocol: ProtocolOption = None,
-    ratio: Ratio = None,
-    load: Load = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Generations of a trial.")] = 40,
     validate_every: Annotated[
-        int, typer.Option(min=1, help="Generations between validations, after each of which a trial may be pruned.")
-    ] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Of the trials and of the search among them.")] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Iterations between validations, after each of which a trial may be pruned. "
+            "[default: 40 % of those of train]",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the trials and of the training in them.")] = 1,
     jobs: Jobs = None,
+    **declared: Any,
 ) -> None:
     """Find good options of **train** for your workloads (Optuna).
 
-    Each trial is a short training run; hopeless ones are pruned. The study is kept in study.db, the best options in
-    best.json, plots in tuning.html. Needs steersman[train].
+    Each trial is a short training run; hopeless ones are pruned. Options that you give stay as they are, the others of
+    the algorithm are searched. The study is kept in study.db, the best options in best.json, which train takes as
+    --options, plots in tuning.html. Needs steersman[train].
 
-    **Example**: steersman tune --workload gpushare40 --trials 20 --output study
+    **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
     """
-    protocol = protocol or Protocol.INFLATION
-    share = check_ratio(ratio, protocol)
-    check_load(load, protocol)
-    if protocol is Protocol.ARRIVALS:
-        raise UsageError("--protocol arrivals always brings the same pods; tune on inflation or timed")
+    asked = completed(Asked(task, scenario, network_options, learning, declared))
+    plan = plan_of(asked, name=output.name, seed=seed, warn=Warnings())
+    usual = (max(1, round(SHARE_OF_A_RUN * number)) for number in pace(asked, None, None))
+    rounds, between = (said or number for said, number in zip((iterations, validate_every), usual, strict=True))
 
-    # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.agents.evolution import Task
-    from steersman.cli.compiling import compile_kernels
     from steersman.training import tune as tuning
-    from steersman.training.evolve import Plan
+    from steersman.training.plans import gain
     from steersman.training.run import Limits
 
-    warn = Warnings()
-    plan = Plan(
-        name=output.name,
-        training=read_workloads(workload, nodes, warn),
-        validation=read_workloads(validation or [], nodes, warn),
-        task=Task(objective, "timed" if protocol is Protocol.TIMED else "inflation", share, load),
-        seed=seed,
-    )
-    compile_kernels(())
+    compile_for(plan)
     with Progress("tuning") as progress:
         outcome = tuning.tune(
             plan,
             output,
-            Limits(iterations, validate_every=validate_every),
+            Limits(rounds, validate_every=between),
+            fixed={*asked.declared, *given(asked.network)},
             trials=trials,
             workers=jobs or default_jobs(),
             on_trial=lambda done, _: progress.update(min(done, trials), trials),
         )
-    options = ", ".join(f"{name} {value:.3g}" for name, value in outcome.best_options.items())
+    options = ", ".join(f"{name} {_shown(value)}" for name, value in outcome.best_options.items())
     print_text(
-        f"Best of {outcome.finished} finished and {outcome.pruned} pruned trials: {outcome.best_value:.2f} % saved by "
-        f"trial-{outcome.best_trial:03d}, with {options}.\nSee {output / tuning.PLOTS}; options are in "
-        f"{output / tuning.BEST}."
+        f"Best of {outcome.finished} finished and {outcome.pruned} pruned trials: "
+        f"{gain(plan, outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {options}.\n"
+        f"See {output / tuning.PLOTS}; options are in {output / tuning.BEST}, for steersman train --options."
     )
+
+
+def _shown(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -117,12 +117,6 @@ class TrainingRun:
             raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
         if not resume and (folder / METRICS).exists():
             raise SteersmanError(f"{folder}: there is a run already; give --resume to continue it, or another --output")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not resume:
-                (folder / OPTIONS).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
-        except OSError as error:
-            raise SteersmanError(f"{folder}: cannot write there: {error.strerror}") from None
 
     def train(
         self,
@@ -142,6 +136,7 @@ class TrainingRun:
         Raises:
             SteersmanError: the run diverged; the last checkpoint and the best policy are kept.
         """
+        self._open()
         if self.resumed:
             state = read_checkpoint(self.folder / CHECKPOINT, self.options)
             learner.load_state_dict(state["learner"])
@@ -155,11 +150,10 @@ class TrainingRun:
                     numbers = learner.iterate()
                 except SteersmanError as error:
                     self._log(f"stopped: {error}")
-                    kept = f"; the best policy is in {self.folder / POLICY}" if self.standing.best_iteration else ""
-                    raise SteersmanError(f"{error}{kept}") from error
+                    raise SteersmanError(f"{error}{self._kept()}") from error
                 self.standing.iteration += 1
                 self.standing.seconds = before + time.monotonic() - began
-                self._record(numbers, board)
+                scalars = self._record(numbers, board)
                 due = self.standing.iteration % self.limits.validate_every == 0 or self._over()
                 if due:
                     self._validate(validate, save, board)
@@ -167,9 +161,24 @@ class TrainingRun:
                     self._checkpoint(learner)
                     saved = time.monotonic()
                 if on_iteration is not None:
-                    on_iteration(self.standing, _scalars(numbers))
+                    on_iteration(self.standing, scalars)
             self._log(f"done after {self.standing.iteration} iterations; best {self.standing.best:.4f}")
         return self.standing
+
+    def _open(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.resumed:
+                (self.folder / OPTIONS).write_text(json.dumps(self.options, indent=2, sort_keys=True) + "\n")
+        except OSError as error:
+            raise SteersmanError(f"{self.folder}: cannot write there: {error.strerror}") from None
+
+    def _kept(self) -> str:
+        """What is left of a run that cannot go on."""
+        if not self.standing.best_iteration:
+            return ""
+        best = f"the best policy, of iteration {self.standing.best_iteration}, is in {self.folder / POLICY}"
+        return f"; {best}, the last checkpoint in {self.folder / CHECKPOINT}"
 
     def _over(self) -> bool:
         standing, limits = self.standing, self.limits
@@ -197,7 +206,8 @@ class TrainingRun:
         state = {"learner": learner.state_dict(), "standing": standing}
         write_checkpoint(self.folder / CHECKPOINT, state, self.options)
 
-    def _record(self, numbers: dict[str, Any], board: Board) -> None:
+    def _record(self, numbers: dict[str, Any], board: Board) -> dict[str, float]:
+        """Keep an iteration's numbers; returns the scalars among them."""
         standing, scalars = self.standing, _scalars(numbers)
         scalars["throughput"] = scalars.get("steps", 0.0) / max(standing.seconds, 1e-9)
         self._append(METRICS, {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), **scalars})
@@ -206,20 +216,17 @@ class TrainingRun:
                 board.histogram(name, value, standing.iteration)
         for name, number in scalars.items():
             board.scalar(name, number, standing.iteration)
+        return scalars
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
         path = self.folder / name
-        known = path.exists()
-        if known:
-            with open(path, newline="") as file:
-                header = next(csv.reader(file))
-        else:
-            header = list(row)
+        header = _header(path)
+        if new := [column for column in row if column not in header]:
+            # Such as a loss: there is none before a replay buffer has enough to learn from.
+            header += new
+            _widen(path, header)
         with open(path, "a", newline="") as file:
-            writer = csv.DictWriter(file, header, restval="", extrasaction="ignore", lineterminator="\n")
-            if not known:
-                writer.writeheader()
-            writer.writerow(row)
+            csv.DictWriter(file, header, restval="", lineterminator="\n").writerow(row)
 
     def _cut_back(self) -> None:
         """Drop what was written after the checkpoint."""
@@ -234,6 +241,26 @@ class TrainingRun:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         with open(self.folder / LOG, "a") as file:
             file.write(f"{stamp} {line}\n")
+
+
+def _header(path: Path) -> list[str]:
+    """The columns of a CSV file, none if it is not there."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _widen(path: Path, header: list[str]) -> None:
+    """Give a CSV file these columns; rows so far have nothing in the new ones."""
+    rows = []
+    if path.exists():
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, header, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _is_whole(row: str) -> bool:

@@ -1,22 +1,27 @@
-"""Search for good options of evolution: an Optuna study in the run's folder, with pruning, over several processes.
+"""Search for good options of training: an Optuna study in the run's folder, with pruning, over several processes.
 
 `study.db` has every trial so far, and a further call adds to it; `trial-007/` is a training run each (`training.run`);
-`best.json` has the options of the best trial; `tuning.html` shows how values developed and what mattered.
+`best.json` has the options of the best trial, for `steersman train --options`; `tuning.html` shows how values developed
+and what mattered.
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from steersman.errors import MissingExtraError, SteersmanError
+from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.errors import InputError, MissingExtraError, SteersmanError, UsageError
 from steersman.processes import become_worker
-from steersman.training.evolve import Plan, evolve
+from steersman.training.learn import LearningPlan
+from steersman.training.plans import AnyPlan, train
 from steersman.training.run import Limits, Standing
+from steersman.training.spaces import told, varied
 
 if TYPE_CHECKING:
     import optuna
@@ -40,19 +45,19 @@ class Outcome:
     best_options: dict[str, Any]
 
 
-def suggest(trial: optuna.Trial) -> dict[str, Any]:
-    """The options that a trial tries; the others stay as they are."""
-    return {
-        "step": trial.suggest_float("step", 0.01, 0.3, log=True),
-        "population": trial.suggest_categorical("population", [10, 20, 30, 40]),
-        "episodes": trial.suggest_int("episodes", 1, 4),
-        "loss_weight": trial.suggest_float("loss_weight", 0.0, 1.0),
-        "planned_weight": trial.suggest_float("planned_weight", 0.0, 100.0),
-    }
+class Failed(Exception):  # noqa: N818 - a state of a trial
+    """A trial came to nothing, as when it diverged; others may do better."""
 
 
 def tune(
-    plan: Plan, folder: Path, limits: Limits, *, trials: int, workers: int = 1, on_trial: OnTrial | None = None
+    plan: AnyPlan,
+    folder: Path,
+    limits: Limits,
+    *,
+    fixed: Collection[str] = (),
+    trials: int,
+    workers: int = 1,
+    on_trial: OnTrial | None = None,
 ) -> Outcome:
     """Add `trials` trials to the study in `folder`; a trial's value is the best validation of its run.
 
@@ -60,12 +65,14 @@ def tune(
         plan: what every trial trains; its seed also is the sampler's.
         folder: of the study.
         limits: of each trial.
+        fixed: names of options that are not searched, but stay as the plan has them.
         trials: how many to add.
         workers: processes, each one trial at a time. Trials see those that are over, so their order depends on them.
         on_trial: progress; called in this process only.
 
     Raises:
         MissingExtraError: Optuna is not installed.
+        UsageError: the plan makes no sense.
         SteersmanError: no trial came to an end.
     """
     try:
@@ -77,17 +84,21 @@ def tune(
     study = _open(folder, plan.seed)
     target = len(study.trials) + trials
     processes = [
-        multiprocessing.get_context("spawn").Process(target=_work, args=(plan, folder, limits, target, number))
+        multiprocessing.get_context("spawn").Process(
+            target=_work_for, args=(plan, folder, limits, fixed, target, number)
+        )
         for number in range(1, workers)
     ]
     for process in processes:
         process.start()
     try:
-        _work(plan, folder, limits, target, 0, on_trial)
+        if workers > 1:
+            _use_one_thread(plan)
+        _work(plan, folder, limits, fixed, target, 0, on_trial)
     finally:
         for process in processes:
             process.join()
-    return _conclude(folder, plan)
+    return _conclude(folder, plan, fixed)
 
 
 def _open(folder: Path, seed: int) -> optuna.Study:
@@ -103,18 +114,38 @@ def _open(folder: Path, seed: int) -> optuna.Study:
     )
 
 
-def _work(plan: Plan, folder: Path, limits: Limits, target: int, worker: int, on_trial: OnTrial | None = None) -> None:
+def _work_for(plan: AnyPlan, folder: Path, limits: Limits, fixed: Collection[str], target: int, worker: int) -> None:
+    """What a process does: the same as the first one, which says what goes wrong."""
+    become_worker()
+    _use_one_thread(plan)
+    with suppress(SteersmanError):
+        _work(plan, folder, limits, fixed, target, worker)
+
+
+def _use_one_thread(plan: AnyPlan) -> None:
+    """Several processes share the cores; torch would start as many threads in each."""
+    if isinstance(plan, LearningPlan) and plan.algorithm in GRADIENT_ALGORITHMS:
+        gradient_algorithm(plan.algorithm)
+        import torch
+
+        torch.set_num_threads(1)
+
+
+def _work(
+    plan: AnyPlan,
+    folder: Path,
+    limits: Limits,
+    fixed: Collection[str],
+    target: int,
+    worker: int,
+    on_trial: OnTrial | None = None,
+) -> None:
     """Make trials until there are `target` of them."""
     import optuna
-
-    if worker:
-        become_worker()
 
     study = _open(folder, plan.seed + worker)
 
     def objective(trial: optuna.Trial) -> float:
-        config = replace(plan.config, **suggest(trial))
-
         def report(standing: Standing, _: dict[str, float]) -> None:
             if standing.iteration % limits.validate_every == 0:
                 trial.report(standing.best, standing.iteration)
@@ -122,16 +153,21 @@ def _work(plan: Plan, folder: Path, limits: Limits, target: int, worker: int, on
                     raise optuna.TrialPruned
 
         run = folder / f"trial-{trial.number:03d}"
-        return evolve(replace(plan, config=config), run, limits, on_iteration=report).best
+        try:
+            return train(varied(trial, plan, fixed), run, limits, on_iteration=report).best
+        except (UsageError, InputError, MissingExtraError):
+            raise  # the next trial would fail likewise
+        except SteersmanError as error:
+            raise Failed from error
 
     while len(study.get_trials(deepcopy=False)) < target:
-        study.optimize(objective, n_trials=1, catch=(SteersmanError,))
+        study.optimize(objective, n_trials=1, catch=(Failed,))
         if on_trial is not None:
             complete = [trial.value for trial in study.trials if trial.value is not None]
             on_trial(len(study.trials), max(complete, default=float("nan")))
 
 
-def _conclude(folder: Path, plan: Plan) -> Outcome:
+def _conclude(folder: Path, plan: AnyPlan, fixed: Collection[str]) -> Outcome:
     import optuna
 
     study = _open(folder, plan.seed)
@@ -139,7 +175,8 @@ def _conclude(folder: Path, plan: Plan) -> Outcome:
     finished = states.count(optuna.trial.TrialState.COMPLETE)
     if not finished:
         raise SteersmanError(f"{folder}: no trial came to an end; the last one's log.txt says why")
-    options = asdict(replace(plan.config, **study.best_params))
+    # A trial that is given the best values suggests those.
+    options = told(varied(cast("optuna.Trial", optuna.trial.FixedTrial(study.best_params)), plan, fixed))
     (folder / BEST).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
     _plot(study, folder / PLOTS)
     pruned = states.count(optuna.trial.TrialState.PRUNED)

@@ -1,0 +1,134 @@
+"""Many networks of one shape at once, in NumPy: their weights side by side, and the scores of each for its own pods.
+
+The networks are those of `agents.networks` (which says what each computes), in the layout of its `export`, and without
+normalisation. C networks with K observations each make one matrix product a layer, [C, K N, F] by [C, F, H].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.agents.spec import KINDS, Spec
+from steersman.errors import UsageError
+from steersman.policies.layers import MASKED, Shapes, dense_shapes, head_shapes
+
+Array = npt.NDArray[np.float32]
+Weights = dict[str, Array]
+"""By the names of `agents.networks.export`; of C networks, [C, ...]."""
+Observation = Mapping[str, npt.NDArray[Any]]
+
+NETWORKS = ("linear", "mlp", "deepsets")
+INPUTS = {"linear": "head", "mlp": "layers.0", "deepsets": "phi.0"}
+"""Where features enter."""
+
+
+def shapes_of(spec: Spec) -> Shapes:
+    """Name to shape of each array of one network.
+
+    Raises:
+        UsageError: NumPy does not compute this network, or not many at once.
+    """
+    if spec.name not in NETWORKS:
+        raise UsageError(f"network {spec.name!r} does not evolve in episodes; {', '.join(NETWORKS)} do")
+    if spec.normalisation != "none" or spec.dropout:
+        raise UsageError("evolution has no use for normalisation and dropout; none is right")
+    joint, hidden = spec.sizes.joint, spec.hidden
+    if spec.name == "linear":
+        return {"head.weight": (KINDS, joint), "head.bias": (KINDS,)}
+    if spec.name == "mlp":
+        return dense_shapes("layers", joint, hidden, "none") | head_shapes(hidden[-1])
+    rho = dense_shapes("rho", 2 * hidden[-1], hidden, "none")
+    return dense_shapes("phi", joint, hidden, "none") | rho | head_shapes(hidden[-1])
+
+
+def first_weights(spec: Spec, rng: np.random.Generator) -> Weights:
+    """Weights of one network to begin with: those of `linear` are zero, of others normal, the variance 2 / inputs.
+
+    Source: He et al., "Delving Deep into Rectifiers", ICCV 2015. Biases are zero.
+    """
+    made = {}
+    for name, shape in shapes_of(spec).items():
+        zero = spec.name == "linear" or name.endswith("bias")
+        scale = 0.0 if zero else np.sqrt(2.0 / shape[-1])
+        made[name] = (scale * rng.standard_normal(shape)).astype(np.float32)
+    return made
+
+
+class Population:
+    """C networks.
+
+    Args:
+        spec: what each of them is.
+        weights: of all of them, [C, ...] by name.
+    """
+
+    def __init__(self, spec: Spec, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        shapes = shapes_of(spec)
+        self.spec = spec
+        self.weights = {name: np.ascontiguousarray(weights[name], dtype=np.float32) for name in shapes}
+        self.count = len(self.weights["head.bias"])
+
+    def choose(self, observation: Observation) -> npt.NDArray[np.int64]:
+        """[C K] the best node of each observation, the first of equals; the first K are for the first network."""
+        best: npt.NDArray[np.int64] = self.scores(observation).argmax(axis=1)
+        return best
+
+    def scores(self, observation: Observation) -> Array:
+        """[C K, N] of observations of C K environments; `MASKED` where the mask forbids."""
+        nodes, mask = observation["nodes"], observation["mask"] > 0
+        environments, rows, _ = nodes.shape
+        shared = np.concatenate([observation["pod"], observation["context"]], axis=1)
+        if self.spec.name == "linear":
+            found = self._linear(nodes, shared)
+        elif self.spec.name == "mlp":
+            found = self._head(self._dense("layers", self._joint(nodes, shared)))
+        else:
+            found = self._deep_sets(nodes, shared, mask)
+        scores: Array = np.where(mask, found.reshape(environments, rows), MASKED)
+        return scores
+
+    def _linear(self, nodes: Array, shared: Array) -> Array:
+        """[E, N] w_k . x + b_k, k the kind of each pod."""
+        kind = shared[:, :KINDS].reshape(self.count, -1, KINDS)
+        weight = (kind @ self.weights["head.weight"]).reshape(len(nodes), -1)
+        bias = (kind @ self.weights["head.bias"][:, :, None]).reshape(len(nodes), 1)
+        split = nodes.shape[2]
+        found: Array = (nodes @ weight[:, :split, None])[:, :, 0]
+        found += (shared * weight[:, split:]).sum(axis=1, keepdims=True) + bias
+        return found
+
+    def _joint(self, nodes: Array, shared: Array) -> Array:
+        """[C, K, N, H] of the first layer, relu(W x + b); what is the same for all nodes is multiplied once."""
+        first, (environments, rows, split) = INPUTS[self.spec.name], nodes.shape
+        weight, bias = self.weights[f"{first}.weight"], self.weights[f"{first}.bias"]
+        own = nodes.reshape(self.count, -1, split) @ weight[:, :, :split].transpose(0, 2, 1)
+        rest = shared.reshape(self.count, -1, shared.shape[1]) @ weight[:, :, split:].transpose(0, 2, 1)
+        made: Array = own.reshape(self.count, environments // self.count, rows, -1)
+        made += (rest + bias[:, None, :])[:, :, None, :]
+        np.maximum(made, np.float32(0.0), out=made)
+        return made
+
+    def _dense(self, group: str, made: Array, start: int = 1) -> Array:
+        """The layers from `start` on of [C, K, N, F]."""
+        for i in range(start, len(self.spec.hidden)):
+            weight, bias = self.weights[f"{group}.{i}.weight"], self.weights[f"{group}.{i}.bias"]
+            made = made @ weight.transpose(0, 2, 1)[:, None]
+            made += bias[:, None, None, :]
+            np.maximum(made, np.float32(0.0), out=made)
+        return made
+
+    def _head(self, made: Array) -> Array:
+        weight, bias = self.weights["head.weight"], self.weights["head.bias"]
+        found: Array = made @ weight.transpose(0, 2, 1)[:, None] + bias[:, None, None, :]
+        return found
+
+    def _deep_sets(self, nodes: Array, shared: Array, mask: npt.NDArray[np.bool_]) -> Array:
+        phi = self._dense("phi", self._joint(nodes, shared))
+        here = (mask | nodes.any(axis=2)).reshape(phi.shape[:3]).astype(np.float32)[..., None]
+        mean = (phi * here).sum(axis=2, keepdims=True) / np.maximum(here.sum(axis=2, keepdims=True), 1.0)
+        joined = np.concatenate([phi, np.broadcast_to(mean, phi.shape)], axis=3)
+        return self._head(self._dense("rho", joined, start=0))

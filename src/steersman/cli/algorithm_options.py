@@ -1,0 +1,196 @@
+"""The options of each algorithm, and of the cluster with telemetry, made from the classes that declare them.
+
+An option that several algorithms have is one option. `None` stands for an option that was not given.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, cast, get_type_hints
+
+import typer
+
+from steersman.cli.declared import Field, declared
+from steersman.errors import UsageError
+
+EVOLUTION = "evolution"
+ON_WORKLOADS, IN_ENVIRONMENTS = f"{EVOLUTION} on workloads", f"{EVOLUTION} in environments"
+CONFIGS = {
+    "dqn": "steersman.agents.dqn",
+    "actor-critic": "steersman.agents.actor_critic",
+    "ppo": "steersman.agents.ppo",
+    "imitation": "steersman.agents.imitation",
+    ON_WORKLOADS: "steersman.agents.evolution",
+    IN_ENVIRONMENTS: "steersman.agents.episodes",
+}
+"""What learns, and the module whose `Config` has its options. Evolution is two."""
+
+ELSEWHERE = ("network", "hidden", "reference")
+"""Fields of a `Config` that are options of every algorithm."""
+
+SETTINGS = "steersman.telemetry.settings"
+RENAMED = {"pods": "pod_count"}  # --pods is a file elsewhere
+SETTINGS_ELSEWHERE = ("nodes", "max_nodes", "load", "replicas")
+CLUSTER_PANEL = "The cluster of --protocol latency"
+SHARED_PANEL = "Options of several algorithms"
+
+
+@cache
+def algorithm_fields() -> dict[str, dict[str, Field]]:
+    """Algorithm -> name -> field."""
+    return {
+        algorithm: {field.name: field for field in declared(module) if field.name not in ELSEWHERE}
+        for algorithm, module in CONFIGS.items()
+    }
+
+
+@cache
+def setting_fields() -> dict[str, Field]:
+    """Option of the cluster with telemetry -> its field of `telemetry.settings.Settings`."""
+    found = declared(SETTINGS, "Settings")
+    return {RENAMED.get(field.name, field.name): field for field in found if field.name not in SETTINGS_ELSEWHERE}
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameters are spread out: a dataclass into its fields, `**declared` into what is declared.
+
+    Every field of such a dataclass is annotated as a parameter of a command would be.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, type[Any]] = {}
+    parameters: list[inspect.Parameter] = []
+    rest: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            made = [*_setting_parameters(), *_algorithm_parameters()]
+            rest = [each.name for each in made]
+            parameters += made
+        elif isinstance(hint, type) and is_dataclass(hint):
+            groups[parameter.name] = hint
+            parameters += _spread(hint)
+        else:
+            parameters.append(parameter.replace(annotation=hint, kind=parameter.KEYWORD_ONLY))
+
+    def command(**given: Any) -> None:
+        gathered = {
+            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        declared_options = {name: given.pop(name) for name in rest}
+        function(**gathered, **given, **{name: value for name, value in declared_options.items() if value is not None})
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__annotations__ = {}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _spread(group: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(group)
+    ]
+
+
+def _setting_parameters() -> list[inspect.Parameter]:
+    return [
+        _parameter(name, field, f"{field.meaning} [default: {field.default:g}]", CLUSTER_PANEL)
+        for name, field in setting_fields().items()
+    ]
+
+
+def _algorithm_parameters() -> list[inspect.Parameter]:
+    """One parameter for each name, those of several algorithms first."""
+    owners: dict[str, list[str]] = {}
+    for algorithm, known in algorithm_fields().items():
+        for name in known:
+            owners.setdefault(name, []).append(algorithm)
+    panels = [(_panel(algorithms), name) for name, algorithms in owners.items()]
+    panels.sort(key=lambda pair: pair[0] != SHARED_PANEL)  # stable: otherwise in the order of the algorithms
+    return [_algorithm_parameter(name, owners[name], panel) for panel, name in panels]
+
+
+def _panel(algorithms: list[str]) -> str:
+    if all(algorithm.startswith(EVOLUTION) for algorithm in algorithms):
+        return f"Options of {EVOLUTION}"
+    if len(algorithms) == 1:
+        return f"Options of {algorithms[0]}"
+    return "Options of actor-critic and ppo" if set(algorithms) == {"actor-critic", "ppo"} else SHARED_PANEL
+
+
+def _algorithm_parameter(name: str, algorithms: list[str], panel: str) -> inspect.Parameter:
+    known = {algorithm: algorithm_fields()[algorithm][name] for algorithm in algorithms}
+    # What a panel is about needs no naming, but evolution is two.
+    named = panel == SHARED_PANEL or algorithms in ([ON_WORKLOADS], [IN_ENVIRONMENTS])
+    meanings = _grouped({algorithm: field.meaning for algorithm, field in known.items()}, named)
+    defaults = _grouped({algorithm: _shown(field.default) for algorithm, field in known.items()}, False)
+    default = f" [default: {'; '.join(defaults)}]" if any(_shown(field.default) for field in known.values()) else ""
+    return _parameter(name, next(iter(known.values())), f"{' '.join(meanings)}{default}", panel)
+
+
+def _grouped(texts: Mapping[str, str], named: bool) -> list[str]:
+    """Each text once, after the algorithms it is of; alone if it is that of all, unless they are to be named."""
+    owners: dict[str, list[str]] = {}
+    for algorithm, text in texts.items():
+        owners.setdefault(text, []).append(algorithm)
+    if len(owners) == 1 and not named:
+        return list(owners)
+    return [f"{', '.join(algorithms)}: {text}" for text, algorithms in owners.items()]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _parameter(name: str, field: Field, text: str, panel: str) -> inspect.Parameter:
+    option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel)
+    if field.type is bool:
+        flag = name.replace("_", "-")
+        option = typer.Option(f"--{flag}/--no-{flag}", help=text, rich_help_panel=panel)
+    kind = cast(Any, Annotated)[field.type | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+def options_of(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given options that are an algorithm's, by the names of its `Config`.
+
+    Raises:
+        UsageError: one is of other algorithms only; the message lists those that this one has.
+    """
+    known = algorithm_fields()[algorithm]
+    for name in given:
+        if name not in known and name not in setting_fields():
+            raise UsageError(f"{flag(name)} is no option of {algorithm}; it has {_flags(known)}")
+    return {name: value for name, value in given.items() if name in known}
+
+
+def settings_of(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given options that the cluster of `latency` has, by the names of its `Settings`.
+
+    Raises:
+        UsageError: there is one, but the protocol is another.
+    """
+    known = setting_fields()
+    found = {known[name].name: value for name, value in given.items() if name in known}
+    if found and protocol != "latency":
+        first = next(name for name in given if name in known)
+        raise UsageError(f"{flag(first)} belongs to --protocol latency, not to {protocol}")
+    return found
+
+
+def flag(name: str) -> str:
+    """An option as the command line spells it."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join(flag(name) for name in names)

@@ -1,0 +1,241 @@
+"""What `steersman train` and `steersman tune` are told: the options that both have, and the plan that they come to."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from steersman.cli.options import NODES_HELP, path
+
+WORKLOAD_HELP = "the name of an embedded openb workload (default, gpushare40, ...), or with --nodes a file of pods"
+
+
+class Algorithm(enum.StrEnum):
+    """How a policy learns."""
+
+    EVOLUTION = "evolution"
+    DQN = "dqn"
+    ACTOR_CRITIC = "actor-critic"
+    PPO = "ppo"
+    IMITATION = "imitation"
+
+
+class Network(enum.StrEnum):
+    """What computes scores from features."""
+
+    LINEAR = "linear"
+    MLP = "mlp"
+    DEEPSETS = "deepsets"
+    GNN = "gnn"
+
+
+class TrainingProtocol(enum.StrEnum):
+    """What is played."""
+
+    INFLATION = "inflation"
+    TIMED = "timed"
+    DEPLOYMENTS = "deployments"
+    LATENCY = "latency"
+
+
+class Normalisation(enum.StrEnum):
+    """Of a network's layers."""
+
+    NONE = "none"
+    LAYER = "layer"
+    BATCH = "batch"
+
+
+_scene = partial(typer.Option, rich_help_panel="What is played")
+_network = partial(typer.Option, rich_help_panel="The network")
+_learning = partial(typer.Option, rich_help_panel="Learning in environments (all but evolution on workloads)")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is learned, and how."""
+
+    algorithm: Annotated[
+        Algorithm | None,
+        typer.Option(
+            metavar="NAME", help="evolution, dqn, actor-critic, ppo, or imitation of a rule. [default: evolution]"
+        ),
+    ] = None
+    network: Annotated[
+        Network | None,
+        typer.Option(
+            metavar="NAME",
+            help="What computes scores: linear, mlp, deepsets (nodes seen together), gnn (nodes, racks, servers). "
+            "[default: linear for evolution, else mlp]",
+        ),
+    ] = None
+    protocol: Annotated[
+        TrainingProtocol,
+        typer.Option(
+            metavar="NAME",
+            help="inflation: pods drawn from the trace until they ask for RATIO times the GPUs. timed: pods come and "
+            "go, and wait. deployments: random Deployments fill an empty cluster. latency: Deployments come and go on "
+            "a cluster with telemetry, whose users want quick answers.",
+        ),
+    ] = TrainingProtocol.INFLATION
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OBJECTIVE",
+            help="What is rewarded, such as allocation, balance, waiting-time, or a mix such as "
+            "allocation=1,fragmentation=0.5; an unknown name lists all. [default: allocation for inflation, "
+            "waiting-time for timed, balance for deployments, latency-aware for latency]",
+        ),
+    ] = None
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORKLOAD", help=f"inflation, timed: what to train on, one or several: {WORKLOAD_HELP}."),
+    ] = None
+    validation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORKLOAD",
+            help="What to choose the best policy by. [default: the training workloads, with other arrivals]",
+        ),
+    ] = None
+    test: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Workloads kept for a later test; noted in the model card, never read."),
+    ] = None
+    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None
+    options: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Options by name as JSON, such as best.json of steersman tune; those of the command line win.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is played. `None` was not given."""
+
+    ratio: Annotated[
+        float | None, _scene(help="inflation: GPUs asked for, as a share of the GPUs there are. [default: 1.3]")
+    ] = None
+    load: Annotated[
+        float | None,
+        _scene(
+            help="timed: pods arrive at random moments, so often that they ask for this share of the cluster "
+            "[default: the times in the trace]; latency: the share of the CPU that pods ask for [default: 0.6]"
+        ),
+    ] = None
+    view: Annotated[
+        str | None,
+        _scene(
+            metavar="VIEW",
+            help="inflation, timed: what the policy sees: cluster (loads of any cluster) or gpu (what is left of "
+            "GPUs, and for whom). [default: gpu for evolution, else cluster]",
+        ),
+    ] = None
+    servers_per_rack: Annotated[
+        int | None,
+        _scene(
+            min=0,
+            help="Nodes that share a rack, in their order, where they have no label rack; 0: no racks. "
+            "[default: 4 for deployments, else 0]",
+        ),
+    ] = None
+    penalty: Annotated[float | None, _scene(help="What an illegal action costs. [default: 1]")] = None
+    node_count: Annotated[
+        str | None,
+        _scene(
+            metavar="N or MIN-MAX",
+            help="deployments, latency: nodes; of a range, deployments draws a number for each episode. "
+            "[default: 10 for deployments, 12 for latency]",
+        ),
+    ] = None
+    node_cpu: Annotated[str | None, _scene(help="deployments: CPU of a node. [default: 64]")] = None
+    node_memory: Annotated[str | None, _scene(help="deployments: memory of a node. [default: 256Gi]")] = None
+    node_pods: Annotated[int | None, _scene(help="deployments: pods that a node holds. [default: 110]")] = None
+    mixed_nodes: Annotated[
+        bool | None,
+        _scene("--mixed-nodes", help="deployments: nodes of several sizes, drawn anew for each episode."),
+    ] = None
+    cpu_load: Annotated[
+        float | None, _scene(help="deployments: fill until this share of the CPU is asked for, ... [default: 0.5]")
+    ] = None
+    memory_load: Annotated[float | None, _scene(help="... or this share of the memory, ... [default: 0.5]")] = None
+    pod_load: Annotated[float | None, _scene(help="... or this share of the pods. [default: 0.5]")] = None
+    cluster_resets: Annotated[
+        int | None, _scene(min=1, help="deployments: how often an episode fills and clears the cluster. [default: 1]")
+    ] = None
+    replicas: Annotated[
+        str | None,
+        _scene(
+            metavar="MIN-MAX",
+            help="deployments: pods of a Deployment [default: 5-15]; latency: from 1 to so many [default: 8]",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """The network. `None` was not given."""
+
+    hidden: Annotated[
+        str | None, _network(metavar="LIST", help="Widths of the hidden layers, such as 128,64. [default: 64,64]")
+    ] = None
+    dropout: Annotated[
+        float | None, _network(help="Share of hidden activations that training zeroes. [default: 0]")
+    ] = None
+    normalisation: Annotated[
+        Normalisation | None, _network(help="Of the hidden layers: none, layer or batch. [default: none]")
+    ] = None
+    start: Annotated[
+        Path | None,
+        _network(parser=path, metavar="FILE", help="Start with the weights of this policy file of the same network."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class LearningOptions:
+    """Learning in environments. `None` was not given."""
+
+    environments: Annotated[
+        int | None, _learning(min=1, help="Copies that are played at the same time. [default: 8]")
+    ] = None
+    device: Annotated[
+        str | None,
+        _learning(metavar="DEVICE", help="cpu, cuda, cuda:1, mps, or auto: the best there is. [default: cpu]"),
+    ] = None
+    teacher: Annotated[
+        str | None,
+        _learning(
+            metavar="RULE",
+            help="imitation, dqn: the rule to learn from, such as fgd or least-allocated. [default: the reference]",
+        ),
+    ] = None
+    recording: Annotated[
+        Path | None,
+        _learning(
+            parser=path,
+            metavar="FILE",
+            help="imitation, dqn: recorded transitions (.npz) to learn from, or that are in the replay from the start.",
+        ),
+    ] = None
+    reference: Annotated[
+        str | None,
+        _learning(metavar="RULE", help="The rule that validation compares with. [default: what suits the objective]"),
+    ] = None
+    validation_episodes: Annotated[
+        int | None,
+        _learning(min=1, help="Episodes of a validation, on each workload. [default: 3; 10 without workloads]"),
+    ] = None
+
+
+def given(options: Scenario | NetworkOptions | LearningOptions) -> dict[str, Any]:
+    """Those options that were given."""
+    return {name: value for name, value in asdict(options).items() if value is not None}

@@ -1,0 +1,236 @@
+"""Training in environments, by gradients or by evolution of whole episodes: what a run consists of, and its policy.
+
+Importing this module needs no torch; training by gradients does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import steersman
+from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.agents.spec import sizes_of
+from steersman.errors import UsageError
+from steersman.policies.policy_file import Card, write_policy
+from steersman.training.network import NetworkPlan, fingerprint
+from steersman.training.referee import Referee
+from steersman.training.run import Learner, Limits, OnIteration, Standing, TrainingRun
+from steersman.training.scene import Scene
+
+if TYPE_CHECKING:
+    from steersman.agents.agent import Agent
+    from steersman.agents.episodes import EpisodeEvolution
+
+EVOLUTION = "evolution"
+ALGORITHMS = (*GRADIENT_ALGORITHMS, EVOLUTION)
+VALIDATION_SEEDS = (5001, 5002, 5003)
+DEVICES = "cpu, cuda, cuda:0, mps or auto"
+LISTENERS = ("dqn", "imitation")  # what can learn from a teacher or a recording
+
+
+@dataclass(frozen=True, slots=True)
+class LearningPlan:
+    """What is trained.
+
+    Attributes:
+        name: of the policy.
+        algorithm: one of `ALGORITHMS`.
+        scene: what is played.
+        config: options of the algorithm, its `Config`.
+        network: what is trained.
+        seed: of the environments, exploration and the first weights.
+        environments: copies that are played at the same time.
+        device: where the network is: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`, the best there is.
+        teacher: the rule that imitation learns from, and that DQN listens to; None: the reference.
+        recording: transitions to learn from instead, or to begin with.
+        reference: the rule that validation compares with; None: what suits the objective.
+        validation_seeds: of the validation episodes.
+        test: names of workloads kept for a test, for the model card.
+
+    Raises:
+        UsageError: something of it makes no sense.
+    """
+
+    name: str
+    algorithm: str
+    scene: Scene
+    config: Any
+    network: NetworkPlan = field(default_factory=NetworkPlan)
+    seed: int = 1
+    environments: int = 8
+    device: str = "cpu"
+    teacher: str | None = None
+    recording: Path | None = None
+    reference: str | None = None
+    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
+    test: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise UsageError(f"unknown algorithm {self.algorithm!r}; known are {', '.join(ALGORITHMS)}")
+        if self.environments < 1:
+            raise UsageError(f"--environments {self.environments}: 1 or more is right")
+        both = {workload.name for workload in self.scene.training} & set(self.test)
+        if both:
+            raise UsageError(f"{', '.join(sorted(both))}: used for training, so not fit for validation or test")
+        for rule in (self.teacher, self.reference):
+            if rule is not None:
+                self.scene.check_rule(rule)
+        for option, value in (("--teacher", self.teacher), ("--recording", self.recording)):
+            if value is not None and self.algorithm not in LISTENERS:
+                raise UsageError(
+                    f"{option} is of no use to {self.algorithm}; {' and '.join(LISTENERS)} learn from others"
+                )
+        if (
+            self.algorithm == "dqn"
+            and self.teacher is not None
+            and not (self.config.use_heuristic or self.config.prefill)
+        ):
+            raise UsageError("dqn asks --teacher only with --use-heuristic or --prefill")
+        if self.algorithm == "imitation" and self.teacher is not None and self.recording is not None:
+            raise UsageError("imitation learns from --teacher or from --recording, not from both")
+
+    @property
+    def rule(self) -> str:
+        """The rule that validation compares with."""
+        return self.reference or self.scene.reference
+
+    def options(self) -> dict[str, Any]:
+        """The same as JSON: what a checkpoint belongs to."""
+        return {
+            "algorithm": self.algorithm,
+            "name": self.name,
+            "scene": self.scene.identity(),
+            "network": self.network.identity(),
+            "config": asdict(self.config),
+            "seed": self.seed,
+            "environments": self.environments,
+            "teacher": self.teacher,
+            "recording": fingerprint(self.recording),
+            "reference": self.rule,
+            "validation_seeds": list(self.validation_seeds),
+            "test": list(self.test),
+        }
+
+
+def learn(
+    plan: LearningPlan,
+    folder: Path,
+    limits: Limits,
+    *,
+    resume: bool = False,
+    on_iteration: OnIteration | None = None,
+) -> Standing:
+    """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
+
+    Raises:
+        UsageError: the plan makes no sense.
+        MissingExtraError: torch is not installed.
+        SteersmanError: see `TrainingRun`.
+    """
+    is_evolution = plan.algorithm == EVOLUTION
+    if not is_evolution:
+        gradient_algorithm(plan.algorithm)
+    device = "" if is_evolution else find_device(plan.device)
+    run = TrainingRun(folder, plan.options(), limits, resume=resume)
+    learner: Agent | EpisodeEvolution = _search(plan) if is_evolution else _agent(plan, device)
+    referee = Referee(plan.scene, plan.validation_seeds, plan.rule)
+
+    def save(path: Path) -> None:
+        write_policy(path, _card(plan, learner, referee), weights_of(learner))
+
+    return run.train(cast(Learner, learner), lambda: referee.validate(learner.act), save, on_iteration)
+
+
+def find_device(name: str) -> str:
+    """The torch device of that name; `auto` is the best there is.
+
+    Raises:
+        UsageError: no device is called so, or this machine has none.
+    """
+    import torch
+
+    has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if name == "auto":
+        return "cuda" if has_cuda else "mps" if has_mps else "cpu"
+    kind, colon, number = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or bool(colon) != number.isdigit() or (colon and kind != "cuda"):
+        raise UsageError(f"--device {name}: there is no such device; {DEVICES} is right")
+    there = {"cpu": True, "cuda": has_cuda and int(number or 0) < torch.cuda.device_count(), "mps": has_mps}[kind]
+    if not there:
+        raise UsageError(f"--device {name}: this machine has none that torch could use; cpu works everywhere")
+    return name
+
+
+def _search(plan: LearningPlan) -> EpisodeEvolution:
+    """Evolution with its network, before it has learned anything."""
+    from steersman.agents.episodes import EpisodeEvolution
+
+    sizes = sizes_of(plan.scene.make(1).single_observation_space)
+    spec = plan.network.spec(sizes)
+    return EpisodeEvolution(plan.scene.make, spec, plan.config, plan.seed, plan.network.weights(plan.scene.view, spec))
+
+
+def _agent(plan: LearningPlan, device: str) -> Agent:
+    """A gradient algorithm with its network, before it has learned anything."""
+    from steersman.agents.agent import teacher_of
+    from steersman.agents.networks import build, load
+    from steersman.agents.recording import Recording
+
+    kind, _ = gradient_algorithm(plan.algorithm)
+    env = plan.scene.make(plan.environments)
+    space = env.single_observation_space
+    spec = plan.network.spec(sizes_of(space))
+    network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)
+    start = plan.network.weights(plan.scene.view, spec)
+    if start is not None:
+        load(network, start)
+    more: dict[str, Any] = {}
+    if plan.algorithm in LISTENERS:
+        if plan.recording is not None:
+            more["recording"] = Recording.load(plan.recording)
+            more["recording"].check(plan.recording, space, plan.config.candidates)
+        if plan.algorithm == "dqn" or plan.recording is None:
+            more["teacher"] = teacher_of(env, plan.teacher or plan.scene.reference)
+    return kind(env, network, plan.config, plan.seed, device, **more)
+
+
+def weights_of(learner: Agent | EpisodeEvolution) -> dict[str, Any]:
+    """The weights of a policy file; batch normalisation is multiplied into its layers where that is possible."""
+    if learner.algorithm == EVOLUTION:
+        return cast("EpisodeEvolution", learner).best()
+    from steersman.agents.networks import export
+
+    network = cast("Agent", learner).network
+    return export(network, fold=network.spec.name != "gnn")
+
+
+def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, referee: Referee) -> Card:
+    network, scene = plan.network, plan.scene
+    folded = network.norm == "batch" and network.name != "gnn"
+    settings = asdict(plan.config)
+    if plan.algorithm != EVOLUTION:
+        settings |= {"environments": plan.environments, "dropout": network.dropout}
+    return Card(
+        name=plan.name,
+        view=scene.view.name,
+        view_version=scene.view.version,
+        network=network.name,
+        hidden=network.layers,
+        normalisation="none" if folded else network.norm,
+        objective=scene.objective,
+        algorithm=plan.algorithm,
+        protocol=scene.protocol,
+        ratio=getattr(scene.options, "ratio", None) if scene.protocol == "inflation" else None,
+        load=getattr(scene.options, "load", None) if scene.protocol == "timed" else None,
+        training=tuple(workload.name for workload in scene.training),
+        validation=tuple(workload.name for workload in scene.validation),
+        test=plan.test,
+        seeds=f"{plan.seed} for training, {', '.join(map(str, plan.validation_seeds))} for validation",
+        settings=settings,
+        steps=learner.steps,
+        scores=referee.scores(),
+        made_by=f"steersman {steersman.__version__}",
+    )

@@ -1,0 +1,214 @@
+"""Where agents play: the environment of a protocol for training, and the same one apart for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.envs.core import Arrays, Core
+from steersman.envs.deployments import DeploymentsCore
+from steersman.envs.deployments import Options as DeploymentsOptions
+from steersman.envs.latency import LatencyCore, LatencyOptions
+from steersman.envs.vector import SteersmanVectorEnv
+from steersman.envs.workload import Options as WorkloadOptions
+from steersman.envs.workload import WorkloadCore
+from steersman.errors import UsageError
+from steersman.features import View, view
+from steersman.policies import registry
+from steersman.policies.telemetry_rules import RULES
+from steersman.policies.telemetry_view import TELEMETRY
+from steersman.workloads.workload import Workload
+
+WorkloadProtocol = Literal["inflation", "timed"]
+Protocol = Literal["inflation", "timed", "deployments", "latency"]
+Options = WorkloadOptions | DeploymentsOptions | LatencyOptions
+
+Chooser = Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.int64]]
+"""From the observations of E environments, as a vector environment gives them, to E actions."""
+
+OBJECTIVES: dict[str, str] = {
+    "inflation": "allocation",
+    "timed": "waiting-time",
+    "deployments": "balance",
+    "latency": "latency-aware",
+}
+"""What each protocol rewards unless another objective is named."""
+
+REFERENCES = {
+    "allocation": "fgd",
+    "fragmentation": "fgd",
+    "balance": "least-allocated",
+    "least-allocated": "least-allocated",
+    "most-allocated": "most-allocated",
+    "waiting-time": "best-fit",
+    "locality": "best-fit",
+}
+"""The rule that a policy for an objective is compared with."""
+
+LATENCY_REFERENCE = "kube-default"
+FIGURES = (
+    "allocation",
+    "node_variance",
+    "nodes_used",
+    "empty_nodes",
+    "cpu_use_deviation_percent",
+    "connections_maximum_mean",
+    "hard_limits_broken_avoidable",
+    "soft_limits_kept_percent",
+)
+"""What is told of an environment at an episode's end, where it has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """An environment and its options.
+
+    Attributes:
+        protocol: which environment.
+        options: of it; for `inflation` and `timed` its workloads are the training workloads.
+        validation: workloads to validate on, of `inflation` and `timed`; none: those of training.
+
+    Raises:
+        UsageError: there is no workload, or one is used for both.
+    """
+
+    protocol: Protocol
+    options: Options
+    validation: tuple[Workload, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.options, WorkloadOptions) and not self.training:
+            raise UsageError("training needs at least one workload")
+        both = {workload.name for workload in self.training} & {workload.name for workload in self.validation}
+        if both:
+            raise UsageError(f"{', '.join(sorted(both))}: used for training, so not fit for validation or test")
+
+    @property
+    def training(self) -> tuple[Workload, ...]:
+        """The training workloads; none where the environment makes its own pods."""
+        if not isinstance(self.options, WorkloadOptions):
+            return ()
+        given: Any = self.options.workload
+        return self.options.workloads() if given else ()
+
+    @property
+    def objective(self) -> str:
+        """What is rewarded."""
+        return self.options.objective
+
+    @property
+    def view(self) -> View:
+        """What agents see. Raises UsageError: there is no such view."""
+        return TELEMETRY if isinstance(self.options, LatencyOptions) else view(self.options.view)
+
+    @property
+    def reference(self) -> str:
+        """The rule to compare with unless another is named."""
+        if self.protocol == "latency":
+            return LATENCY_REFERENCE
+        return REFERENCES[self.objective.split("=")[0]]
+
+    def check_rule(self, name: str) -> None:
+        """Raises UsageError: the environment has no such rule; the message lists those it has."""
+        rules = RULES if self.protocol == "latency" else registry.LOCAL
+        if name not in rules:
+            raise UsageError(f"unknown rule {name!r}; with --protocol {self.protocol} there are {', '.join(rules)}")
+
+    def make(self, count: int) -> SteersmanVectorEnv:
+        """`count` environments to train in. Raises UsageError: see the environment."""
+        return SteersmanVectorEnv(self._core(count, self.options))
+
+    def stage(self, seeds: Sequence[int]) -> Stage:
+        """The environments to validate in."""
+        options = self.options
+        if isinstance(options, WorkloadOptions) and self.validation:
+            options = replace(options, workload=self.validation)
+        names: tuple[str, ...] = (self.protocol,)
+        if isinstance(options, WorkloadOptions):
+            names = tuple(workload.name for workload in options.workloads())
+        return Stage(self._core(len(seeds), options), names, tuple(seeds))
+
+    def _core(self, count: int, options: Options) -> Core:
+        match options:
+            case WorkloadOptions():
+                return WorkloadCore(count, "timed" if self.protocol == "timed" else "inflation", options)
+            case DeploymentsOptions():
+                return DeploymentsCore(count, options)
+        return LatencyCore(count, options)
+
+    def identity(self) -> dict[str, Any]:
+        """The same as JSON: what a checkpoint belongs to."""
+        told: dict[str, Any] = {"protocol": self.protocol}
+        for field in fields(self.options):
+            value = getattr(self.options, field.name)
+            if field.name == "workload":
+                value = [identity(workload) for workload in self.training]
+            told[field.name] = value if isinstance(value, int | float | str | list | None) else str(value)
+        return told | {"validation": [identity(workload) for workload in self.validation]}
+
+
+class Stage:
+    """Environments in which policies play the same episodes, one for each seed and workload.
+
+    Args:
+        core: as many environments as there are seeds.
+        names: of workloads; of the protocol where there are none.
+        seeds: S of the episodes.
+    """
+
+    def __init__(self, core: Core, names: tuple[str, ...], seeds: tuple[int, ...]) -> None:
+        self.core, self.names, self.seeds = core, names, seeds
+
+    def play(self, name: str, policy: str | Chooser) -> dict[str, npt.NDArray[np.float64]]:
+        """[S] by name: the `return`, and what the environment tells at the end of each episode (`FIGURES`).
+
+        Args:
+            name: one of `names`.
+            policy: a rule's name, or what chooses actions.
+        """
+        core = self.core
+        for e in range(core.count):
+            self._start(name, e)
+        going = np.ones(core.count, dtype=np.bool_)
+        returned = np.zeros(core.count)
+        found: dict[str, npt.NDArray[np.float64]] = {}
+        while going.any():
+            core.step(core.rule_actions(policy) if isinstance(policy, str) else policy(observed(core)))
+            returned += np.where(going, core.rewards, 0.0)
+            ended = core.terminated | core.truncated
+            if (ended & going).any():
+                self._note(found, ended & going)
+            going &= ~ended
+            for e in np.flatnonzero(ended).tolist():  # all step together: who is done plays on, unobserved
+                self._start(name, e)
+        return found | {"return": returned}
+
+    def _note(self, found: dict[str, npt.NDArray[np.float64]], ended: npt.NDArray[np.bool_]) -> None:
+        """Keep the figures of episodes that have just ended."""
+        infos: Arrays = self.core.infos()
+        for figure in FIGURES:
+            if figure in infos:
+                kept = found.setdefault(figure, np.zeros(self.core.count))
+                kept[ended] = infos[figure][ended]
+
+    def _start(self, name: str, e: int) -> None:
+        seed = self.seeds[e]
+        options: dict[str, Any] = {"seed": seed}
+        if isinstance(self.core, WorkloadCore):
+            options["workload"] = name
+        self.core.start(e, np.random.default_rng(seed), options)
+
+
+def observed(core: Core) -> Arrays:
+    """The buffers that a core's steps write to, by the names that agents know."""
+    seen = core.observation
+    return {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": seen.groups}
+
+
+def identity(workload: Workload) -> str:
+    """What a checkpoint remembers of a workload."""
+    return f"{workload.name}: {len(workload.nodes)} nodes, {len(workload.pods)} pods"

@@ -1,0 +1,99 @@
+"""Even CPU use on reference A's clusters: the greedy rule, drawn sizes of nodes, and learning from reward alone."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steersman.agents.dqn import DQN, Config
+from steersman.agents.networks import build, sizes_of
+from steersman.cluster.arrays import CPU, MEMORY
+from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv, most_even
+from steersman.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Four clusters of eleven nodes of drawn sizes."""
+    torch.set_num_threads(1)
+    return DeploymentsVectorEnv(4, nodes=11, shapes=MIXED_SHAPES)
+
+
+def deviations_after(env, e):
+    """The standard deviation that each node would leave, from the amounts themselves; infinite where it may not go."""
+    nodes, filling = env.core.filling.nodes, env.core.filling
+    request = env.core.rules.classes.request[filling.counts[e, 1], CPU]
+    used = nodes.allocatable[e, :, CPU] - nodes.free[e, :, CPU]
+    found = []
+    for n in range(len(used)):
+        after = used.copy()
+        after[n] += request
+        allowed = env.core.observation.mask[e, n]
+        found.append((after / nodes.allocatable[e, :, CPU]).std() if allowed else np.inf)
+    return np.array(found)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1 << 30), steps=st.integers(0, 120))
+def test_the_greedy_rule_leaves_the_smallest_deviation_there_can_be(mixed, seed, steps):
+    rng = np.random.default_rng(seed)
+    seen, _ = mixed.reset(seed=seed)
+    for _ in range(steps):
+        seen, *_ = mixed.step(np.where(seen["mask"] > 0, rng.random(seen["mask"].shape), -1.0).argmax(1))
+    for e, choice in enumerate(most_even(seen)):
+        after = deviations_after(mixed, e)
+        assert after[choice] == pytest.approx(after.min(), abs=1e-6)
+
+
+def test_sizes_are_drawn_anew_and_from_those_given(mixed):
+    mixed.reset(seed=3)
+    allocatable = mixed.core.filling.nodes.allocatable
+    cores = {1000 * int(cpu) for cpu, _, _ in MIXED_SHAPES}
+    assert set(allocatable[:, :, CPU].ravel()) == cores
+    assert np.array_equal(allocatable[..., MEMORY], allocatable[..., CPU] // 1000 << 32)  # 4 GiB a core
+    first = allocatable[0].copy()
+    mixed.reset(seed=4)
+    assert not np.array_equal(first, mixed.core.filling.nodes.allocatable[0])
+    mixed.reset(seed=3)
+    assert np.array_equal(first, mixed.core.filling.nodes.allocatable[0])
+
+
+def test_a_share_of_the_clusters_has_nodes_of_one_size():
+    env = DeploymentsVectorEnv(200, nodes=4, shapes=MIXED_SHAPES, equal_share=0.5)
+    env.reset(seed=1)
+    cores = env.core.filling.nodes.allocatable[..., CPU]
+    equal = (cores == cores[:, :1]).all(1)
+    assert 70 < equal.sum() < 130
+    assert len(set(cores[equal, 0])) == len(MIXED_SHAPES)
+    with pytest.raises(UsageError, match="equal_share 2 is out of range; 0 to 1 is right"):
+        DeploymentsEnv(equal_share=2)
+
+
+def test_a_size_that_a_pod_does_not_fit_on_is_refused():
+    with pytest.raises(UsageError, match="is more than a node has"):
+        DeploymentsEnv(shapes=(("64", "256Gi", 110), ("2", "256Gi", 110)))
+
+
+def test_a_few_seconds_of_reward_make_clusters_of_other_sizes_more_even(mixed):
+    agent = DQN(
+        mixed,
+        build("mlp", sizes_of(mixed.single_observation_space), (32, 32)),
+        Config(discount=0.0, learning_rate=2e-3, batch_size=128, update_every=16, epsilon_decay=0.98),
+        seed=0,
+    )
+    other = DeploymentsVectorEnv(3, nodes=30)
+    before = mean_deviation(other, agent.act)
+    for _ in range(300):
+        agent.iterate()
+    assert mean_deviation(other, agent.act) < before / 4
+
+
+def mean_deviation(env, act, steps=250):
+    """Mean over environments and steps of the standard deviation of shares of CPU."""
+    seen, _ = env.reset(seed=77)
+    found = []
+    for _ in range(steps):
+        seen, *_, infos = env.step(act(seen))
+        found.append(np.sqrt(infos["node_variance"]).mean())
+    return np.mean(found)
