@@ -35,7 +35,7 @@ def fill_normal(rng, stream, out):
 
 
 def started(chosen, count=1, seed=0):
-    core = LatencyCore(count, LatencyOptions(settings=chosen))
+    core = LatencyCore(count, LatencyOptions(settings=chosen, keep_hard_limits=False))
     for e in range(count):
         core.start(e, np.random.default_rng(0), {"seed": seed + e})
     return core

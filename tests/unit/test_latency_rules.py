@@ -21,7 +21,7 @@ SMALL = Settings(nodes=4, max_nodes=5, pods=60)
 
 
 def started(settings=SMALL, count=1, seed=0):
-    core = LatencyCore(count, LatencyOptions(settings=settings))
+    core = LatencyCore(count, LatencyOptions(settings=settings, keep_hard_limits=False))
     for e in range(count):
         core.start(e, np.random.default_rng(0), {"seed": seed + e})
     return core

@@ -17,6 +17,7 @@ from steersman.envs.single import SchedulingEnv
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.errors import SteersmanError, UsageError
 from steersman.objectives import measures, registry, summary
+from steersman.policies.telemetry_filter import keep_hard_limits
 from steersman.policies.telemetry_rules import decide_all, rule_number
 from steersman.policies.telemetry_view import TELEMETRY
 from steersman.telemetry.figures import figures
@@ -46,12 +47,15 @@ class LatencyOptions:
         settings: the cluster and its workload.
         penalty: what an illegal action costs; it changes nothing else.
         step_limit: steps after which an episode is truncated; None: twice the pods, which only illegal actions reach.
+        keep_hard_limits: whether the mask leaves out nodes that put the hard limit of a pod's latency at risk where
+            others do not, see `policies.telemetry_filter`; None: if `latency-aware` is rewarded.
     """
 
     objective: str = "latency-aware"
     settings: Settings = DEFAULT_SETTINGS
     penalty: float = 1.0
     step_limit: int | None = None
+    keep_hard_limits: bool | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.penalty < 1e9:
@@ -84,6 +88,8 @@ class LatencyCore(Core):
                     f"{', '.join(OBJECTIVES)}"
                 )
         super().__init__(count, TELEMETRY, self.settings.max_nodes)
+        asked = any(objective.name == "latency-aware" for objective in mix.objectives)
+        self.filters = asked if options.keep_hard_limits is None else options.keep_hard_limits
         self.world = new_world(self.settings, count)
         self.task = stepping.Task(
             objectives=np.array([OBJECTIVES[objective.name] for objective in mix.objectives], dtype=np.int64),
@@ -106,6 +112,8 @@ class LatencyCore(Core):
             raise UsageError(f"reset option 'nodes' {nodes!r} is out of range; 2 to {self.max_nodes} is right")
         if not stepping.begin(self.world, self.settings, self.task, self.observation, e, np.uint64(seed), nodes):
             raise SteersmanError("no pod fits on any node")
+        if self.filters:
+            keep_hard_limits(self.world.seen, self.observation.mask, e, e + 1)
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """See `Core`."""
@@ -119,11 +127,13 @@ class LatencyCore(Core):
             self.terminated,
             self.truncated,
         )
+        if self.filters:
+            keep_hard_limits(self.world.seen, self.observation.mask, 0, self.count)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        """[E] what a rule of `policies.telemetry_rules` would do."""
+        """[E] what a rule of `policies.telemetry_rules` would do among the nodes of the mask."""
         actions = np.zeros(self.count, dtype=np.int64)
-        decide_all(rule, self.world.seen, actions)
+        decide_all(rule, self.world.seen, self.observation.mask, actions)
         return actions
 
     def rule_actions(self, name: str) -> npt.NDArray[np.int64]:

@@ -21,12 +21,12 @@ from steersman.policies.telemetry_estimates import (
     Rates,
     connections_after,
     cpu_after,
-    cpu_worst,
     latency_to_users,
     rates,
 )
-from steersman.telemetry.model import HARD, NODES, POD, SOFT, Seen
-from steersman.telemetry.requests import class_of, fits_on, row_of, running
+from steersman.policies.telemetry_filter import MARGIN, SAFE, hard_limit_risk
+from steersman.telemetry.model import NODES, POD, SOFT, Seen
+from steersman.telemetry.requests import class_of, row_of, running
 
 KUBE_DEFAULT, MOST_ALLOCATED, LEAST_ALLOCATED, LEAST_CONNECTIONS, LATENCY_AWARE = range(5)
 """Numbers of the rules in compiled code."""
@@ -48,10 +48,6 @@ pods another one of the same Deployment on a node counts as, beside itself, as l
 
 BUSY = 0.8
 """Share of CPU used above which a queue grows fast: `latency-aware` goes on to the next node."""
-OVERRUN = 0.9
-"""The same if the pod, and all that came since it was measured, used twice what they request."""
-MARGIN = 1.1
-"""A latency is trusted to be within a limit if 1.1 times it is: it was measured with an error, without the pod."""
 
 
 def rule_number(name: str) -> int:
@@ -62,21 +58,28 @@ def rule_number(name: str) -> int:
 
 
 @kernel
-def decide_all(rule: int, seen: Seen, actions: npt.NDArray[np.int64]) -> None:
-    """Into actions, [E], the node that a rule takes for the pod in question, the first of equals; -1: there is none."""
+def decide_all(rule: int, seen: Seen, mask: npt.NDArray[np.int8], actions: npt.NDArray[np.int64]) -> None:
+    """Into actions, [E], the node that a rule takes for the pod in question, the first of equals; -1: there is none.
+
+    Args:
+        rule: its number.
+        seen: what is known.
+        mask: [E, N] the nodes that passed all filters.
+        actions: [E].
+    """
     for e in range(actions.shape[0]):
-        actions[e] = decide(rule, seen, e)
+        actions[e] = decide(rule, seen, mask, e)
 
 
 @inner
-def decide(rule: int, seen: Seen, e: int) -> int:
+def decide(rule: int, seen: Seen, mask: npt.NDArray[np.int8], e: int) -> int:
     """The same for environment `e`."""
     known = rates(seen, e)
-    spread = spread_range(seen, e)
-    neutral = _average(rule, seen, e, known)
+    spread = spread_range(seen, mask, e)
+    neutral = _average(rule, seen, mask, e, known)
     best, best_score = -1, -np.inf
     for n in range(seen.counts[e, NODES]):
-        if not fits_on(seen, e, seen.counts[e, POD], n):
+        if not mask[e, n]:
             continue
         score = float(kube_default(seen, e, n, spread)) if rule == KUBE_DEFAULT else 0.0
         if rule != KUBE_DEFAULT:
@@ -105,12 +108,12 @@ def _after(rule: int, seen: Seen, e: int, n: int, known: Rates) -> float:
 
 
 @inner
-def _average(rule: int, seen: Seen, e: int, known: Rates) -> float:
-    """Its mean over the nodes where the pod fits and the metric is there; 0 if there are none."""
+def _average(rule: int, seen: Seen, mask: npt.NDArray[np.int8], e: int, known: Rates) -> float:
+    """Its mean over the nodes of the mask whose metric is there; 0 if there are none."""
     total, count = 0.0, 0
     for n in range(seen.counts[e, NODES]):
         after = _after(rule, seen, e, n, known)
-        if not math.isnan(after) and fits_on(seen, e, seen.counts[e, POD], n):
+        if mask[e, n] and not math.isnan(after):
             total += after
             count += 1
     return total / count if count > 0 else 0.0
@@ -124,49 +127,27 @@ def _fullest(seen: Seen, e: int, n: int, after: float) -> float:
 
 @inner
 def _latency_aware(seen: Seen, e: int, n: int, after: float) -> float:
-    """Limits first, then as `_fullest`; where limits are at stake, the node with most CPU to spare, or the nearest.
+    """Limits first, then as `_fullest`; where hard limits are at stake, the node of the least risk.
 
-    Known to be within the soft limit, within the hard one; within it, but the latency is close or not measured, or the
-    node could be overrun; unknown; beyond it. Since a Deployment may turn out to be a busy one, its pods go to
-    different nodes as long as that takes no empty one.
+    Known to be within the soft limit; within the hard one; then by `hard_limit_risk`. Since a Deployment may turn out
+    to be a busy one, its pods go to different nodes as long as that takes no empty one.
     """
     pod = seen.counts[e, POD]
     fullest = _fullest(seen, e, n, after)
-    worst = cpu_worst(seen, e, n)
     if seen.user[e, pod] < 0:
         return fullest - (20.0 if after > BUSY else 0.0)
-    there, soft, hard = _latency_expected(seen, e, n), float(seen.limit[e, pod, SOFT]), float(seen.limit[e, pod, HARD])
-    if math.isnan(there):
-        return 100.0 + fullest
-    if there > hard:
-        return -there / 1000.0
-    measured = not math.isnan(latency_to_users(seen, e, n))
-    if measured and worst <= OVERRUN and there * MARGIN <= hard:
-        tier = 400.0 if there * MARGIN <= soft else 300.0
-        return tier + fullest - float(min(seen.siblings[e, n], 9))
-    return 200.0 - (there / hard if worst <= OVERRUN else 2.0 if math.isnan(worst) else 1.0 + worst)
-
-
-@inner
-def _latency_expected(seen: Seen, e: int, n: int) -> float:
-    """Latency to the pod's users as measured, or if it is missing its mean over the node's zone; NaN: all missing."""
-    there = latency_to_users(seen, e, n)
-    if not math.isnan(there):
-        return there
-    total, count = 0.0, 0
-    for other in range(seen.counts[e, NODES]):
-        near = latency_to_users(seen, e, other)
-        if seen.zone[e, other] == seen.zone[e, n] and not math.isnan(near):
-            total += near
-            count += 1
-    return total / count if count > 0 else np.nan
+    risk = hard_limit_risk(seen, e, n)
+    if risk > SAFE:
+        return 200.0 - risk
+    near = latency_to_users(seen, e, n) * MARGIN <= float(seen.limit[e, pod, SOFT])
+    return (400.0 if near else 300.0) + fullest - float(min(seen.siblings[e, n], 9))
 
 
 # kube-scheduler's default ---------------------------------------------------------------------------------------------
 
 
 class Spread(NamedTuple):
-    """What the spread of a Deployment is normalised with, over the nodes that the pod fits on.
+    """What the spread of a Deployment is normalised with, over the nodes that passed the filters.
 
     Attributes:
         host: the weight of a pod on the node, ln(nodes + 2).
@@ -182,17 +163,17 @@ class Spread(NamedTuple):
 
 
 @inner
-def spread_range(seen: Seen, e: int) -> Spread:
+def spread_range(seen: Seen, mask: npt.NDArray[np.int8], e: int) -> Spread:
     """What `kube_default` needs for the pod in question."""
-    pod, hosts, zones = seen.counts[e, POD], 0, 0
+    hosts, zones = 0, 0
     for n in range(seen.counts[e, NODES]):
-        if fits_on(seen, e, pod, n):
+        if mask[e, n]:
             hosts += 1
-            zones += _is_first_of_zone(seen, e, n)
+            zones += _is_first_of_zone(seen, mask, e, n)
     host, zone = math.log(hosts + 2.0), math.log(zones + 2.0)
     least, most = 1 << 60, 0
     for n in range(seen.counts[e, NODES]):
-        if fits_on(seen, e, pod, n):
+        if mask[e, n]:
             raw = _spread(seen, e, n, host, zone)
             least, most = min(least, raw), max(most, raw)
     return Spread(host, zone, least, most)
@@ -223,9 +204,9 @@ def _spread(seen: Seen, e: int, n: int, host: float, zone: float) -> int:
 
 
 @inner
-def _is_first_of_zone(seen: Seen, e: int, n: int) -> bool:
-    """Whether no node before `n` that the pod fits on is in its zone."""
+def _is_first_of_zone(seen: Seen, mask: npt.NDArray[np.int8], e: int, n: int) -> bool:
+    """Whether no node of the mask before `n` is in its zone."""
+    before = 0
     for other in range(n):
-        if seen.zone[e, other] == seen.zone[e, n] and fits_on(seen, e, seen.counts[e, POD], other):
-            return False
-    return True
+        before += mask[e, other] == 1 and seen.zone[e, other] == seen.zone[e, n]
+    return before == 0

@@ -154,7 +154,7 @@ def encode(
         pod: [E, F].
         context: [E, F].
     """
-    known, spread = rates(seen, e), spread_range(seen, e)
+    known, spread = rates(seen, e), spread_range(seen, mask, e)
     for n in range(seen.counts[e, NODES]):
         _encode_requests(seen, e, n, mask[e, n] != 0, spread, nodes)
         _encode_cpu(seen, e, n, known, nodes)
