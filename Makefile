@@ -10,7 +10,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-versi
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo policy test test-unit test-integration test-e2e lint format wheel bench requirements clean
+.PHONY: help demo policy study test test-unit test-integration test-e2e lint format wheel bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,9 @@ policy: .venv/base ## train the policy that the package ships, from scratch (a q
 	.venv/bin/steersman train --name steersman --workload $(TRAINING) --validation $(VALIDATION) --test $(KEPT) \
 		--iterations $(GENERATIONS) --validate-every 10 --seed $(SEED) --output build/policy
 	cp build/policy/policy.safetensors src/steersman/data/steersman.safetensors
+
+study: .venv/dev ## train and measure what docs/results.md publishes (hours; what is finished stays finished)
+	.venv/bin/python -m studies
 
 requirements: .venv/dev ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --extra all --extra dev --group build pyproject.toml -o requirements/dev.txt

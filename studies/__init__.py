@@ -1,0 +1,1 @@
+"""Experiments whose results are published in docs/results.md, each from scratch."""

@@ -1,0 +1,206 @@
+"""`python -m studies [NAME...]`: run the studies, keep their results, and write docs/results.md.
+
+A study whose result is there and was made from the same options is skipped; one that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import steersman
+from steersman.errors import SteersmanError, UsageError
+from studies.common import BUILD, desk, duration, plain, write_json
+
+ORDER = (
+    "limits",
+    "generalisation",
+    "ablations",
+    "timed",
+    "waiting",
+    "toy",
+    "balance",
+    "latency",
+    "locality",
+)
+"""Studies in the order of the report."""
+
+HERE = Path(__file__).parent
+RESULTS, REPORT = HERE / "results", HERE.parent / "docs" / "results.md"
+QUICK_RESULTS, QUICK_REPORT = BUILD / "quick" / "results", BUILD / "quick" / "results.md"
+INTRODUCTION = """# Results
+
+Written by `make study` from `studies/results/*.json`, which hold every single value. Claims are paired by seed;
+intervals are 95 % bootstrap intervals (BCa) of means; no seed of an evaluation was used in training or validation.
+"""
+QUICK_WARNING = "\n**A quick run that shows that the studies work: its numbers mean nothing.**\n"
+
+
+class Study:
+    """A module of this package, imported when it is first needed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._module: ModuleType | None = None
+
+    @property
+    def module(self) -> ModuleType:
+        """The module."""
+        if self._module is None:
+            self._module = importlib.import_module(f"studies.{self.name}")
+        return self._module
+
+    @property
+    def title(self) -> str:
+        """The first line of its docstring."""
+        return (self.module.__doc__ or "").strip().splitlines()[0]
+
+    @property
+    def minutes(self) -> float:
+        """What it takes on two idle cores, as far as it says."""
+        return float(getattr(self.module, "MINUTES", 0))
+
+    def options(self, quick: bool) -> dict[str, Any]:
+        """What its result depends on, as JSON; nothing if it does not say."""
+        found = self.module.options(quick) if hasattr(self.module, "options") else {}
+        return dict(plain(found))
+
+    def has_quick(self) -> bool:
+        """Whether it can be run on small."""
+        return "quick" in inspect.signature(self.module.run).parameters
+
+    def result_file(self, quick: bool) -> Path:
+        """Where its result is kept."""
+        return (QUICK_RESULTS if quick else RESULTS) / f"{self.name}.json"
+
+    def kept(self, quick: bool) -> dict[str, Any] | None:
+        """The file of its result, or None if there is none or it was made from other options."""
+        path = self.result_file(quick)
+        if not path.exists():
+            return None
+        found = json.loads(path.read_text())
+        return found if found["options"] == self.options(quick) and found["quick"] == quick else None
+
+    def run(self, quick: bool) -> None:
+        """Run it and keep the result."""
+        began = time.monotonic()
+
+        def say(text: str) -> None:
+            print(f"{self.name} {duration(time.monotonic() - began):>7}  {text}", file=sys.stderr, flush=True)
+
+        result = self.module.run(say, quick=True) if quick else self.module.run(say)
+        made = {"study": self.name, "quick": quick, "steersman": steersman.__version__}
+        write_json(self.result_file(quick), {**made, "options": self.options(quick), "result": plain(result)})
+        say("done")
+
+    def forget(self, quick: bool) -> None:
+        """Remove its result and all that it has finished."""
+        self.result_file(quick).unlink(missing_ok=True)
+        shutil.rmtree(desk(self.name, quick, print).folder, ignore_errors=True)
+
+
+def studies() -> dict[str, Study]:
+    """All studies by name, in the order of the report."""
+    return {name: Study(name) for name in ORDER}
+
+
+def parse(arguments: Sequence[str], known: Sequence[str]) -> argparse.Namespace:
+    """The options. Raises UsageError: a study is unknown."""
+    parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="studies to run; none: all")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="the same")
+    parser.add_argument("--fresh", action="store_true", help="forget what these studies have finished before")
+    parser.add_argument("--quick", action="store_true", help="tiny versions, kept apart: to see that everything works")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--report", action="store_true", help="only write the report anew")
+    found = parser.parse_args(arguments)
+    found.names = list(dict.fromkeys([*found.names, *found.only])) or list(known)
+    for name in found.names:
+        if name not in known:
+            raise UsageError(f"no study {name!r}; there are {', '.join(known)}")
+    return found
+
+
+def write_report(every: dict[str, Study], quick: bool) -> Path:
+    """Write the sections of all results that there are."""
+    parts, missing = [INTRODUCTION + (QUICK_WARNING if quick else "")], []
+    for study in every.values():
+        kept = study.kept(quick)
+        if kept is None:
+            missing.append(study.name)
+        else:
+            parts.append(f"{study.module.section(kept['result']).strip()}\n\n`python -m studies {study.name}`\n")
+    if missing:
+        parts.append(f"Not run yet, or not with the present options: {', '.join(missing)}.\n")
+    report = QUICK_REPORT if quick else REPORT
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.write_text("\n".join(parts))
+    return report
+
+
+def run_all(every: dict[str, Study], names: Sequence[str], quick: bool, fresh: bool) -> list[str]:
+    """Run studies one after the other; those that failed, by name. One that fails does not stop the others.
+
+    The report is written after each.
+    """
+    chosen = [every[name] for name in names]
+    failed = []
+    for number, study in enumerate(chosen):
+        if fresh:
+            study.forget(quick)
+        if study.kept(quick) is not None:
+            print(f"{study.name}: is there already ({study.result_file(quick)})", file=sys.stderr)
+            continue
+        if quick and not study.has_quick():
+            print(f"{study.name}: has no quick version", file=sys.stderr)
+            continue
+        minutes = sum(each.minutes for each in chosen[number:] if each.kept(quick) is None)
+        left = "" if quick else f", about {duration(60 * minutes)} left for all"
+        print(f"{study.name}, {number + 1} of {len(chosen)}{left}: {study.title}", file=sys.stderr, flush=True)
+        try:
+            study.run(quick)
+        except SteersmanError as error:
+            print(f"error: {study.name}: {error}", file=sys.stderr)
+            failed.append(study.name)
+        write_report(every, quick)
+    return failed
+
+
+def show_list(every: Sequence[Study]) -> None:
+    """Say what there is and what is done."""
+    for study in every:
+        state = "done" if study.kept(False) is not None else "to do"
+        took = f"{study.minutes:.0f} min" if study.minutes else ""
+        print(f"{study.name:15} {state:6} {took:>7}  {study.title}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the arguments say; the exit status."""
+    try:
+        every = studies()
+        asked = parse(arguments, list(every))
+        if asked.list:
+            show_list(list(every.values()))
+            return 0
+        failed = [] if asked.report else run_all(every, asked.names, asked.quick, asked.fresh)
+        print(f"wrote {write_report(every, asked.quick)}", file=sys.stderr)
+    except SteersmanError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""Numbers of studies for people: values by workload and policy, their statistics, and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.evaluation.statistics import interquartile_mean, mean, mean_interval, reduction_percent
+from steersman.evaluation.summary import Table
+from steersman.simulation.result import RunResult
+from studies.common import short_name
+
+Values = dict[str, dict[str, list[float]]]
+"""By workload and policy: one value a seed."""
+
+Json = dict[str, Any]
+ALL = "all"
+
+
+def values_of(runs: Sequence[RunResult], metric: str) -> Values:
+    """The values of a metric at the end of runs."""
+    table = Table(runs)
+    return {
+        short_name(workload): {policy: table.get(workload, policy, metric).tolist() for policy in table.policies}
+        for workload in table.workloads
+    }
+
+
+def with_mean(values: Values) -> Values:
+    """The same and, if there are several workloads, `all`: for each seed the mean over workloads."""
+    if len(values) < 2:
+        return values
+    policies = next(iter(values.values()))
+    means = {p: np.mean([values[w][p] for w in values], axis=0).tolist() for p in policies}
+    return {**values, ALL: means}
+
+
+def spread(values: npt.ArrayLike) -> Json:
+    """`mean`, `interquartile_mean`, `low` and `high` (95 % interval of the mean) of [n] values."""
+    low, high = mean_interval(values)
+    return {"mean": mean(values), "interquartile_mean": interquartile_mean(values), "low": low, "high": high}
+
+
+def difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
+    """`spread` of the paired differences of [n] values to [n] of a baseline."""
+    return spread(np.asarray(values, dtype=np.float64) - np.asarray(baseline, dtype=np.float64))
+
+
+def saved(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
+    """By how many percent the mean of [n] values is below that of [n] paired ones: `mean`, `low`, `high`."""
+    estimate, (low, high) = reduction_percent(
+        np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    )
+    return {"mean": estimate, "low": low, "high": high}
+
+
+def unallocated_saved(allocated: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
+    """`saved` of what is not allocated, given [n] percent of GPU allocated."""
+    return saved(100.0 - np.asarray(allocated, dtype=np.float64), 100.0 - np.asarray(baseline, dtype=np.float64))
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number for a table; a dash where none applies."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def interval(found: Json, digits: int = 2, sign: bool = True) -> str:
+    """`+0.98 (0.91 to 1.05)` of a `spread` or `difference`; a dash where none applies."""
+    if found["mean"] is None:
+        return "–"
+    text = f"{found['mean']:+.{digits}f}" if sign else f"{found['mean']:.{digits}f}"
+    if found["low"] is None:
+        return text
+    return f"{text} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """`142-161`, or the seeds one by one."""
+    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ", ".join(map(str, seeds))

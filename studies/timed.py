@@ -1,0 +1,133 @@
+"""Pods that leave again: how long they wait under the shipped policy and under others, at several loads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steersman.evaluation.experiment import Experiment
+from steersman.policies.registry import SHIPPED
+from steersman.simulation.result import RunResult
+from studies import tables
+from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, workloads
+
+NAME = "timed"
+MINUTES = 15
+POLICIES = ("kube-default", "best-fit", "fgd", SHIPPED)
+BASELINES = ("kube-default", "fgd")
+WORKLOADS = ("default", "gpushare40", "gpuspec25", "multigpu40")
+LOADS = (0.9, 1.0, 1.1)
+MINUTE = 60.0
+WAIT, LONGEST = "waiting_time_mean_seconds", "waiting_time_p95_seconds"
+DELAYED, ALLOCATED = "delayed_percent", "gpu_allocation_over_time_percent"
+
+
+def options(quick: bool = False) -> Json:
+    """What the result depends on."""
+    return {
+        "workloads": WORKLOADS[:2] if quick else WORKLOADS,
+        "policies": POLICIES,
+        "loads": LOADS,
+        "seeds": SEEDS[:3] if quick else SEEDS,
+    }
+
+
+def run(say: Say, quick: bool = False) -> Json:
+    """Evaluate at every load."""
+    at, asked = desk(NAME, quick, say), options(quick)
+    return {**asked, "loads": {str(load): _at_load(at, asked, load) for load in LOADS}}
+
+
+def _at_load(at: Desk, asked: Json, load: float) -> Json:
+    experiment = Experiment(
+        workloads(asked["workloads"], at.quick), POLICIES, tuple(asked["seeds"]), protocol="timed", load=load
+    )
+
+    def compute() -> Json:
+        runs = evaluate(at, experiment, f"load {load}")
+        values = {name: tables.values_of(runs, name) for name in (WAIT, LONGEST, ALLOCATED)}
+        return {"values": {**values, DELAYED: _delayed(runs)}}
+
+    values = at.once(f"load-{load}", {**asked, "load": load}, compute)["values"]
+    return {
+        "values": values,
+        "comparison": {
+            workload: {
+                "mean": {
+                    name: {p: tables.spread(v)["mean"] for p, v in values[name][workload].items()} for name in values
+                },
+                "interquartile_mean": {p: tables.spread(v)["interquartile_mean"] for p, v in waits.items()},
+                "wait_difference": {b: tables.difference(waits[SHIPPED], waits[b]) for b in BASELINES},
+                "delayed_difference": {
+                    b: tables.difference(values[DELAYED][workload][SHIPPED], values[DELAYED][workload][b])
+                    for b in BASELINES
+                },
+            }
+            for workload, waits in values[WAIT].items()
+        },
+    }
+
+
+def _delayed(runs: list[RunResult]) -> tables.Values:
+    """Percent of the bound pods that had waited."""
+    delayed, bound = tables.values_of(runs, "pods_delayed"), tables.values_of(runs, "pods_bound")
+    return {
+        w: {p: (100.0 * np.array(v) / np.array(bound[w][p])).tolist() for p, v in by.items()}
+        for w, by in delayed.items()
+    }
+
+
+def _minutes(found: Json) -> Json:
+    return {name: None if value is None else value / MINUTE for name, value in found.items()}
+
+
+def section(result: Json) -> str:
+    """The section of docs/results.md."""
+    waits, more = [], []
+    for load, at in result["loads"].items():
+        for workload, each in at["comparison"].items():
+            mean = each["mean"]
+            waits.append(
+                [
+                    f"{workload}, {load}",
+                    *(tables.number(_minutes(mean[WAIT])[policy], 1) for policy in result["policies"]),
+                    *(tables.interval(_minutes(each["wait_difference"][baseline]), 1) for baseline in BASELINES),
+                ]
+            )
+        first = next(iter(at["comparison"]))
+        mean = at["comparison"][first]["mean"]
+        more += [
+            [
+                f"`{policy}`, {load}",
+                tables.number(_minutes(mean[WAIT])[policy], 1),
+                tables.number(_minutes(mean[LONGEST])[policy], 1),
+                tables.number(mean[DELAYED][policy], 1),
+                tables.number(mean[ALLOCATED][policy]),
+            ]
+            for policy in result["policies"]
+        ]
+    header = ["workload, load", *(f"`{p}`" for p in result["policies"]), *(f"`{SHIPPED}` - `{b}`" for b in BASELINES)]
+    return "\n".join(
+        [
+            "## Pods that leave again: waiting times",
+            "",
+            "Protocol `timed`: Poisson arrivals of the trace's pods, with its durations, at a load (GPU demand "
+            "over capacity); pods that fit nowhere wait. The shipped policy was not trained for this. Mean wait "
+            f"of a pod in minutes, means over seeds {tables.seeds_text(result['seeds'])}, differences paired by seed, "
+            "with 95 % intervals; below 0 the policy's pods wait less.",
+            "",
+            tables.markdown(header, waits),
+            "",
+            f"More about {result['workloads'][0]}, means over seeds:",
+            "",
+            tables.markdown(
+                [
+                    "policy, load",
+                    "mean wait, min",
+                    "95 % wait at most, min",
+                    "pods that waited, %",
+                    "GPU allocated over time, %",
+                ],
+                more,
+            ),
+        ]
+    )
