@@ -351,6 +351,7 @@ HUGE = Workload(
         (lambda: InflationEnv(objective="waiting-time"), "no pod waits; steersman/Timed-v0"),
         (lambda: InflationEnv(max_nodes=10), "default-small has 64 nodes, more than max_nodes 10"),
         (lambda: InflationEnv(view="x"), "unknown view 'x'"),
+        (lambda: DeploymentsEnv(view="gpu"), "view 'gpu' is about GPUs, which no node has here"),
         (lambda: InflationEnv(penalty=-1), "penalty -1 is out of range"),
         (lambda: InflationEnv(render_mode="human"), "render_mode 'human' is unknown"),
         (lambda: InflationVectorEnv(0), "num_envs 0 is out of range"),

@@ -64,7 +64,7 @@ class SlowCluster:
     """Nodes with what is on them, as a person would keep them, in the order of the slots."""
 
     def __init__(self, core: WorkloadCore) -> None:
-        workload = core.prepared[0].simulator.workload
+        workload = core.simulators[0].workload
         self.nodes = [workload.nodes[i] for i in core.order[0, : len(workload.nodes)]]
         self.on: list[list[Pod]] = [[] for _ in self.nodes]
         self.gpus = [[1000] * node.gpu_count for node in self.nodes]
@@ -156,8 +156,8 @@ class SlowCluster:
 
 def asked(core: WorkloadCore) -> Pod:
     """The pod that the environment asks about."""
-    workload, arrival = core.prepared[0].simulator.workload, core.batch.run.question[0, 0]
-    classes = core.prepared[0].simulator._state.classes
+    workload, arrival = core.simulators[0].workload, core.batch.run.question[0, 0]
+    classes = core.simulators[0]._state.classes
     owner = core.batch.owner[0, arrival]
     owners = sorted({pod.owner for pod in workload.pods if pod.owner})
     return Pod("asked", classes[core.batch.arrivals.class_id[0, arrival]], owner=owners[owner] if owner >= 0 else "")

@@ -8,10 +8,11 @@ import torch
 
 from steersman.agents.networks import build, export, sizes_of
 from steersman.agents.observations import as_tensors
+from steersman.agents.spec import Sizes
 from steersman.envs.single import SchedulingEnv
 from steersman.envs.workload import Options, WorkloadCore
 from steersman.errors import SteersmanError
-from steersman.features import CLUSTER
+from steersman.features import CLUSTER, GPU
 from steersman.policies.layers import first_best
 from steersman.policies.policy_file import Card, write_policy
 from steersman.simulation.answers import NetworkAnswers
@@ -47,10 +48,20 @@ def play(env, network):
 
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
 @pytest.mark.parametrize(
-    ("name", "norm"), [("linear", "none"), ("mlp", "batch"), ("deepsets", "layer"), ("gnn", "none")]
+    ("name", "norm", "view"),
+    [
+        ("linear", "none", CLUSTER),
+        ("mlp", "batch", CLUSTER),
+        ("deepsets", "layer", CLUSTER),
+        ("gnn", "none", CLUSTER),
+        ("linear", "none", GPU),
+        ("mlp", "layer", GPU),
+        ("gnn", "none", GPU),
+    ],
 )
-def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name, norm):
-    core = WorkloadCore(1, protocol, Options(workload=small(), servers_per_rack=4, load=1.2, ratio=1.2))
+def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name, norm, view):
+    options = Options(workload=small(), servers_per_rack=4, load=1.2, ratio=1.2, view=view.name)
+    core = WorkloadCore(1, protocol, options)
     env = SchedulingEnv(core)
     network = build(name, sizes_of(env.observation_space), (8, 8), 0.0, norm, seed=1)
     g = torch.Generator().manual_seed(2)
@@ -62,8 +73,8 @@ def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name
     hidden = () if name == "linear" else (8, 8)
     card = Card(
         name="n",
-        view=CLUSTER.name,
-        view_version=CLUSTER.version,
+        view=view.name,
+        view_version=view.version,
         network=name,
         hidden=hidden,
         normalisation=norm,
@@ -81,35 +92,44 @@ def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name
         return slot
 
     monkeypatch.setattr(NetworkAnswers, "choose", choose)
-    simulator = core.prepared[0].simulator
+    simulator = core.simulators[0]
     run = simulator.run(str(file), protocol=protocol, seed=SEED, ratio=1.2, load=1.2, record=True)
     for wanted, found in zip(observations, shown, strict=True):
         for part, array in found.items():
             assert (array == wanted[part]).all(), part
-    assert any(seen["nodes"][:, CLUSTER.node_column("owner_in_rack")].any() for seen in shown)
+    if view is CLUSTER:
+        assert any(seen["nodes"][:, CLUSTER.node_column("owner_in_rack")].any() for seen in shown)
     placed = run.placements
     assert [n for n, o in zip(placed.node, placed.outcome, strict=True) if o == "bound"] == nodes
     if protocol == "timed":
-        assert any(seen["context"][CLUSTER.context_column("waiting")] > 0 for seen in shown)
+        assert any(seen["context"][view.context_column("waiting")] > 0 for seen in shown)
 
 
-def test_owners_and_racks_are_counted_as_environments_count_them():
-    core = WorkloadCore(1, "inflation", Options(workload=small(), servers_per_rack=4))
-    prepared = core.prepared[0]
-    found = places(prepared.simulator.workload)
-    assert (found.owners, found.racks) == (prepared.owners, prepared.racks)
-    assert ((found.rack == prepared.rack) & (found.server == prepared.server)).all()
-    # Owners may be numbered in another order.
-    assert len({*zip(found.owner.tolist(), prepared.owner.tolist(), strict=True)}) == found.owners + 1
+def test_pods_share_a_number_where_they_share_an_owner_and_nodes_where_they_share_a_rack():
+    workload = WorkloadCore(1, "inflation", Options(workload=small(), servers_per_rack=4)).simulators[0].workload
+    found = places(workload)
+    owners = {(pod.owner, number) for pod, number in zip(workload.pods, found.owner.tolist(), strict=True)}
+    assert (found.owners, len(owners)) == (5, 6)
+    assert ("", -1) in owners
+    assert found.rack.tolist() == [i // 4 for i in range(21)]
+    assert (found.racks, found.server.tolist()) == (6, list(range(21)))
 
 
 def test_weights_that_are_too_large_are_one_line(tmp_path):
-    sizes = len(CLUSTER.node) + len(CLUSTER.pod) + len(CLUSTER.context)
+    sizes = Sizes(len(CLUSTER.node), len(CLUSTER.pod), len(CLUSTER.context))
+    hidden, view = (4,) * 6, CLUSTER
     card = Card(
-        name="n", view="cluster", view_version=CLUSTER.version, network="linear", objective="o", algorithm="dqn"
+        name="n",
+        view=view.name,
+        view_version=view.version,
+        network="mlp",
+        hidden=hidden,
+        objective="o",
+        algorithm="dqn",
     )
+    arrays = {name: np.full_like(array, 1e11) for name, array in export(build("mlp", sizes, hidden)).items()}
     file = tmp_path / "large.safetensors"
-    write_policy(file, card, {"head.weight": np.full((4, sizes), 3e38), "head.bias": np.full(4, 3e38)})
+    write_policy(file, card, arrays)
     with pytest.raises(SteersmanError, match="policy 'large': the score of a node is not a finite number") as error:
         Simulator(small()).run(str(file), protocol="arrivals")
     assert "\n" not in str(error.value)

@@ -98,6 +98,7 @@ def test_an_unknown_view_is_one_line(tmp_path):
     ("arrays", "message"),
     [
         ({"weights": np.full(fgd_weights().shape, np.nan)}, "not a finite number"),
+        ({"weights": np.full(fgd_weights().shape, -1e13)}, r"holds a weight beyond 1e\+12"),
         ({"weights": np.zeros((2, 3))}, r"of shape \[2, 3\]"),
         ({"other": np.zeros(3)}, "missing"),
         ({"weights": np.zeros(fgd_weights().shape, dtype=np.bool_)}, "not a finite number"),

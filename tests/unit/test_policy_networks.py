@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from steersman.agents.dqn import DQN
+from steersman.agents.dqn import Config as DqnConfig
+from steersman.agents.episodes import Config as EpisodeConfig
+from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.networks import build, export
-from steersman.agents.spec import Sizes
+from steersman.agents.population import Population
+from steersman.agents.spec import Sizes, Spec, sizes_of
+from steersman.envs.toy import ToyVectorEnv
 from steersman.errors import InputError
 from steersman.features import CLUSTER, GPU
 from steersman.policies.layers import MASKED, first_best
@@ -145,6 +151,27 @@ def test_equal_nodes_are_equal_whatever_rounding_says():
     assert first_best(scores, nodes) == 2
     nodes[1], scores[2] = nodes[2], 2.1  # the same features, but a place that counts (a graph network's)
     assert first_best(scores, nodes) == 2
+
+
+@pytest.mark.parametrize("learner", ["gradient", "evolution"])
+def test_learners_take_the_first_of_equals_as_their_files_do(monkeypatch, learner):
+    """Rounding makes one of two equal rows score more, which must not decide where validation decides."""
+    env = ToyVectorEnv(3, "match")
+    spec = Spec("mlp", sizes_of(env.single_observation_space), (4,))
+    if learner == "gradient":
+        agent, kind = DQN(env, build("mlp", spec.sizes, spec.hidden), DqnConfig(), 1), DQN
+    else:
+        agent, kind = (
+            EpisodeEvolution(lambda count: ToyVectorEnv(count, "match"), spec, EpisodeConfig(), 1),
+            Population,
+        )
+    scores = np.ones((3, 4), dtype=np.float32)
+    scores[:, 2] = np.nextafter(np.float32(1.0), np.float32(2.0))
+    scores[1, 3] = 2.0
+    monkeypatch.setattr(kind, "scores", lambda *_: scores)
+    seen = {"nodes": np.ones((3, 4, 5), dtype=np.float32), "mask": np.ones((3, 4), dtype=np.int8)}
+    seen["nodes"][2, :2] = 0.0  # not what scores best, and so no equals of it
+    assert agent.act(seen).tolist() == [0, 3, 2]
 
 
 def card(name, norm="none", seen=CLUSTER, **more):

@@ -36,6 +36,7 @@ from steersman.agents.observations import (
     unpack,
 )
 from steersman.errors import SteersmanError, UsageError
+from steersman.policies.layers import first_bests
 
 Teacher = Callable[[Arrays], Actions]
 """Observations to actions [E]: a policy to learn from, or a named rule. Called once for each observation, in order."""
@@ -143,10 +144,19 @@ class Agent(ABC):
         return {"steps": float(self.steps), "episodes": float(self.episodes), **self._tally.take(), **learned}
 
     def act(self, observation: Mapping[str, npt.NDArray[Any]], greedy: bool = True) -> Actions:
-        """Node slots [E] for observations of all nodes: the best, or as the agent explores. Ties: the lowest slot."""
+        """Node slots [E] for observations of all nodes: the best, or as the agent explores.
+
+        Ties: the lowest slot, as where a policy file is used (`policies.layers.first_best`).
+
+        Raises:
+            Diverged: a score is not finite.
+        """
         scores = self.scores(observation)
-        mask = observation["mask"] > 0
-        return scores.argmax(1) if greedy else self._explore(scores, mask)
+        if not greedy:
+            return self._explore(scores, observation["mask"] > 0)
+        if not np.isfinite(scores).all():
+            raise self._diverged("the score of a node is not finite")
+        return first_bests(scores, observation["nodes"])
 
     def scores(self, observation: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
         """[E, N] the network's scores, as at evaluation."""

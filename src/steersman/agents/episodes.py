@@ -25,6 +25,7 @@ from steersman.agents.options import require
 from steersman.agents.population import INPUTS, Population, Weights, first_weights, shapes_of
 from steersman.agents.spec import KINDS, Spec
 from steersman.errors import SteersmanError, UsageError
+from steersman.policies.layers import first_bests
 from steersman.strategies import OpenAiEs, SeparableCma, Strategy
 
 Array = npt.NDArray[np.float64]
@@ -139,7 +140,8 @@ class EpisodeEvolution:
 
     def act(self, observation: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
         """Node slots [E] that the best weights choose for any number of observations; ties: the lowest slot."""
-        return Population(self.spec, self.weights(self.average[None])).choose(observation)
+        scores = Population(self.spec, self.weights(self.average[None])).scores(observation)
+        return first_bests(scores, observation["nodes"])
 
     def iterate(self) -> dict[str, float]:
         """One generation.

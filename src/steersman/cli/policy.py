@@ -151,7 +151,7 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         for s in card.scores:
             scores.add_row(s.workload, s.metric, f"{s.mean:.3f}", s.baseline, f"{s.baseline_mean:.3f}", str(s.runs))
         print_table(scores)
-    if card.network == "linear":
+    if "weights" in arrays or card.network == "linear":
         print_table(_heaviest(card, arrays))
 
 
@@ -189,13 +189,15 @@ def _heaviest(card: Card, arrays: Arrays) -> Table:
     view = view_of(card.name, card)
     features = view.node if "weights" in arrays else (*view.node, *view.pod, *view.context)
     names = [feature.name for feature in features]
-    table = Table(title="Heaviest weights by kind of pod", title_justify="left")
+    of = "" if card.network == "linear" else " of the linear part"
+    table = Table(title=f"Heaviest weights{of} by kind of pod", title_justify="left")
     for kind in KINDS:
         table.add_column(kind)
     columns = []
     for weights in arrays["weights"] if "weights" in arrays else arrays["head.weight"]:
         order = np.argsort(-np.abs(weights), kind="stable")[:HEAVIEST]
-        columns.append([f"{weights[i]:+.3g} {names[i]}" for i in order])
+        columns.append([f"{weights[i]:+.3g} {names[i]}" if weights[i] else "" for i in order])
     for row in zip(*columns, strict=True):
-        table.add_row(*row)
+        if any(row):
+            table.add_row(*row)
     return table

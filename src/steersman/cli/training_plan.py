@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WITH_WORKLOADS = ("inflation", "timed")
 GRADIENT_NETWORKS = ("linear", "mlp", "deepsets", "gnn")
-LEGAL = {ON_WORKLOADS: ("linear",), IN_ENVIRONMENTS: ("linear", "mlp", "deepsets")}
+LEGAL = {ON_WORKLOADS: ("linear", "mlp"), IN_ENVIRONMENTS: ("linear", "mlp", "deepsets")}
 """Networks of what cannot train all of them."""
 
 BELONGS = {
@@ -154,7 +154,8 @@ def _check_scenario(asked: Asked) -> None:
         idle = {"environments", "device", "teacher", "recording"} & learning.keys()
         idle |= {"dropout", "normalisation"} & network.keys()
         if asked.kind == ON_WORKLOADS:
-            idle |= {"penalty", "servers_per_rack"} & scenario.keys() | {"hidden", "start"} & network.keys()
+            useless = {"start"} if asked.network_name == "mlp" else {"start", "hidden"}
+            idle |= {"penalty", "servers_per_rack"} & scenario.keys() | useless & network.keys()
         if idle:
             raise UsageError(f"{flag(min(idle))} is of no use to {asked.kind}")
 
@@ -172,8 +173,11 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
     from steersman.training.evolve import Plan
     from steersman.training.scene import OBJECTIVES
 
+    config = config | {"network": asked.network_name}
+    if asked.network.hidden is not None:
+        config["hidden"] = ",".join(map(str, widths(asked.network.hidden)))
     if learning.reference is not None:
-        config = config | {"reference": learning.reference}
+        config["reference"] = learning.reference
     more = {"validation_seeds": _seeds(learning, 0)} if learning.validation_episodes else {}
     return Plan(
         name=name,

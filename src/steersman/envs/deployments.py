@@ -25,8 +25,9 @@ from steersman.features import view as find_view
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.objectives.fragmentation import fragment_arrays
-from steersman.policies.encoding import OwnerArrays, number_of
+from steersman.policies.encoding import number_of
 from steersman.policies.learned import no_learned
+from steersman.policies.observer import fixed_summary, owner_arrays
 from steersman.quantities import bytes_, cpu_milli
 from steersman.workloads.deployments import CONTROL_PLANE, Settings, cluster
 from steersman.workloads.mix import mix_arrays
@@ -117,7 +118,10 @@ class DeploymentsCore(Core):
 
     def __init__(self, count: int, options: Options) -> None:
         most = options.range[1]
-        super().__init__(count, find_view(options.view), options.max_nodes or most)
+        if options.view != CLUSTER.name:
+            find_view(options.view)
+            raise UsageError(f"view {options.view!r} is about GPUs, which no node has here; {CLUSTER.name!r} is right")
+        super().__init__(count, CLUSTER, options.max_nodes or most)
         self.options = options
         cpu, memory, places = options.sizes[0]
         made = cluster(most, cpu=cpu, memory=memory, pods=places)
@@ -173,18 +177,11 @@ class DeploymentsCore(Core):
         racks = np.arange(most) // per_rack if per_rack else np.full(most, -1)
         counts = np.zeros(kernels.COUNTS, dtype=np.int64)
         counts[kernels.NODES] = nodes
-        summary = np.zeros((3, summed.COLUMNS))
-        summary[:, [summed.NODES, summed.CPU_NODES]] = nodes
-        summary[:, summed.CPU_TOTAL] = here.allocatable[:, CPU].sum()
-        summary[:, summed.MEMORY_TOTAL] = here.allocatable[:, MEMORY].sum()
+        summary = np.tile(fixed_summary(here), (3, 1))
+        summary[:, summed.NODES] = nodes
         return Filling(
             nodes=here,
-            owners=OwnerArrays(
-                rack=racks.astype(np.int64),
-                running=np.zeros(1, dtype=np.int32),
-                on_node=np.zeros((1, most), dtype=np.int32),
-                in_rack=np.zeros((1, max(1, int(racks[-1]) + 1)), dtype=np.int32),
-            ),
+            owners=owner_arrays(1, racks.astype(np.int64), max(1, int(racks[-1]) + 1)),
             counts=counts,
             summary=summary,
             rng=np.zeros(1, dtype=np.uint64),

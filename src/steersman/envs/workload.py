@@ -22,14 +22,15 @@ from steersman.features import GPU
 from steersman.features import view as find_view
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
-from steersman.policies.encoding import OwnerArrays, number_of
+from steersman.policies.encoding import number_of
 from steersman.policies.gpu_features import scratch
 from steersman.policies.learned import no_learned
+from steersman.policies.observer import fixed_summary, owner_arrays
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.openb import embedded
-from steersman.workloads.topology import RACK, SERVER, Hierarchy, label_nodes
+from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
 
 RESET_OPTIONS = ("workload", "seed", "ratio", "load")
@@ -102,18 +103,6 @@ def _workload(given: WorkloadLike) -> Workload:
     return small_workload() if given == SMALL else embedded(given)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A workload made ready for episodes: owners of its pods, racks and servers of its nodes, as numbers; -1: none."""
-
-    simulator: Simulator
-    owner: npt.NDArray[np.int64]
-    owners: int
-    rack: npt.NDArray[np.int64]
-    racks: int
-    server: npt.NDArray[np.int64]
-
-
 class _Asked:
     """Stands for the agent where a policy is wanted."""
 
@@ -157,7 +146,7 @@ class WorkloadCore(Core):
             raise UsageError(f"{largest.name} has {len(largest.nodes)} nodes, more than max_nodes {max_nodes}")
         super().__init__(count, find_view(options.view), max_nodes)
         self.protocol, self.options = protocol, options
-        self.prepared = [_prepare(workload) for workload in workloads]
+        self.simulators = [Simulator(workload) for workload in workloads]
         self.chosen = np.zeros(count, dtype=np.int64)
         self.order = np.zeros((count, max_nodes), dtype=np.int64)
         self.task = Task(
@@ -181,11 +170,11 @@ class WorkloadCore(Core):
     def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
         """See `Core`. Options: `workload` (a name), `seed` (as of `simulate`), `ratio`, `load`."""
         known = known_options(options, RESET_OPTIONS)
-        index = self._index(known["workload"]) if "workload" in known else int(rng.integers(len(self.prepared)))
+        index = self._index(known["workload"]) if "workload" in known else int(rng.integers(len(self.simulators)))
         seed = int(known.get("seed", rng.integers(SEEDS)))
-        prepared = self.prepared[index]
+        simulator = self.simulators[index]
         plan = schedule(
-            prepared.simulator.workload,
+            simulator.workload,
             self.protocol,
             seed=seed,
             ratio=float(known.get("ratio", self.options.ratio)),
@@ -193,18 +182,18 @@ class WorkloadCore(Core):
         )
         self.chosen[e] = index
         self.order[e, : len(plan.nodes)] = plan.nodes
-        self._put(e, _single(prepared, plan, seed, self.options))
+        self._put(e, _single(simulator, plan, seed, self.options))
         observation = self.observation
         for buffer in (observation.nodes, observation.pod, observation.context, observation.mask):
             buffer[e] = 0
         observation.groups[e] = -1
-        observation.groups[e, : len(plan.nodes), 0] = prepared.rack[plan.nodes]
-        observation.groups[e, : len(plan.nodes), 1] = prepared.server[plan.nodes]
+        observation.groups[e, : len(plan.nodes), 0] = simulator.places.rack[plan.nodes]
+        observation.groups[e, : len(plan.nodes), 1] = simulator.places.server[plan.nodes]
         if not stepping.begin(self.batch, self.task, self._rows, observation, e):
-            raise SteersmanError(f"{prepared.simulator.workload.name}: no pod fits on any node")
+            raise SteersmanError(f"{simulator.workload.name}: no pod fits on any node")
 
     def _index(self, name: str) -> int:
-        names = [each.simulator.workload.name for each in self.prepared]
+        names = [simulator.workload.name for simulator in self.simulators]
         if name not in names:
             raise UsageError(f"reset option 'workload' {name!r} is unknown; there are {', '.join(names)}")
         return names.index(name)
@@ -272,7 +261,7 @@ class WorkloadCore(Core):
 
     def names(self, e: int) -> list[str]:
         """See `Core`."""
-        nodes = self.prepared[self.chosen[e]].simulator.workload.nodes
+        nodes = self.simulators[self.chosen[e]].workload.nodes
         return [nodes[i].name for i in self.order[e, : len(nodes)]]
 
     def loads(self, e: int) -> npt.NDArray[np.float64]:
@@ -287,63 +276,31 @@ class WorkloadCore(Core):
         return shares
 
 
-def _prepare(workload: Workload) -> _Prepared:
-    owners = {owner: i for i, owner in enumerate(sorted({(p.namespace, p.owner) for p in workload.pods if p.owner}))}
-    owner = [owners.get((pod.namespace, pod.owner), -1) for pod in workload.pods]
-    racks = {
-        rack: i for i, rack in enumerate(dict.fromkeys(n.labels[RACK] for n in workload.nodes if RACK in n.labels))
-    }
-    # A server's number counts within its rack.
-    places = [
-        (node.labels.get(RACK, ""), node.labels[SERVER]) if SERVER in node.labels else None for node in workload.nodes
-    ]
-    servers = {place: i for i, place in enumerate(dict.fromkeys(place for place in places if place))}
-    return _Prepared(
-        simulator=Simulator(workload),
-        owner=np.array(owner, dtype=np.int64),
-        owners=len(owners),
-        rack=np.array([racks.get(node.labels.get(RACK, ""), -1) for node in workload.nodes], dtype=np.int64),
-        racks=len(racks),
-        server=np.array([servers[place] if place else -1 for place in places], dtype=np.int64),
-    )
-
-
-def _single(prepared: _Prepared, plan: Schedule, seed: int, options: Options) -> Batch:
+def _single(simulator: Simulator, plan: Schedule, seed: int, options: Options) -> Batch:
     """One run, without the leading axis."""
-    execution = Execution(prepared.simulator, plan, _Asked(), seed, record=False)
-    cluster, nodes, count = execution.cluster, execution.cluster.nodes, len(plan.pods)
+    execution = Execution(simulator, plan, _Asked(), seed, record=False)
+    cluster, count, places = execution.cluster, len(plan.pods), simulator.places
     counts = np.zeros(layout.COUNTS, dtype=np.int64)
     counts[[layout.ARRIVALS, layout.NODES]] = count, len(plan.nodes)
     counts[layout.STEP_LIMIT] = 2 * count if options.step_limit is None else options.step_limit
-    summary = np.zeros((3, summed.COLUMNS))
-    summary[:, summed.NODES] = len(plan.nodes)
-    summary[:, summed.CPU_NODES] = (nodes.allocatable[:, CPU] > 0).sum()
-    summary[:, summed.CPU_TOTAL] = nodes.allocatable[:, CPU].sum()
-    summary[:, summed.MEMORY_TOTAL] = nodes.allocatable[:, MEMORY].sum()
-    summary[:, summed.GPU_TOTAL] = nodes.gpu_count.sum() * GPU_MILLI
     return Batch(
-        nodes=nodes,
+        nodes=cluster.nodes,
         classes=cluster.classes,
         terms=cluster.terms,
         mix=cluster.mix,
         fragments=cluster.fragments,
-        outlook=prepared.simulator.learned.outlook if options.view == GPU.name else no_learned().outlook,
-        room=scratch(nodes.gpu_free.shape[1], cluster.mix),
+        outlook=simulator.learned.outlook if options.view == GPU.name else no_learned().outlook,
+        room=scratch(cluster.nodes.gpu_free.shape[1], cluster.mix),
         arrivals=execution.arrivals,
         run=execution.run,
         record=execution.record,
-        owners=OwnerArrays(
-            rack=prepared.rack[plan.nodes],
-            running=np.zeros(prepared.owners, dtype=np.int32),
-            on_node=np.zeros((prepared.owners, len(plan.nodes) if prepared.owners else 0), dtype=np.int32),
-            in_rack=np.zeros((prepared.owners, prepared.racks), dtype=np.int32),
-        ),
+        owners=owner_arrays(places.owners, places.rack[plan.nodes], places.racks),
         log=cluster.table.log,
         logged=cluster.table.logged,
-        owner=prepared.owner[plan.pods],
+        owner=places.owner[plan.pods],
         counts=counts,
         clock=np.array([plan.time[0], 0.0]),
-        summary=summary,
+        summary=np.tile(fixed_summary(cluster.nodes), (3, 1)),
     )
 
 

@@ -115,6 +115,11 @@ def first_best(scores: Array, nodes: Array) -> int:
     return int(near[(nodes[near] == nodes[best]).all(axis=1).argmax()])
 
 
+def first_bests(scores: Array, nodes: Array) -> npt.NDArray[np.int64]:
+    """[E] the same for E observations: scores [E, N] and nodes [E, N, F]."""
+    return np.array([first_best(*each) for each in zip(scores, nodes, strict=True)], dtype=np.int64)
+
+
 def masked_scores(mask: Flags, found: Array) -> Array:
     """[N] the scores found for the nodes of the mask, `MASKED` elsewhere."""
     scores = np.full(len(mask), MASKED, dtype=np.float32)

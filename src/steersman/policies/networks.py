@@ -73,12 +73,7 @@ def open_network(
     Raises:
         InputError: there is no such network, or an array is missing, of another shape, or not one of its own.
     """
-    if name not in NETWORKS:
-        raise InputError(file, "card", "network", f"is {name!r}; known are {', '.join(NETWORKS)}")
-    if normalisation not in NORMALISATIONS:
-        raise InputError(file, "card", "normalisation", f"is {normalisation!r}; known are {', '.join(NORMALISATIONS)}")
-    if name != "linear" and (not hidden or min(hidden) < 1):
-        raise InputError(file, "card", "hidden", f"is {list(hidden)}; the network {name!r} has one layer or more")
+    check_network(file, name, hidden, normalisation)
     if name == "linear":
         check_arrays(file, {"head.weight": (KINDS, joint_size(view)), "head.bias": (KINDS,)}, arrays)
         return Linear(single(arrays["head.weight"]), single(arrays["head.bias"]), len(view.node))
@@ -90,6 +85,16 @@ def open_network(
         depth = len(hidden)
         return DeepSets(layers_of(arrays, "phi", depth), layers_of(arrays, "rho", depth), head_of(arrays))
     return open_graph(file, view, hidden, normalisation, arrays)
+
+
+def check_network(file: str, name: str, hidden: tuple[int, ...], normalisation: str) -> None:
+    """Make sure that there is such a network. Raises InputError: there is none; see `open_network`."""
+    if name not in NETWORKS:
+        raise InputError(file, "card", "network", f"is {name!r}; known are {', '.join(NETWORKS)}")
+    if normalisation not in NORMALISATIONS:
+        raise InputError(file, "card", "normalisation", f"is {normalisation!r}; known are {', '.join(NORMALISATIONS)}")
+    if name != "linear" and (not hidden or min(hidden) < 1):
+        raise InputError(file, "card", "hidden", f"is {list(hidden)}; the network {name!r} has one layer or more")
 
 
 def mlp_shapes(inputs: int, hidden: tuple[int, ...], normalisation: str) -> Shapes:

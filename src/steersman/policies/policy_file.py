@@ -20,18 +20,22 @@ from steersman.features import VIEWS, View
 from steersman.policies.layers import check_arrays
 from steersman.policies.learned import KINDS, VIEW, WEIGHTS
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.networks import open_network
-from steersman.policies.policy import LinearPolicy
+from steersman.policies.networks import check_network, mlp_shapes, open_network
+from steersman.policies.policy import LinearPolicy, MlpPolicy
 from steersman.policies.prepared import MixCard, PreparedPolicy, bake, open_prepared, split
 from steersman.workloads.workload import Workload
 
 SCHEMA = 1
 CARD = "steersman"
 SUFFIX = ".safetensors"
+LINEAR = "weights"
+"""The tensor of what is linear in a node's features, by kind of pod."""
 MAX_BYTES = 1 << 30
+LARGEST = 1e12
+"""A weight beyond it is of no use: scores would leave the range of numbers, and none would be the best."""
 
 Arrays = dict[str, npt.NDArray[Any]]
-LearnedPolicy = LinearPolicy | NetworkPolicy | PreparedPolicy
+LearnedPolicy = LinearPolicy | MlpPolicy | NetworkPolicy | PreparedPolicy
 
 
 class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,25 +144,54 @@ def open_policy(path: Path, name: str) -> LearnedPolicy:
     """The policy in a file; `name` is what results call it.
 
     Raises:
-        InputError: see `read_policy`, `open_network` and `open_prepared`; or the policy sees what clusters here do not
-            show.
+        InputError: see `read_policy`, `open_network` and `open_prepared`; or a weight is absurd, or the policy sees
+            what clusters here do not show.
     """
     card, arrays = read_policy(path)
     if card.view not in VIEWS:
         problem = f"is {card.view!r}, which steersman/Latency-v0 alone shows; {' or '.join(VIEWS)} is right here"
         raise InputError(str(path), "card", "view", problem)
     weights, baked = split(arrays)
+    for tensor, array in weights.items():
+        if np.abs(array.astype(np.float64)).max(initial=0.0) > LARGEST:
+            raise InputError(str(path), "tensor", tensor, f"holds a weight beyond {LARGEST:g}, which is of no use")
     policy = _open(str(path), name, card, weights)
     prepared = open_prepared(str(path), card.mix, VIEWS[card.view], baked)
     return policy if prepared is None else PreparedPolicy(policy, prepared)
 
 
-def _open(file: str, name: str, card: Card, weights: Arrays) -> LinearPolicy | NetworkPolicy:
-    if card.network == "linear" and card.view == VIEW and "head.weight" not in weights:
-        check_arrays(file, {"weights": (KINDS, WEIGHTS)}, weights)
-        return LinearPolicy(name, weights["weights"].astype(np.float64))
+def _open(file: str, name: str, card: Card, weights: Arrays) -> LinearPolicy | MlpPolicy | NetworkPolicy:
     view = VIEWS[card.view]
+    if card.network == "linear" and card.view == VIEW and "head.weight" not in weights:
+        check_arrays(file, {LINEAR: (KINDS, WEIGHTS)}, weights)
+        return LinearPolicy(name, _double(weights[LINEAR]))
+    if card.network == "mlp" and card.view == VIEW and _inputs(weights) == len(view.node) + len(view.pod):
+        return _open_mlp(file, name, card, view, weights)
     return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
+
+
+def _inputs(weights: Arrays) -> int:
+    """How many numbers the first layer takes. With the cluster's, scores change with every placement anywhere."""
+    first = weights.get("layers.0.weight")
+    return first.shape[1] if first is not None and first.ndim == 2 else -1
+
+
+def _open_mlp(file: str, name: str, card: Card, view: View, weights: Arrays) -> MlpPolicy:
+    """A network that the score table runs; without a linear part, that is zero."""
+    check_network(file, card.network, card.hidden, card.normalisation)
+    if card.normalisation != "none":
+        problem = f"is {card.normalisation!r}; a network without features of the cluster has none"
+        raise InputError(file, "card", "normalisation", problem)
+    layers = mlp_shapes(len(view.node) + len(view.pod), card.hidden, "none")
+    linear = {LINEAR: (KINDS, WEIGHTS)} if LINEAR in weights else {}
+    check_arrays(file, linear | layers, weights)
+    names = [*(f"layers.{i}" for i in range(len(card.hidden))), "head"]
+    network = tuple((_double(weights[f"{layer}.weight"]), _double(weights[f"{layer}.bias"])) for layer in names)
+    return MlpPolicy(name, _double(weights.get(LINEAR, np.zeros((KINDS, WEIGHTS)))), network)
+
+
+def _double(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    return np.ascontiguousarray(array, dtype=np.float64)
 
 
 def prepare_policy(path: Path, workload: Workload) -> tuple[Card, Arrays]:

@@ -24,7 +24,7 @@ from steersman.features import View
 from steersman.policies.learned import VIEW
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import GROUPS, SEQUENCES, TABLES, OutlookArrays, outlook_arrays
-from steersman.policies.policy import LinearPolicy
+from steersman.policies.policy import LinearPolicy, MlpPolicy
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
@@ -111,7 +111,7 @@ class Prepared:
 class PreparedPolicy:
     """A learned policy that brings its own mix."""
 
-    policy: LinearPolicy | NetworkPolicy
+    policy: LinearPolicy | MlpPolicy | NetworkPolicy
     prepared: Prepared
 
     @property

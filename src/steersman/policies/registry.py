@@ -13,11 +13,9 @@ from pathlib import Path
 
 from steersman.errors import SteersmanError, UsageError
 from steersman.policies import local
-from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.own import blamed
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, Policy, RandomPolicy
-from steersman.policies.policy_file import SUFFIX, open_policy
-from steersman.policies.prepared import PreparedPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy_file import SUFFIX, LearnedPolicy, open_policy
 
 ENTRY_POINTS = "steersman.policies"
 
@@ -35,9 +33,7 @@ SHIPPED = "steersman"
 BUILT_IN = ("random", *LOCAL, "kube-default", SHIPPED)
 MAX_WEIGHT = 1 << 31
 
-AnyPolicy = (
-    LinearPolicy | MlpPolicy | NetworkPolicy | PreparedPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | Policy
-)
+AnyPolicy = LearnedPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | Policy
 
 
 def names() -> tuple[str, ...]:

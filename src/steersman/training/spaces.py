@@ -107,7 +107,10 @@ def _suggested(trial: optuna.Trial, spaces: dict[str, Space], fixed: Collection[
 def told(plan: AnyPlan) -> dict[str, Any]:
     """The options of a plan by the names that `steersman train --options` reads."""
     if isinstance(plan, Plan):
-        return {"algorithm": EVOLUTION, "network": "linear"} | asdict(plan.config)
+        config = asdict(plan.config)
+        if not plan.config.widths:
+            del config["hidden"]  # of no use to a linear policy, and refused
+        return {"algorithm": EVOLUTION} | config
     return {"algorithm": plan.algorithm} | _network(plan) | asdict(plan.config)
 
 
