@@ -7,10 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.agents.dqn import DQN, Config
-from steersman.agents.networks import build, sizes_of
+from steersman.agents.networks import NETWORKS, build, sizes_of
+from steersman.agents.observations import as_tensors
+from steersman.agents.ranges import Ranges
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv, most_even
 from steersman.errors import UsageError
+from steersman.features import CLUSTER
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +89,37 @@ def test_a_few_seconds_of_reward_make_clusters_of_other_sizes_more_even(mixed):
     before = mean_deviation(other, agent.act)
     for _ in range(300):
         agent.iterate()
+    constant = agent.ranges.low == agent.ranges.high
+    assert 10 < constant.sum() < 30
+    assert not agent.network.inputs()[0][0].weight[:, np.flatnonzero(constant)].any()
     assert mean_deviation(other, agent.act) < before / 4
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_what_never_varied_is_moved_into_biases_and_no_score_changes(mixed, network):
+    seen, _ = mixed.reset(seed=5)
+    net = build(network, sizes_of(mixed.single_observation_space), (8,), seed=1).eval()
+    ranges = Ranges(net.spec.sizes)
+    shown = []
+    for _ in range(30):
+        ranges.add(seen)
+        shown.append({name: array.copy() for name, array in seen.items()})
+        seen, *_ = mixed.step(most_even(seen))
+    before = [scores(net, one) for one in shown]
+    ranges.fold(net)
+    for one, was in zip(shown, before, strict=True):
+        assert np.allclose(scores(net, one)[one["mask"] > 0], was[one["mask"] > 0], atol=1e-5)
+    elsewhere = {name: array.copy() for name, array in shown[-1].items()}
+    elsewhere["context"][:, CLUSTER.context_column("nodes")] = 0.5  # it was always that of 11 nodes
+    assert np.array_equal(scores(net, elsewhere), scores(net, shown[-1]))
+    elsewhere["context"][:, CLUSTER.context_column("cpu_load")] += 0.5
+    assert not np.array_equal(scores(net, elsewhere), scores(net, shown[-1]))
+
+
+def scores(network, observation):
+    """[E, N] as an array."""
+    with torch.no_grad():
+        return network(as_tensors(observation, torch.device("cpu"))).numpy()
 
 
 def mean_deviation(env, act, steps=250):

@@ -22,7 +22,7 @@ OPTIONS = {
     "imitation": {"learning_rate": 1e-2, "batch_size": 64, "update_every": 32},
 }
 ITERATIONS = {"dqn": 260, "actor-critic": 25, "ppo": 8, "imitation": 45}
-LINEAR_ITERATIONS = {"dqn": 340, "actor-critic": 45, "ppo": 16, "imitation": 60}
+LINEAR_ITERATIONS = {"dqn": 380, "actor-critic": 45, "ppo": 16, "imitation": 60}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,6 +10,8 @@ Q(s, n) = r + discount max Q(s', .), and a network learns it by moving towards t
   Double Q-learning", AAAI 2016), or errors that happen to be high would be believed.
 - Large errors count linearly (Huber's loss), and gradients are clipped.
 
+What never varied while it learned does not count afterwards (`agents.ranges`), so that it can be used elsewhere.
+
 Exploration is epsilon-greedy: with probability epsilon a random feasible node, and epsilon decays. With `use_heuristic`
 half of these moves are the heuristic's instead: it knows better than chance where to look. The network's scores are the
 values themselves; no softmax is applied to them.
@@ -34,6 +36,7 @@ from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork
 from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors, pack, unpack
 from steersman.agents.options import require
+from steersman.agents.ranges import Ranges
 from steersman.agents.recording import Recording
 from steersman.agents.replay import Replay, flatten, unflatten
 from steersman.errors import UsageError
@@ -115,6 +118,7 @@ class DQN(Agent):
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self.parts |= {"target": self.target, "optimiser": self.optimiser}
         self.replay = Replay(config.replay_size)
+        self.ranges = Ranges(network.spec.sizes)
         self.epsilon = config.initial_epsilon
         self.updates = 0  # gradient steps so far
         self.owed = 0  # decisions since the last one
@@ -151,6 +155,7 @@ class DQN(Agent):
         return np.where(explores, elsewhere, scores.argmax(1))
 
     def _remember(self, step: Step) -> None:
+        self.ranges.add(step.before)
         self.replay.add(
             flatten("before", step.before)
             | flatten("after", step.after)
@@ -170,6 +175,7 @@ class DQN(Agent):
         value = self.network(before).gather(1, row).squeeze(1)
         loss = self.learn(functional.smooth_l1_loss(value, wanted), self.optimiser, self.config.gradient_norm)
 
+        self.ranges.fold(self.network)
         self.updates += 1
         for group in self.optimiser.param_groups:
             group["lr"] *= self.config.learning_rate_decay
@@ -197,8 +203,13 @@ class DQN(Agent):
         return value
 
     def _more_state(self) -> dict[str, Any]:
-        return {"numbers": [self.epsilon, self.updates, self.owed], "replay": pack(self.replay.arrays())}
+        return {
+            "numbers": [self.epsilon, self.updates, self.owed],
+            "ranges": pack(self.ranges.arrays()),
+            "replay": pack(self.replay.arrays()),
+        }
 
     def _load_more_state(self, state: Mapping[str, Any]) -> None:
         self.epsilon, self.updates, self.owed = state["numbers"]
+        self.ranges.restore(unpack(state["ranges"]))
         self.replay.restore(unpack(state["replay"]))

@@ -93,6 +93,10 @@ class GraphBody(Body):
         place[b, n] = torch.arange(len(b), device=b.device) + len(pods)
         return torch.cat([vertices[place[batch, node]], vertices[batch]], dim=-1)
 
+    def inputs(self) -> list[tuple[nn.Linear, slice]]:
+        """Nodes have a layer, the pod and the context have one."""
+        return [(self.node, slice(0, self.node.in_features)), (self.pod, slice(self.node.in_features, None))]
+
     def _graph(
         self, pods: Tensor, nodes: Tensor, b: Tensor, rack: Tensor, server: Tensor
     ) -> tuple[Tensor, list[Tensor]]:

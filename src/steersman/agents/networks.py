@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -124,6 +124,10 @@ class Body(nn.Module):
         """[M, width] for the feasible nodes (batch [M], node [M])."""
         raise NotImplementedError
 
+    def inputs(self) -> list[tuple[nn.Linear, slice]]:
+        """The layers that features go into first, and which part of x_n each is given."""
+        raise NotImplementedError
+
 
 class LinearBody(Body):
     """x_n itself."""
@@ -135,6 +139,10 @@ class LinearBody(Body):
     def forward(self, observation: Tensors, batch: Tensor, node: Tensor) -> Tensor:
         """[M, Fn + Fp + Fc]."""
         return joint_rows(observation, batch, node)
+
+    def inputs(self) -> list[tuple[nn.Linear, slice]]:
+        """None: the features go to the head."""
+        return []
 
 
 class MlpBody(Body):
@@ -149,6 +157,10 @@ class MlpBody(Body):
         """[M, hidden[-1]]."""
         rows: Tensor = self.layers(joint_rows(observation, batch, node))
         return rows
+
+    def inputs(self) -> list[tuple[nn.Linear, slice]]:
+        """The first layer, which is given all."""
+        return [(cast(nn.Linear, self.layers[0]), slice(None))]
 
 
 class DeepSetsBody(Body):
@@ -171,6 +183,10 @@ class DeepSetsBody(Body):
         place[b, n] = torch.arange(len(b), device=b.device)
         rows: Tensor = self.rho(torch.cat([phi[place[batch, node]], mean[batch]], dim=-1))
         return rows
+
+    def inputs(self) -> list[tuple[nn.Linear, slice]]:
+        """The first layer of phi, which is given all."""
+        return [(cast(nn.Linear, self.phi[0]), slice(None))]
 
 
 class KindLinear(nn.Linear):
@@ -205,6 +221,10 @@ class ScoreNetwork(nn.Module):
         found = self.head(self.body(observation, batch, node)).squeeze(-1)
         scores: Tensor = found.new_full(mask.shape, MASKED).index_put((batch, node), found)
         return scores
+
+    def inputs(self) -> list[tuple[nn.Linear, slice]]:
+        """The layers that features go into first, and which part of x_n each is given."""
+        return self.body.inputs() or [(self.head, slice(None))]
 
 
 class ValueNetwork(nn.Module):

@@ -162,7 +162,10 @@ class Scenario:
     node_pods: Annotated[int | None, _scene(help="deployments: pods that a node holds. [default: 110]")] = None
     mixed_nodes: Annotated[
         bool | None,
-        _scene("--mixed-nodes", help="deployments: nodes of several sizes, drawn anew for each episode."),
+        _scene(
+            "--mixed-nodes",
+            help="deployments: nodes of other sizes in each episode, all of one or mixed.",
+        ),
     ] = None
     cpu_load: Annotated[
         float | None, _scene(help="deployments: fill until this share of the CPU is asked for, ... [default: 0.5]")

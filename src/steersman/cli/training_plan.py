@@ -50,6 +50,7 @@ PACE = {
 """How many iterations a run has, and how many are between two validations, unless something else is said."""
 
 MAX_WIDTH = 65_536
+EQUAL_SHARE = 0.5  # of the episodes with --mixed-nodes: on equal nodes differences are small, and have to be seen, too
 FIRST_VALIDATION_SEED = 5001
 EPISODES_A_WORKLOAD, EPISODES_WITHOUT = 3, 10
 
@@ -314,7 +315,7 @@ def _deployments(scenario: Scenario, common: dict[str, Any]) -> Options:
         low, high = _range("node_count", told["node_count"])
         options["nodes"] = low if low == high else (low, high)
     if scenario.mixed_nodes:
-        options["shapes"] = MIXED_SHAPES
+        options |= {"shapes": MIXED_SHAPES, "equal_share": EQUAL_SHARE}
     return Options(settings=Settings(**settings), **options, **common)
 
 
