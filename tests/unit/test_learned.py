@@ -127,7 +127,7 @@ def test_features_are_what_they_are_called(workload):
         expected = cluster.fragments.causes[:, names.index(cause)] / WHOLE
         np.testing.assert_allclose(features[f"{cause}_after"], expected, atol=1e-4)
     for t, name in enumerate(("knapsack", "to_shares", "at_random", "closed", "planned")):
-        table = cluster.learned.outlook.tables[t]
+        table = cluster.learned.outlook.by_left[:, t]
         expected = (table[nodes.gpu_free] * there).sum(axis=1)
         np.testing.assert_allclose(features[f"lost_{name}_after"], expected, rtol=1e-4, atol=1e-4)
     for low, column in zip([f.low for f in GPU.node], rows.T, strict=True):

@@ -72,11 +72,13 @@ def refresh(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays, n: int
                 wasted += left
         fragments.usable[n, v] = usable
         fragments.wasted[n, v] = wasted
-    causes = _causes(mix, fragments, n, nodes.free[n, CPU], idle, nodes.gpu_model[n], 0, 0, 0)
+    by_cause = causes(
+        mix, fragments.usable[n], fragments.wasted[n], nodes.free[n, CPU], idle, nodes.gpu_model[n], 0, 0, 0
+    )
     total = 0.0
-    for i in range(len(causes)):
-        fragments.causes[n, i] = causes[i]
-        total += causes[i]
+    for i in range(len(by_cause)):
+        fragments.causes[n, i] = by_cause[i]
+        total += by_cause[i]
     fragments.total[n] = total
 
 
@@ -89,17 +91,38 @@ def fragment_after(
     It would have `cpu` milli-CPU and `idle` GPU milli left, and `devices` of those devices that have `old` milli left
     would have `new`.
     """
-    causes = _causes(mix, fragments, n, cpu, idle, model, devices, old, new)
+    by_cause = causes(mix, fragments.usable[n], fragments.wasted[n], cpu, idle, model, devices, old, new)
     total = 0.0
-    for i in range(len(causes)):
-        total += causes[i]
+    for i in range(len(by_cause)):
+        total += by_cause[i]
     return total
 
 
 @inner
-def _causes(
-    mix: MixArrays, fragments: FragmentArrays, n: int, cpu: int, idle: int, model: int, devices: int, old: int, new: int
+def causes(
+    mix: MixArrays,
+    usable: npt.NDArray[np.int64],
+    wasted: npt.NDArray[np.int64],
+    cpu: int,
+    idle: int,
+    model: int,
+    devices: int,
+    old: int,
+    new: int,
 ) -> tuple[float, float, float, float, float, float]:
+    """Fragmented GPU milli of a node by `CAUSES`.
+
+    Args:
+        mix: the typical pods.
+        usable: [V] devices of the node as it is, see `FragmentArrays`.
+        wasted: [V] milli on its other devices, see there.
+        cpu: milli-CPU that it would have left.
+        idle: GPU milli that it would have left.
+        model: its GPU model.
+        devices: how many devices would have something else left than now.
+        old: milli left on each of them now.
+        new: milli that each would have left.
+    """
     lack_both = lack_gpu = lack_cpu = cpu_satisfied = cpu_lack = no_access = 0.0
     for m in range(mix.cpu.shape[0]):
         share = mix.share[m]
@@ -114,19 +137,18 @@ def _causes(
         else:
             v = mix.value[m]
             milli = mix.milli[v]
-            usable = fragments.usable[n, v]
-            wasted = fragments.wasted[n, v]
+            enough, few = usable[v], wasted[v]
             if old >= milli:
-                usable -= devices
+                enough -= devices
             else:
-                wasted -= devices * old
+                few -= devices * old
             if new >= milli:
-                usable += devices
+                enough += devices
             else:
-                wasted += devices * new
-            if usable >= mix.gpu_count[m]:
+                few += devices * new
+            if enough >= mix.gpu_count[m]:
                 if enough_cpu:
-                    lack_gpu += share * wasted
+                    lack_gpu += share * few
                 else:
                     lack_cpu += share * idle
             elif enough_cpu:

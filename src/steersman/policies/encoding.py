@@ -45,7 +45,7 @@ from steersman.objectives.summary import (
 )
 from steersman.policies.gpu_features import FEATURES, Scratch, describe
 from steersman.policies.local import gradient
-from steersman.policies.outlook import OutlookArrays
+from steersman.policies.outlook_tables import OutlookTables
 from steersman.workloads.mix import MixArrays
 
 VIEW_CLUSTER = 0
@@ -69,7 +69,7 @@ class Scene(NamedTuple):
     classes: ClassArrays
     mix: MixArrays
     fragments: FragmentArrays
-    outlook: OutlookArrays
+    outlook: OutlookTables
     room: Scratch
 
 
@@ -97,12 +97,17 @@ def number_of(view: View) -> int:
 
 
 @inner
-def encode_node(view: int, scene: Scene, c: int, n: int, out: Row) -> None:
-    """The local features of node `n` for class `c` into out, [F]; others stay as they are. `view` says which view."""
+def encode_node(view: int, scene: Scene, c: int, n: int, out: Row) -> bool:
+    """The local features of node `n` for class `c` into out, [F]; others stay as they are. `view` says which view.
+
+    Returns whether the class fits.
+    """
+    fit = fits(scene.nodes, scene.classes, c, n)
     if view == VIEW_CLUSTER:
-        _cluster_node(scene, c, n, out)
+        _cluster_node(scene, c, n, fit, out)
     elif view == VIEW_GPU:
-        _gpu_node(scene, c, n, out)
+        _gpu_node(scene, c, n, fit, out)
+    return bool(fit)
 
 
 @inner
@@ -194,9 +199,8 @@ def _fragmented_with(scene: Scene, c: int, n: int, devices: int, idle: int, old:
 
 
 @inner
-def _cluster_node(scene: Scene, c: int, n: int, out: Row) -> None:
+def _cluster_node(scene: Scene, c: int, n: int, fit: bool, out: Row) -> None:
     nodes, classes = scene.nodes, scene.classes
-    fit = fits(nodes, classes, c, n)
     cpu, memory, pods = nodes.allocatable[n, CPU], nodes.allocatable[n, MEMORY], nodes.allocatable[n, PODS]
     cpu_left = nodes.free[n, CPU] - (classes.request[c, CPU] if fit else 0)
     memory_left = nodes.free[n, MEMORY] - (classes.request[c, MEMORY] if fit else 0)
@@ -260,10 +264,10 @@ def _cluster_no_gpus(fit: bool, out: Row) -> None:
 
 
 @outlined
-def _gpu_node(scene: Scene, c: int, n: int, out: Row) -> None:
+def _gpu_node(scene: Scene, c: int, n: int, fit: bool, out: Row) -> None:
     """As `learned_views.see_nodes` gives them, on the devices of the best-fit rule; 0 where the pod does not fit."""
     nodes, classes = scene.nodes, scene.classes
-    if not fits(nodes, classes, c, n):
+    if not fit:
         for i in range(2 * FEATURES + 1):
             out[i] = 0.0
         return

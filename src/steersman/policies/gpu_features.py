@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, WHOLE, NodeArrays
 from steersman.compiled import inner, outlined
-from steersman.policies.outlook import GROUPS, TABLES, OutlookArrays
+from steersman.objectives.fragmentation import causes
+from steersman.policies.outlook import GROUPS, TABLES
+from steersman.policies.outlook_tables import (
+    LEAST_CPU,
+    SMALLEST,
+    STEP_CPU,
+    STEP_DEVICES,
+    STEP_MILLI,
+    OutlookTables,
+)
 from steersman.workloads.mix import MixArrays
 
 CPU_UNIT = 12_000.0  # milli-CPU
@@ -43,43 +52,43 @@ class Scratch(NamedTuple):
 
     Attributes:
         amounts: [5, max(G, V)] int64: LEFT, milli left of the devices, the most first; REST, the same in a sequence;
-            by `mix.milli`: USABLE, devices with enough, WASTED, milli on the others, FITTING, pods that fit.
-        sums: [3, 6]: fragmented milli by cause, in the order of `objectives.fragmentation.CAUSES`; by group of typical
-            pods FITS, the share that fits, and GPUS, how many they can use.
+            by `mix.milli`: USABLE_BY, devices with enough, WASTED, milli on the others, FITTING, pods that fit.
     """
 
     amounts: npt.NDArray[np.int64]
-    sums: Array
 
 
 LEFT, REST, USABLE_BY, WASTED, FITTING = range(5)
-BY_CAUSE, FITS, GPUS = range(3)
 
 
 def scratch(devices: int, mix: MixArrays) -> Scratch:
     """Room for nodes with up to `devices` devices."""
-    return Scratch(
-        amounts=np.zeros((5, max(devices, len(mix.milli))), dtype=np.int64), sums=np.zeros((3, max(6, len(GROUPS))))
-    )
+    return Scratch(amounts=np.zeros((5, max(devices, len(mix.milli))), dtype=np.int64))
 
 
 @inner
-def lay_out(nodes: NodeArrays, n: int, devices: int, milli: int, left: npt.NDArray[np.int64]) -> None:
+def _lay_out(nodes: NodeArrays, n: int, devices: int, milli: int, left: npt.NDArray[np.int64]) -> int:
     """What would be left of the devices of node `n` if those of the bit mask had `milli` less, into left, [G].
 
-    The most comes first, so that states that differ in the order of devices alone have the same features.
+    The most comes first, so that states that differ in the order of devices alone have the same features. Returns how
+    many devices have anything left: the others are not looked at again.
     """
+    live = 0
     for d in range(nodes.gpu_count[n]):
-        amount, i = nodes.gpu_free[n, d] - ((devices >> d) & 1) * milli, d
-        while i > 0 and left[i - 1] < amount:
-            left[i] = left[i - 1]
-            i -= 1
-        left[i] = amount
+        amount = nodes.gpu_free[n, d] - ((devices >> d) & 1) * milli
+        if amount > 0:
+            i = live
+            while i > 0 and left[i - 1] < amount:
+                left[i] = left[i - 1]
+                i -= 1
+            left[i] = amount
+            live += 1
+    return live
 
 
 @outlined
 def describe(
-    outlook: OutlookArrays,
+    outlook: OutlookTables,
     mix: MixArrays,
     nodes: NodeArrays,
     room: Scratch,
@@ -93,135 +102,126 @@ def describe(
 
     Returns the fragmented GPU milli unrounded: truncated scores hang on its last bits.
     """
-    left, idle = room.amounts[LEFT], 0
-    lay_out(nodes, n, devices, milli, left)
-    for d in range(nodes.gpu_count[n]):
-        idle += left[d]
-    _describe_devices(outlook, mix, nodes, room, n, cpu, out)
-    model = nodes.gpu_model[n]
-    fragmented = _describe_pods(outlook, mix, room, model, idle, cpu, out)
+    model, live = nodes.gpu_model[n], _lay_out(nodes, n, devices, milli, room.amounts[LEFT])
+    idle = _describe_devices(outlook, room, live, nodes.gpu_count[n], out)
+    out[UNTOUCHED] = out[ALL_WHOLE] if cpu == nodes.allocatable[n, CPU] else 0.0
+    _count_devices(outlook, mix, room, live)
+    fragmented = _describe_causes(mix, room, model, idle, cpu, out)
+    _describe_groups(outlook, mix, room, model, cpu, out)
     out[INSISTED] = outlook.model[model, 0] * idle * GPU
     out[ACCEPTED] = outlook.model[model, 1] * idle * GPU
     _describe_cpu(outlook, idle, cpu, out)
-    _fill(outlook, mix, room, nodes.gpu_count[n], model, cpu, out)
+    _fill(outlook, room, live, idle, model, cpu, out)
     return fragmented
 
 
 @inner
 def _describe_devices(
-    outlook: OutlookArrays,
-    mix: MixArrays,
-    nodes: NodeArrays,
-    room: Scratch,
-    n: int,
-    cpu: int,
-    out: npt.NDArray[np.float32],
-) -> None:
-    whole, partial, part_idle, idle = 0, 0, 0, 0
-    squares = least = dead = 0.0
-    for t in range(len(TABLES)):
-        out[TABLE + t] = 0.0
-    for d in range(nodes.gpu_count[n]):
+    outlook: OutlookTables, room: Scratch, live: int, count: int, out: npt.NDArray[np.float32]
+) -> int:
+    """What sums over the devices say; returns the GPU milli left on all of them."""
+    whole, partial, part_idle, by_left = 0, 0, 0, outlook.by_left
+    # Eight sums side by side, not one after the other: they do not wait for each other.
+    s0 = s1 = s2 = s3 = s4 = least = dead = squares = 0.0
+    for d in range(live):
         left = room.amounts[LEFT, d]
-        idle += left
         if left == WHOLE:
             whole += 1
-        elif left > 0:
+        else:
             partial += 1
             part_idle += left
-        squares += (left * GPU) ** 2
-        if left < outlook.smallest[0]:
-            dead += left * GPU
-        waste = left
-        for v in range(mix.milli.shape[0]):
-            if mix.milli[v] <= left:
-                waste = left - mix.milli[v]
-        least += waste * GPU
-        for t in range(len(TABLES)):
-            out[TABLE + t] += outlook.tables[t, left]
+        s0 += by_left[left, 0]
+        s1 += by_left[left, 1]
+        s2 += by_left[left, 2]
+        s3 += by_left[left, 3]
+        s4 += by_left[left, 4]
+        least += by_left[left, 5]
+        dead += by_left[left, 6]
+        squares += by_left[left, 7]
+    out[TABLE], out[TABLE + 1], out[TABLE + 2], out[TABLE + 3], out[TABLE + 4] = s0, s1, s2, s3, s4
+    out[LEAST_WASTE] = least
+    out[DEAD] = dead
+    out[LEFT_SQUARES] = squares
+    idle = whole * WHOLE + part_idle
     out[IDLE] = idle * GPU
     out[WHOLE_DEVICES] = whole
     out[PART_DEVICES] = partial
     out[PART_IDLE] = part_idle * GPU
-    out[ALL_WHOLE] = 1.0 if whole == nodes.gpu_count[n] else 0.0
-    out[UNTOUCHED] = 1.0 if whole == nodes.gpu_count[n] and cpu == nodes.allocatable[n, CPU] else 0.0
-    out[LEAST_WASTE] = least
-    out[DEAD] = dead
-    out[LEFT_SQUARES] = squares
-    for v in range(mix.milli.shape[0]):
-        usable, wasted, count = 0, 0, 0
-        for d in range(nodes.gpu_count[n]):
-            left = room.amounts[LEFT, d]
-            if left >= mix.milli[v]:
-                usable += 1
-                count += outlook.counts[v, left]
-            else:
-                wasted += left
-        room.amounts[USABLE_BY, v] = usable
-        room.amounts[WASTED, v] = wasted
-        room.amounts[FITTING, v] = count
+    out[ALL_WHOLE] = 1.0 if whole == count else 0.0
+    return idle
 
 
 @inner
-def _describe_pods(
-    outlook: OutlookArrays, mix: MixArrays, room: Scratch, model: int, idle: int, cpu: int, out: npt.NDArray[np.float32]
+def _count_devices(outlook: OutlookTables, mix: MixArrays, room: Scratch, live: int) -> None:
+    """Which devices are enough for each milli that typical pods ask for."""
+    for v in range(mix.milli.shape[0]):
+        usable, wasted, fitting = 0, 0, 0
+        for d in range(live):
+            left = room.amounts[LEFT, d]
+            count = outlook.counts[left, v]
+            fitting += count
+            usable += 1 if count > 0 else 0
+            wasted += 0 if count > 0 else left
+        room.amounts[USABLE_BY, v] = usable
+        room.amounts[WASTED, v] = wasted
+        room.amounts[FITTING, v] = fitting
+
+
+@inner
+def _describe_causes(
+    mix: MixArrays, room: Scratch, model: int, idle: int, cpu: int, out: npt.NDArray[np.float32]
 ) -> float:
-    """Fragmentation by cause, and which groups of typical pods fit, and how much of the GPUs they could use."""
-    causes, groups = room.sums[BY_CAUSE], room.sums
-    for i in range(6):
-        causes[i] = 0.0
-    for g in range(len(GROUPS)):
-        groups[FITS, g] = groups[GPUS, g] = 0.0
-    for m in range(mix.cpu.shape[0]):
-        share = mix.share[m]
-        enough_cpu = cpu >= mix.cpu[m]
-        g = outlook.group[m]
-        if mix.gpu_count[m] == 0:
-            causes[3 if enough_cpu else 4] += share * idle
-            if enough_cpu:
-                groups[FITS, g] += share
-                groups[GPUS, g] += share * min(cpu * outlook.pods_per_cpu[m], ENOUGH_CPU_PODS)
-        elif not mix.accepts[m, model]:
-            causes[5] += share * idle
-        else:
-            v = mix.value[m]
-            if room.amounts[USABLE_BY, v] < mix.gpu_count[m]:
-                causes[1 if enough_cpu else 0] += share * idle
-            elif not enough_cpu:
-                causes[2] += share * idle
-            else:
-                causes[1] += share * room.amounts[WASTED, v]
-                groups[FITS, g] += share
-                most = cpu * outlook.pods_per_cpu[m] * mix.gpu_count[m]
-                groups[GPUS, g] += share * min(float(room.amounts[FITTING, v]), most) * mix.milli[v] * GPU
+    """Fragmentation by cause; returns the sum, in milli."""
+    by_cause = causes(mix, room.amounts[USABLE_BY], room.amounts[WASTED], cpu, idle, model, 0, 0, 0)
     total = 0.0
-    for i in range(6):  # in the order of summation that FGD's exact scores need
-        total += causes[i]
+    for i in range(len(by_cause)):
+        total += by_cause[i]
     out[FRAGMENTED] = total * GPU
-    out[LACK_BOTH] = causes[0] * GPU
-    out[LACK_GPU] = causes[1] * GPU
-    out[LACK_CPU] = causes[2] * GPU
-    out[CPU_POD_LACKS] = causes[4] * GPU
-    out[NO_ACCESS] = causes[5] * GPU
-    for g in range(len(GROUPS)):
-        out[FIT + g] = groups[FITS, g]
-        out[USABLE + g] = groups[GPUS, g]
+    out[LACK_BOTH] = by_cause[0] * GPU
+    out[LACK_GPU] = by_cause[1] * GPU
+    out[LACK_CPU] = by_cause[2] * GPU
+    out[CPU_POD_LACKS] = by_cause[4] * GPU
+    out[NO_ACCESS] = by_cause[5] * GPU
     return total
 
 
 @inner
-def _describe_cpu(outlook: OutlookArrays, idle: int, cpu: int, out: npt.NDArray[np.float32]) -> None:
+def _describe_groups(
+    outlook: OutlookTables, mix: MixArrays, room: Scratch, model: int, cpu: int, out: npt.NDArray[np.float32]
+) -> None:
+    """Which groups of typical pods fit, and how much of the GPUs they could use."""
+    for g in range(len(GROUPS)):
+        fit = gpus = 0.0
+        for i in range(outlook.start[g], outlook.start[g + 1]):
+            m = outlook.order[i]
+            if cpu < mix.cpu[m]:
+                continue
+            share, most = mix.share[m], cpu * outlook.pods_per_cpu[m]
+            if g == 0:
+                fit += share
+                gpus += share * min(most, ENOUGH_CPU_PODS)
+                continue
+            v, count = mix.value[m], mix.gpu_count[m]
+            if mix.accepts[m, model] and room.amounts[USABLE_BY, v] >= count:
+                fit += share
+                gpus += share * min(float(room.amounts[FITTING, v]), most * count) * mix.milli[v] * GPU
+        out[FIT + g] = fit
+        out[USABLE + g] = gpus
+
+
+@inner
+def _describe_cpu(outlook: OutlookTables, idle: int, cpu: int, out: npt.NDArray[np.float32]) -> None:
     gpus, whole, parts, left = idle * GPU, out[WHOLE_DEVICES], out[PART_IDLE], cpu / CPU_UNIT
     spare = (cpu - idle * outlook.cpu_per_gpu[0]) / CPU_UNIT
     short, spare = max(0.0, -spare), max(0.0, spare)
     out[CPU_LEFT] = left
     out[CPU_SHORT] = short
     out[CPU_SPARE] = spare
-    out[PRODUCTS] = gpus * gpus / 5.0
-    out[PRODUCTS + 1] = whole * whole / 5.0
-    out[PRODUCTS + 2] = left * left / 5.0
-    out[PRODUCTS + 3] = gpus * left / 5.0
-    out[PRODUCTS + 4] = whole * left / 5.0
+    out[PRODUCTS] = gpus * gpus * 0.2
+    out[PRODUCTS + 1] = whole * whole * 0.2
+    out[PRODUCTS + 2] = left * left * 0.2
+    out[PRODUCTS + 3] = gpus * left * 0.2
+    out[PRODUCTS + 4] = whole * left * 0.2
     out[PRODUCTS + 5] = short * short
     out[PRODUCTS + 6] = spare * spare
     out[PRODUCTS + 7] = parts * left
@@ -230,48 +230,52 @@ def _describe_cpu(outlook: OutlookArrays, idle: int, cpu: int, out: npt.NDArray[
 
 @inner
 def _fill(
-    outlook: OutlookArrays,
-    mix: MixArrays,
-    room: Scratch,
-    devices: int,
-    model: int,
-    cpu: int,
-    out: npt.NDArray[np.float32],
+    outlook: OutlookTables, room: Scratch, live: int, idle: int, model: int, cpu: int, out: npt.NDArray[np.float32]
 ) -> None:
     """What fixed sequences of typical pods would leave of the node, had it only itself: midway, at the end, and CPU."""
-    sequences, rest, least = outlook.sequences.shape[0], room.amounts[REST], cpu + 1
-    for i in range(6):
-        out[FILLED + i] = 0.0
-    for m in range(mix.cpu.shape[0]):
-        least = min(least, mix.cpu[m])
-    for s in range(sequences):
-        free, idle = cpu, 0
-        for d in range(devices):
-            rest[d] = room.amounts[LEFT, d]
-            idle += rest[d]
-        midway, gpu_alone = -1, 2 * s >= sequences
-        for j in range(outlook.sequences.shape[1]):
-            if free < least or (gpu_alone and (devices == 0 or rest[0] < outlook.smallest[0])):
-                break  # nothing fits any more
-            m = outlook.sequences[s, j]
-            if mix.cpu[m] <= free:
-                wanted = mix.gpu_count[m]
-                if wanted == 0:
-                    free -= mix.cpu[m]
-                elif wanted <= devices and mix.accepts[m, model]:
-                    milli = mix.milli[mix.value[m]]
-                    if rest[wanted - 1] >= milli:
-                        _take(rest, devices, wanted, milli)
-                        free -= mix.cpu[m]
-                        idle -= wanted * milli
-            if j == MIDWAY:
-                midway = idle
-        if midway < 0:
+    while live > 0 and room.amounts[LEFT, live - 1] < outlook.least[SMALLEST]:
+        live -= 1  # of no use to any pod
+    half = outlook.steps.shape[1] // 2
+    for part in range(2):
+        midways = idles = cpus = 0
+        for s in range(part * half, (part + 1) * half):
+            midway, end, free = _play(outlook.steps[model, s], outlook.least, room, live, idle, cpu, part == 1)
+            midways += midway
+            idles += end
+            cpus += free
+        out[FILLED + 3 * part] = midways * GPU / half
+        out[FILLED + 3 * part + 1] = idles * GPU / half
+        out[FILLED + 3 * part + 2] = cpus / CPU_UNIT / half
+
+
+@inner
+def _play(
+    steps: npt.NDArray[np.int64],
+    least: npt.NDArray[np.int64],
+    room: Scratch,
+    live: int,
+    idle: int,
+    cpu: int,
+    gpus_alone: bool,
+) -> tuple[int, int, int]:
+    """Place the pods of a sequence, [L, 3]: GPU milli left midway and at the end, and milli-CPU left."""
+    rest, midway, free = room.amounts[REST], -1, cpu
+    for d in range(live):
+        rest[d] = room.amounts[LEFT, d]
+    for j in range(steps.shape[0]):
+        if free < least[LEAST_CPU] or (gpus_alone and (live == 0 or rest[0] < least[SMALLEST])):
+            break  # nothing fits any more
+        if steps[j, STEP_CPU] <= free:
+            wanted, milli = steps[j, STEP_DEVICES], steps[j, STEP_MILLI]
+            if wanted == 0:
+                free -= steps[j, STEP_CPU]
+            elif wanted <= live and rest[wanted - 1] >= milli:
+                _take(rest, live, wanted, milli)
+                free -= steps[j, STEP_CPU]
+                idle -= wanted * milli
+        if j == MIDWAY:
             midway = idle
-        first = FILLED if 2 * s < sequences else FILLED + 3
-        out[first] += midway * GPU / (sequences / 2)
-        out[first + 1] += idle * GPU / (sequences / 2)
-        out[first + 2] += free / CPU_UNIT / (sequences / 2)
+    return idle if midway < 0 else midway, idle, free
 
 
 @inner

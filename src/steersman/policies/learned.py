@@ -21,6 +21,7 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays
 from steersman.policies.encoding import VIEW_GPU, encode_pods
 from steersman.policies.gpu_features import FEATURES, Scratch, scratch
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
+from steersman.policies.outlook_tables import OutlookTables, outlook_tables
 from steersman.policies.policy import Layer
 from steersman.workloads.mix import MixArrays, mix_arrays
 
@@ -49,8 +50,9 @@ class LearnedArrays(NamedTuple):
 
     Attributes:
         outlook: what the mix says about leftovers.
-        columns: [F + 1, 2 J] weights of the features: for J values of the state after, then for J of its change; the
-            last row is of FGD's score. The first four values are scores by kind of pod, others go into the network.
+        columns: [F + 1, 2 J] weights of the features: for J values of the state after a placement, where they weigh
+            it and the change, then for J of the state before, where they weigh the change alone; the last row is of
+            FGD's score. The first four values are scores by kind of pod, others go into the network.
         states: [S, 8 i] KEY, a hash of the state; its fragmented GPU milli; the values of the state if it is the one
             after a placement.
         keys: the same memory as integers.
@@ -66,7 +68,7 @@ class LearnedArrays(NamedTuple):
         room: scratch of the features.
     """
 
-    outlook: OutlookArrays
+    outlook: OutlookTables
     columns: Array
     states: Array
     keys: npt.NDArray[np.uint64]
@@ -88,10 +90,11 @@ def learned_arrays(
     """What policies need on these nodes, whatever their weights, see `at_work`. `features_kept` is a power of two."""
     states, keys = _states(STATES_KEPT, KINDS)
     room = scratch(nodes.gpu_free.shape[1], mix)
-    return _arrays(outlook, len(nodes.gpu_count), room, features_kept)._replace(states=states, keys=keys)
+    tables = outlook_tables(outlook, mix)
+    return _arrays(tables, len(nodes.gpu_count), room, features_kept)._replace(states=states, keys=keys)
 
 
-def _arrays(outlook: OutlookArrays, nodes: int, room: Scratch, features_kept: int) -> LearnedArrays:
+def _arrays(outlook: OutlookTables, nodes: int, room: Scratch, features_kept: int) -> LearnedArrays:
     states, keys = _states(0, KINDS)
     return LearnedArrays(
         outlook=outlook,
@@ -124,7 +127,7 @@ def _states(count: int, values: int) -> tuple[Array, npt.NDArray[np.uint64]]:
 def no_learned() -> LearnedArrays:
     """What stands for a learned policy where there is none; nobody writes to it, so one serves all runs."""
     mix = mix_arrays((), ())
-    return _arrays(outlook_arrays((), mix), 0, scratch(0, mix), 0)
+    return _arrays(outlook_tables(outlook_arrays((), mix), mix), 0, scratch(0, mix), 0)
 
 
 def for_showing(learned: LearnedArrays) -> LearnedArrays:
@@ -151,7 +154,7 @@ def _columns(weights: Array) -> Array:
     """[F + 1, 2 J] from the weights, [J, W], of each value."""
     after, change, fgd = np.split(weights, (FEATURES, 2 * FEATURES), axis=1)
     last = np.concatenate([fgd, np.zeros_like(fgd)])
-    return np.ascontiguousarray(np.concatenate([np.concatenate([after, change]), last], axis=1).T)
+    return np.ascontiguousarray(np.concatenate([np.concatenate([after + change, change]), last], axis=1).T)
 
 
 def _with_network(learned: LearnedArrays, network: tuple[Layer, ...], classes: ClassArrays) -> LearnedArrays:

@@ -64,24 +64,17 @@ def described(
 
 
 @inner
-def _four_sums(
-    learned: LearnedArrays, known: int, first: int
-) -> tuple[float, float, float, float, float, float, float, float]:
-    """Of four values from the `first` on: the weighted features of the state after, then of the change."""
-    # Eight sums side by side, not one after the other: they do not wait for each other.
-    a0 = a1 = a2 = a3 = c0 = c1 = c2 = c3 = 0.0
-    columns, change = learned.columns, first + learned.columns.shape[1] // 2
+def _four_sums(learned: LearnedArrays, known: int, first: int) -> tuple[float, float, float, float]:
+    """The weighted features by four columns of weights, from the `first` on."""
+    # Four sums side by side, not one after the other: they do not wait for each other.
+    a = b = c = d = 0.0
     for i in range(FEATURES):
         x = float(learned.features[known, i])
-        a0 += columns[i, first] * x
-        a1 += columns[i, first + 1] * x
-        a2 += columns[i, first + 2] * x
-        a3 += columns[i, first + 3] * x
-        c0 += columns[i, change] * x
-        c1 += columns[i, change + 1] * x
-        c2 += columns[i, change + 2] * x
-        c3 += columns[i, change + 3] * x
-    return a0, a1, a2, a3, c0, c1, c2, c3
+        a += learned.columns[i, first] * x
+        b += learned.columns[i, first + 1] * x
+        c += learned.columns[i, first + 2] * x
+        d += learned.columns[i, first + 3] * x
+    return a, b, c, d
 
 
 @outlined
@@ -99,13 +92,9 @@ def _learn(
     """Write what the state is worth into a row of `states`."""
     known, states = described(learned, mix, nodes, n, cpu, devices, milli, key), learned.states
     for first in range(0, learned.columns.shape[1] // 2, 4):
-        a0, a1, a2, a3, c0, c1, c2, c3 = _four_sums(learned, known, first)
         at = VALUE + first
-        states[row, at], states[row, at + 1], states[row, at + 2], states[row, at + 3] = (
-            a0 + c0,
-            a1 + c1,
-            a2 + c2,
-            a3 + c3,
+        states[row, at], states[row, at + 1], states[row, at + 2], states[row, at + 3] = _four_sums(
+            learned, known, first
         )
     states[row, FRAGMENTED] = learned.fragmented[known]
     learned.keys[row, KEY] = key
@@ -124,10 +113,12 @@ def learned_refresh(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, n
     learned.node_keys[n] = _devices_key(nodes, n)
     cpu, before = nodes.free[n, CPU], learned.before
     known = described(learned, mix, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
-    for first in range(0, learned.columns.shape[1] // 2, 4):
-        _, _, _, _, c0, c1, c2, c3 = _four_sums(learned, known, first)
+    values = learned.columns.shape[1] // 2
+    for first in range(0, values, 4):
         at = FRAGMENTED + first
-        before[n, at], before[n, at + 1], before[n, at + 2], before[n, at + 3] = c0, c1, c2, c3
+        before[n, at], before[n, at + 1], before[n, at + 2], before[n, at + 3] = _four_sums(
+            learned, known, values + first
+        )
     before[n, 0] = learned.fragmented[known]
 
 

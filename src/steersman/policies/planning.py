@@ -47,7 +47,8 @@ def planned_losses(pods: tuple[TypicalPod, ...]) -> Array:
     sequences = [_sequence(sizes, shares, SEED + i) for i in range(2 * SEQUENCES)]
     search, check = sequences[:SEQUENCES], sequences[SEQUENCES:]
     first = _iterate(sizes, search[:2], filling_losses(sizes.tolist(), shares.tolist()))
-    tables = [first] + [_evolve(sizes, search, first, step) for step in STEPS]
+    steps = STEPS if len(sizes) > 1 else ()  # one size fills every device alike, whatever the table says
+    tables = [first] + [_evolve(sizes, search, first, step) for step in steps]
     lost = [sum(_episode(sizes, sequence, table)[0] for sequence in check) for table in tables]
     return _smoothed(sizes, check, tables[int(np.argmin(lost))])
 

@@ -18,7 +18,7 @@ from steersman.policies.encoding import OwnerArrays, Scene
 from steersman.policies.gpu_features import Scratch
 from steersman.policies.kube_arrays import KubeArrays
 from steersman.policies.learned import LearnedArrays, no_learned
-from steersman.policies.outlook import OutlookArrays
+from steersman.policies.outlook_tables import OutlookTables
 from steersman.policies.table import TableArrays
 from steersman.simulation.engine import Arrivals, Cluster, Record, Run
 from steersman.workloads.mix import MixArrays
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     terms: TermArrays
     mix: MixArrays
     fragments: FragmentArrays
-    outlook: OutlookArrays
+    outlook: OutlookTables
     room: Scratch
     arrivals: Arrivals
     run: Run
@@ -169,16 +169,17 @@ def _fragments(b: FragmentArrays, e: int) -> FragmentArrays:
 
 
 @inner
-def _outlook(b: OutlookArrays, e: int) -> OutlookArrays:
-    return OutlookArrays(
-        b.tables[e],
+def _outlook(b: OutlookTables, e: int) -> OutlookTables:
+    return OutlookTables(
+        b.by_left[e],
         b.counts[e],
-        b.group[e],
+        b.order[e],
+        b.start[e],
         b.pods_per_cpu[e],
-        b.sequences[e],
+        b.steps[e],
         b.model[e],
         b.cpu_per_gpu[e],
-        b.smallest[e],
+        b.least[e],
     )
 
 
@@ -191,7 +192,7 @@ def scene_of(batch: Batch, e: int) -> Scene:
         _mix(batch.mix, e),
         _fragments(batch.fragments, e),
         _outlook(batch.outlook, e),
-        Scratch(batch.room.amounts[e], batch.room.sums[e]),
+        Scratch(batch.room.amounts[e]),
     )
 
 

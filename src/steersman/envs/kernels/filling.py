@@ -27,7 +27,7 @@ from steersman.policies.encoding import (
     encode_shared,
 )
 from steersman.policies.gpu_features import Scratch
-from steersman.policies.outlook import OutlookArrays
+from steersman.policies.outlook_tables import OutlookTables
 from steersman.simulation.engine import random_below
 from steersman.workloads.mix import MixArrays
 
@@ -75,7 +75,7 @@ class Rules(NamedTuple):
     classes: ClassArrays
     mix: MixArrays
     fragments: FragmentArrays
-    outlook: OutlookArrays
+    outlook: OutlookTables
     room: Scratch
     objectives: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float64]

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import fits
 from steersman.cluster.terms import terms_active
 from steersman.compiled import inner, kernel, pasted
 from steersman.envs.kernels.batch import (
@@ -143,26 +142,38 @@ def _local(batch: Batch, scene: Scene, rows: Rows, view: int, e: int, c: int, ou
     """The local features of all nodes for class `c`, and where it fits; by bringing those that are kept up to date."""
     count, width = batch.counts[e, NODES], out.nodes.shape[2]
     kept, seen, logged = rows.features.shape[1] > 0, -1, batch.logged[e, 0]
-    features, fit = out.flat[e], out.mask[e]
+    flat, mask = out.flat[e], out.mask[e]
     if kept:
-        features, fit = rows.features[e, c], rows.fit[e, c]
         seen = rows.seen[e, c]
         rows.seen[e, c] = logged
+    if seen >= 0:
+        # All rows first, in one go, and then those that changed: they are in the processor's cache by then.
+        _copy_floats(rows.features[e, c], flat, count * width)
+        _copy_flags(rows.fit[e, c], mask, count)
     rows.stamps[e, 0] += 1
     stamp = rows.stamps[e, 0]
     for k in range(count if seen < 0 else logged - seen):
         n = k if seen < 0 else batch.log[e, seen + k]
         if rows.stamp[e, n] != stamp:
             rows.stamp[e, n] = stamp
-            fit[n] = fits(scene.nodes, scene.classes, c, n)
-            encode_node(view, scene, c, n, features[n * width : (n + 1) * width])
-    if kept:
-        # Plain loops over one axis: the only form that becomes a block copy.
-        flat, mask = out.flat[e], out.mask[e]
-        for i in range(count * width):
-            flat[i] = features[i]
-        for n in range(count):
-            mask[n] = fit[n]
+            row = flat[n * width : (n + 1) * width]
+            mask[n] = encode_node(view, scene, c, n, row)
+            if kept:
+                rows.fit[e, c, n] = mask[n]
+                _copy_floats(row, rows.features[e, c, n * width : (n + 1) * width], width)
+
+
+@inner
+def _copy_floats(source: npt.NDArray[np.float32], target: npt.NDArray[np.float32], count: int) -> None:
+    # A plain loop over one axis, from 0 on, is the only form that becomes a block copy.
+    for i in range(count):
+        target[i] = source[i]
+
+
+@inner
+def _copy_flags(source: npt.NDArray[np.int8], target: npt.NDArray[np.int8], count: int) -> None:
+    for i in range(count):
+        target[i] = source[i]
 
 
 @kernel
