@@ -28,6 +28,7 @@ ORDER = (
     "timed",
     "waiting",
     "toy",
+    "gradient",
     "balance",
     "latency",
     "locality",
