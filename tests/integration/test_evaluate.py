@@ -91,7 +91,6 @@ def wait_until_gone(group: int) -> None:
     [
         (1, signal.SIGINT, 1, 130),
         (2, signal.SIGINT, 1, 130),
-        (2, signal.SIGINT, 20, 130),
         (2, signal.SIGTERM, 3, 143),
         (2, signal.SIGHUP, 1, 129),
     ],
