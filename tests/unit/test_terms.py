@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from steersman.cluster import explaining
 from steersman.cluster.model import (
     Constraints,
     HostPort,
@@ -400,7 +401,7 @@ class Both:
         found = {node.name: bool(mask[slot]) for slot, node in enumerate(self.state.nodes) if node is not None}
         assert found == {name: not why for name, why in expected.items()}
         assert not any(mask[slot] for slot, node in enumerate(self.state.nodes) if node is None)
-        assert self.state.reasons(c, labels) == {name: why for name, why in expected.items() if why}
+        assert explaining.reasons(self.state, c, labels) == {name: why for name, why in expected.items() if why}
         backwards = self.state.permuted(np.arange(len(mask))[::-1])
         assert (backwards.mask(c, labels) == mask[::-1]).all()
         return [name for name, ok in found.items() if ok]
@@ -698,7 +699,7 @@ def test_the_reason_tells_a_missing_key_from_a_skew():
     put(state, 0, app="a")
     pod = Pod("x", PodClass(Requests(), spread()), labels={"app": "a"})
     text = "node(s) didn't match pod topology spread constraints"
-    found = state.reasons(state.class_id(pod.pod_class), state.labels_id(pod))
+    found = explaining.reasons(state, state.class_id(pod.pod_class), state.labels_id(pod))
     assert found == {"n0": (text,), "n2": (f"{text} (missing required label)",)}
 
 

@@ -25,13 +25,6 @@ from steersman.errors import SteersmanError
 
 MAX_DEVICES = 62  # devices of a node are a bit mask in a signed 64-bit integer
 
-NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
-NO_SPREAD = "node(s) didn't match pod topology spread constraints"
-NO_SPREAD_LABEL = f"{NO_SPREAD} (missing required label)"
-NO_AFFINITY = "node(s) didn't match pod affinity rules"
-NO_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
-NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -417,69 +410,8 @@ class ClusterState:
         del self.placements[pod], self._pods[slot][pod]
         return placement
 
-    # Explanations ----------------------------------------------------------------------------------------------------
-
-    def reasons(self, class_id: int, labels_id: int = 0) -> dict[str, tuple[str, ...]]:
-        """Node name -> why a pod of the class with these labels may not run there, in kube-scheduler's words and order.
-
-        Nodes where it may run are left out. For one-off explanations; not fast.
-        """
-        constraints, terms = self.classes[class_id].constraints, self.term_arrays
-        found: dict[int, tuple[str, ...]] = {
-            slot: (why,) for slot, why in enumerate(static.reasons(self.table, constraints)) if why
-        }
-        rules = range(terms.rule_start[class_id], terms.rule_start[class_id + 1])
-        self._refused_by_rules(
-            found, class_id, labels_id, [q for q in rules if terms.rules[q, dynamic.KIND] == dynamic.PORT]
-        )
-        for slot, node in enumerate(self.nodes):
-            if node is not None and slot not in found and (short := self._shortages(class_id, slot)):
-                found[slot] = short
-        for kind in (dynamic.SPREAD, dynamic.AFFINITY, dynamic.ANTI_AFFINITY):
-            self._refused_by_rules(
-                found, class_id, labels_id, [q for q in rules if terms.rules[q, dynamic.KIND] == kind]
-            )
-        self._refused_by_rules(found, class_id, labels_id, [-1])
-        return {node.name: found[slot] for slot, node in enumerate(self.nodes) if node is not None and slot in found}
-
-    def _refused_by_rules(
-        self, found: dict[int, tuple[str, ...]], class_id: int, labels_id: int, rules: Sequence[int]
-    ) -> None:
-        """Add the nodes that some of the rules refuse (-1: anti-affinity of placed pods) and that are not found yet."""
-        terms = self.term_arrays
-        for q in rules:
-            passes = np.ones(len(self.nodes), dtype=np.bool_)
-            dynamic.rule_mask(terms, class_id, labels_id, q, passes)
-            kind = None if q < 0 else int(terms.rules[q, dynamic.KIND])
-            for slot in np.flatnonzero(~passes).tolist():
-                missing = kind == dynamic.SPREAD and terms.domain[terms.rules[q, dynamic.KEY], slot] < 0
-                found.setdefault(slot, (NO_SPREAD_LABEL if missing else _RULE_REASONS[kind],))
-
-    def _shortages(self, class_id: int, slot: int) -> tuple[str, ...]:
-        """What a node lacks for a class."""
-        request, free = self.class_arrays.request[class_id], self.arrays.free[slot]
-        requests = self.classes[class_id].requests
-        names = ["cpu", "memory", "", "ephemeral-storage", *self.resources]
-        short = [int(r) for r in np.flatnonzero((request > 0) & (request > free))]
-        found = ["Too many pods"] if PODS in short else []
-        found += [f"Insufficient {names[r]}" for r in short if r != PODS and r < len(names)]
-        if len(names) in short:
-            found += [f"Insufficient {name}" for name, _ in requests.extended if name not in self.resources]
-        devices = self.arrays.gpu_free[slot, : self.arrays.gpu_count[slot]]
-        if requests.gpu_count > (devices >= requests.gpu_milli).sum():
-            found.append("Insufficient GPU")
-        return tuple(found)
-
 
 _COLUMNS = ((CPU, "cpu_milli"), (MEMORY, "memory_bytes"), (PODS, "pods"), (EPHEMERAL, "ephemeral_bytes"))
-
-_RULE_REASONS = {
-    dynamic.PORT: NO_PORTS,
-    dynamic.SPREAD: NO_SPREAD,
-    dynamic.AFFINITY: NO_AFFINITY,
-    dynamic.ANTI_AFFINITY: NO_ANTI_AFFINITY,
-    None: NO_EXISTING,
-}
 
 
 def _check_devices(devices: int) -> None:

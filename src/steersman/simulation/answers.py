@@ -6,6 +6,7 @@ import numpy as np
 
 from steersman.cluster.state import ClusterState
 from steersman.objectives import summary as summed
+from steersman.policies.deciding import Cluster
 from steersman.policies.encoding import Scene
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.observer import Observer, count_owner, owner_arrays
@@ -42,7 +43,7 @@ class NetworkAnswers:
         self,
         policy: NetworkPolicy,
         state: ClusterState,
-        cluster: engine.Cluster,
+        cluster: Cluster,
         arrivals: engine.Arrivals,
         run: engine.Run,
         record: engine.Record,

@@ -7,46 +7,28 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import (
-    CPU,
-    MEMORY,
-    PODS,
-    WHOLE,
-    ClassArrays,
-    NodeArrays,
-    best_devices,
-    fit_mask,
-    fits,
-    idle_gpu,
-    place,
-    remove,
-)
-from steersman.cluster.terms import TermArrays, terms_active, terms_mask, terms_place, terms_remove
+from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE, ClassArrays, NodeArrays, fits, idle_gpu, place, remove
+from steersman.cluster.terms import terms_active, terms_place, terms_remove
 from steersman.compiled import inner, kernel, pasted
-from steersman.objectives.fragmentation import CAUSES, FragmentArrays, refresh
-from steersman.policies.kube_arrays import KubeArrays
-from steersman.policies.kube_default import choose
-from steersman.policies.learned import LearnedArrays
-from steersman.policies.learned_scores import learned_device, learned_refresh
-from steersman.policies.local import fgd_share
-from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, node_changed
-from steersman.telemetry.randomness import next_bits, scaled
-from steersman.workloads.mix import MixArrays
+from steersman.objectives.fragmentation import CAUSES
+from steersman.policies.deciding import (
+    CHOOSE_ASK,
+    NONE,
+    Cluster,
+    choose_devices,
+    choose_node,
+    find_feasible,
+    node_is_different,
+)
 
 BOUND, FAILED, WAITING, FINISHED = range(4)
 """Outcomes of an event."""
 
-DEVICES_BEST, DEVICES_FGD, DEVICES_RANDOM, DEVICES_LEARNED = range(4)
-"""How GPU devices of the chosen node are chosen."""
-
-CHOOSE_TABLE, CHOOSE_RANDOM, CHOOSE_KUBE, CHOOSE_ASK = range(4)
-"""How the node is chosen: by the score table, at random, as kube-scheduler does, or by whoever calls `advance`."""
-
 DONE, PAUSED, ASKING = range(3)
 """What `advance` returns: no event is left, `until` is reached, or a decision is wanted (`Run.question`)."""
 
-NONE, PENDING = -1, -2
-"""No node, and (of a decision) not made yet."""
+PENDING = -2
+"""Of a decision: not made yet."""
 
 # Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave, pods in the queue; of a retry of the
 # queue: the place to go on, its number (above 0 while it is under way), pods kept so far. The totals come last.
@@ -138,19 +120,6 @@ class Run(NamedTuple):
     rng: npt.NDArray[np.uint64]
 
 
-class Cluster(NamedTuple):
-    """Everything that a decision reads."""
-
-    nodes: NodeArrays
-    classes: ClassArrays
-    terms: TermArrays
-    mix: MixArrays
-    fragments: FragmentArrays
-    table: TableArrays
-    kube: KubeArrays
-    learned: LearnedArrays
-
-
 def new_record(cluster: Cluster, events: int, *, reasons: bool) -> Record:
     """Room for `events` events, with the reasons of failures if asked for."""
     classes, resources = cluster.classes.request.shape
@@ -198,39 +167,6 @@ def find_hopeless(nodes: NodeArrays, classes: ClassArrays, hopeless: npt.NDArray
 
 
 @inner
-def random_below(rng: npt.NDArray[np.uint64], bound: int) -> int:
-    """A number in [0, bound) from the only stream of `rng`, [1]."""
-    return scaled(next_bits(rng, 0), bound)
-
-
-@inner
-def _find_feasible(cluster: Cluster, run: Run, c: int, labels: int) -> None:
-    """Fill `run.mask`: every hard constraint, other pods included."""
-    fit_mask(cluster.nodes, cluster.classes, c, run.mask)
-    terms_mask(cluster.terms, c, labels, run.mask)
-
-
-@inner
-def _choose_random(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
-    chosen, found = NONE, 0
-    for n in range(cluster.nodes.gpu_count.shape[0]):
-        if run.mask[n] if masked else fits(cluster.nodes, cluster.classes, c, n):
-            found += 1
-            if random_below(run.rng, found) == 0:
-                chosen = n
-    return chosen
-
-
-@pasted
-def _choose_best(cluster: Cluster, run: Run, c: int, masked: bool) -> int:
-    table = cluster.table
-    catch_up(table, cluster.mix, cluster.fragments, cluster.learned, cluster.nodes, cluster.classes, c)
-    if masked or table.best_fit.shape[0] > 0:
-        return best_masked(table, c, run.mask, masked)
-    return best_node(table, c)
-
-
-@inner
 def _ask(cluster: Cluster, run: Run, arrival: int, c: int, masked: bool) -> int:
     answer = run.question[ANSWER]
     if answer != PENDING:
@@ -244,42 +180,17 @@ def _ask(cluster: Cluster, run: Run, arrival: int, c: int, masked: bool) -> int:
 
 
 @pasted
-def choose_node(cluster: Cluster, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool) -> int:
+def _choose(cluster: Cluster, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool) -> int:
     """The node for an arrival, NONE if it fits nowhere, PENDING if the caller is to decide.
 
     `masked`: other pods matter to it, so every node is to be looked at.
     """
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     if masked:
-        _find_feasible(cluster, run, c, labels)
+        find_feasible(cluster, run.mask, c, labels)
     if chooser == CHOOSE_ASK:
         return _ask(cluster, run, arrival, c, masked)
-    if chooser == CHOOSE_RANDOM:
-        return _choose_random(cluster, run, c, masked)
-    if chooser == CHOOSE_KUBE:
-        nodes, classes, terms = cluster.nodes, cluster.classes, cluster.terms
-        return choose(nodes, classes, terms, cluster.kube, c, labels, masked, run.mask)
-    return _choose_best(cluster, run, c, masked)
-
-
-@inner
-def choose_devices(cluster: Cluster, rule: int, c: int, n: int, rng: npt.NDArray[np.uint64]) -> int:
-    """The devices on node `n` for a pod of class `c`, as a bit mask."""
-    nodes, classes = cluster.nodes, cluster.classes
-    share = classes.gpu_count[c] == 1 and classes.gpu_milli[c] < WHOLE
-    if share and rule == DEVICES_FGD:
-        return 1 << fgd_share(cluster.mix, cluster.fragments, nodes, classes, c, n)[1]
-    if share and rule == DEVICES_LEARNED:
-        return 1 << learned_device(cluster.learned, cluster.mix, nodes, classes, c, n)
-    if share and rule == DEVICES_RANDOM:
-        chosen, found = -1, 0
-        for d in range(nodes.gpu_count[n]):
-            if nodes.gpu_free[n, d] >= classes.gpu_milli[c]:
-                found += 1
-                if random_below(rng, found) == 0:
-                    chosen = d
-        return 1 << chosen
-    return best_devices(nodes, classes, c, n)
+    return choose_node(cluster, run.mask, run.rng, chooser, c, labels, masked)
 
 
 @inner
@@ -318,14 +229,11 @@ def _change(cluster: Cluster, arrivals: Arrivals, run: Run, arrival: int, sign: 
         terms_remove(cluster.terms, c, labels, n)
     if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] -= 1
-    refresh(cluster.mix, nodes, cluster.fragments, n)
-    if cluster.learned.before.shape[0] > 0:
-        learned_refresh(cluster.learned, cluster.mix, nodes, n)
+    node_is_different(cluster, n)
     _count_node(cluster, run, n, 1.0)
     run.cursor[GPU_USED] += sign * classes.gpu_count[c] * classes.gpu_milli[c]
     run.cursor[CPU_USED] += sign * classes.request[c, CPU]
     run.cursor[MEMORY_USED] += sign * classes.request[c, MEMORY]
-    node_changed(cluster.table, n)
 
 
 @inner
@@ -509,7 +417,7 @@ def advance(
         masked = terms_active(cluster.terms, c, arrivals.labels_id[arrival])
         n = NONE
         if not run.hopeless[c] and not (retrying and run.stuck[c] == cursor[RETRIED]):
-            n = choose_node(cluster, arrivals, run, chooser, arrival, masked)
+            n = _choose(cluster, arrivals, run, chooser, arrival, masked)
         if n == PENDING:
             return ASKING
         if n != NONE:

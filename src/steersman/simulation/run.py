@@ -12,6 +12,8 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
+from steersman.policies import deciding
+from steersman.policies.decider import choosers
 from steersman.policies.kube_arrays import KubeArrays, kube_arrays
 from steersman.policies.learned import VIEW, LearnedArrays, at_work, for_showing, learned_arrays, no_learned
 from steersman.policies.learned_scores import learned_refresh_all
@@ -19,7 +21,7 @@ from steersman.policies.local import LEARNED
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, Policy, RandomPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, Policy
 from steersman.policies.prepared import Prepared, PreparedPolicy
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.policies.table import TableArrays, table_arrays
@@ -162,7 +164,7 @@ class Execution:
         # An arrival is at most three events: it waits, is bound, and leaves.
         events = len(plan.pods) * (3 if plan.waits else 1)
         kube = self._kube()  # before the terms are taken: it asks for counts of its own
-        self.cluster = engine.Cluster(
+        self.cluster = deciding.Cluster(
             nodes=self.state.arrays,
             classes=self.state.class_arrays,
             terms=self.state.term_arrays,
@@ -201,17 +203,11 @@ class Execution:
         return kube_arrays(ClusterState((Node("unused", 0, 0),)))
 
     def _choosers(self, seed: int) -> tuple[int, int]:
-        if isinstance(self.policy, LocalPolicy):
-            rule = engine.DEVICES_FGD if self.policy.fgd_devices else engine.DEVICES_BEST
-            return engine.CHOOSE_TABLE, rule
-        if isinstance(self.policy, LinearPolicy | MlpPolicy):
-            return engine.CHOOSE_TABLE, engine.DEVICES_LEARNED
-        if isinstance(self.policy, RandomPolicy):
-            return engine.CHOOSE_RANDOM, engine.DEVICES_RANDOM
-        if isinstance(self.policy, KubeDefaultPolicy):
-            return engine.CHOOSE_KUBE, engine.DEVICES_BEST
-        self.answers = self._answers(self.policy, seed)
-        return engine.CHOOSE_ASK, engine.DEVICES_BEST
+        chooser, rule = choosers(self.policy)
+        if chooser == deciding.CHOOSE_ASK:
+            assert isinstance(self.policy, NetworkPolicy | Policy)
+            self.answers = self._answers(self.policy, seed)
+        return chooser, rule
 
     def _answers(self, policy: NetworkPolicy | Policy, seed: int) -> NetworkAnswers | OwnAnswers:
         if isinstance(policy, NetworkPolicy):

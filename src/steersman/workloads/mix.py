@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import Pod
+from steersman.cluster.model import Pod, PodClass
 
 POPULARITY_PERCENT = 95
 EMPTY_CPU_MILLI = 100  # a typical pod that asks for no CPU is taken to need this much
@@ -48,7 +48,7 @@ class MixArrays(NamedTuple):
 
 
 def typical_pods(
-    pods: Iterable[Pod], *, popularity_percent: float = POPULARITY_PERCENT, cpu_pods: bool = True
+    pods: Iterable[Pod | PodClass], *, popularity_percent: float = POPULARITY_PERCENT, cpu_pods: bool = True
 ) -> tuple[TypicalPod, ...]:
     """The most frequent kinds of pods that together reach `popularity_percent` of them.
 

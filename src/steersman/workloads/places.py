@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.model import Node
 from steersman.workloads.topology import RACK, SERVER
 from steersman.workloads.workload import Workload
 
@@ -29,14 +30,28 @@ class Places:
     server: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class NodePlaces:
+    """Where nodes stand, see `Places`."""
+
+    rack: npt.NDArray[np.int64]
+    racks: int
+    server: npt.NDArray[np.int64]
+
+
 def places(workload: Workload) -> Places:
-    """The places of a workload: racks and servers by the labels `rack` and `server` of its nodes."""
+    """The places of a workload."""
     owner, owners = _numbered((pod.namespace, pod.owner) if pod.owner else None for pod in workload.pods)
-    rack, racks = _numbered(node.labels.get(RACK) for node in workload.nodes)
-    server, _ = _numbered(
-        (node.labels.get(RACK, ""), node.labels[SERVER]) if SERVER in node.labels else None for node in workload.nodes
-    )
-    return Places(owner, owners, rack, racks, server)
+    where = node_places(workload.nodes)
+    return Places(owner, owners, where.rack, where.racks, where.server)
+
+
+def node_places(nodes: Sequence[Node | None]) -> NodePlaces:
+    """Racks and servers by the labels `rack` and `server`; an empty slot has none."""
+    labels: list[Mapping[str, str]] = [{} if node is None else node.labels for node in nodes]
+    rack, racks = _numbered(each.get(RACK) for each in labels)
+    server, _ = _numbered((each.get(RACK, ""), each[SERVER]) if SERVER in each else None for each in labels)
+    return NodePlaces(rack, racks, server)
 
 
 def _numbered(names: Iterable[Hashable | None]) -> tuple[npt.NDArray[np.int64], int]:

@@ -14,13 +14,14 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays
 from steersman.cluster.terms import TermArrays
 from steersman.compiled import inner
 from steersman.objectives.fragmentation import FragmentArrays
+from steersman.policies.deciding import Cluster
 from steersman.policies.encoding import OwnerArrays, Scene
 from steersman.policies.gpu_features import Scratch
 from steersman.policies.kube_arrays import KubeArrays
 from steersman.policies.learned import LearnedArrays, no_learned
 from steersman.policies.outlook_tables import OutlookTables
 from steersman.policies.table import TableArrays
-from steersman.simulation.engine import Arrivals, Cluster, Record, Run
+from steersman.simulation.engine import Arrivals, Record, Run
 from steersman.workloads.mix import MixArrays
 
 # Columns of `Batch.counts`: arrivals of the run, nodes of its cluster, steps taken and allowed, events of the record

@@ -18,6 +18,7 @@ from steersman.envs.kernels.stepping import Observation, best_by_rule
 from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import weighted
+from steersman.policies.deciding import random_below
 from steersman.policies.encoding import (
     OwnerArrays,
     Scene,
@@ -28,7 +29,6 @@ from steersman.policies.encoding import (
 )
 from steersman.policies.gpu_features import Scratch
 from steersman.policies.outlook_tables import OutlookTables
-from steersman.simulation.engine import random_below
 from steersman.workloads.mix import MixArrays
 
 # Columns of `Filling.counts`: nodes, class of the Deployment under way, its pods to come, fillings done, steps taken,

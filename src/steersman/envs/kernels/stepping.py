@@ -37,6 +37,7 @@ from steersman.envs.kernels.batch import (
 )
 from steersman.objectives import summary as state
 from steersman.objectives.measures import weighted
+from steersman.policies import deciding
 from steersman.policies.encoding import Scene, encode_context, encode_node, encode_pod, encode_shared
 from steersman.policies.local import local_score
 from steersman.simulation import engine
@@ -123,7 +124,7 @@ def _together(batch: Batch, e: int, arrival: int, n: int) -> float:
 def _advance(batch: Batch, task: Task, e: int, until: int) -> int:
     cluster, arrivals = cluster_of(batch, task, e), arrivals_of(batch, e)
     run, record = run_of(batch.run, e), record_of(batch.record, e)
-    return engine.advance(cluster, arrivals, run, record, engine.CHOOSE_ASK, engine.DEVICES_BEST, task.waits, until)
+    return engine.advance(cluster, arrivals, run, record, deciding.CHOOSE_ASK, deciding.DEVICES_BEST, task.waits, until)
 
 
 @pasted

@@ -1,0 +1,249 @@
+"""Requests to the Kubernetes API: JSON in, JSON out, one connection pool, errors that say what the server said."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+import steersman
+from steersman.errors import SteersmanError
+from steersman.kube.config import KubeConfig
+from steersman.kube.credentials import Credentials
+
+CONNECTIONS = 128
+TIMEOUT_SECONDS = 30.0
+PAGE = 1000
+"""Objects in a page of a list."""
+RETRIES = 4
+RETRY_SECONDS = 0.2
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+Query = Mapping[str, str]
+
+
+class ApiError(SteersmanError):
+    """The server's answer was a failure.
+
+    Attributes:
+        status: of HTTP.
+        reason: Kubernetes' word for it, such as `Conflict` or `NotFound`.
+        message: what the server said.
+        retry_after: seconds that it asks to wait, 0 if it does not say.
+    """
+
+    def __init__(self, doing: str, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+        self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
+        super().__init__(f"{doing}: {message or reason or 'failed'} (HTTP {status})")
+
+
+class UnreachableError(SteersmanError):
+    """The server could not be reached, or did not answer in time."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A `Status` object, as much as is needed of it."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ListMeta(msgspec.Struct, frozen=True):
+    """`metadata` of a list."""
+
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class RawList(msgspec.Struct, frozen=True):
+    """A list whose items are not decoded yet."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Objects as JSON, and the resource version that they are of."""
+
+    items: list[msgspec.Raw]
+    resource_version: str
+
+
+class Client:
+    """A connection to one cluster; an asynchronous context manager.
+
+    Args:
+        config: where and who.
+        user_agent: what the server's logs call us.
+    """
+
+    def __init__(self, config: KubeConfig, user_agent: str = "") -> None:
+        self.config = config
+        self.credentials = Credentials(config)
+        self._base = config.cluster.server.rstrip("/")
+        self._agent = user_agent or f"steersman/{steersman.__version__}"
+        self._session: aiohttp.ClientSession | None = None
+        self._lists = msgspec.json.Decoder(RawList)
+        self._statuses = msgspec.json.Decoder(Status)
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self.credentials.context, keepalive_timeout=60),
+            headers={"User-Agent": self._agent, "Accept": JSON},
+            auto_decompress=True,
+            skip_auto_headers=("Content-Type",),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A response whose body is not read yet. Raises as `request` does."""
+        assert self._session is not None, "the client is used as a context manager"
+        doing = f"{method} {path}"
+        for renewed in (False, True):
+            headers = dict(await self.credentials.headers(renew=renewed))
+            if body is not None:
+                headers["Content-Type"] = content_type
+            try:
+                async with self._session.request(
+                    method,
+                    self._base + path,
+                    params=query,
+                    data=body,
+                    headers=headers,
+                    timeout=timeout or aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+                    server_hostname=self.config.cluster.tls_server_name or None,
+                    proxy=self.config.cluster.proxy_url or None,
+                ) as response:
+                    if response.status == 401 and not renewed:
+                        continue  # the token may have been replaced
+                    if response.status >= 400:
+                        raise self._error(doing, response, await response.read())
+                    yield response
+                    return
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise self._unreachable(error) from error
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
+        """The body of the answer.
+
+        Raises:
+            ApiError: the server said no.
+            UnreachableError: it could not be reached or did not answer in 30 s; whether it did what was asked is open.
+            SteersmanError: no credentials.
+        """
+        async with self.open(method, path, query=query, body=body, content_type=content_type) as response:
+            return await response.read()
+
+    async def get(self, path: str, query: Query | None = None) -> Any:
+        """The object at `path`. Raises as `request` does; tries again where the server is too busy."""
+        return msgspec.json.decode(await self._patiently("GET", path, query=query))
+
+    async def list(self, path: str, query: Query | None = None) -> Listed:
+        """All objects of a collection, page by page. Raises as `request` does."""
+        items: list[msgspec.Raw] = []
+        asked = {"limit": str(PAGE), **(query or {})}
+        while True:
+            page = self._lists.decode(await self._patiently("GET", path, query=asked))
+            items += page.items
+            if not page.metadata.continue_:
+                return Listed(items, page.metadata.resource_version)
+            asked["continue"] = page.metadata.continue_
+
+    async def create(self, path: str, obj: object, query: Query | None = None) -> Any:
+        """Create an object in a collection; what the server made of it. Raises as `request` does."""
+        body = obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
+        return msgspec.json.decode(await self._patiently("POST", path, query=query, body=body))
+
+    async def patch(self, path: str, change: object, content_type: str = MERGE_PATCH) -> Any:
+        """Change an object; what it is then. Raises as `request` does."""
+        body = change if isinstance(change, bytes) else msgspec.json.encode(change)
+        return msgspec.json.decode(await self._patiently("PATCH", path, body=body, content_type=content_type))
+
+    async def replace(self, path: str, obj: object) -> Any:
+        """Replace an object; 409 if it was changed meanwhile. Raises as `request` does."""
+        return msgspec.json.decode(await self._patiently("PUT", path, body=msgspec.json.encode(obj)))
+
+    async def delete(self, path: str, query: Query | None = None) -> None:
+        """Delete an object or a collection. Raises as `request` does."""
+        await self._patiently("DELETE", path, query=query)
+
+    async def _patiently(self, method: str, path: str, **arguments: Any) -> bytes:
+        """Like `request`, and again after a while where the server says that it is too busy (it did nothing then)."""
+        for attempt in range(RETRIES):
+            try:
+                return await self.request(method, path, **arguments)
+            except ApiError as error:
+                if error.status != 429 and not (error.status in (502, 503, 504) and method == "GET"):
+                    raise
+                await asyncio.sleep(max(error.retry_after, RETRY_SECONDS * 2**attempt) * random.uniform(0.8, 1.2))
+        return await self.request(method, path, **arguments)
+
+    def _error(self, doing: str, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+        try:
+            status = self._statuses.decode(body)
+        except msgspec.MsgspecError:
+            status = Status(message=body[:200].decode(errors="replace").strip().replace("\n", " "))
+        try:
+            wait = float(response.headers.get("Retry-After", 0))
+        except ValueError:
+            wait = 0.0
+        message = status.message
+        if response.status == 401:
+            message = f"{self._base} does not know the user of {self._who()}; its credentials may have expired"
+        return ApiError(doing, response.status, status.reason, message, wait)
+
+    def _who(self) -> str:
+        context = self.config.context
+        return f"context {context!r} in {self.config.source}" if context else str(self.config.source)
+
+    def _unreachable(self, error: BaseException) -> UnreachableError:
+        where = f"{self._base} ({self._who()})"
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return UnreachableError(f"{where}: the server's certificate is not valid: {cause.verify_message}")
+        if isinstance(cause, ssl.SSLError):
+            reason = (cause.reason or str(cause)).replace("_", " ").lower()
+            return UnreachableError(f"{where}: TLS failed: {reason}; the client certificate may have expired")
+        if isinstance(error, TimeoutError):
+            return UnreachableError(f"{where} did not answer in time")
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return UnreachableError(f"{where} cannot be reached: {said}")

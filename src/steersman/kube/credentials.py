@@ -1,0 +1,165 @@
+"""What each request is authorised by: a token, a token file that is rotated, or what an exec plugin prints."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import ssl
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from steersman.errors import InputError, SteersmanError
+from steersman.kube.config import Exec, KubeConfig, decoded
+
+TOKEN_FILE_SECONDS = 60.0
+"""How long the content of a token file counts, as in client-go."""
+EXPIRY_MARGIN_SECONDS = 30.0
+
+
+class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """`status` of an ExecCredential."""
+
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class ExecCredential(msgspec.Struct, frozen=True):
+    """What an exec plugin prints (client.authentication.k8s.io)."""
+
+    status: ExecStatus = ExecStatus()
+
+
+class Credentials:
+    """Headers and TLS for one cluster.
+
+    Args:
+        config: cluster and user.
+    """
+
+    def __init__(self, config: KubeConfig) -> None:
+        self.config = config
+        self.context = _tls(config)
+        self._headers: dict[str, str] = {}
+        self._until = 0.0
+        self._renewing = asyncio.Lock()
+
+    async def headers(self, *, renew: bool = False) -> Mapping[str, str]:
+        """The headers of a request; `renew` after the server has refused them.
+
+        Raises:
+            SteersmanError: a token file cannot be read, or a plugin fails.
+        """
+        if time.time() < self._until and not renew:
+            return self._headers
+        async with self._renewing:
+            if time.time() >= self._until or renew:
+                self._headers, self._until = await self._fresh()
+        return self._headers
+
+    async def _fresh(self) -> tuple[dict[str, str], float]:
+        user = self.config.user
+        if user.exec is not None:
+            status = await _run(user.exec, self.config)
+            if status.client_certificate_data:
+                with _files(status.client_certificate_data.encode(), status.client_key_data.encode()) as (cert, key):
+                    self.context.load_cert_chain(cert, key)
+            expires = status.expiration_timestamp
+            until = expires.timestamp() - EXPIRY_MARGIN_SECONDS if expires else float("inf")
+            return _bearer(status.token), until
+        if user.token_file:
+            try:
+                return _bearer(Path(user.token_file).read_text().strip()), time.time() + TOKEN_FILE_SECONDS
+            except OSError as error:
+                raise InputError(user.token_file, "", "", f"token cannot be read: {error.strerror}") from None
+        if user.token:
+            return _bearer(user.token), float("inf")
+        if user.username:
+            pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+            return {"Authorization": f"Basic {pair}"}, float("inf")
+        return {}, float("inf")
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+async def _run(plugin: Exec, config: KubeConfig) -> ExecStatus:
+    hint = f"; {plugin.install_hint.strip().splitlines()[0]}" if plugin.install_hint.strip() else ""
+    environment = dict(os.environ)
+    environment.update({each.name: each.value for each in plugin.env or ()})
+    environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(_exec_info(plugin, config)).decode()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            plugin.command,
+            *(plugin.args or ()),
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise SteersmanError(f"{config.source}: exec plugin {plugin.command}: {error.strerror}{hint}") from None
+    output, errors = await process.communicate()
+    if process.returncode:
+        said = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise SteersmanError(f"{config.source}: exec plugin {plugin.command} failed: {said}{hint}")
+    try:
+        return msgspec.json.decode(output, type=ExecCredential).status
+    except msgspec.MsgspecError:
+        raise SteersmanError(f"{config.source}: exec plugin {plugin.command} printed no ExecCredential") from None
+
+
+def _exec_info(plugin: Exec, config: KubeConfig) -> dict[str, object]:
+    spec: dict[str, object] = {"interactive": False}
+    if plugin.provide_cluster_info:
+        cluster = config.cluster
+        spec["cluster"] = {
+            "server": cluster.server,
+            "certificate-authority-data": cluster.certificate_authority_data,
+            "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+            "tls-server-name": cluster.tls_server_name,
+        }
+    return {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+
+
+def _tls(config: KubeConfig) -> ssl.SSLContext:
+    """The TLS of a cluster: its authority, and our certificate if the user has one."""
+    cluster, user, source = config.cluster, config.user, config.source
+    authority = decoded(cluster.certificate_authority_data, source, "certificate-authority-data")
+    try:
+        context = ssl.create_default_context(
+            cafile=cluster.certificate_authority or None, cadata=authority.decode("ascii", "replace") or None
+        )
+    except (OSError, ssl.SSLError):
+        wrong = cluster.certificate_authority or "certificate-authority-data"
+        raise InputError(source, "", wrong, "is no certificate of an authority") from None
+    if cluster.insecure_skip_tls_verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    certificate = decoded(user.client_certificate_data, source, "client-certificate-data")
+    key = decoded(user.client_key_data, source, "client-key-data")
+    if certificate or user.client_certificate:
+        with _files(certificate, key) as (made, made_key):
+            try:
+                context.load_cert_chain(user.client_certificate or made, user.client_key or made_key)
+            except (OSError, ssl.SSLError):
+                raise InputError(source, "", "client-certificate", "does not fit the client-key") from None
+    return context
+
+
+@contextmanager
+def _files(*contents: bytes) -> Iterator[list[Path]]:
+    """Files with these contents for as long as OpenSSL needs them, which reads certificates from files alone."""
+    with tempfile.TemporaryDirectory() as folder:  # readable for its owner alone
+        files = [Path(folder, str(i)) for i in range(len(contents))]
+        for file, content in zip(files, contents, strict=True):
+            file.write_bytes(content)
+        yield files

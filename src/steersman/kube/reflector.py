@@ -1,0 +1,147 @@
+"""Keeps a handler informed of a collection: list it, watch it from there, resume, and list anew where that fails.
+
+Source of the protocol: Kubernetes API concepts, "Efficient detection of changes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+import aiohttp
+import msgspec
+import structlog
+
+from steersman.errors import SteersmanError
+from steersman.kube.client import ApiError, Client, Query, Status
+
+WATCH_SECONDS = (240, 480)
+"""Limits of a watch's length, which the server ends then; random, so that watches do not end together."""
+SILENCE_SECONDS = 100.0
+"""A watch in which not even a bookmark came (one a minute) is dead: the connection was lost without a word."""
+BACKOFF_SECONDS = (0.2, 10.0)
+GONE = 410
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+log = structlog.get_logger("reflector")
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """A line of a watch."""
+
+    type: EventType
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class GoneError(SteersmanError):
+    """The server no longer knows the resource version: list anew."""
+
+
+class Handler(Protocol):
+    """What is told."""
+
+    def replace(self, objects: list[msgspec.Raw]) -> None:
+        """The whole collection, as JSON; what is not in it exists no longer."""
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """An object was ADDED, MODIFIED or DELETED (then it is what it last was)."""
+
+
+class Reflector:
+    """Follows one collection for as long as `run` runs.
+
+    Args:
+        client: the connection.
+        path: of the collection, such as `/api/v1/pods`.
+        handler: is called in the event loop and must not block.
+        query: field or label selectors.
+
+    Attributes:
+        synced: set when the handler knows the collection; stays set while a watch is resumed.
+        lists, watches: how often a list or watch was begun.
+    """
+
+    def __init__(self, client: Client, path: str, handler: Handler, query: Query | None = None) -> None:
+        self.client, self.path, self.handler, self.query = client, path, handler, dict(query or {})
+        self.synced = asyncio.Event()
+        self.lists = self.watches = 0
+        self._version = ""
+        self._events = msgspec.json.Decoder(WatchEvent)
+        self._versions = msgspec.json.Decoder(_Versioned)
+        self._statuses = msgspec.json.Decoder(Status)
+
+    async def run(self) -> None:
+        """Follow until cancelled. Failures are logged and tried again, except those that patience cannot mend.
+
+        Raises:
+            ApiError: we may not list or watch this, or there is no such collection.
+        """
+        wait = BACKOFF_SECONDS[0]
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                async for event in self._watch():
+                    wait = BACKOFF_SECONDS[0]
+                    self._handle(event)
+                continue  # the server ended the watch in its time
+            except GoneError:
+                self._version = ""
+                continue
+            except ApiError as error:
+                if error.status == GONE:
+                    self._version = ""
+                    continue
+                if error.status in (401, 403, 404) and not self.synced.is_set():
+                    raise
+                log.warning("watch failed", path=self.path, error=str(error), again_in=round(wait, 1))
+                await asyncio.sleep(max(error.retry_after, wait * random.uniform(0.5, 1.0)))
+            except SteersmanError as error:
+                log.warning("watch failed", path=self.path, error=str(error), again_in=round(wait, 1))
+                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(2 * wait, BACKOFF_SECONDS[1])
+
+    async def _list(self) -> None:
+        self.lists += 1
+        found = await self.client.list(self.path, self.query)
+        self.handler.replace(found.items)
+        self._version = found.resource_version
+        self.synced.set()
+
+    async def _watch(self) -> AsyncIterator[WatchEvent]:
+        self.watches += 1
+        query = {
+            **self.query,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_SECONDS)
+        async with self.client.open("GET", self.path, query=query, timeout=timeout) as response:
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        yield self._events.decode(line)
+
+    def _handle(self, event: WatchEvent) -> None:
+        if event.type == "ERROR":
+            status = self._statuses.decode(event.object)
+            if status.reason in ("Expired", "Gone"):
+                raise GoneError(f"{self.path}: {status.message}")
+            raise SteersmanError(f"{self.path}: {status.message or status.reason}")
+        if event.type != "BOOKMARK":
+            self.handler.change(event.type, event.object)
+        self._version = self._versions.decode(event.object).metadata.resource_version

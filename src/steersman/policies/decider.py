@@ -1,0 +1,230 @@
+"""A policy at work on a cluster that lives: nodes and classes of pods come and go between decisions.
+
+What the event loop of a simulation does once at the start of a run is done here whenever the cluster outgrows it; what
+decides is the same compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from steersman.cluster.arrays import best_devices
+from steersman.cluster.model import Node
+from steersman.cluster.state import ClusterState
+from steersman.objectives.fragmentation import fragment_arrays
+from steersman.policies import deciding
+from steersman.policies.kube_arrays import KubeArrays, kube_arrays
+from steersman.policies.learned import VIEW, LearnedArrays, at_work, for_showing, learned_arrays, no_learned
+from steersman.policies.learned_scores import learned_refresh_all
+from steersman.policies.local import LEARNED
+from steersman.policies.network_live import LiveNetwork
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.outlook import OutlookArrays, outlook_arrays
+from steersman.policies.own import OwnPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, Policy, RandomPolicy
+from steersman.policies.prepared import Prepared, PreparedPolicy
+from steersman.policies.registry import AnyPolicy
+from steersman.policies.table import TableArrays, table_arrays
+from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays
+from steersman.workloads.workload import Services
+
+CHANGES_KEPT = 1 << 14
+"""Changes of nodes between two decisions on a class that are looked up one by one; beyond that all nodes are."""
+CLASS_ROOM = 64
+UNSEEN = -1
+NOBODY: Mapping[int, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A node's slot and the bit mask of the GPU devices there."""
+
+    slot: int
+    devices: int
+
+
+class Decider:
+    """Decides for one cluster by one policy.
+
+    Args:
+        state: the cluster; whoever changes it says so by `changed`.
+        policy: the policy.
+        mix: the typical pods, for a policy that brings none.
+        outlook: what follows from them, None: worked out when needed (about a second).
+        services: what `kube-default` spreads pods of by default.
+        seed: of policies that draw random numbers.
+
+    Raises:
+        SteersmanError: the policy was prepared for other GPU models, or failed to prepare.
+    """
+
+    cluster: deciding.Cluster
+
+    def __init__(
+        self,
+        state: ClusterState,
+        policy: AnyPolicy,
+        *,
+        mix: tuple[TypicalPod, ...] = (),
+        outlook: OutlookArrays | None = None,
+        services: Services | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.state, self.name = state, policy.name
+        self.prepared: Prepared | None = None
+        if isinstance(policy, PreparedPolicy):
+            self.prepared, policy = policy.prepared, policy.policy
+        self.policy, self.mix, self.services, self.seed = policy, mix, services or Services(), seed
+        self.chooser, self.rule = choosers(policy)
+        self._outlook = outlook
+        self._rng = np.array([seed], dtype=np.uint64)
+        self._answer = np.zeros(2, dtype=np.int64)
+        self._changed: set[int] = set()
+        self._make()
+
+    def changed(self, slot: int) -> None:
+        """Tell that a node changed: a pod came or left, or the node itself is another."""
+        self._changed.add(slot)
+
+    def choose(self, class_id: int, labels_id: int = 0, peers: Mapping[int, int] = NOBODY) -> Choice | None:
+        """The best node for a pod that passes every hard constraint; None: there is none.
+
+        Args:
+            class_id: of the pod.
+            labels_id: its label set.
+            peers: slot -> how many pods of its owner run there; read by networks.
+
+        Raises:
+            SteersmanError: a policy that is not compiled failed, or gave scores that are no finite numbers.
+        """
+        self._catch_up()
+        if self.chooser == deciding.CHOOSE_ASK:
+            return self._ask(class_id, labels_id, peers)
+        deciding.decide(self.cluster, self._mask, self._rng, self.chooser, self.rule, class_id, labels_id, self._answer)
+        slot, devices = self._answer.tolist()
+        return None if slot == deciding.NONE else Choice(slot, devices)
+
+    def _ask(self, class_id: int, labels_id: int, peers: Mapping[int, int]) -> Choice | None:
+        feasible = self.state.mask(class_id, labels_id)
+        if not feasible.any():
+            return None
+        asked = self._asked
+        if isinstance(asked, LiveNetwork):
+            slot = asked.choose(class_id, peers, feasible)
+        else:
+            assert asked is not None
+            slot = asked.choose(class_id, feasible)
+        devices = best_devices(self.state.arrays, self.state.class_arrays, class_id, slot)
+        return Choice(slot, int(devices))
+
+    def _catch_up(self) -> None:
+        """Bring everything up to date with the state."""
+        state, cluster = self.state, self.cluster
+        classes, terms = state.class_arrays, state.term_arrays
+        grown = state.arrays is not cluster.nodes or len(state.classes) > self._room
+        known = classes is cluster.classes and terms is cluster.terms
+        if grown or not (known or isinstance(self.policy, LocalPolicy | LinearPolicy | RandomPolicy)):
+            self._make()
+        elif not known:
+            self.cluster = cluster._replace(classes=classes, terms=terms)
+        if self._changed:
+            self._follow()
+
+    def _follow(self) -> None:
+        changed = np.array(sorted(self._changed), dtype=np.int64)
+        self._changed.clear()
+        table = self.cluster.table
+        if table.logged[0] + len(changed) > len(table.log):
+            table.seen[:], table.logged[0] = UNSEEN, 0
+        deciding.follow(self.cluster, changed)
+
+    def _make(self) -> None:
+        """Make everything from the state as it is."""
+        state, models = self.state, self.state.gpu_models
+        if self.prepared is not None:
+            self.prepared.check(self.name, [node for node in state.nodes if node is not None])
+        mix = mix_arrays(self.mix, models) if self.prepared is None else self.prepared.mix_for(models)
+        self._room = max(CLASS_ROOM, 3 * len(state.classes) // 2)
+        kube = self._kube()  # before the terms are taken: it asks for counts of its own
+        self.cluster = deciding.Cluster(
+            nodes=state.arrays,
+            classes=state.class_arrays,
+            terms=state.term_arrays,
+            mix=mix,
+            fragments=fragment_arrays(mix, state.arrays),
+            table=self._table(),
+            kube=kube,
+            learned=self._learned(mix),
+        )
+        self._changed.clear()
+        self._mask = np.zeros(len(state.nodes), dtype=np.bool_)
+        self._asked = self._not_compiled()
+
+    def _table(self) -> TableArrays:
+        nodes = len(self.state.nodes)
+        changes = max(CHANGES_KEPT, 2 * nodes)
+        if isinstance(self.policy, LocalPolicy):
+            return table_arrays(nodes, self._room, changes, self.policy.kinds, self.policy.weights)
+        if isinstance(self.policy, LinearPolicy | MlpPolicy):
+            return table_arrays(nodes, self._room, changes, (LEARNED,), (1.0,))
+        return table_arrays(0, 0, changes, (), ())
+
+    def _kube(self) -> KubeArrays:
+        if isinstance(self.policy, KubeDefaultPolicy):
+            return kube_arrays(self.state, self.services, self.policy.percentage)
+        return kube_arrays(ClusterState((Node("unused", 0, 0),)))
+
+    def _learned(self, mix: MixArrays) -> LearnedArrays:
+        policy, nodes = self.policy, self.state.arrays
+        if not sees_outlook(policy):
+            return no_learned()
+        known = learned_arrays(self._outlook_for(mix), mix, nodes)
+        if isinstance(policy, NetworkPolicy):
+            return for_showing(known)
+        assert isinstance(policy, LinearPolicy | MlpPolicy)
+        network = policy.network if isinstance(policy, MlpPolicy) else ()
+        learned = at_work(known, policy.weights, network, self.state.class_arrays)
+        learned_refresh_all(learned, mix, nodes)
+        return learned
+
+    def _outlook_for(self, mix: MixArrays) -> OutlookArrays:
+        if self.prepared is not None:
+            return self.prepared.outlook_for(self.state.gpu_models)
+        if self._outlook is None or len(self._outlook.model) != mix.accepts.shape[1]:
+            self._outlook = outlook_arrays(self.mix, mix)
+        return self._outlook
+
+    def _not_compiled(self) -> LiveNetwork | OwnPolicy | None:
+        if self.chooser != deciding.CHOOSE_ASK:
+            return None
+        if isinstance(self.policy, NetworkPolicy):
+            return LiveNetwork(self.policy, self.state.nodes, self.cluster)
+        assert isinstance(self.policy, Policy)
+        own = OwnPolicy(self.policy, self.state)
+        own.prepare(self.mix, self.seed)
+        return own
+
+
+def sees_outlook(policy: AnyPolicy) -> bool:
+    """Whether a policy looks at what follows from the mix, which takes a second to work out."""
+    if isinstance(policy, PreparedPolicy):
+        policy = policy.policy
+    return isinstance(policy, LinearPolicy | MlpPolicy) or (
+        isinstance(policy, NetworkPolicy) and policy.view.name == VIEW
+    )
+
+
+def choosers(policy: AnyPolicy) -> tuple[int, int]:
+    """How a policy chooses nodes and devices, by the numbers of `policies.deciding`."""
+    if isinstance(policy, LocalPolicy):
+        return deciding.CHOOSE_TABLE, deciding.DEVICES_FGD if policy.fgd_devices else deciding.DEVICES_BEST
+    if isinstance(policy, LinearPolicy | MlpPolicy):
+        return deciding.CHOOSE_TABLE, deciding.DEVICES_LEARNED
+    if isinstance(policy, RandomPolicy):
+        return deciding.CHOOSE_RANDOM, deciding.DEVICES_RANDOM
+    if isinstance(policy, KubeDefaultPolicy):
+        return deciding.CHOOSE_KUBE, deciding.DEVICES_BEST
+    return deciding.CHOOSE_ASK, deciding.DEVICES_BEST

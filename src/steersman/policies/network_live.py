@@ -1,0 +1,80 @@
+"""A network at work on a cluster that lives: it is shown what an environment would show of the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE
+from steersman.cluster.model import Node
+from steersman.objectives import summary as summed
+from steersman.policies.deciding import Cluster
+from steersman.policies.encoding import OwnerArrays, Scene
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.observer import Observer, fixed_summary, owner_arrays
+from steersman.workloads.places import node_places
+
+
+class LiveNetwork:
+    """Asks a network.
+
+    Args:
+        policy: the network.
+        nodes: [N] the node in each slot.
+        cluster: its arrays, which the caller keeps up to date.
+    """
+
+    def __init__(self, policy: NetworkPolicy, nodes: Sequence[Node | None], cluster: Cluster) -> None:
+        self._policy, self._cluster = policy, cluster
+        places = node_places(nodes)
+        self._groups = np.stack([places.rack, places.server], axis=1).astype(np.int32)
+        self._owners: OwnerArrays = owner_arrays(1, places.rack, places.racks)
+        scene = Scene(
+            cluster.nodes,
+            cluster.classes,
+            cluster.mix,
+            cluster.fragments,
+            cluster.learned.outlook,
+            cluster.learned.room,
+        )
+        self._observer = Observer(policy.view, scene, self._owners, cluster.table.log, cluster.table.logged)
+        self.waiting = 0
+
+    def choose(self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_]) -> int:
+        """The feasible node with the highest score; some node must be feasible.
+
+        Args:
+            class_id: of the pod.
+            peers: slot -> how many pods of the same owner run there; empty if it has none.
+            feasible: [N].
+        """
+        owner = self._count(peers)
+        self._summarise()
+        return self._policy.choose(self._observer.look(class_id, owner, feasible), self._groups)
+
+    def _count(self, peers: Mapping[int, int]) -> int:
+        owners = self._owners
+        owners.running[0], owners.on_node[0], owners.in_rack[0] = 0, 0, 0
+        for slot, count in peers.items():
+            owners.running[0] += count
+            owners.on_node[0, slot] = count
+            if owners.rack[slot] >= 0:
+                owners.in_rack[0, owners.rack[slot]] += count
+        return 0 if peers else -1
+
+    def _summarise(self) -> None:
+        nodes, out = self._cluster.nodes, self._observer.summary
+        out[:] = fixed_summary(nodes)
+        used = nodes.allocatable - nodes.free
+        with_cpu = nodes.allocatable[:, CPU] > 0
+        share = used[with_cpu, CPU] / nodes.allocatable[with_cpu, CPU]
+        exists = nodes.allocatable[:, PODS] > 0
+        out[summed.NODES] = exists.sum()
+        out[summed.NODES_USED] = (used[:, PODS] > 0).sum()
+        out[summed.CPU_SHARE], out[summed.CPU_SQUARE] = share.sum(), (share * share).sum()
+        out[summed.CPU_TAKEN], out[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
+        out[summed.GPU_TAKEN] = (nodes.gpu_count * WHOLE).sum() - nodes.gpu_free.sum()
+        out[summed.FRAGMENTED] = self._cluster.fragments.total.sum()
+        out[summed.WAITING] = self.waiting
