@@ -1,0 +1,1 @@
+"""A Kubernetes control plane on this machine, with nodes that KWOK plays: built, started, filled, emptied, stopped."""

@@ -1,0 +1,85 @@
+"""A real control plane for all end-to-end tests: built once, started once a session, gone afterwards."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from steersman.localcluster import build, record, servers
+
+STEERSMAN = Path(sys.executable).with_name("steersman")
+NODES = 10
+NAME = "e2e"
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """A cluster that a test may fill; it asks for `clean` itself when that matters."""
+
+    name: str
+    environment: dict[str, str]
+    kubeconfig: Path
+    kubectl_path: Path
+
+    def steersman(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command, whatever it ends with."""
+        command = [STEERSMAN, *arguments]
+        return subprocess.run(command, env=self.environment, text=True, capture_output=True, check=False, timeout=300)
+
+    def must(self, *arguments: str) -> str:
+        """Run the command, which has to succeed; what it printed."""
+        done = self.steersman(*arguments)
+        assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        """Run kubectl, which has to succeed; what it printed."""
+        done = subprocess.run(
+            [self.kubectl_path, *arguments],
+            env=self.environment | {"KUBECONFIG": str(self.kubeconfig)},
+            input=stdin,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster of ten nodes on ports that were free, its state in a folder of the session.
+
+    The programs are built into the user's cache folder, so that only the first run of all pays for it.
+    """
+    state = tmp_path_factory.mktemp("state")
+    environment = os.environ | {"STEERSMAN_STATE_DIR": str(state)}
+    programs = build.programs(lambda *_: None, print)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STEERSMAN_STATE_DIR", str(state))
+        folder = record.folder_of(NAME)
+    cluster = LocalCluster(NAME, environment, folder / "kubeconfig", programs / "kubectl")
+    try:
+        cluster.must("cluster", "up", "--name", NAME, "--count", str(NODES))
+        yield cluster
+    finally:
+        started = servers.running(folder)
+        cluster.steersman("cluster", "down", "--name", NAME)
+        for pid in servers.running(folder).values():  # only what was ours, and is left against all expectation
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert not servers.running(folder), started
+
+
+@pytest.fixture
+def cluster(control_plane: LocalCluster) -> LocalCluster:
+    """The same without pods."""
+    control_plane.must("cluster", "clean", "--name", NAME)
+    return control_plane

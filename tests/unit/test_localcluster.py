@@ -1,0 +1,530 @@
+"""Local clusters: what a node's shape means, that nodes survive the API, and what is left when something fails."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steersman.cli import main
+from steersman.cluster.model import GPU_MILLI, Node, Taint
+from steersman.cluster.objects import node_from_object
+from steersman.errors import InputError, SteersmanError, UsageError
+from steersman.kube.client import ApiError, Listed
+from steersman.localcluster import build, cleaning, nodes, record, servers
+from steersman.localcluster.cluster import ControlPlane, bring_up, check_new, take_down
+from steersman.localcluster.nodes import NODES, equal_nodes, node_object, prepared, reference_node
+from steersman.localcluster.patience import Patience
+from steersman.localcluster.record import Record, Way
+from steersman.localcluster.shapes import DEFAULT_SHAPE, Shape, parse_shape
+from steersman.workloads.openb import embedded
+from steersman.workloads.topology import RACK, ZONE, Hierarchy
+
+Capture = pytest.CaptureFixture[str]
+GIB = 1 << 30
+SHAPE = parse_shape(DEFAULT_SHAPE)
+KUBECONFIG = """
+apiVersion: v1
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: here, context: {cluster: c}}]
+current-context: here
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """State and cache folders that no other test sees."""
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("STEERSMAN_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def error_line(capsys: Capture) -> str:
+    """The one line that was said on standard error."""
+    said = capsys.readouterr().err
+    assert said.startswith("error: "), said
+    assert said.count("\n") == 1, said
+    return said
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+# Shapes
+
+
+def test_a_shape_is_what_its_parts_say_in_any_order() -> None:
+    assert parse_shape(DEFAULT_SHAPE) == Shape(64_000, 256 * GIB, 110)
+    assert parse_shape("8gpu:A100-80GB, 1.5Ti,250pods,96cpu") == Shape(96_000, 1536 * GIB, 250, 8, "A100-80GB")
+    assert parse_shape("500mcpu,1Gi,2gpu") == Shape(500, GIB, 110, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("64cpu", "memory is missing"),
+        ("256Gi", "cpu is missing"),
+        ("64cpu,256", "is the unit missing"),
+        ("64cpu,256Gi,4cpu", "cpu is there twice"),
+        ("64cpu,256Gi,1Gi", "memory is there twice"),
+        ("64cpu,256Gi,many", "'many' is no part of a shape"),
+        ("64cpu,256Gi,0pods", "'0' is no number from 1"),
+        ("64cpu,256Gi,63gpu", "from 1 to 62"),
+        ("64cpu,256Gi,8gpu:", "no GPU model"),
+        ("64cpu,256Gi,8gpu:A 100", "no GPU model"),
+        ("64cpu:A100,256Gi", "is no part of a shape"),
+        ("64000000cpu,256Gi", "more than any real machine"),
+        ("0cpu,256Gi", "is nothing"),
+        ("", "is no part of a shape"),
+    ],
+)
+def test_a_wrong_shape_says_what_is_wrong(text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        parse_shape(text)
+
+
+# Nodes
+
+labels = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=8)
+nodes_of_any_size = st.builds(
+    lambda name, cpu, memory, pods, gpus, model, racks, tainted: Node(
+        name,
+        cpu,
+        memory,
+        **({} if pods is None else {"pods": pods}),
+        gpu_count=gpus,
+        gpu_model=model if gpus else "",
+        labels=racks,
+        taints=(Taint("dedicated", "gpu"),) if tainted else (),
+    ),
+    labels,
+    st.integers(1, 10**6),
+    st.integers(1 << 20, 1 << 44),
+    st.none() | st.integers(1, 10**6),
+    st.integers(0, 62),
+    labels,
+    st.dictionaries(st.sampled_from([RACK, ZONE, "pool"]), labels),
+    st.booleans(),
+)
+
+
+@given(nodes_of_any_size, st.booleans())
+def test_a_node_reads_back_from_its_object(node: Node, tainted: bool) -> None:
+    (wanted,) = prepared([node], kwok_taint=tainted)
+    written = node_object(wanted, "test")
+    assert node_from_object(written) == wanted
+    assert {key: wanted.labels[key] for key in node.labels} == node.labels
+    assert len(wanted.taints) == len(node.taints) + tainted
+    # kube-scheduler takes a missing number of pods for zero.
+    assert int(written["status"]["allocatable"]["pods"]) == min(node.pods, 1_000_000)
+    assert written["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+
+
+def test_a_production_cluster_reads_back() -> None:
+    wanted = prepared(embedded("default").nodes, Hierarchy(4, 10))
+    assert [node_from_object(node_object(node, "test")) for node in wanted] == wanted
+    assert sum(node.gpu_count for node in wanted) == 6212
+    assert wanted[4].labels[RACK] == "rack-1"
+    assert wanted[40].labels[ZONE] == "zone-1"
+
+
+def test_the_reference_node_takes_no_ordinary_pods() -> None:
+    node = reference_node(SHAPE)
+    assert [(taint.key, taint.effect) for taint in node.taints] == [
+        ("node-role.kubernetes.io/control-plane", "NoSchedule")
+    ]
+
+
+def test_equal_nodes_are_numbered_so_that_their_names_sort() -> None:
+    names = [node.name for node in equal_nodes(10_001, parse_shape("1cpu,1Gi,8gpu:T4"))]
+    assert names[:2] == ["node-00000", "node-00001"]
+    assert names == sorted(names)
+    assert equal_nodes(1, parse_shape("1cpu,1Gi,8gpu:T4"))[0].gpu_count * GPU_MILLI == 8000
+    with pytest.raises(UsageError, match="--count 0"):
+        equal_nodes(0, SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("node", "problem"),
+    [
+        (Node("Node_1", 1000, GIB), "make the name of a node"),
+        (Node("n" * 64, 1000, GIB), "make the name of a node"),
+        (Node("n", 1000, GIB, gpu_count=1, gpu_model="A 100"), "value of a label"),
+    ],
+)
+def test_what_kubernetes_would_refuse_is_said_before_anything_is_created(node: Node, problem: str) -> None:
+    with pytest.raises(SteersmanError, match=problem):
+        prepared([node])
+
+
+# Records
+
+
+def a_record(**more: object) -> Record:
+    return Record("one", Way.BINARIES, "/nowhere/kubeconfig", "kwok-one", **more)
+
+
+def test_a_record_reads_back_and_goes_with_its_folder() -> None:
+    assert record.find("one") is None
+    record.write(a_record(ready=True))
+    (record.folder_of("one") / "kwok").mkdir()
+    assert record.find("one") == record.require("one") == a_record(ready=True)
+    assert record.names() == ["one"]
+    record.forget("one")
+    record.forget("one")
+    assert not record.folder_of("one").exists()
+
+
+def test_a_cluster_that_did_not_come_up_is_told_apart() -> None:
+    record.write(a_record())
+    with pytest.raises(SteersmanError, match=r"did not come up.*cluster down"):
+        record.require("one")
+    with pytest.raises(SteersmanError, match=r"not stopped well.*cluster down"):
+        check_new("one")
+    with pytest.raises(SteersmanError, match=r"no cluster 'two'.*there are one"):
+        record.require("two")
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"name": 1}', "[", '{"name": "one", "way": "magic"}'])
+def test_a_damaged_record_is_said_and_can_be_removed(content: str) -> None:
+    record.write(a_record())
+    (record.folder_of("one") / record.RECORD).write_text(content)
+    with pytest.raises(InputError, match=r"cluster\.json.*damaged"):
+        record.find("one")
+    assert take_down("one", pytest.fail)
+    assert record.find("one") is None
+    assert not take_down("one", pytest.fail)
+
+
+def test_only_one_command_starts_or_stops_a_cluster() -> None:
+    with (
+        record.exclusively("one"),
+        record.exclusively("two"),
+        pytest.raises(SteersmanError, match="another steersman"),
+        record.exclusively("one"),
+    ):
+        pytest.fail("two hold the lock")
+    with record.exclusively("one"):
+        pass
+
+
+def test_a_cluster_of_others_that_is_gone_can_be_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "here").write_text(KUBECONFIG)
+    record.write(Record("theirs", Way.KUBECONFIG, str(tmp_path / "here"), "here", ready=True))
+    said: list[str] = []
+    assert take_down("theirs", said.append)
+    assert "may be left" in said[0]
+    assert record.find("theirs") is None
+
+
+# What the API is asked
+
+
+class FakeClient:
+    """Pods of two namespaces, which somebody makes anew `times` times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.pods = {"default": 2, "kube-system": 3}
+        self.deleted: list[str] = []
+
+    async def list(self, path: str, query: dict[str, str] | None = None) -> Listed:
+        kinds = {
+            "/api/v1/namespaces": [{"metadata": {"name": name}} for name in self.pods],
+            "/api/v1/pods": [
+                {
+                    "metadata": {
+                        "name": f"{name}-{i}",
+                        "namespace": name,
+                        "ownerReferences": [{"kind": "ReplicaSet", "name": "web"}],
+                    }
+                }
+                for name, count in self.pods.items()
+                for i in range(count)
+            ],
+            NODES: [node_object(node, "other") for node in prepared(equal_nodes(2, SHAPE))],
+        }
+        return Listed([msgspec.Raw(msgspec.json.encode(found)) for found in kinds[path]], "1")
+
+    async def get(self, path: str, query: dict[str, str] | None = None) -> object:
+        if path.startswith("/api/v1/namespaces/"):
+            count = self.pods[path.split("/")[4]]
+            return {"items": [{}] * min(count, 1), "metadata": {"remainingItemCount": max(count - 1, 0)}}
+        raise ApiError(f"GET {path}", 404, "NotFound", "not found")
+
+    async def create(self, path: str, obj: object) -> None:
+        pass
+
+    async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
+        self.deleted.append(path)
+        if path.endswith("/pods"):
+            self.pods[path.split("/")[4]] = 2 if self.times else 0
+            self.times -= 1
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cleaning, nodes):
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(cleaning, "AGAIN_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_cleaning_goes_on_until_nothing_comes_back_and_leaves_the_system_alone() -> None:
+    client = FakeClient(times=3)
+    assert asyncio.run(cleaning.clean(client, nothing)) == 2
+    assert client.pods == {"default": 0, "kube-system": 3}
+    assert not any("kube-system" in path for path in client.deleted)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_cleaning_names_who_makes_pods_anew() -> None:
+    with pytest.raises(SteersmanError, match=r"2 pods .* such as default/default-0, which ReplicaSet web makes"):
+        asyncio.run(cleaning.clean(FakeClient(times=1 << 30), nothing))
+
+
+def test_patience_lasts_while_there_is_progress() -> None:
+    patience = Patience(0.1)
+    for left in range(8, 0, -1):
+        assert not patience.ends(left)
+        time.sleep(0.03)
+    time.sleep(0.1)
+    assert patience.ends(1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nodes_that_nobody_plays_are_no_success() -> None:
+    wanted = prepared(equal_nodes(2, SHAPE))
+    with pytest.raises(SteersmanError, match=r"2 of 2 nodes are ready, .* does KWOK run there"):
+        asyncio.run(nodes.create_nodes(FakeClient(0), wanted, "test", nothing))
+
+
+# Processes
+
+STUBBORN = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+OBEDIENT = "import sys, time; print(flush=True); time.sleep(60)"
+
+
+def started(code: str, *arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    threading.Thread(target=process.wait, daemon=True).start()  # or they would stay as zombies until we end
+    return process
+
+
+@pytest.fixture
+def strangers() -> Iterator[list[subprocess.Popen[str]]]:
+    found: list[subprocess.Popen[str]] = []
+    yield found
+    for process in found:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_servers_are_stopped_and_nobody_else(strangers: list[subprocess.Popen[str]]) -> None:
+    folder = record.folder_of("one")
+    pids = folder / "kwok" / "clusters" / "one" / "pids"
+    pids.mkdir(parents=True)
+    ours = str(pids.parent / "etcd")
+    strangers += [
+        started(OBEDIENT, ours),
+        started(STUBBORN, ours),
+        started(OBEDIENT, f"{folder}-other/etcd"),  # whose id was ours before the machine was started anew
+        started(OBEDIENT, f"{folder}/kubeconfig"),
+    ]
+    (folder / "kwokctl.pid").write_text(str(strangers[3].pid))
+    for name, process in zip(("etcd", "kube-apiserver", "kwok-controller"), strangers[:3], strict=True):
+        (pids / f"{name}.pid").write_text(str(process.pid))
+    (pids / "broken.pid").write_text("no number")
+    ours_by_name = {"kwokctl": strangers[3].pid, "etcd": strangers[0].pid, "kube-apiserver": strangers[1].pid}
+    assert servers.running(folder) == ours_by_name
+    servers.stop(folder)
+    assert servers.running(folder) == {}
+    assert strangers[2].poll() is None
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    held, free = servers._free_ports(None)[:2]
+    assert held != free
+    with socket.socket() as server:
+        server.bind((servers.LOCALHOST, held))
+        server.listen()
+        with pytest.raises(SteersmanError, match=f"--port {held}: address already in use"):
+            servers._free_ports(held)
+
+
+KWOKCTL = """#!/bin/sh
+env | grep ^KWOK_ > {folder}/environment
+echo "$@" > {folder}/arguments
+mkdir -p "$KWOK_WORKDIR/clusters/one/logs"
+echo "no space left" > "$KWOK_WORKDIR/clusters/one/logs/etcd.log"
+echo "what went wrong"
+exit {status}
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [(1, "kwokctl failed: what went wrong"), (0, "etcd did not start: no space left")],
+)
+def test_a_control_plane_that_does_not_start_says_why_and_leaves_its_log_alone(
+    status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KWOK_RUNTIME", "docker")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "kwokctl").write_text(KWOKCTL.format(folder=tmp_path, status=status))
+    (programs / "kwokctl").chmod(0o755)
+    with pytest.raises(SteersmanError, match=problem) as raised:
+        bring_up("one", ControlPlane(programs=programs), [], nothing, pytest.fail)
+    (log,) = record.clusters_root().glob("*.log")
+    assert str(raised.value).endswith(f"(log: {log})")
+    assert not record.folder_of("one").exists()
+    assert (tmp_path / "environment").read_text() == f"KWOK_WORKDIR={record.folder_of('one')}/kwok\n"
+    assert str(record.folder_of("one") / "kubeconfig") in (tmp_path / "arguments").read_text()
+
+
+def test_servers_listen_on_this_machine_alone_each_on_a_port_of_its_own(tmp_path: Path) -> None:
+    options = servers._configuration(tmp_path, None)["options"]
+    assert isinstance(options, dict)
+    assert options["bindAddress"] == "127.0.0.1"
+    assert len({options[port] for port in servers.PORTS}) == len(servers.PORTS)
+
+
+# The build, with a Go that only says that it builds
+
+GO = """#!/bin/sh
+echo "$@" >> {calls}
+case "$1" in
+list) echo one; echo two; echo three;;
+build)
+  while [ "$1" != -o ]; do shift; done
+  {act}
+  for program in kubernetes etcd kwok kwokctl; do echo built > "$2$program"; done
+  echo one; echo two;;
+esac
+"""
+
+
+def a_go(folder: Path, monkeypatch: pytest.MonkeyPatch, act: str = ":") -> Path:
+    """Put a `go` that does `act` when it builds into the path; the file of its calls."""
+    calls = folder / "calls"
+    (folder / "bin").mkdir()
+    (folder / "bin" / "go").write_text(GO.format(calls=calls, act=act))
+    (folder / "bin" / "go").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return calls
+
+
+def test_what_is_built_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = a_go(tmp_path, monkeypatch)
+    reported: list[tuple[int, int]] = []
+    first = build.programs(lambda done, total: reported.append((done, total)), nothing)
+    assert all((first / program).read_text() == "built\n" for program in build.PROGRAMS)
+    assert reported == [(1, 3), (2, 3)]
+    before = calls.read_text()
+    assert "-X k8s.io/component-base/version.gitVersion=v1." in before
+    assert build.programs(nothing, nothing) == first
+    assert calls.read_text() == before
+    assert {path.name for path in first.parent.iterdir()} == {first.name, "lock"}
+
+
+def test_a_build_that_fails_leaves_its_log_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_go(tmp_path, monkeypatch, act='echo "no space left" >&2; exit 1')
+    with pytest.raises(SteersmanError, match=r"could not be built: no space left \(log: .*build\.log\)"):
+        build.programs(nothing, nothing)
+    assert {path.name for path in (tmp_path / "cache" / "controlplane").iterdir()} == {"build.log", "lock"}
+
+
+def test_a_build_that_was_killed_is_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_go(tmp_path, monkeypatch)
+    left = tmp_path / "cache" / "controlplane" / "tmpx.part"
+    left.mkdir(parents=True)
+    (left / "etcd").touch()
+    build.programs(nothing, nothing)
+    assert not left.exists()
+
+
+def test_two_builds_at_once_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = a_go(tmp_path, monkeypatch, act="sleep 0.5")
+    said: list[str] = []
+    found: list[Path] = []
+    others = [threading.Thread(target=lambda: found.append(build.programs(nothing, said.append))) for _ in range(2)]
+    for thread in others:
+        thread.start()
+        time.sleep(0.1)
+    for thread in others:
+        thread.join()
+    assert found[0] == found[1]
+    assert calls.read_text().count("build -v") == 1
+    assert any("waiting for another steersman" in line for line in said)
+
+
+def test_without_go_the_ways_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["cluster", "up"]) == 1
+    said = error_line(capsys)
+    assert all(way in said for way in ("Go 1.26", "kwokctl", "Docker", "--kubeconfig"))
+    assert record.names() == []
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "problem"),
+    [
+        (["status"], 1, "no cluster 'steersman': 'steersman cluster up' starts one"),
+        (["nodes", "--name", "other"], 1, "no cluster 'other'"),
+        (["clean"], 1, "no cluster 'steersman'"),
+        (["up", "--name", "Mine"], 2, "--name Mine"),
+        (["down", "--name", "../x"], 2, "--name ../x"),
+        (["up", "--node-shape", "64cpu"], 2, "--node-shape 64cpu: memory is missing"),
+        (["up", "--count", "100001"], 2, "--count 100001"),
+        (["up", "--count", "3", "--nodes-from", "nodes.csv"], 2, "exclude each other"),
+        (["up", "--nodes-from", "absent.csv"], 1, "absent.csv: no such file"),
+        (["up", "--racks-per-zone", "2"], 2, "--servers-per-rack"),
+        (["up", "--kubeconfig", "absent"], 1, "absent"),
+        (["up", "--kubeconfig", "here"], 1, "cannot be reached"),
+        (["up", "--kubeconfig", "here", "--context", "there"], 1, "no context 'there'; there are here"),
+        (["up", "--kubeconfig", "here", "--port", "1"], 2, "--port belongs"),
+        (["up", "--kubeconfig", "here", "--count", "2"], 2, "would create 2 nodes"),
+        (["up", "--kubeconfig", "garbage"], 1, "garbage"),
+    ],
+)
+def test_wrong_commands_end_in_one_line_and_leave_nothing(
+    arguments: list[str], status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").write_text(KUBECONFIG)
+    (tmp_path / "garbage").write_text("- [no\n")
+    assert main(["cluster", *arguments]) == status
+    assert problem in error_line(capsys)
+    assert record.names() == []
+
+
+def test_down_without_a_cluster_is_fine(capsys: Capture) -> None:
+    assert main(["cluster", "down"]) == 0
+    assert "no cluster 'steersman'" in capsys.readouterr().err
+
+
+def test_clean_asks_before_it_empties_somebody_elses_cluster(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "here").write_text(KUBECONFIG)
+    record.write(Record("theirs", Way.KUBECONFIG, str(tmp_path / "here"), "here", ready=True))
+    assert main(["cluster", "clean", "--name", "theirs"]) == 2
+    assert "--yes" in error_line(capsys)
+    assert main(["cluster", "clean", "--name", "theirs", "--yes"]) == 1
+    assert "does not answer" in error_line(capsys)
