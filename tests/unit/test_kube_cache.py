@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steersman.kube.cache import CachedPod, ClusterCache, _Nodes, _Pods
+from steersman.kube.cache import CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User
 
@@ -150,8 +150,8 @@ def test_any_history_ends_in_the_state_of_its_end(steps: list[tuple[str, int, in
             pods[name] = {**known, "spec": spec, "metadata": meta}
             tested.see_pod(raw(pods[name]))
         elif what == "again":
-            _Nodes(tested).replace([raw(each) for each in nodes.values()])
-            _Pods(tested).replace([raw(each) for each in pods.values()])
+            NodeFeed(tested).replace([raw(each) for each in nodes.values()])
+            PodFeed(tested).replace([raw(each) for each in pods.values()])
     for cached in list(tested.pods.values()):
         tested.forget(cached)
     fresh = cache()

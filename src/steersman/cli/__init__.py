@@ -14,12 +14,15 @@ from typing import Annotated, Any
 import typer
 
 import steersman
+from steersman.cli.cluster import app as cluster
 from steersman.cli.demo import demo
 from steersman.cli.display import one_line, say
 from steersman.cli.evaluate import evaluate
 from steersman.cli.options import ManyValues
 from steersman.cli.policy import app as policy
+from steersman.cli.schedule import schedule
 from steersman.cli.simulate import simulate
+from steersman.cli.top import top
 from steersman.cli.train import train
 from steersman.cli.tune import tune
 from steersman.cli.workload import app as workload
@@ -38,9 +41,12 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
+app.command()(schedule)
 app.command()(simulate)
+app.command()(top)
 app.command(cls=ManyValues)(train)
 app.command(cls=ManyValues)(tune)
+app.add_typer(cluster, name="cluster")
 app.add_typer(policy, name="policy")
 app.add_typer(workload, name="workload")
 

@@ -23,7 +23,7 @@ from steersman.kube.client import Client
 from steersman.kube.objects import PodHead, named_head, pod_head, whole
 from steersman.kube.reflector import EventType, Reflector
 
-NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
 CLASSES_KEPT = 2_000
 """Classes of pods and sets of labels beyond which those that nobody needs any more are forgotten."""
 
@@ -100,8 +100,10 @@ class ClusterCache:
         self.listener = listener
         self.state = ClusterState(())
         self.pods: dict[str, CachedPod] = {}
-        self.nodes = Reflector(client, NODES, _Nodes(self))
-        self.reflectors = (self.nodes, Reflector(client, PODS, _Pods(self)))
+        self.reflectors = (
+            Reflector(client, NODES_PATH, NodeFeed(self)),
+            Reflector(client, PODS_PATH, PodFeed(self)),
+        )
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, Counter[str]] = defaultdict(Counter)
         self._selected: set[str] = set()
@@ -328,13 +330,14 @@ class ClusterCache:
             log.warning("object ignored", kind=kind, name=name, error=str(error))
 
 
-class _Pods:
+class PodFeed:
     """Feeds pods to a cache."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self.cache = cache
 
     def replace(self, objects: list[msgspec.Raw]) -> None:
+        """See `reflector.Handler`."""
         there = {pod_head(raw).key for raw in objects}
         for key in self.cache.pods.keys() - there:
             self.cache.lose_pod(key)
@@ -342,6 +345,7 @@ class _Pods:
             self.cache.see_pod(raw)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `reflector.Handler`."""
         if kind == "DELETED":
             self.cache.lose_pod(pod_head(obj).key)
             self.cache.tidy()
@@ -349,13 +353,14 @@ class _Pods:
             self.cache.see_pod(obj)
 
 
-class _Nodes:
+class NodeFeed:
     """Feeds nodes to a cache."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self.cache = cache
 
     def replace(self, objects: list[msgspec.Raw]) -> None:
+        """See `reflector.Handler`."""
         there = {named_head(raw).metadata.name for raw in objects}
         for name in self.cache.state.slots.keys() - there:
             self.cache.lose_node(name)
@@ -363,6 +368,7 @@ class _Nodes:
             self.cache.see_node(raw)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `reflector.Handler`."""
         if kind == "DELETED":
             self.cache.lose_node(named_head(obj).metadata.name)
         else:

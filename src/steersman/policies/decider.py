@@ -100,7 +100,7 @@ class Decider:
         Raises:
             SteersmanError: a policy that is not compiled failed, or gave scores that are no finite numbers.
         """
-        self._catch_up()
+        self.follow()
         if self.chooser == deciding.CHOOSE_ASK:
             return self._ask(class_id, labels_id, peers)
         deciding.decide(self.cluster, self._mask, self._rng, self.chooser, self.rule, class_id, labels_id, self._answer)
@@ -120,7 +120,7 @@ class Decider:
         devices = best_devices(self.state.arrays, self.state.class_arrays, class_id, slot)
         return Choice(slot, int(devices))
 
-    def _catch_up(self) -> None:
+    def follow(self) -> None:
         """Bring everything up to date with the state."""
         state, cluster = self.state, self.cluster
         classes, terms = state.class_arrays, state.term_arrays

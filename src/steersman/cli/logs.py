@@ -1,0 +1,50 @@
+"""Logs of commands that run for long: for people on a terminal, as JSON lines elsewhere; on standard error."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import sys
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+
+class LogFormat(enum.StrEnum):
+    """How a line of the log looks."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(enum.StrEnum):
+    """The least that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+LogFormatOption = Annotated[LogFormat, typer.Option(help="Of the log; auto: text on a terminal, else JSON.")]
+LogLevelOption = Annotated[LogLevel, typer.Option(help="The least that is logged; debug: every decision.")]
+
+
+def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
+    """Set up the log of this process. Control characters in what is logged are escaped."""
+    terminal = sys.stderr.isatty()
+    text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and terminal)
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=terminal) if text else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.value.upper())),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,97 @@
+"""`steersman schedule`: the live scheduler, and the shadow of another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from steersman.cli.cluster_options import (
+    ClusterName,
+    Context,
+    Kubeconfig,
+    ask_cluster,
+    find_cluster,
+    optional_scheduler,
+)
+from steersman.cli.display import said_if_slow
+from steersman.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
+from steersman.cli.options import POLICIES_HELP, path
+from steersman.errors import UsageError
+
+PORT = 10269
+
+
+def schedule(
+    policy: Annotated[str, typer.Option(metavar="POLICY", help=f"Who decides: {POLICIES_HELP}")],
+    scheduler_name: Annotated[
+        str,
+        typer.Option(
+            parser=optional_scheduler,
+            metavar="NAME",
+            help="Schedule the pods whose spec.schedulerName is this; with --shadow, watch who schedules them. "
+            "[default: steersman; with --shadow default-scheduler]",
+        ),
+    ] = "",
+    shadow: Annotated[
+        bool,
+        typer.Option("--shadow", help="Bind nothing: decide beside the scheduler of that name, and report."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="DIR", help="With --shadow: a folder for decisions.csv and summary.csv."),
+    ] = None,
+    in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Bindings under way at a time.")] = 64,
+    leader_elect: Annotated[
+        bool, typer.Option(help="Decide only while holding a Lease, so that several replicas can run.")
+    ] = False,
+    lease_namespace: Annotated[
+        str, typer.Option(metavar="NAME", help="Where the Lease is. [default: the context's namespace]")
+    ] = "",
+    lease_name: Annotated[str, typer.Option(metavar="NAME", help="What it is called.")] = "steersman",
+    address: Annotated[str, typer.Option(help="Where /metrics, /healthz and /readyz listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="And on which port; 0: any that is free.")] = PORT,
+    log_format: LogFormatOption = LogFormat.AUTO,
+    log_level: LogLevelOption = LogLevel.INFO,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+) -> None:
+    """Schedule a live cluster's pods by any policy, or see what that would change.
+
+    Pods choose it by spec.schedulerName. What the cluster's own scheduler does with other pods is not touched. A pod
+    that uses something this scheduler does not know (persistent volume claims, resource claims, scheduling gates) is
+    left alone, with an event that says so. Ctrl-C or SIGTERM: bindings under way are finished first.
+
+    **Example**: steersman schedule --policy steersman
+
+    **Try it on a real cluster, binding nothing**: steersman schedule --policy steersman --shadow
+    """
+    if output is not None and not shadow:
+        raise UsageError("--output is where a shadow writes; give --shadow, or leave it out")
+    target = find_cluster(kubeconfig, context, name)
+    configure_logs(log_format, log_level)
+
+    from steersman.policies.registry import resolve
+    from steersman.scheduler.running import LiveScheduler, Settings, warm_up
+    from steersman.scheduler.scheduler import Options
+
+    decides = resolve(policy)
+    with said_if_slow("compiling for this machine (once, about half a minute)"):
+        warm_up(decides)
+    if shadow:
+        from steersman.cli.shadowing import follow
+
+        follow(target, policy, scheduler_name or "default-scheduler", output)
+        return
+    settings = Settings(
+        policy=policy,
+        options=Options(scheduler_name or "steersman", in_flight),
+        leader_elect=leader_elect,
+        lease_namespace=lease_namespace or target.config.namespace,
+        lease_name=lease_name,
+        address=address,
+        port=port,
+    )
+    ask_cluster(target, lambda client: LiveScheduler(client, settings).run())

@@ -1,0 +1,1 @@
+"""What drives and watches a live cluster: workloads that fill it, recordings of its scheduler, snapshots of it."""

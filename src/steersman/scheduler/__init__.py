@@ -1,0 +1,1 @@
+"""The live scheduler: watches pods that name it, decides by a policy, binds."""

@@ -1,0 +1,159 @@
+"""What Prometheus scrapes: names as kube-scheduler's where it has them, with the prefix `steersman_`.
+
+What happens is counted as it happens; what is (pods that wait, who leads, how old the mix is) is asked for at a scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from steersman.kube.reflector import Reflector
+
+PREFIX = "steersman"
+SECONDS = tuple(0.0001 * 2**i for i in range(18))
+"""Buckets of durations: 0.1 ms to 13 s."""
+ATTEMPTS = (1, 2, 4, 8, 16)
+
+Result = Literal["scheduled", "unschedulable", "error"]
+
+
+def _nothing() -> dict[str, int]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInfo:
+    """Which policy decides: its name, and the digest of its file ("" for one that is in the package)."""
+
+    name: str
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is asked at a scrape. What is None is left out.
+
+    Attributes:
+        pending: pods that wait, by queue.
+        in_flight: binds under way.
+        bind_errors: by HTTP status, 0 where there was no answer.
+        reflectors: by resource.
+        is_leader: whether this scheduler may decide.
+        policy: which one decides.
+        mix_age: seconds since the mix of typical pods was made.
+        fallbacks: decisions that were not the policy's own, by reason.
+        events_dropped: events that were never written.
+    """
+
+    pending: Callable[[], Mapping[str, int]] = _nothing
+    in_flight: Callable[[], int] | None = None
+    bind_errors: Callable[[], Mapping[int, int]] | None = None
+    reflectors: Mapping[str, Reflector] = field(default_factory=dict)
+    is_leader: Callable[[], bool] | None = None
+    policy: Callable[[], PolicyInfo] | None = None
+    mix_age: Callable[[], float] | None = None
+    fallbacks: Callable[[], Mapping[str, int]] = _nothing
+    events_dropped: Callable[[], int] | None = None
+
+
+class Metrics:
+    """The metrics of one scheduler, in a registry of its own.
+
+    Args:
+        sources: of what is asked at a scrape.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self.registry = CollectorRegistry()
+        self._attempts = self._counter(
+            "schedule_attempts", "Attempts to schedule a pod, by result: scheduled, unschedulable or error.", "result"
+        )
+        self._attempt_seconds = self._seconds(
+            "scheduling_attempt_duration_seconds", "An attempt to schedule a pod: decision and binding.", "result"
+        )
+        self._decision_seconds = self._seconds("scheduling_algorithm_duration_seconds", "A decision alone.")
+        self._pod_seconds = self._seconds(
+            "pod_scheduling_sli_duration_seconds", "From when a pod was queued until it was bound, all attempts."
+        )
+        self._pod_attempts = Histogram(
+            f"{PREFIX}_pod_scheduling_attempts",
+            "Attempts that a pod took until it was bound.",
+            buckets=ATTEMPTS,
+            registry=self.registry,
+        )
+        self.registry.register(_Asked(sources))
+        ProcessCollector(registry=self.registry)
+
+    def attempt(self, result: Result, seconds: float) -> None:
+        """An attempt to schedule a pod ended: bound, no node fits, or a failure."""
+        self._attempts.labels(result).inc()
+        self._attempt_seconds.labels(result).observe(seconds)
+
+    def decided(self, seconds: float) -> None:
+        """A decision took so long."""
+        self._decision_seconds.observe(seconds)
+
+    def bound(self, seconds: float, attempts: int) -> None:
+        """A pod was bound, so long after it was queued, by its so manieth attempt."""
+        self._pod_seconds.observe(seconds)
+        self._pod_attempts.observe(attempts)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def _seconds(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(f"{PREFIX}_{name}", text, labels, buckets=SECONDS, registry=self.registry)
+
+
+class _Asked(Collector):
+    """Metrics that are read where they come from."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        s = self._sources
+        yield _gauge("pending_pods", "Pods that wait for a node, by queue.", "queue", s.pending())
+        if s.in_flight is not None:
+            yield _gauge("binds_in_flight", "Binds under way.", "", {"": s.in_flight()})
+        if s.bind_errors is not None:
+            errors = {str(status or "none"): count for status, count in s.bind_errors().items()}
+            yield _counter("bind_errors", "Binds that failed, by HTTP status.", "status", errors)
+        relists = {name: max(reflector.lists - 1, 0) for name, reflector in s.reflectors.items()}
+        restarts = {name: max(reflector.watches - 1, 0) for name, reflector in s.reflectors.items()}
+        yield _counter("relists", "Lists after the first, since a watch could not be resumed.", "resource", relists)
+        yield _counter("watch_restarts", "Watches after the first.", "resource", restarts)
+        if s.is_leader is not None:
+            leads = {"": int(s.is_leader())}
+            yield _gauge("leader_election_master_status", "1 if this scheduler holds the lease.", "", leads)
+        if s.policy is not None:
+            policy = s.policy()
+            info = GaugeMetricFamily(f"{PREFIX}_policy_info", "The policy that decides.", labels=("name", "digest"))
+            info.add_metric((policy.name, policy.digest), 1)
+            yield info
+        if s.mix_age is not None:
+            yield _gauge("mix_age_seconds", "Since the mix of typical pods was made.", "", {"": s.mix_age()})
+        yield _counter("fallbacks", "Decisions that were not the policy's own, by reason.", "reason", s.fallbacks())
+        if s.events_dropped is not None:
+            yield _counter("events_dropped", "Events that were never written.", "", {"": s.events_dropped()})
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=(label,) if label else ())
+    for value, amount in values.items():
+        family.add_metric((value,) if label else (), amount)
+    return family
+
+
+def _counter(name: str, text: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=(label,) if label else ())
+    for value, amount in values.items():
+        family.add_metric((value,) if label else (), amount)
+    return family

@@ -1,0 +1,251 @@
+"""The scheduler's loop: take the pod that is next, decide, count it where it goes, and bind in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from steersman.cluster.explaining import message
+from steersman.errors import SteersmanError
+from steersman.kube.cache import CachedPod, ClusterCache
+from steersman.kube.client import Client
+from steersman.policies.decider import Decider
+from steersman.scheduler.binder import Binder, Outcome
+from steersman.scheduler.queue import QueuedPod, SchedulingQueue
+
+IN_FLIGHT = 64
+"""Bindings at a time."""
+SCHEDULER_NAME = "steersman"
+FINISH_SECONDS = 4.0
+"""For bindings under way when we are to stop. A lost lease is good for 5 s more (`kube.lease`)."""
+LOST_SECONDS = 0.1
+DECISIONS_BETWEEN_BREATHS = 8
+"""Decisions after which watches and answers get their turn."""
+
+log = structlog.get_logger("scheduler")
+
+
+class Witness(Protocol):
+    """Who is told about decisions. `seconds` are those of the attempt."""
+
+    def decided(self, seconds: float, *, fits: bool) -> None:
+        """A decision took so long."""
+
+    def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
+        """A pod was bound."""
+
+    def unschedulable(self, queued: QueuedPod, why: str, seconds: float) -> None:
+        """A pod fits nowhere."""
+
+    def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
+        """There was no decision, or the binding failed; the pod is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a scheduler is responsible for.
+
+    Attributes:
+        name: pods with this `schedulerName`.
+        in_flight: bindings at a time.
+    """
+
+    name: str = SCHEDULER_NAME
+    in_flight: int = IN_FLIGHT
+
+
+class Scheduler:
+    """Schedules the pods of one cluster.
+
+    Args:
+        client: the connection.
+        make_decider: makes the policy's decider for the state of the cache.
+        witness: is told what happens.
+        options: which pods.
+        may_decide: asked before each decision: whether we still hold the lease.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        make_decider: Callable[[ClusterCache], Decider],
+        witness: Witness,
+        options: Options,
+        may_decide: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.options, self.witness, self.may_decide = options, witness, may_decide
+        self.queue = SchedulingQueue()
+        self.binder = Binder(client)
+        self.cache = ClusterCache(client, self)
+        self._make_decider = make_decider
+        self.decider: Decider | None = None
+        self._room = 0
+        self._hopeless: dict[int, tuple[int, str]] = {}
+        self._binding: set[asyncio.Task[None]] = set()
+        self._free = asyncio.Event()
+
+    # Told by the cache -----------------------------------------------------------------------------------------------
+
+    def pod_came(self, pod: CachedPod) -> None:
+        """A pod is new."""
+
+    def pod_waits(self, pod: CachedPod) -> None:
+        """A pod waits for a node."""
+        if pod.pod.scheduler_name != self.options.name:
+            return
+        if pod.deleting:
+            self.queue.remove(pod.key)
+        else:
+            self.queue.add(pod)
+
+    def pod_bound(self, pod: CachedPod) -> None:
+        """A pod is on its node."""
+        self.queue.remove(pod.key)
+
+    def pod_gone(self, pod: CachedPod) -> None:
+        """A pod is no more."""
+        self.queue.remove(pod.key)
+
+    def node_changed(self, slot: int, *, more: bool) -> None:
+        """A node is another than it was."""
+        if self.decider is not None:
+            self.decider.changed(slot)
+        if more:
+            self._room += 1
+            self.queue.room()
+
+    def rebuilt(self) -> None:
+        """The state is another object."""
+        self.renew()
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Make the decider anew: the policy, the mix or the state is another."""
+        self._hopeless.clear()
+        if self.decider is not None:
+            self.decider = self._make_decider(self.cache)
+
+    @property
+    def in_flight(self) -> int:
+        """Bindings under way."""
+        return len(self._binding)
+
+    async def watch(self) -> None:
+        """Keep the cache in step for as long as this runs. Raises ApiError: we may not list or watch."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.cache.reflectors:
+                group.create_task(reflector.run())
+
+    async def schedule(self) -> None:
+        """Decide and bind until cancelled; needs `watch` beside it. Bindings under way are then waited for, a while."""
+        for reflector in self.cache.reflectors:
+            await reflector.synced.wait()
+        self.decider = self._make_decider(self.cache)
+        log.info("scheduling", name=self.options.name, policy=self.decider.name, nodes=len(self.cache.state.slots))
+        try:
+            await self._loop()
+        finally:
+            self.decider = None
+            await self._finish()
+
+    async def _finish(self) -> None:
+        """Give bindings under way some time, then give them up; what became of them the watch will tell."""
+        if self._binding:
+            await asyncio.wait(self._binding, timeout=FINISH_SECONDS)
+        for task in self._binding:
+            task.cancel()
+        await asyncio.gather(*self._binding, return_exceptions=True)
+
+    async def _loop(self) -> None:
+        decisions = 0
+        while True:
+            while len(self._binding) >= self.options.in_flight:
+                self._free.clear()
+                await self._free.wait()
+            queued = self.queue.pop()
+            if queued is None:
+                await self.queue.wait()
+                continue
+            if not self.may_decide():  # whoever waits for the lease will stop us
+                self.queue.add(queued.pod)
+                await asyncio.sleep(LOST_SECONDS)
+                continue
+            self._try(queued)
+            decisions += 1
+            if decisions % DECISIONS_BETWEEN_BREATHS == 0:
+                await asyncio.sleep(0)
+
+    def _try(self, queued: QueuedPod) -> None:
+        """Decide about one pod."""
+        pod, cache, began = queued.pod, self.cache, time.monotonic()
+        if pod.unmodelled:
+            used = " and ".join(pod.unmodelled)
+            self._no(queued, f"steersman does not place pods that use {used}; another schedulerName does", began)
+            return
+        if (known := self._hopeless.get(pod.class_id)) is not None and known[0] == self._room:
+            self._no(queued, known[1], began)
+            return
+        assert self.decider is not None
+        try:
+            choice = self.decider.choose(pod.class_id, pod.labels_id, cache.peers(pod))
+        except SteersmanError as error:
+            self.queue.rest(queued)
+            self.witness.failed(queued, "", str(error), time.monotonic() - began)
+            return
+        self.witness.decided(time.monotonic() - began, fits=choice is not None)
+        if choice is None:
+            why = message(cache.state, pod.class_id, pod.labels_id)
+            if pod.pod.priority > 0:
+                why += " steersman does not preempt pods."
+            if cache.state.terms.idle:
+                self._hopeless[pod.class_id] = self._room, why
+            self._no(queued, why, began)
+            return
+        node = cache.state.nodes[choice.slot]
+        assert node is not None
+        cache.assume(pod, choice.slot, choice.devices)
+        task = asyncio.create_task(self._bind(queued, node.name, choice.devices, began))
+        self._binding.add(task)
+        task.add_done_callback(self._done)
+
+    def _no(self, queued: QueuedPod, why: str, began: float) -> None:
+        self.queue.failed(queued, began)
+        self.witness.unschedulable(queued, why, time.monotonic() - began)
+        queued.message = why
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._binding.discard(task)
+        self._free.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("binding failed", error=repr(error))
+
+    async def _bind(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
+        pod = queued.pod
+        try:
+            outcome, said = await self.binder.bind(pod, node, devices)
+        except asyncio.CancelledError:
+            self._again(queued)
+            raise
+        seconds = time.monotonic() - began
+        if outcome is Outcome.BOUND:
+            self.queue.remove(pod.key)
+            self.witness.scheduled(queued, node, seconds)
+            return
+        self._again(queued)
+        if outcome is Outcome.REFUSED:
+            self.witness.failed(queued, node, said, seconds)
+        else:
+            log.info("not bound", pod=pod.key, node=node, why=said)
+
+    def _again(self, queued: QueuedPod) -> None:
+        """Take back where a pod was assumed, and try it again after a rest, unless it is bound or gone meanwhile."""
+        pod = queued.pod
+        self.cache.forget(pod)
+        if self.cache.pods.get(pod.key) is pod and not pod.node:
+            self.queue.rest(queued)

@@ -1,0 +1,261 @@
+"""`steersman schedule` against a real control plane: pods are bound where they fit, and everybody is told."""
+
+import json
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import NODES, STEERSMAN, LocalCluster
+
+pytestmark = pytest.mark.e2e
+
+
+def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+class Running:
+    """A scheduler at work."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process, self._log = process, log
+
+    def log(self) -> list[dict[str, Any]]:
+        lines = self._log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def said(self, event: str) -> bool:
+        return any(line["event"] == event for line in self.log())
+
+    def get(self, path: str) -> str:
+        port = next(line["port"] for line in self.log() if line["event"] == "listening")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+
+@contextmanager
+def scheduling(cluster: LocalCluster, folder: Path, *arguments: str, begins: str = "scheduling") -> Iterator[Running]:
+    """Run `steersman schedule`; yields when it has begun."""
+    log = folder / f"{len(list(folder.iterdir()))}.log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [STEERSMAN, "schedule", "--name", cluster.name, "--port", "0", "--log-level", "debug", *arguments],
+            env=cluster.environment,
+            stdout=stream,
+            stderr=stream,
+        )
+    running = Running(process, log)
+    try:
+        until(lambda: running.said(begins) or process.poll() is not None, 240)  # it may compile first
+        assert process.poll() is None, log.read_text()
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def pod(name: str, cpu: str = "1", annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    wanted = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+        "spec": {"schedulerName": "steersman", "containers": [wanted], **spec},
+    }
+
+
+def create(cluster: LocalCluster, *objects: dict[str, Any]) -> None:
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+
+def pods(cluster: LocalCluster) -> dict[str, dict[str, Any]]:
+    return {
+        each["metadata"]["name"]: each for each in json.loads(cluster.kubectl("get", "pods", "-o", "json"))["items"]
+    }
+
+
+def bound(cluster: LocalCluster) -> dict[str, str]:
+    return {name: each["spec"]["nodeName"] for name, each in pods(cluster).items() if each["spec"].get("nodeName")}
+
+
+def events(cluster: LocalCluster, reason: str) -> dict[str, str]:
+    """Notes by pod, of the pods that there are."""
+    found = json.loads(cluster.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+    there = {each["metadata"]["uid"] for each in pods(cluster).values()}
+    told = [each for each in found if each["reason"] == reason and each["regarding"]["uid"] in there]
+    return {each["regarding"]["name"]: each["note"] for each in told}
+
+
+def test_pods_are_bound_and_their_events_say_where(cluster: LocalCluster, tmp_path: Path) -> None:
+    with scheduling(cluster, tmp_path, "--policy", "fgd") as running:
+        create(cluster, *(pod(f"web-{i}") for i in range(10)))
+        until(lambda: len(bound(cluster)) == 10)
+        where = bound(cluster)
+        until(lambda: len(events(cluster, "Scheduled")) >= 10)
+        told = events(cluster, "Scheduled")
+        for name, node in where.items():
+            assert told[name] == f"Successfully assigned default/{name} to {node}"
+        assert 'steersman_schedule_attempts_total{result="scheduled"} 10.0' in running.get("metrics")
+        assert "ok" in running.get("readyz")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(20) in (0, 143)
+
+
+def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    allocatable = int(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}"))
+    with scheduling(cluster, tmp_path, "--policy", "steersman"):
+        create(cluster, *(pod(f"full-{i}", cpu=str(allocatable)) for i in range(NODES)))
+        until(lambda: len(bound(cluster)) == NODES)
+        assert len(set(bound(cluster).values())) == NODES
+        create(cluster, pod("waits"))
+        until(lambda: "waits" in events(cluster, "FailedScheduling"))
+        note = events(cluster, "FailedScheduling")["waits"]
+        assert note == f"0/{NODES} nodes are available: {NODES} Insufficient cpu."
+
+        def condition() -> dict[str, str]:
+            conditions: list[dict[str, str]] = pods(cluster)["waits"]["status"].get("conditions", [])
+            return next((each for each in conditions if each["type"] == "PodScheduled"), {})
+
+        until(lambda: condition().get("reason") == "Unschedulable")
+        assert condition()["message"] == note
+        cluster.kubectl("delete", "pod", "full-3", "--grace-period=0", "--force")
+        until(lambda: "waits" in bound(cluster))
+
+
+def test_gpu_shares_get_devices_before_they_are_bound(cluster: LocalCluster, tmp_path: Path) -> None:
+    gpus = {"alibabacloud.com/gpu-count": "2", "alibabacloud.com/gpu-milli": "2000"}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": "gpus",
+            "labels": {"type": "kwok", "alibabacloud.com/gpu-card-model": "T4"},
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        "status": {"allocatable": {"cpu": "32", "memory": "64Gi", "pods": "110", **gpus}},
+    }
+    node["status"]["capacity"] = node["status"]["allocatable"]
+    create(cluster, node)
+    try:
+        with scheduling(cluster, tmp_path, "--policy", "steersman"):
+            wish = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "600"}
+            create(cluster, *(pod(f"share-{i}", annotations=wish) for i in range(3)))
+            until(lambda: len(bound(cluster)) == 2)
+            until(lambda: len(events(cluster, "FailedScheduling")) == 1)
+            (note,) = events(cluster, "FailedScheduling").values()
+            assert note == f"0/{NODES + 1} nodes are available: {NODES + 1} Insufficient GPU."
+            found = [each for each in pods(cluster).values() if each["spec"].get("nodeName")]
+            assert {each["spec"]["nodeName"] for each in found} == {"gpus"}
+            index = sorted(each["metadata"]["annotations"]["alibabacloud.com/gpu-index"] for each in found)
+            assert index == ["0", "1"]
+    finally:
+        cluster.kubectl("delete", "node", "gpus")
+
+
+def test_what_it_cannot_do_is_left_with_an_event(cluster: LocalCluster, tmp_path: Path) -> None:
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
+    with scheduling(cluster, tmp_path, "--policy", "fgd"):
+        create(cluster, pod("volume", volumes=[claim]), pod("gated", schedulingGates=[{"name": "wait"}]), pod("plain"))
+        until(lambda: "plain" in bound(cluster))
+        until(lambda: len(events(cluster, "FailedScheduling")) == 2)
+        told = events(cluster, "FailedScheduling")
+        assert "persistent volume claim" in told["volume"]
+        assert "schedulingGates" in told["gated"]
+        assert list(bound(cluster)) == ["plain"]
+        cluster.kubectl("patch", "pod", "gated", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
+        until(lambda: "gated" in bound(cluster))
+
+
+def test_pods_of_other_schedulers_are_left_alone(cluster: LocalCluster, tmp_path: Path) -> None:
+    with scheduling(cluster, tmp_path, "--policy", "fgd"):
+        create(cluster, pod("other", schedulerName="somebody-else"), pod("ours"))
+        until(lambda: "ours" in bound(cluster))
+        assert list(bound(cluster)) == ["ours"]
+
+
+def test_constraints_hold(cluster: LocalCluster, tmp_path: Path) -> None:
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "apart"}}}
+            ]
+        }
+    }
+    wanted = [pod(f"apart-{i}", affinity=apart) for i in range(NODES + 1)]
+    for each in wanted:
+        each["metadata"]["labels"] = {"app": "apart"}
+    with scheduling(cluster, tmp_path, "--policy", "most-allocated"):
+        create(cluster, *wanted)
+        until(lambda: len(bound(cluster)) == NODES)
+        until(lambda: len(events(cluster, "FailedScheduling")) == 1)
+        assert len(set(bound(cluster).values())) == NODES
+        (note,) = events(cluster, "FailedScheduling").values()
+        assert note == f"0/{NODES} nodes are available: {NODES} node(s) didn't match pod anti-affinity rules."
+
+
+def test_a_shadow_binds_nothing_and_reports(cluster: LocalCluster, tmp_path: Path) -> None:
+    logs, output = tmp_path / "logs", tmp_path / "shadow"
+    logs.mkdir()
+    with scheduling(
+        cluster, logs, "--policy", "most-allocated", "--shadow", "--output", str(output), begins="shadowing"
+    ) as running:
+        create(cluster, *(pod(f"web-{i}", schedulerName="default-scheduler") for i in range(20)), pod("ours"))
+        until(lambda: len(bound(cluster)) == 20)
+        until(lambda: len((output / "decisions.csv").read_text().splitlines()) == 21)
+        running.process.send_signal(signal.SIGINT)
+        running.process.wait(20)
+    assert "ours" not in bound(cluster)
+    rows = dict(line.split(",", 1) for line in (output / "summary.csv").read_text().splitlines())
+    actual, alternative = rows["nodes_in_use"].split(",")
+    assert int(actual) == len(set(bound(cluster).values()))
+    assert int(alternative) < int(actual)  # most-allocated packs, the default spreads
+    assert rows["decisions"] == "20,20"
+
+
+def test_a_changed_policy_file_is_read_anew(cluster: LocalCluster, tmp_path: Path) -> None:
+    from importlib import resources
+
+    shipped = (resources.files("steersman.data") / "steersman.safetensors").read_bytes()
+    file, logs = tmp_path / "mine.safetensors", tmp_path / "logs"
+    logs.mkdir()
+    file.write_bytes(shipped)
+    with scheduling(cluster, logs, "--policy", str(file)) as running:
+        file.write_bytes(shipped[:1000])
+        until(lambda: running.said("policy file cannot be used; the former policy goes on"), 30)
+        create(cluster, pod("one"))
+        until(lambda: "one" in bound(cluster))
+        with pytest.raises(urllib.error.HTTPError):
+            running.get("readyz")
+        file.write_bytes(shipped)
+        until(lambda: running.said("policy file read anew"), 30)
+        create(cluster, pod("two"))
+        until(lambda: "two" in bound(cluster))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--policy", "nonsense"), "unknown policy 'nonsense'"),
+        (("--policy", "missing.safetensors"), "missing.safetensors"),
+        (("--policy", "fgd", "--output", "x"), "--output is where a shadow writes"),
+    ],
+)
+def test_wrong_options_are_one_line(cluster: LocalCluster, arguments: tuple[str, ...], said: str) -> None:
+    done = cluster.steersman("schedule", "--name", cluster.name, *arguments)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
