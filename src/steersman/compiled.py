@@ -50,6 +50,8 @@ def _digest() -> str:
 def _configure() -> None:
     # LLVM's higher levels compile a fifth longer, and the kernels run no faster for it (measured).
     os.environ.setdefault("NUMBA_OPT", "1")
+    # Looking for loops to vectorise is a tenth of it, and hardly finds any; block copies need no vectoriser (measured).
+    os.environ.setdefault("NUMBA_LOOP_VECTORIZE", "0")
     numba.config.reload_config()  # type: ignore[no-untyped-call]
 
 

@@ -225,11 +225,11 @@ def test_the_spread_of_cpu_can_be_minimised_by_a_linear_policy_on_equal_nodes():
 
 def test_rows_that_are_kept_are_those_computed_anew(monkeypatch):
     def course(kept: bool) -> list[np.ndarray]:
-        monkeypatch.setattr("steersman.envs.workload.MAX_KEPT_BYTES", 1 << 30 if kept else 0)
+        monkeypatch.setattr("steersman.policies.showing.MAX_KEPT_BYTES", 1 << 30 if kept else 0)
         core, random = WorkloadCore(2, "timed", Options()), np.random.default_rng(3)
         for e in range(2):
             core.start(e, np.random.default_rng(e), {})
-        assert (core._rows.features.shape[1] > 0) == kept
+        assert (core._kept.rows.features.shape[1] > 0) == kept
         found = []
         for _ in range(150):
             mask = core.observation.mask

@@ -12,7 +12,7 @@ from steersman.cluster.arrays import CPU, WHOLE
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.features import GPU
 from steersman.policies import gpu_features as g
-from steersman.policies.encoding import VIEW_GPU, encode_pods
+from steersman.policies.encoding import encode_pods
 from steersman.policies.learned import KINDS, WEIGHTS
 from steersman.policies.learned_views import see_nodes
 from steersman.policies.policy import LinearPolicy, MlpPolicy
@@ -197,7 +197,7 @@ def test_a_network_adds_what_its_layers_say(workload, seed, hidden):
     execution = Execution(simulator, plan, MlpPolicy("m", weights, network), seed, record=False)
     cluster, rows = execution.cluster, np.zeros((len(workload.nodes), WEIGHTS))
     pods = np.zeros((len(cluster.classes.gpu_count), len(GPU.pod)), dtype=np.float32)
-    encode_pods(VIEW_GPU, cluster.classes, pods)
+    encode_pods(cluster.classes, pods)
     for step, c in enumerate(execution.arrivals.class_id):
         see_nodes(cluster.learned, cluster.mix, cluster.nodes, cluster.classes, c, rows)
         execution.advance(step + 1)

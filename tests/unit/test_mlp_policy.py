@@ -18,7 +18,7 @@ from steersman.agents.spec import Sizes
 from steersman.cli import main
 from steersman.errors import InputError
 from steersman.features import GPU
-from steersman.policies.encoding import VIEW_GPU, encode_pods
+from steersman.policies.encoding import encode_pods
 from steersman.policies.learned import KINDS, WEIGHTS
 from steersman.policies.learned_views import see_nodes
 from steersman.policies.network_policy import NetworkPolicy
@@ -155,7 +155,7 @@ def test_torch_numpy_and_the_score_table_agree(workload, seed, hidden):
     execution = Execution(Simulator(workload), plan, policy, seed, record=False)
     cluster, rows = execution.cluster, np.zeros((len(workload.nodes), WEIGHTS))
     pods = np.zeros((len(cluster.classes.gpu_count), POD), dtype=np.float32)
-    encode_pods(VIEW_GPU, cluster.classes, pods)
+    encode_pods(cluster.classes, pods)
     for step, c in enumerate(execution.arrivals.class_id):
         mask = execution.state.mask(int(c), int(execution.arrivals.labels_id[step]))
         see_nodes(cluster.learned, cluster.mix, cluster.nodes, cluster.classes, c, rows)
@@ -209,12 +209,12 @@ def test_evolution_trains_it_and_simulate_takes_it(files, capsys, more):
     [
         (("--hidden", "8"), "--hidden is of no use to evolution on workloads"),
         (("--network", "mlp", "--hidden", "8,x"), "widths from 1 to"),
-        (("--network", "mlp", "--start", "old.safetensors"), "--start is of no use"),
+        (("--network", "mlp", "--start", "old.safetensors"), "old.safetensors: cannot be read"),
         (("--network", "deepsets"), "cannot be trained by evolution on workloads; these can: evolution on workloads"),
     ],
 )
 def test_options_that_it_has_no_use_for_are_one_line(files, capsys, more, message):
-    assert train(*more) == 2
+    assert train(*more) in (1, 2)
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1, said

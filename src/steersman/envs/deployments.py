@@ -25,6 +25,7 @@ from steersman.features import view as find_view
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.objectives.fragmentation import fragment_arrays
+from steersman.policies.afterstates import afterstates, mark_of
 from steersman.policies.encoding import number_of
 from steersman.policies.learned import no_learned
 from steersman.policies.observer import fixed_summary, owner_arrays
@@ -146,6 +147,7 @@ class DeploymentsCore(Core):
             classes=self._state.class_arrays,
             mix=no_mix,
             fragments=fragment_arrays(no_mix, self._state.arrays),
+            known=afterstates(mark_of(no_mix), 1),
             outlook=no_learned().outlook,
             room=no_learned().room,
             objectives=np.array(mix.numbers, dtype=np.int64),

@@ -16,16 +16,18 @@ from steersman.envs.buffers import arrays_of, empty_like, put, restored
 from steersman.envs.core import Arrays, Core, known_options
 from steersman.envs.kernels import batch as layout
 from steersman.envs.kernels import stepping
-from steersman.envs.kernels.batch import Batch, Rows, Task, nothing
+from steersman.envs.kernels.batch import Batch, Kept, Task, nothing
 from steersman.errors import SteersmanError, UsageError
 from steersman.features import GPU
 from steersman.features import view as find_view
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
+from steersman.policies.afterstates import afterstates, mark_of
 from steersman.policies.encoding import number_of
 from steersman.policies.gpu_features import scratch
 from steersman.policies.learned import no_learned
 from steersman.policies.observer import fixed_summary, owner_arrays
+from steersman.policies.showing import kept_rows
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
@@ -36,7 +38,6 @@ from steersman.workloads.workload import Workload
 RESET_OPTIONS = ("workload", "seed", "ratio", "load")
 SEEDS = 1 << 31
 SMALL = "default-small"
-MAX_KEPT_BYTES = 1 << 30
 
 WorkloadLike = Workload | str
 
@@ -158,7 +159,8 @@ class WorkloadCore(Core):
             penalty=float(options.penalty),
         )
         self._batch: Batch | None = None
-        self._rows = _rows(count, 0, max_nodes, len(self.view.node))
+        self._marks = np.stack([mark_of(simulator.mix_arrays(None)) for simulator in self.simulators])
+        self._kept = self._empty(0)
 
     @property
     def batch(self) -> Batch:
@@ -189,7 +191,7 @@ class WorkloadCore(Core):
         observation.groups[e] = -1
         observation.groups[e, : len(plan.nodes), 0] = simulator.places.rack[plan.nodes]
         observation.groups[e, : len(plan.nodes), 1] = simulator.places.server[plan.nodes]
-        if not stepping.begin(self.batch, self.task, self._rows, observation, e):
+        if not stepping.begin(self.batch, self.task, self._kept, observation, e):
             raise SteersmanError(f"{simulator.workload.name}: no pod fits on any node")
 
     def _index(self, name: str) -> int:
@@ -204,15 +206,21 @@ class WorkloadCore(Core):
             self._batch = empty_like(item, self.count)
         self._batch = put(self._batch, e, item)
         classes = self._batch.classes.gpu_count.shape[1]
-        if self._rows.seen.shape[1] < classes:
-            self._rows = _rows(self.count, classes, self.max_nodes, len(self.view.node))
+        if self._kept.rows.seen.shape[1] < classes:
+            self._kept = self._empty(classes)
+        self._kept.known.mark[e] = self._marks[self.chosen[e]]
+
+    def _empty(self, classes: int) -> Kept:
+        """Room for so many classes, and nothing known yet."""
+        rows = kept_rows((self.count,), classes, self.max_nodes, len(self.view.node))
+        return Kept(rows, afterstates(self._marks[self.chosen]))
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """See `Core`."""
         stepping.step(
             self.batch,
             self.task,
-            self._rows,
+            self._kept,
             self.observation,
             actions,
             self.rewards,
@@ -228,16 +236,13 @@ class WorkloadCore(Core):
 
     def infos(self) -> Arrays:
         """Of the last action: `allocation` (share of the GPU in use; of the CPU without GPUs), and its like."""
-        row, cursor = self.batch.summary[:, layout.AFTER], self.batch.run.cursor
-        gpu = row[:, summed.GPU_TOTAL] > 0
-        taken = np.where(gpu, row[:, summed.GPU_TAKEN], row[:, summed.CPU_TAKEN])
-        nodes = np.maximum(row[:, summed.CPU_NODES], 1)
-        variance = row[:, summed.CPU_SQUARE] / nodes - (row[:, summed.CPU_SHARE] / nodes) ** 2
+        summary, allocation, variance = self.batch.summary, np.empty(self.count), np.empty(self.count)
+        stepping.judge(summary, allocation, variance)
         return {
-            "allocation": taken / np.where(gpu, row[:, summed.GPU_TOTAL], row[:, summed.CPU_TOTAL]),
-            "node_variance": np.maximum(variance, 0.0),
-            "nodes_used": row[:, summed.NODES_USED].copy(),
-            "waiting": cursor[:, engine.WAITING_NOW].copy(),
+            "allocation": allocation,
+            "node_variance": variance,
+            "nodes_used": summary[:, layout.AFTER, summed.NODES_USED].copy(),
+            "waiting": self.batch.run.cursor[:, engine.WAITING_NOW].copy(),
             "illegal": self.batch.counts[:, layout.ILLEGAL] == 1,
         }
 
@@ -252,10 +257,9 @@ class WorkloadCore(Core):
         if self._batch is None:
             self.start(0, np.random.default_rng(0), {})
         self._batch = restored(self.batch, arrays, "batch.")
-        classes = self._batch.classes.gpu_count.shape[1]
-        self._rows = _rows(self.count, classes, self.max_nodes, len(self.view.node))
         for name, array in {"chosen": self.chosen, "order": self.order}.items():
             array[:] = arrays[name]
+        self._kept = self._empty(self._batch.classes.gpu_count.shape[1])
         for name, array in arrays_of(self.observation):
             array[:] = arrays[f"observation.{name}"]
 
@@ -301,16 +305,4 @@ def _single(simulator: Simulator, plan: Schedule, seed: int, options: Options) -
         counts=counts,
         clock=np.array([plan.time[0], 0.0]),
         summary=np.tile(fixed_summary(cluster.nodes), (3, 1)),
-    )
-
-
-def _rows(count: int, classes: int, nodes: int, width: int) -> Rows:
-    """Room for the local features of every class; none if it would be too much."""
-    kept = classes if count * classes * nodes * width * 4 <= MAX_KEPT_BYTES else 0
-    return Rows(
-        features=np.zeros((count, kept, nodes * width), dtype=np.float32),
-        fit=np.zeros((count, kept, nodes), dtype=np.int8),
-        seen=np.full((count, classes), -1, dtype=np.int64),
-        stamp=np.zeros((count, nodes), dtype=np.int64),
-        stamps=np.zeros((count, 1), dtype=np.int64),
     )

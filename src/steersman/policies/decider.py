@@ -139,6 +139,8 @@ class Decider:
         table = self.cluster.table
         if table.logged[0] + len(changed) > len(table.log):
             table.seen[:], table.logged[0] = UNSEEN, 0
+            if isinstance(self._asked, LiveNetwork):
+                self._asked.forget()
         deciding.follow(self.cluster, changed)
 
     def _make(self) -> None:

@@ -22,14 +22,12 @@ from steersman.cluster.arrays import (
     NodeArrays,
     best_devices,
     fits,
-    place,
     pod_kind,
-    remove,
 )
 from steersman.compiled import inner, kernel, outlined
 from steersman.errors import UsageError
 from steersman.features import GPU, View, bounds
-from steersman.objectives.fragmentation import FragmentArrays, fragment_after, refresh
+from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import cpu_deviation, cpu_mean
 from steersman.objectives.summary import (
     CPU_TAKEN,
@@ -43,6 +41,7 @@ from steersman.objectives.summary import (
     NODES_USED,
     WAITING,
 )
+from steersman.policies.afterstates import Afterstates, device_key, fragmented_with
 from steersman.policies.gpu_features import FEATURES, Scratch, describe
 from steersman.policies.local import gradient
 from steersman.policies.outlook_tables import OutlookTables
@@ -63,12 +62,13 @@ Row = npt.NDArray[np.float32]
 
 
 class Scene(NamedTuple):
-    """What local features depend on: view `cluster` on `fragments`, `gpu` on the outlook (and room to work)."""
+    """What local features depend on: view `cluster` on `fragments` and `known`, `gpu` on the outlook (and room)."""
 
     nodes: NodeArrays
     classes: ClassArrays
     mix: MixArrays
     fragments: FragmentArrays
+    known: Afterstates
     outlook: OutlookTables
     room: Scratch
 
@@ -87,6 +87,27 @@ class OwnerArrays(NamedTuple):
     running: npt.NDArray[np.int32]
     on_node: npt.NDArray[np.int32]
     in_rack: npt.NDArray[np.int32]
+
+
+@kernel
+def count_owner(owners: OwnerArrays, owner: int, n: int, sign: int) -> None:
+    """Count that a pod of an owner (-1: none) came to node `n`, or with -1 that it left."""
+    if owner < 0:
+        return
+    owners.running[owner] += sign
+    owners.on_node[owner, n] += sign
+    if owners.rack[n] >= 0:
+        owners.in_rack[owner, owners.rack[n]] += sign
+
+
+@inner
+def share_nearby(owners: OwnerArrays, owner: int, n: int) -> float:
+    """Share of an owner's running pods that are in the rack of node `n`, or on it if it has none; 1 without pods."""
+    if owner < 0 or owners.running[owner] == 0:
+        return 1.0
+    if owners.rack[n] < 0:
+        return float(owners.on_node[owner, n] / owners.running[owner])
+    return float(owners.in_rack[owner, owners.rack[n]] / owners.running[owner])
 
 
 def number_of(view: View) -> int:
@@ -134,21 +155,21 @@ def encode_shared(
 
 
 @inner
-def encode_pod(view: int, classes: ClassArrays, c: int, running: int, out: Row) -> None:  # noqa: ARG001
+def encode_pod(classes: ClassArrays, c: int, running: int, out: Row) -> None:
     """The features of a pod of class `c`, of whose owner `running` pods run, into out, [F]; the same in all views."""
     _kind(classes, c, out)
     _cluster_pod(classes, c, running, out)
 
 
 @kernel
-def encode_pods(view: int, classes: ClassArrays, out: npt.NDArray[np.float32]) -> None:
+def encode_pods(classes: ClassArrays, out: npt.NDArray[np.float32]) -> None:
     """The features of a pod of every class, of whose owner no pod runs, into out, [C, F]."""
     for c in range(out.shape[0]):
-        encode_pod(view, classes, c, 0, out[c])
+        encode_pod(classes, c, 0, out[c])
 
 
 @inner
-def encode_context(view: int, summary: npt.NDArray[np.float64], feasible: int, out: Row) -> None:  # noqa: ARG001
+def encode_context(summary: npt.NDArray[np.float64], feasible: int, out: Row) -> None:
     """The features of the cluster, on `feasible` of whose nodes the pod fits, into out, [F]; the same in all views."""
     _cluster_context(summary, feasible, out)
 
@@ -170,32 +191,6 @@ def _part(amount: float, total: float) -> float:
 def _amount(amount: float, unit: float) -> float:
     """An amount in [0, 8] units."""
     return min(max(amount / unit, 0.0), MANY)
-
-
-@inner
-def _fragmented_with(scene: Scene, c: int, n: int, devices: int, idle: int, old: int) -> float:
-    """Fragmented GPU milli of node `n` with a pod of class `c`, which must fit, on the devices of the bit mask.
-
-    Args:
-        scene: the cluster.
-        c: the class.
-        n: the node.
-        devices: a bit mask.
-        idle: GPU milli left on the node now.
-        old: milli left now on one of `devices`.
-    """
-    nodes, classes, mix, fragments = scene.nodes, scene.classes, scene.mix, scene.fragments
-    count, milli = classes.gpu_count[c], classes.gpu_milli[c]
-    if count > 1 and milli < WHOLE:
-        # Devices that differ: no shortcut, so the pod is placed and removed.
-        place(nodes, classes, c, n, devices)
-        refresh(mix, nodes, fragments, n)
-        after = fragments.total[n]
-        remove(nodes, classes, c, n, devices)
-        refresh(mix, nodes, fragments, n)
-        return float(after)
-    cpu = nodes.free[n, CPU] - classes.request[c, CPU]
-    return fragment_after(mix, fragments, n, cpu, idle - count * milli, nodes.gpu_model[n], count, old, old - milli)
 
 
 @inner
@@ -225,7 +220,7 @@ def _cluster_gpus(scene: Scene, c: int, n: int, fit: bool, out: Row) -> None:
     nodes, classes, before = scene.nodes, scene.classes, scene.fragments.total[n]
     count, milli = nodes.gpu_count[n], classes.gpu_milli[c]
     devices = best_devices(nodes, classes, c, n) if fit else 0
-    idle, old, whole_before, whole, partial, largest = 0, WHOLE, 0, 0, 0, 0
+    idle, old, whole_before, whole, partial, largest, key = 0, WHOLE, 0, 0, 0, 0, np.uint64(0)
     for d in range(count):
         left = nodes.gpu_free[n, d]
         idle += left
@@ -234,13 +229,16 @@ def _cluster_gpus(scene: Scene, c: int, n: int, fit: bool, out: Row) -> None:
         if (devices >> d) & 1:
             old = left
             left -= milli
+        key += device_key(left)
         if left == WHOLE:
             whole += 1
         elif left > 0:
             partial += 1
             largest = max(largest, left)
-    taken = classes.gpu_count[c] * milli if fit else 0
-    after = _fragmented_with(scene, c, n, devices, idle, old) if fit else before
+    taken, after = 0, before
+    if fit:
+        taken = classes.gpu_count[c] * milli
+        after = fragmented_with(scene.known, nodes, classes, scene.mix, scene.fragments, c, n, devices, idle, old, key)
     out[6] = idle / (WHOLE * count)
     out[7] = (idle - taken) / (WHOLE * count)
     out[10] = _amount(idle - taken, 8.0 * WHOLE)

@@ -6,14 +6,14 @@ Source: Kubernetes 1.36.3, pkg/scheduler/backend/cache/node_tree.go and pkg/sche
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints import restricted_names
+from steersman.cluster.constraints import holds, restricted_names
 from steersman.cluster.model import Constraints, Node, PodSelector, Requirement
 from steersman.cluster.state import ClusterState
 from steersman.cluster.terms import (
@@ -63,6 +63,9 @@ HOSTNAME_SKEW, ZONE_SKEW = 3, 5
 # (older label, which wins where it is there; today's label)
 _REGION_LABELS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
 _ZONE_LABELS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
+
+
+S = TypeVar("S")
 
 
 class KubeArrays(NamedTuple):
@@ -226,15 +229,23 @@ def _distinct_constraints(state: ClusterState) -> list[Constraints]:
 
 def _default_selectors(state: ClusterState, services: Services) -> npt.NDArray[np.int64]:
     """[L] see `KubeArrays.default_selector`: pods that all services match which match these labels."""
-    of_namespace: dict[str, list[tuple[tuple[str, str], ...]]] = {}
-    for namespace, pairs in services.selectors:
-        of_namespace.setdefault(namespace, []).append(pairs)
+    by_labels = _by_namespace(services.selectors)
+    by_expressions = _by_namespace(services.expressions)
     found = np.full(len(state.terms.label_sets), -1, dtype=np.int64)
     for row, (namespace, labels) in enumerate(state.terms.label_sets):
-        matching = [s for s in of_namespace.get(namespace, ()) if all(labels.get(key) == value for key, value in s)]
-        wanted = tuple(Requirement(key, "In", (value,)) for key, value in sorted(set().union(*matching)))
+        matching = [s for s in by_labels.get(namespace, ()) if all(labels.get(key) == value for key, value in s)]
+        wanted = {Requirement(key, "In", (value,)) for key, value in set().union(*matching)}
+        wanted.update(*(s for s in by_expressions.get(namespace, ()) if all(holds(each, labels) for each in s)))
         if wanted:
-            found[row] = state.terms.selector_id(PodSelector(wanted, frozenset((namespace,))))
+            requirements = tuple(sorted(wanted, key=lambda each: (each.key, each.operator, each.values)))
+            found[row] = state.terms.selector_id(PodSelector(requirements, frozenset((namespace,))))
+    return found
+
+
+def _by_namespace(selectors: Iterable[tuple[str, S]]) -> dict[str, list[S]]:
+    found: dict[str, list[S]] = {}
+    for namespace, selector in selectors:
+        found.setdefault(namespace, []).append(selector)
     return found
 
 

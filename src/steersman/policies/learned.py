@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays
-from steersman.policies.encoding import VIEW_GPU, encode_pods
+from steersman.policies.encoding import encode_pods
 from steersman.policies.gpu_features import FEATURES, Scratch, scratch
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.policies.outlook_tables import OutlookTables, outlook_tables
@@ -166,7 +166,7 @@ def _with_network(learned: LearnedArrays, network: tuple[Layer, ...], classes: C
         (np.pad(w, ((0, 0), (0, (-w.shape[1]) % KINDS if i == 0 else 0))), b) for i, (w, b) in enumerate(further)
     ]
     pods = np.zeros((len(classes.gpu_count), weight.shape[1] - WEIGHTS), dtype=np.float32)
-    encode_pods(VIEW_GPU, classes, pods)
+    encode_pods(classes, pods)
     states, keys = _states(STATES_KEPT, KINDS + len(weight))
     linear, own = learned.columns, _columns(weight[:, :WEIGHTS])
     parts = (linear[:, :KINDS], own[:, : len(weight)], linear[:, KINDS:], own[:, len(weight) :])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, alike_before, best_devices, pod_kind
-from steersman.compiled import inner, kernel, outlined
+from steersman.compiled import inner, kernel, outlined, pasted
 from steersman.policies.gpu_features import FEATURES, describe
 from steersman.policies.learned import FRAGMENTED, KEY, KINDS, VALUE, LearnedArrays
 from steersman.policies.local import gradient
@@ -170,7 +170,7 @@ def _network(learned: LearnedArrays, c: int, n: int, row: int, points: float) ->
     return float(activity[learned.sizes.shape[0] % 2, 0])
 
 
-@inner
+@pasted
 def learned_score(
     learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
 ) -> float:

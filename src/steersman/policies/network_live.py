@@ -10,6 +10,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE
 from steersman.cluster.model import Node
 from steersman.objectives import summary as summed
+from steersman.policies.afterstates import afterstates, mark_of
 from steersman.policies.deciding import Cluster
 from steersman.policies.encoding import OwnerArrays, Scene
 from steersman.policies.network_policy import NetworkPolicy
@@ -31,16 +32,22 @@ class LiveNetwork:
         places = node_places(nodes)
         self._groups = np.stack([places.rack, places.server], axis=1).astype(np.int32)
         self._owners: OwnerArrays = owner_arrays(1, places.rack, places.racks)
-        scene = Scene(
+        self._scene = Scene(
             cluster.nodes,
             cluster.classes,
             cluster.mix,
             cluster.fragments,
+            afterstates(mark_of(cluster.mix)),
             cluster.learned.outlook,
             cluster.learned.room,
         )
-        self._observer = Observer(policy.view, scene, self._owners, cluster.table.log, cluster.table.logged)
         self.waiting = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at every node anew: the log of changes begins again."""
+        table = self._cluster.table
+        self._observer = Observer(self._policy.view, self._scene, self._owners, table.log, table.logged)
 
     def choose(self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_]) -> int:
         """The feasible node with the highest score; some node must be feasible.

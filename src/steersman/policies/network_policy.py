@@ -11,7 +11,7 @@ from steersman.errors import SteersmanError
 from steersman.features import View
 from steersman.policies.layers import first_best
 from steersman.policies.networks import Network
-from steersman.policies.observer import Seen
+from steersman.policies.showing import Seen
 
 
 @dataclass(frozen=True, eq=False, slots=True)

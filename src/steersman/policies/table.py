@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
-from steersman.compiled import inner, outlined
+from steersman.compiled import inner, outlined, pasted
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.policies.learned import LearnedArrays
 from steersman.policies.learned_scores import learned_score
@@ -93,7 +93,7 @@ def node_changed(table: TableArrays, n: int) -> None:
     table.logged[0] += 1
 
 
-@inner
+@pasted
 def catch_up(
     table: TableArrays,
     mix: MixArrays,
@@ -164,7 +164,7 @@ def _enter(table: TableArrays, c: int, n: int, seen: int, score: float) -> None:
             _update(table, c, n)
 
 
-@inner
+@pasted
 def _score(
     table: TableArrays,
     mix: MixArrays,

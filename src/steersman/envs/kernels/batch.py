@@ -14,12 +14,14 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays
 from steersman.cluster.terms import TermArrays
 from steersman.compiled import inner
 from steersman.objectives.fragmentation import FragmentArrays
+from steersman.policies.afterstates import Afterstates
 from steersman.policies.deciding import Cluster
 from steersman.policies.encoding import OwnerArrays, Scene
 from steersman.policies.gpu_features import Scratch
 from steersman.policies.kube_arrays import KubeArrays
-from steersman.policies.learned import LearnedArrays, no_learned
+from steersman.policies.learned import LearnedArrays
 from steersman.policies.outlook_tables import OutlookTables
+from steersman.policies.showing import Rows
 from steersman.policies.table import TableArrays
 from steersman.simulation.engine import Arrivals, Record, Run
 from steersman.workloads.mix import MixArrays
@@ -34,22 +36,16 @@ TIME, WAITED_FOR = range(2)
 NOW, BEFORE, AFTER = range(3)
 
 
-class Rows(NamedTuple):
-    """Local features of every class on every node, kept from decision to decision.
+class Kept(NamedTuple):
+    """What is kept from decision to decision to be quick; nothing is lost if it is forgotten.
 
     Attributes:
-        features: [E, C, N F] float32; [E, 0, N F] where there is no room for them.
-        fit: [E, C, N] int8 whether the class fits.
-        seen: [E, C] how much of the log the class has caught up with, -1: nothing yet.
-        stamp: [E, N] the last catch-up that looked at the node.
-        stamps: [E, 1] catch-ups so far.
+        rows: [E, ...] local features of every class on every node.
+        known: the fragmentation of states that were met, [S, ...] for all runs; of `mark` [E, 2].
     """
 
-    features: npt.NDArray[np.float32]
-    fit: npt.NDArray[np.int8]
-    seen: npt.NDArray[np.int64]
-    stamp: npt.NDArray[np.int64]
-    stamps: npt.NDArray[np.int64]
+    rows: Rows
+    known: Afterstates
 
 
 class Batch(NamedTuple):
@@ -90,16 +86,18 @@ class Nothing(NamedTuple):
     integers: npt.NDArray[np.int64]
     floats: npt.NDArray[np.float64]
     flags: npt.NDArray[np.bool_]
+    keys: npt.NDArray[np.uint64]
     matrix: npt.NDArray[np.float64]
     integer_matrix: npt.NDArray[np.int64]
-    learned: LearnedArrays
+    key_matrix: npt.NDArray[np.uint64]
+    single_matrix: npt.NDArray[np.float32]
 
 
 class Task(NamedTuple):
     """What is the same for all runs of a batch.
 
     Attributes:
-        none: stands for the score table and for kube-default's arrays, since neither is used.
+        none: stands for the score table, kube-default's arrays and a learned policy's, since none is used.
         objectives, weights: [K] the reward.
         view_number: which view.
         waits: whether pods that fit nowhere wait.
@@ -120,9 +118,11 @@ def nothing() -> Nothing:
         integers=np.zeros(0, dtype=np.int64),
         floats=np.zeros(0),
         flags=np.zeros(0, dtype=np.bool_),
+        keys=np.zeros(0, dtype=np.uint64),
         matrix=np.zeros((0, 0)),
         integer_matrix=np.zeros((0, 0), dtype=np.int64),
-        learned=no_learned(),
+        key_matrix=np.zeros((0, 0), dtype=np.uint64),
+        single_matrix=np.zeros((0, 0), dtype=np.float32),
     )
 
 
@@ -135,7 +135,8 @@ def nodes_of(b: NodeArrays, e: int) -> NodeArrays:
 
 
 @inner
-def _classes(b: ClassArrays, e: int) -> ClassArrays:
+def classes_of(b: ClassArrays, e: int) -> ClassArrays:
+    """What pods of run `e` ask for."""
     return ClassArrays(b.request[e], b.nonzero[e], b.gpu_count[e], b.gpu_milli[e], b.constraint[e], b.allowed[e])
 
 
@@ -160,12 +161,14 @@ def terms_of(b: TermArrays, e: int) -> TermArrays:
 
 
 @inner
-def _mix(b: MixArrays, e: int) -> MixArrays:
+def mix_of(b: MixArrays, e: int) -> MixArrays:
+    """The typical pods of run `e`."""
     return MixArrays(b.cpu[e], b.gpu_count[e], b.milli[e], b.value[e], b.accepts[e], b.share[e])
 
 
 @inner
-def _fragments(b: FragmentArrays, e: int) -> FragmentArrays:
+def fragments_of(b: FragmentArrays, e: int) -> FragmentArrays:
+    """The fragmentation of run `e`."""
     return FragmentArrays(b.total[e], b.causes[e], b.usable[e], b.wasted[e])
 
 
@@ -185,13 +188,14 @@ def _outlook(b: OutlookTables, e: int) -> OutlookTables:
 
 
 @inner
-def scene_of(batch: Batch, e: int) -> Scene:
+def scene_of(batch: Batch, known: Afterstates, e: int) -> Scene:
     """What local features of run `e` depend on."""
     return Scene(
         nodes_of(batch.nodes, e),
-        _classes(batch.classes, e),
-        _mix(batch.mix, e),
-        _fragments(batch.fragments, e),
+        classes_of(batch.classes, e),
+        mix_of(batch.mix, e),
+        fragments_of(batch.fragments, e),
+        Afterstates(known.states, known.keys, known.mark[e]),
         _outlook(batch.outlook, e),
         Scratch(batch.room.amounts[e]),
     )
@@ -212,18 +216,32 @@ def _kube(none: Nothing) -> KubeArrays:
 
 
 @inner
+def _learned(batch: Batch, none: Nothing, e: int) -> LearnedArrays:
+    """What a learned policy would know; it is not asked."""
+    i, f, k, m = none.integers, none.floats, none.keys, none.matrix
+    outlook, room = _outlook(batch.outlook, e), Scratch(batch.room.amounts[e])
+    return LearnedArrays(outlook, m, m, none.key_matrix, k, none.single_matrix, f, k, m, m, f, i, m, room)
+
+
+@inner
 def cluster_of(batch: Batch, task: Task, e: int) -> Cluster:
     """Everything that a decision of run `e` reads."""
     return Cluster(
         nodes_of(batch.nodes, e),
-        _classes(batch.classes, e),
+        classes_of(batch.classes, e),
         terms_of(batch.terms, e),
-        _mix(batch.mix, e),
-        _fragments(batch.fragments, e),
+        mix_of(batch.mix, e),
+        fragments_of(batch.fragments, e),
         _table(task.none, batch.log[e], batch.logged[e]),
         _kube(task.none),
-        task.none.learned,
+        _learned(batch, task.none, e),
     )
+
+
+@inner
+def rows_of(b: Rows, e: int) -> Rows:
+    """What is kept of run `e`."""
+    return Rows(b.features[e], b.fit[e], b.seen[e], b.stamp[e], b.stamps[e])
 
 
 @inner

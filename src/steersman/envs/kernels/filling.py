@@ -14,21 +14,16 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, fits, place
 from steersman.compiled import inner, kernel
 from steersman.envs.kernels.batch import AFTER, BEFORE, NOW, nodes_of, owners_of
-from steersman.envs.kernels.stepping import Observation, best_by_rule
+from steersman.envs.kernels.stepping import Observation, attempt, best_by_rule, seen_of
 from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import weighted
+from steersman.policies.afterstates import Afterstates
 from steersman.policies.deciding import random_below
-from steersman.policies.encoding import (
-    OwnerArrays,
-    Scene,
-    encode_context,
-    encode_node,
-    encode_pod,
-    encode_shared,
-)
+from steersman.policies.encoding import OwnerArrays, Scene, count_owner, encode_context, encode_node, share_nearby
 from steersman.policies.gpu_features import Scratch
 from steersman.policies.outlook_tables import OutlookTables
+from steersman.policies.showing import show_no_pod, show_shared
 from steersman.workloads.mix import MixArrays
 
 # Columns of `Filling.counts`: nodes, class of the Deployment under way, its pods to come, fillings done, steps taken,
@@ -63,7 +58,7 @@ class Rules(NamedTuple):
 
     Attributes:
         classes: a class for every pair of a CPU and a memory request, that of CPU i and memory j is i M + j.
-        mix, fragments, outlook, room: of no GPU.
+        mix, fragments, known, outlook, room: of no GPU.
         objectives, weights: [K] the reward.
         targets: [3] loads of CPU, memory and pods; the first one reached ends a filling.
         numbers: [5] int64: CPU requests, memory requests, fewest and most replicas, fillings an episode.
@@ -75,6 +70,7 @@ class Rules(NamedTuple):
     classes: ClassArrays
     mix: MixArrays
     fragments: FragmentArrays
+    known: Afterstates
     outlook: OutlookTables
     room: Scratch
     objectives: npt.NDArray[np.int64]
@@ -93,7 +89,7 @@ CPU_CHOICES, MEMORY_CHOICES, FEWEST, MOST, FILLINGS = range(5)
 @inner
 def _scene(filling: Filling, rules: Rules, e: int) -> Scene:
     nodes = nodes_of(filling.nodes, e)
-    return Scene(nodes, rules.classes, rules.mix, rules.fragments, rules.outlook, rules.room)
+    return Scene(nodes, rules.classes, rules.mix, rules.fragments, rules.known, rules.outlook, rules.room)
 
 
 @inner
@@ -175,21 +171,14 @@ def _observe(filling: Filling, rules: Rules, out: Observation, e: int, feasible:
     now = filling.summary[e, NOW]
     for n in range(filling.counts[e, NODES]):
         encode_node(rules.view_number, scene, c, n, out.nodes[e, n])
-    encode_shared(rules.view_number, scene, ONLY, owners, now, out.nodes[e])
-    encode_pod(rules.view_number, scene.classes, c, owners.running[ONLY], out.pod[e])
-    encode_context(rules.view_number, now, feasible, out.context[e])
+    show_shared(rules.view_number, scene, owners, now, c, ONLY, feasible, seen_of(out, e))
 
 
 @inner
-def _observe_end(filling: Filling, rules: Rules, out: Observation, e: int) -> None:
+def _observe_end(filling: Filling, out: Observation, e: int) -> None:
     """No pod, no node to choose, the cluster as it is left."""
-    for n in range(out.nodes.shape[1]):
-        out.mask[e, n] = 0
-        for i in range(out.nodes.shape[2]):
-            out.nodes[e, n, i] = 0.0
-    for i in range(out.pod.shape[1]):
-        out.pod[e, i] = 0.0
-    encode_context(rules.view_number, filling.summary[e, NOW], 0, out.context[e])
+    show_no_pod(seen_of(out, e))
+    encode_context(filling.summary[e, NOW], 0, out.context[e])
 
 
 @inner
@@ -206,13 +195,8 @@ def _bind(filling: Filling, rules: Rules, e: int, n: int) -> None:
     now[state.CPU_SQUARE] += after * after - before * before
     now[state.CPU_TAKEN] += classes.request[c, CPU]
     now[state.MEMORY_TAKEN] += classes.request[c, MEMORY]
-    owners.running[ONLY] += 1
-    owners.on_node[ONLY, n] += 1
-    near = owners.on_node[ONLY, n]
-    if owners.rack[n] >= 0:
-        owners.in_rack[ONLY, owners.rack[n]] += 1
-        near = owners.in_rack[ONLY, owners.rack[n]]
-    now[state.TOGETHER] = near / owners.running[ONLY]
+    count_owner(owners, ONLY, n, 1)
+    now[state.TOGETHER] = share_nearby(owners, ONLY, n)
     counts[LEFT] -= 1
     counts[BOUND] += 1
 
@@ -231,7 +215,7 @@ def _act(filling: Filling, rules: Rules, out: Observation, e: int, n: int) -> tu
     if feasible > 0:
         _observe(filling, rules, out, e, feasible)
     else:
-        _observe_end(filling, rules, out, e)
+        _observe_end(filling, out, e)
     return reward, feasible > 0
 
 
@@ -266,11 +250,8 @@ def step_filling(
     """
     for e in range(actions.shape[0]):
         n, counts = actions[e], filling.counts[e]
-        counts[STEPS] += 1
-        legal = 0 <= n < counts[NODES] and out.mask[e, n] == 1
-        counts[ILLEGAL] = not legal
         terminated[e] = False
-        if legal:
+        if attempt(counts, STEPS, ILLEGAL, out.mask[e], n):
             rewards[e], going = _act(filling, rules, out, e, n)
             terminated[e] = not going
         else:
@@ -284,4 +265,5 @@ def follow_rule_filling(
 ) -> None:
     """Into actions, [E], what local policy `rule` would do."""
     for e in range(mask.shape[0]):
-        actions[e] = best_by_rule(rule, _scene(filling, rules, e), filling.counts[e, CLASS], mask[e])
+        nodes, c = nodes_of(filling.nodes, e), filling.counts[e, CLASS]
+        actions[e] = best_by_rule(rule, rules.mix, rules.fragments, nodes, rules.classes, c, mask[e])

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.compiled import inner, kernel
-from steersman.envs.kernels.stepping import Observation
+from steersman.envs.kernels.stepping import Observation, attempt, seen_of
 from steersman.objectives import summary
 from steersman.objectives.connections import least_connections
 from steersman.objectives.latency import latency_aware
 from steersman.objectives.measures import measure
+from steersman.policies.showing import show_no_pod
 from steersman.policies.telemetry_view import encode
 from steersman.telemetry import truth
 from steersman.telemetry.dynamics import advance, bind
@@ -78,13 +79,10 @@ def step(
     the penalty.
     """
     for e in range(actions.shape[0]):
-        n, counts = actions[e], task.counts
-        counts[e, STEPS] += 1
-        legal = 0 <= n < world.seen.counts[e, NODES] and out.mask[e, n] == 1
-        counts[e, ILLEGAL] = not legal
+        n, counts = actions[e], task.counts[e]
         terminated[e] = False
-        if legal:
-            counts[e, KEPT] = bind(world, settings, e, n)
+        if attempt(counts, STEPS, ILLEGAL, out.mask[e], n):
+            counts[KEPT] = bind(world, settings, e, n)
             _summarise(world, task, e)
             rewards[e] = _reward(world, task, e)
             if advance(world, settings, e):
@@ -94,7 +92,7 @@ def step(
                 _observe_end(out, e)
         else:
             rewards[e] = -task.penalty
-        truncated[e] = not terminated[e] and counts[e, STEPS] >= task.step_limit
+        truncated[e] = not terminated[e] and counts[STEPS] >= task.step_limit
 
 
 @inner
@@ -163,11 +161,6 @@ def _observe(world: World, out: Observation, e: int) -> None:
 @inner
 def _observe_end(out: Observation, e: int) -> None:
     """The observation where the workload is over: no pod, no node to choose."""
-    for n in range(out.nodes.shape[1]):
-        out.mask[e, n] = 0
-        for i in range(out.nodes.shape[2]):
-            out.nodes[e, n, i] = 0.0
-    for i in range(out.pod.shape[1]):
-        out.pod[e, i] = 0.0
+    show_no_pod(seen_of(out, e))
     for i in range(out.context.shape[1]):
         out.context[e, i] = 0.0

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.arrays import ClassArrays, NodeArrays
 from steersman.cluster.terms import terms_active
 from steersman.compiled import inner, kernel, pasted
 from steersman.envs.kernels.batch import (
@@ -18,29 +19,37 @@ from steersman.envs.kernels.batch import (
     BEFORE,
     FOLLOWED,
     ILLEGAL,
-    NODES,
     NOW,
     STEP_LIMIT,
     STEPS,
     TIME,
     WAITED_FOR,
     Batch,
-    Rows,
+    Kept,
     Task,
     arrivals_of,
+    classes_of,
     cluster_of,
+    fragments_of,
+    mix_of,
+    nodes_of,
     owners_of,
     record_of,
+    rows_of,
     run_of,
     scene_of,
     terms_of,
 )
 from steersman.objectives import summary as state
-from steersman.objectives.measures import weighted
+from steersman.objectives.fragmentation import FragmentArrays
+from steersman.objectives.measures import cpu_mean, weighted
 from steersman.policies import deciding
-from steersman.policies.encoding import Scene, encode_context, encode_node, encode_pod, encode_shared
+from steersman.policies.encoding import encode_context, share_nearby
 from steersman.policies.local import local_score
+from steersman.policies.showing import Seen, show, show_no_pod
 from steersman.simulation import engine
+from steersman.simulation.following import follow_event, summarise
+from steersman.workloads.mix import MixArrays
 
 FOREVER = 1 << 62
 
@@ -66,20 +75,18 @@ class Observation(NamedTuple):
 
 
 @inner
-def _summarise(batch: Batch, e: int, row: int) -> None:
-    """Write the state into a row of the summary; what never changes is there already."""
-    cursor, sums, out = batch.run.cursor[e], batch.run.sums[e], batch.summary[e, row]
-    out[state.NODES_USED] = cursor[engine.NODES_USED]
-    out[state.CPU_SHARE] = sums[engine.CPU_SHARE]
-    out[state.CPU_SQUARE] = sums[engine.CPU_SQUARE]
-    out[state.CPU_TAKEN] = cursor[engine.CPU_USED]
-    out[state.MEMORY_TAKEN] = cursor[engine.MEMORY_USED]
-    out[state.GPU_TAKEN] = cursor[engine.GPU_USED]
-    fragmented = 0.0
-    for i in range(engine.CAUSE, sums.shape[0]):
-        fragmented += sums[i]
-    out[state.FRAGMENTED] = max(fragmented, 0.0)
-    out[state.WAITING] = cursor[engine.WAITING_NOW]
+def seen_of(out: Observation, e: int) -> Seen:
+    """What agents see of environment `e`."""
+    return Seen(out.nodes[e], out.flat[e], out.pod[e], out.context[e], out.mask[e])
+
+
+@inner
+def attempt(counts: npt.NDArray[np.int64], steps: int, illegal: int, mask: npt.NDArray[np.int8], n: int) -> bool:
+    """Whether node `n` is one and may take the pod; counts a step, and notes in column `illegal` if it may not."""
+    counts[steps] += 1
+    legal = 0 <= n < mask.shape[0] and mask[n] == 1
+    counts[illegal] = not legal
+    return bool(legal)
 
 
 @inner
@@ -95,29 +102,11 @@ def _follow(batch: Batch, e: int, waits: bool) -> None:
     owners = owners_of(batch.owners, e)
     time, numbers = batch.record.time[e], batch.record.numbers[e]
     for k in range(batch.counts[e, FOLLOWED], batch.run.cursor[e, engine.EVENTS]):
-        outcome, arrival = numbers[k, engine.OUTCOME], numbers[k, engine.ARRIVAL]
         if waits:
             _wait_until(batch, e, time[k])
             batch.clock[e, WAITED_FOR] = numbers[k, engine.NOW_WAITING]
-        owner = batch.owner[e, arrival]
-        if owner >= 0 and (outcome == engine.BOUND or outcome == engine.FINISHED):
-            sign, n = 1 if outcome == engine.BOUND else -1, numbers[k, engine.SLOT]
-            owners.running[owner] += sign
-            owners.on_node[owner, n] += sign
-            if owners.rack[n] >= 0:
-                owners.in_rack[owner, owners.rack[n]] += sign
+        follow_event(owners, batch.owner[e], numbers, k)
     batch.counts[e, FOLLOWED] = batch.run.cursor[e, engine.EVENTS]
-
-
-@inner
-def _together(batch: Batch, e: int, arrival: int, n: int) -> float:
-    """Share of the running pods of a placed pod's owner that are in its rack."""
-    owners, owner = owners_of(batch.owners, e), batch.owner[e, arrival]
-    if owner < 0 or owners.running[owner] == 0:
-        return 1.0
-    if owners.rack[n] < 0:
-        return float(owners.on_node[owner, n] / owners.running[owner])
-    return float(owners.in_rack[owner, owners.rack[n]] / owners.running[owner])
 
 
 @pasted
@@ -134,77 +123,26 @@ def _go_on(batch: Batch, task: Task, e: int) -> bool:
     _follow(batch, e, task.waits)
     if asking and task.waits and batch.run.cursor[e, engine.RETRIED] <= 0:
         _wait_until(batch, e, batch.arrivals.time[e, batch.run.question[e, engine.QUESTION]])
-    _summarise(batch, e, NOW)
+    summarise(batch.run.cursor[e], batch.run.sums[e], batch.summary[e, NOW])
     return asking
 
 
-@inner
-def _local(batch: Batch, scene: Scene, rows: Rows, view: int, e: int, c: int, out: Observation) -> None:
-    """The local features of all nodes for class `c`, and where it fits; by bringing those that are kept up to date."""
-    count, width = batch.counts[e, NODES], out.nodes.shape[2]
-    kept, seen, logged = rows.features.shape[1] > 0, -1, batch.logged[e, 0]
-    flat, mask = out.flat[e], out.mask[e]
-    if kept:
-        seen = rows.seen[e, c]
-        rows.seen[e, c] = logged
-    if seen >= 0:
-        # All rows first, in one go, and then those that changed: they are in the processor's cache by then.
-        _copy_floats(rows.features[e, c], flat, count * width)
-        _copy_flags(rows.fit[e, c], mask, count)
-    rows.stamps[e, 0] += 1
-    stamp = rows.stamps[e, 0]
-    for k in range(count if seen < 0 else logged - seen):
-        n = k if seen < 0 else batch.log[e, seen + k]
-        if rows.stamp[e, n] != stamp:
-            rows.stamp[e, n] = stamp
-            row = flat[n * width : (n + 1) * width]
-            mask[n] = encode_node(view, scene, c, n, row)
-            if kept:
-                rows.fit[e, c, n] = mask[n]
-                _copy_floats(row, rows.features[e, c, n * width : (n + 1) * width], width)
-
-
-@inner
-def _copy_floats(source: npt.NDArray[np.float32], target: npt.NDArray[np.float32], count: int) -> None:
-    # A plain loop over one axis, from 0 on, is the only form that becomes a block copy.
-    for i in range(count):
-        target[i] = source[i]
-
-
-@inner
-def _copy_flags(source: npt.NDArray[np.int8], target: npt.NDArray[np.int8], count: int) -> None:
-    for i in range(count):
-        target[i] = source[i]
-
-
 @kernel
-def _observe(batch: Batch, task: Task, rows: Rows, out: Observation, e: int) -> None:
+def _observe(batch: Batch, task: Task, kept: Kept, out: Observation, e: int) -> None:
     """Write the observation of a run that asks."""
-    scene, owners = scene_of(batch, e), owners_of(batch.owners, e)
+    scene, owners, summary = scene_of(batch, kept.known, e), owners_of(batch.owners, e), batch.summary[e, NOW]
     arrival = batch.run.question[e, engine.QUESTION]
     c, owner = batch.arrivals.class_id[e, arrival], batch.owner[e, arrival]
-    _local(batch, scene, rows, task.view_number, e, c, out)
     masked = terms_active(terms_of(batch.terms, e), c, batch.arrivals.labels_id[e, arrival])
-    mask, feasible = out.mask[e], 0
-    for n in range(batch.counts[e, NODES]):
-        if masked:
-            mask[n] = batch.run.mask[e, n]
-        feasible += mask[n]
-    encode_shared(task.view_number, scene, owner, owners, batch.summary[e, NOW], out.nodes[e])
-    encode_pod(task.view_number, scene.classes, c, owners.running[owner] if owner >= 0 else 0, out.pod[e])
-    encode_context(task.view_number, batch.summary[e, NOW], feasible, out.context[e])
+    rows, seen, log, logged = rows_of(kept.rows, e), seen_of(out, e), batch.log[e], batch.logged[e, 0]
+    show(task.view_number, scene, owners, summary, rows, log, logged, c, owner, batch.run.mask[e], masked, seen)
 
 
 @inner
-def _observe_end(batch: Batch, task: Task, out: Observation, e: int) -> None:
+def _observe_end(batch: Batch, out: Observation, e: int) -> None:
     """The observation of a run that is over: no pod, no node to choose, the cluster as it is left."""
-    for n in range(out.nodes.shape[1]):
-        out.mask[e, n] = 0
-        for i in range(out.nodes.shape[2]):
-            out.nodes[e, n, i] = 0.0
-    for i in range(out.pod.shape[1]):
-        out.pod[e, i] = 0.0
-    encode_context(task.view_number, batch.summary[e, NOW], 0, out.context[e])
+    show_no_pod(seen_of(out, e))
+    encode_context(batch.summary[e, NOW], 0, out.context[e])
 
 
 @pasted
@@ -217,22 +155,22 @@ def _act(batch: Batch, task: Task, e: int, n: int) -> tuple[float, bool]:
     batch.run.question[e, engine.ANSWER] = n
     # Exactly one event: the reward is about the state that the action leads to, not about what happens next.
     _advance(batch, task, e, batch.run.cursor[e, engine.EVENTS] + 1)
-    _summarise(batch, e, AFTER)
+    summarise(batch.run.cursor[e], batch.run.sums[e], after)
     after[state.WAITED] = 0.0
     _follow(batch, e, task.waits)
-    after[state.TOGETHER] = _together(batch, e, arrival, n)
+    after[state.TOGETHER] = share_nearby(owners_of(batch.owners, e), batch.owner[e, arrival], n)
     asking = _go_on(batch, task, e)  # counts the waiting until the next decision
     return weighted(task.objectives, task.weights, before, after), asking
 
 
 @kernel
-def begin(batch: Batch, task: Task, rows: Rows, out: Observation, e: int) -> bool:
+def begin(batch: Batch, task: Task, kept: Kept, out: Observation, e: int) -> bool:
     """Start run `e`, whose arrays are in place: go to its first question and observe; False if there is none."""
-    for c in range(rows.seen.shape[1]):
-        rows.seen[e, c] = -1
+    for c in range(kept.rows.seen.shape[1]):
+        kept.rows.seen[e, c] = -1
     asking = _go_on(batch, task, e)
     if asking:
-        _observe(batch, task, rows, out, e)
+        _observe(batch, task, kept, out, e)
     return asking
 
 
@@ -240,7 +178,7 @@ def begin(batch: Batch, task: Task, rows: Rows, out: Observation, e: int) -> boo
 def step(
     batch: Batch,
     task: Task,
-    rows: Rows,
+    kept: Kept,
     out: Observation,
     actions: npt.NDArray[np.int64],
     rewards: npt.NDArray[np.float64],
@@ -254,29 +192,34 @@ def step(
     """
     for e in range(actions.shape[0]):
         n, counts = actions[e], batch.counts[e]
-        counts[STEPS] += 1
-        legal = 0 <= n < counts[NODES] and out.mask[e, n] == 1
-        counts[ILLEGAL] = not legal
         terminated[e] = False
-        if legal:
+        if attempt(counts, STEPS, ILLEGAL, out.mask[e], n):
             rewards[e], asking = _act(batch, task, e, n)
             terminated[e] = not asking
             if asking:
-                _observe(batch, task, rows, out, e)
+                _observe(batch, task, kept, out, e)
             else:
-                _observe_end(batch, task, out, e)
+                _observe_end(batch, out, e)
         else:
             rewards[e] = -task.penalty
         truncated[e] = not terminated[e] and counts[STEPS] >= counts[STEP_LIMIT]
 
 
 @inner
-def best_by_rule(rule: int, scene: Scene, c: int, mask: npt.NDArray[np.int8]) -> int:
+def best_by_rule(
+    rule: int,
+    mix: MixArrays,
+    fragments: FragmentArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+    mask: npt.NDArray[np.int8],
+) -> int:
     """The node with the highest score of local policy `rule` for class `c` where it may run, the first of equals."""
     best, chosen = 0, -1
     for n in range(mask.shape[0]):
         if mask[n]:
-            score = local_score(rule, scene.mix, scene.fragments, scene.nodes, scene.classes, c, n)
+            score = local_score(rule, mix, fragments, nodes, classes, c, n)
             if chosen < 0 or score > best:
                 best, chosen = score, n
     return chosen
@@ -287,4 +230,27 @@ def follow_rule(batch: Batch, rule: int, mask: npt.NDArray[np.int8], actions: np
     """Into actions, [E], what local policy `rule` would do."""
     for e in range(mask.shape[0]):
         c = batch.arrivals.class_id[e, batch.run.question[e, engine.QUESTION]]
-        actions[e] = best_by_rule(rule, scene_of(batch, e), c, mask[e])
+        nodes, classes = nodes_of(batch.nodes, e), classes_of(batch.classes, e)
+        mix, fragments = mix_of(batch.mix, e), fragments_of(batch.fragments, e)
+        actions[e] = best_by_rule(rule, mix, fragments, nodes, classes, c, mask[e])
+
+
+@kernel
+def judge(
+    summary: npt.NDArray[np.float64], allocation: npt.NDArray[np.float64], variance: npt.NDArray[np.float64]
+) -> None:
+    """The shares of GPU (of CPU without GPUs) in use, [E], and the variance over nodes of those of CPU, [E].
+
+    Args:
+        summary: [E, 3, 15] of the batch, whose rows AFTER are judged.
+        allocation: the first of what is written.
+        variance: the second.
+    """
+    for e in range(summary.shape[0]):
+        row = summary[e, AFTER]
+        if row[state.GPU_TOTAL] > 0:
+            allocation[e] = row[state.GPU_TAKEN] / row[state.GPU_TOTAL]
+        else:
+            allocation[e] = row[state.CPU_TAKEN] / row[state.CPU_TOTAL]
+        mean = cpu_mean(row)
+        variance[e] = max(row[state.CPU_SQUARE] / max(row[state.CPU_NODES], 1.0) - mean * mean, 0.0)
