@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks import environments, learning, simulator
+from benchmarks import environments, learning, live, simulator
 
 BENCHMARKS = {
     "fgd-run": simulator.fgd_run,
@@ -17,6 +17,8 @@ BENCHMARKS = {
     "evolution": learning.evolution,
     "deployments-env": environments.deployments_env,
     "inflation-env": environments.inflation_env,
+    "schedule-rate": live.schedule_rate,
+    "large-cluster": live.large_cluster,
 }
 RESULTS = Path(__file__).with_name("results.json")
 

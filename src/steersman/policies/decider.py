@@ -57,6 +57,9 @@ class Decider:
         services: what `kube-default` spreads pods of by default.
         seed: of policies that draw random numbers.
 
+    Attributes:
+        waiting: pods that wait since they fit nowhere, which networks see; the caller keeps it up to date.
+
     Raises:
         SteersmanError: the policy was prepared for other GPU models, or failed to prepare.
     """
@@ -73,7 +76,7 @@ class Decider:
         services: Services | None = None,
         seed: int = 0,
     ) -> None:
-        self.state, self.name = state, policy.name
+        self.state, self.name, self.waiting = state, policy.name, 0
         self.prepared: Prepared | None = None
         if isinstance(policy, PreparedPolicy):
             self.prepared, policy = policy.prepared, policy.policy
@@ -113,7 +116,7 @@ class Decider:
             return None
         asked = self._asked
         if isinstance(asked, LiveNetwork):
-            slot = asked.choose(class_id, peers, feasible)
+            slot = asked.choose(class_id, peers, feasible, self.waiting)
         else:
             assert asked is not None
             slot = asked.choose(class_id, feasible)

@@ -41,7 +41,6 @@ class LiveNetwork:
             cluster.learned.outlook,
             cluster.learned.room,
         )
-        self.waiting = 0
         self.forget()
 
     def forget(self) -> None:
@@ -49,16 +48,17 @@ class LiveNetwork:
         table = self._cluster.table
         self._observer = Observer(self._policy.view, self._scene, self._owners, table.log, table.logged)
 
-    def choose(self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_]) -> int:
+    def choose(self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_], waiting: int) -> int:
         """The feasible node with the highest score; some node must be feasible.
 
         Args:
             class_id: of the pod.
             peers: slot -> how many pods of the same owner run there; empty if it has none.
             feasible: [N].
+            waiting: pods that wait since they fit nowhere.
         """
         owner = self._count(peers)
-        self._summarise()
+        self._summarise(waiting)
         return self._policy.choose(self._observer.look(class_id, owner, feasible), self._groups)
 
     def _count(self, peers: Mapping[int, int]) -> int:
@@ -71,7 +71,7 @@ class LiveNetwork:
                 owners.in_rack[0, owners.rack[slot]] += count
         return 0 if peers else -1
 
-    def _summarise(self) -> None:
+    def _summarise(self, waiting: int) -> None:
         nodes, out = self._cluster.nodes, self._observer.summary
         out[:] = fixed_summary(nodes)
         used = nodes.allocatable - nodes.free
@@ -84,4 +84,4 @@ class LiveNetwork:
         out[summed.CPU_TAKEN], out[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
         out[summed.GPU_TAKEN] = (nodes.gpu_count * WHOLE).sum() - nodes.gpu_free.sum()
         out[summed.FRAGMENTED] = self._cluster.fragments.total.sum()
-        out[summed.WAITING] = self.waiting
+        out[summed.WAITING] = waiting

@@ -74,6 +74,11 @@ class SchedulingQueue:
     def __len__(self) -> int:
         return len(self._all)
 
+    @property
+    def unschedulable(self) -> int:
+        """How many pods fit nowhere."""
+        return len(self._unschedulable)
+
     def counts(self) -> dict[str, int]:
         """How many pods are `active`, in `backoff`, `unschedulable`."""
         places = Counter(queued.place for queued in self._all.values())

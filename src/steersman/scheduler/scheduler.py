@@ -192,6 +192,7 @@ class Scheduler:
             self._no(queued, known[1], began)
             return
         assert self.decider is not None
+        self.decider.waiting = self.queue.unschedulable
         try:
             choice = self.decider.choose(pod.class_id, pod.labels_id, cache.peers(pod))
         except SteersmanError as error:

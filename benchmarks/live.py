@@ -1,0 +1,235 @@
+"""The live scheduler: its rate beside kube-scheduler's on the same cluster, and what large clusters cost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from steersman.evaluation.statistics import mean_interval
+from steersman.kube.cache import CachedPod, ClusterCache, NodeFeed, PodFeed
+from steersman.kube.client import Client, Listed
+from steersman.kube.config import Cluster, KubeConfig, User, load
+from steersman.kube.objects import pod_head
+from steersman.kube.reflector import EventType, Reflector
+from steersman.policies.decider import Decider
+from steersman.policies.registry import resolve
+from steersman.workloads.mix import typical_pods
+
+NODES, PODS, PAIRS = 1_000, 3_000, 7
+NAME = "benchmark"
+SCHEDULER = "benchmark"
+STEERSMAN = Path(sys.executable).with_name("steersman")
+KUBE_CONFIG = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: %s, qps: 10000, burst: 10000}
+leaderElection: {leaderElect: false}
+profiles: [{schedulerName: %s}]
+"""
+
+
+def schedule_rate() -> dict[str, Any]:
+    """Pods bound a second by steersman and by kube-scheduler, alternately, each started on 3,000 waiting pods."""
+    policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
+    pairs = int(os.environ.get("STEERSMAN_BENCH_PAIRS", PAIRS))
+    with TemporaryDirectory() as folder, _cluster(Path(folder), NODES) as (kubeconfig, programs):
+        config = Path(folder, "scheduler.yaml")
+        config.write_text(KUBE_CONFIG % (kubeconfig, SCHEDULER))
+        ours = [STEERSMAN, "schedule", "--policy", policy, "--kubeconfig", kubeconfig, "--port", "0"]
+        ours += ["--scheduler-name", SCHEDULER]
+        theirs = [programs / "kube-scheduler", f"--config={config}", "--secure-port=0"]
+        runs: dict[str, list[tuple[float, float]]] = {"steersman": [], "kube-scheduler": []}
+        for i in range(pairs):
+            commands = {"steersman": ours, "kube-scheduler": theirs}
+            for name in sorted(commands, reverse=bool(i % 2)):
+                runs[name].append(asyncio.run(_run(kubeconfig, [str(part) for part in commands[name]])))
+                print(f"  pair {i + 1}: {name} {runs[name][-1][0]:.0f} pods/s", flush=True)
+    rates = {name: [rate for rate, _ in found] for name, found in runs.items()}
+    ratios = np.array(rates["steersman"]) / np.array(rates["kube-scheduler"])
+    return {
+        "nodes": NODES,
+        "pods": PODS,
+        "pairs": pairs,
+        "policy": policy,
+        "steersman_pods_per_second": round(float(np.median(rates["steersman"])), 1),
+        "kube_scheduler_pods_per_second": round(float(np.median(rates["kube-scheduler"])), 1),
+        "ratio_median": round(float(np.median(ratios)), 3),
+        "ratio_interval": [round(end, 3) for end in mean_interval(ratios)],
+        "ratios": [round(float(ratio), 3) for ratio in ratios],
+        "steersman_cpu_ms_per_pod": round(float(np.median([cpu for _, cpu in runs["steersman"]])), 3),
+        "kube_scheduler_cpu_ms_per_pod": round(float(np.median([cpu for _, cpu in runs["kube-scheduler"]])), 3),
+    }
+
+
+@contextmanager
+def _cluster(folder: Path, nodes: int) -> Iterator[tuple[Path, Path]]:
+    """A cluster of its own: its kubeconfig, and the folder of the programs."""
+    from steersman.localcluster import build
+
+    environment = os.environ | {"STEERSMAN_STATE_DIR": str(folder / "state")}
+
+    def steersman(*arguments: str) -> None:
+        subprocess.run([STEERSMAN, "cluster", *arguments, "--name", NAME], env=environment, check=True)
+
+    programs = build.programs(lambda *_: None, print)
+    try:
+        steersman("up", "--count", str(nodes))
+        yield next((folder / "state").rglob("kubeconfig")), programs
+    finally:
+        steersman("down")
+
+
+class _Bound:
+    """When pods were seen to be bound."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+
+    def replace(self, objects: list[msgspec.Raw]) -> None:
+        for obj in objects:
+            self.change("ADDED", obj)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        head = pod_head(obj)
+        if head.spec.node_name and head.spec.scheduler_name == SCHEDULER:
+            self.times.setdefault(head.key, time.monotonic())
+
+
+async def _run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
+    """Pods bound a second, from the first to the last, and milliseconds of CPU a pod."""
+    async with Client(load(kubeconfig)) as client:
+        await _create(client)
+        seen = _Bound()
+        watch = asyncio.create_task(Reflector(client, "/api/v1/pods", seen).run())
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            while len(seen.times) < PODS:
+                await asyncio.sleep(0.05)
+                assert process.poll() is None, command
+            cpu = _cpu_seconds(process.pid)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            watch.cancel()
+        times = sorted(seen.times.values())
+        await _clean(client)
+    return (len(times) - 1) / (times[-1] - times[0]), 1000 * cpu / len(times)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _create(client: Client) -> None:
+    limit = asyncio.Semaphore(64)
+
+    async def create(i: int) -> None:
+        async with limit:
+            await client.create("/api/v1/namespaces/default/pods", pod_object(i))
+
+    await asyncio.gather(*(create(i) for i in range(PODS)))
+    await asyncio.sleep(2)
+
+
+async def _clean(client: Client) -> None:
+    left = Listed([], "")
+    while True:
+        await client.delete("/api/v1/namespaces/default/pods", {"gracePeriodSeconds": "0"})
+        left = await client.list("/api/v1/namespaces/default/pods")
+        if not left.items:
+            break
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(3)  # watches come to rest
+
+
+def pod_object(i: int, node: str = "") -> dict[str, Any]:
+    """A pod as a Deployment would make it, one of twenty sizes."""
+    requests = {"cpu": f"{100 * (1 + i % 20)}m", "memory": f"{128 * (1 + i % 7)}Mi"}
+    spec: dict[str, Any] = {
+        "schedulerName": SCHEDULER,
+        "containers": [{"name": "main", "image": "pause", "resources": {"requests": requests}}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"web-{i:05d}", "namespace": "default", "uid": str(i), "labels": {"app": f"web-{i % 20}"}},
+        "spec": spec | ({"nodeName": node} if node else {}),
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+
+
+class _Nobody:
+    """Told of what happens, and does nothing but pass changes on."""
+
+    decider: Decider | None = None
+
+    def pod_came(self, pod: CachedPod) -> None:
+        pass
+
+    pod_waits = pod_bound = pod_gone = pod_came
+
+    def node_changed(self, slot: int, *, more: bool) -> None:
+        if self.decider is not None:
+            self.decider.changed(slot)
+
+    def rebuilt(self) -> None:
+        pass
+
+
+def large_cluster() -> dict[str, Any]:
+    """5,000 nodes and 50,000 pods in a cache fed with the API's JSON: memory, and the time of 5,000 decisions."""
+    policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
+    count, pods, waiting = 5_000, 50_000, 5_000
+    listener = _Nobody()
+    config = KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default")
+    cache = ClusterCache(Client(config), listener)
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    gpus = {"alibabacloud.com/gpu-count": "8", "alibabacloud.com/gpu-milli": "8000"}
+    began = time.process_time()
+    encode = msgspec.json.encode
+    NodeFeed(cache).replace(
+        [
+            msgspec.Raw(
+                encode({"metadata": {"name": f"n{i}"}, "status": {"allocatable": amounts | (gpus if i % 2 else {})}})
+            )
+            for i in range(count)
+        ]
+    )
+    PodFeed(cache).replace(
+        [msgspec.Raw(encode(pod_object(i, f"n{i % count}" if i >= waiting else ""))) for i in range(pods)]
+    )
+    listing = time.process_time() - began
+    queue = [pod for pod in cache.pods.values() if not pod.node]
+    mix = typical_pods(pod.pod for pod in cache.pods.values())
+    listener.decider = decider = Decider(cache.state, resolve(policy), mix=mix)
+    decider.choose(queue[0].class_id)
+    seconds = []
+    for pod in queue:
+        start = time.perf_counter()
+        choice = decider.choose(pod.class_id, pod.labels_id, cache.peers(pod))
+        assert choice is not None
+        cache.assume(pod, choice.slot, choice.devices)
+        seconds.append(time.perf_counter() - start)
+    return {
+        "nodes": count,
+        "pods": pods,
+        "policy": policy,
+        "list_cpu_seconds": round(listing, 2),
+        "decision_ms_median": round(1000 * float(np.median(seconds)), 3),
+        "decision_ms_p99": round(1000 * float(np.percentile(seconds, 99)), 3),
+        "peak_memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 3),
+    }
