@@ -1,4 +1,9 @@
-"""What every worker process does first, whoever starts it."""
+"""Worker processes that neither hang nor outlive their parent, and work that a request to end must not cut in two.
+
+The parent talks to each worker by a pipe of its own, in the thread that asks. There is no queue, no lock and no thread
+in between that a KeyboardInterrupt or a dying worker could leave in a bad state: what is half written ends in an end of
+file. Workers never see what a terminal sends to all processes; when there is nothing more to do they are killed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,66 @@ import multiprocessing
 import os
 import signal
 import threading
-from multiprocessing import connection
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
+from typing import Any, Generic, TypeVar, cast
+
+from steersman.errors import SteersmanError
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a program to end."""
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """For what is short and must not be done by halves: a request to end that comes inside is heard at its end."""
+    came: list[int] = []
+    former: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # no other one is ever interrupted, or may say so
+        for number in SIGNALS:
+            if callable(signal.getsignal(number)):
+                former[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for each, handler in former.items():
+            signal.signal(each, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProcess:
+    """Start a process that calls `work`. It leaves requests to end to this one, which has to `kill` it.
+
+    It inherits blocked signals: a handler of its own would come too late for what is sent while it starts.
+    """
+    process = multiprocessing.get_context("spawn").Process(target=_work, args=(work, arguments))
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        resource_tracker.ensure_running()  # a process too; when it is new it unblocks signals, here as well
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+    return process
+
+
+def kill(processes: Iterable[SpawnProcess]) -> None:
+    """End processes, whatever they are doing, and wait until they are gone."""
+    processes = list(processes)
+    with held():
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.join()
 
 
 def become_worker() -> None:
@@ -23,3 +87,135 @@ def _end_with_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
+
+
+def _work(work: Callable[..., object], arguments: Sequence[object]) -> None:
+    become_worker()
+    work(*arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An error of a worker, in a form that every process can read."""
+
+    message: str
+    exit_status: int = SteersmanError.exit_status
+
+    @classmethod
+    def of(cls, error: BaseException) -> _Failure:
+        match error:
+            case SteersmanError():
+                return cls(str(error), error.exit_status)
+            case MemoryError():
+                return cls("out of memory; try fewer --jobs")
+        where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
+        what = f"{type(error).__name__}: {error}"
+        return cls(f"{where}{what} (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)")
+
+    def error(self) -> SteersmanError:
+        error = SteersmanError(self.message)
+        error.exit_status = self.exit_status
+        return error
+
+
+class Workers(Generic[Task, Answer]):
+    """Processes that work on one task at a time each.
+
+    They start with the first tasks and stay for further ones until `close`, or until something goes wrong.
+
+    Args:
+        jobs: how many.
+        prepare: called in each process first; what it returns makes an answer of a task. All three are pickled.
+    """
+
+    def __init__(self, jobs: int, prepare: Callable[[], Callable[[Task], Answer]]) -> None:
+        self._jobs, self._prepare = jobs, prepare
+        self._members: list[tuple[SpawnProcess, Connection]] = []
+        self._end: Finalize | None = None
+
+    def __enter__(self) -> Workers[Task, Answer]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
+        """The position of each task and its answer, in the order in which they are done.
+
+        Raises:
+            SteersmanError: a task failed, or a process died. The others are killed, as by any error.
+        """
+        try:
+            self._start()
+            yield from self._exchange(enumerate(tasks))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+    def _start(self) -> None:
+        if self._end is not None:
+            return
+        self._members = []
+        # Also when this object is forgotten: Python waits at its end for processes that wait for tasks.
+        self._end = Finalize(self, _close, (self._members,), exitpriority=0)
+        for _ in range(self._jobs):
+            with held():
+                here, there = multiprocessing.Pipe()
+                self._members.append((start_worker(_serve, there), here))
+                there.close()
+        with _telling_of_death():
+            for _, pipe in self._members:
+                pipe.send(self._prepare)
+
+    def _exchange(self, tasks: Iterator[tuple[int, Task]]) -> Iterator[tuple[int, Answer]]:
+        busy: dict[Connection, int] = {}
+
+        def give(pipe: Connection) -> None:
+            following = next(tasks, None)
+            if following is not None:
+                busy[pipe], task = following
+                with _telling_of_death():
+                    pipe.send(task)
+
+        for _, pipe in self._members:
+            give(pipe)
+        while busy:
+            for pipe in cast("list[Connection]", connection.wait(list(busy))):
+                with _telling_of_death():
+                    answer = pipe.recv()
+                if isinstance(answer, _Failure):
+                    raise answer.error()
+                position = busy.pop(pipe)
+                give(pipe)
+                yield position, answer
+
+
+@contextmanager
+def _telling_of_death() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        raise SteersmanError("a worker process died, perhaps for want of memory; try fewer --jobs") from None
+
+
+def _close(members: list[tuple[SpawnProcess, Connection]]) -> None:
+    kill(process for process, _ in members)
+    for _, pipe in members:
+        pipe.close()
+
+
+def _serve(pipe: Connection) -> None:
+    """What a worker does: it is given `prepare`, then tasks, and tells an error once."""
+    try:
+        work = pipe.recv()()
+        while True:
+            pipe.send(work(pipe.recv()))
+    except BaseException as error:
+        with suppress(OSError):  # the parent has gone
+            pipe.send(_Failure.of(error))

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.integration
 
 
 def command(*arguments: str) -> list[str]:
-    program = "import sys; from steersman.cli import main; sys.exit(main())"
+    # A shell starts what it runs in the background with Ctrl-C ignored, and `nohup` SIGHUP; the command leaves that so.
+    heard = "import signal; [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]"
+    program = f"{heard}; import sys; from steersman.cli import main; sys.exit(main())"
     return [sys.executable, "-c", program, *arguments]
 
 
@@ -91,6 +93,7 @@ def wait_until_gone(group: int) -> None:
     [
         (1, signal.SIGINT, 1, 130),
         (2, signal.SIGINT, 1, 130),
+        (2, signal.SIGINT, 20, 130),
         (2, signal.SIGTERM, 3, 143),
         (2, signal.SIGHUP, 1, 129),
     ],
@@ -161,6 +164,7 @@ def test_an_error_in_a_worker_is_one_line(tmp_path: Path, statement: str, told: 
         timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {told}")
-    assert done.stderr.count("\n") == 1
+    said = [line for line in done.stderr.splitlines() if not line.startswith("compiling ")]  # on a slow machine
+    assert len(said) == 1
+    assert said[0].startswith(f"error: {told}")
     assert not (tmp_path / "out").exists()

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import shutil
-import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from steersman.errors import SteersmanError, UsageError
-from steersman.evaluation.interrupts import undisturbed
 from steersman.evaluation.summary import ALL
-from steersman.processes import become_worker
+from steersman.processes import Workers, held
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
@@ -84,14 +77,6 @@ class _Task:
     policy: str
     seed: int
     keep_nodes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """An error of a worker, in a form that every process can read."""
-
-    message: str
-    exit_status: int
 
 
 def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | None = None) -> list[RunResult]:
@@ -160,14 +145,15 @@ class _Bench:
             self._simulator = None  # two large workloads at once need not fit
             self._simulator, self._index = Simulator(self._load(task.workload)), task.workload
         settings = self._experiment
-        run = self._simulator.run(
-            task.policy, protocol=settings.protocol, seed=task.seed, ratio=settings.ratio, load=settings.load
-        )
+        try:
+            run = self._simulator.run(
+                task.policy, protocol=settings.protocol, seed=task.seed, ratio=settings.ratio, load=settings.load
+            )
+        except BaseException as error:
+            error.add_note(f"policy {task.policy!r}, seed {task.seed}")
+            raise
         return run if task.keep_nodes else replace(run, final_nodes=_NO_NODES)
 
-
-GRACE_SECONDS = 0.2
-"""A request to end that goes to all processes may be seen in the death of a worker first."""
 
 _NO_NODES = FinalNodes((), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0))
 
@@ -175,77 +161,22 @@ _NO_NODES = FinalNodes((), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 
 def _run_in_processes(
     experiment: Experiment, tasks: list[_Task], jobs: int, collect: Callable[[_Task, RunResult], None]
 ) -> None:
-    """Run tasks in `jobs` spawned processes, each of which loads a workload when it first meets it."""
-    before = set(multiprocessing.active_children())
+    """Run tasks in `jobs` processes, each of which loads a workload when it first meets it."""
     folder = tempfile.mkdtemp(prefix="steersman-")
     try:
         for index, workload in enumerate(experiment.workloads):
             Path(folder, str(index)).write_bytes(pickle.dumps(workload, protocol=pickle.HIGHEST_PROTOCOL))
         settings = replace(experiment, workloads=tuple(replace(w, nodes=(), pods=()) for w in experiment.workloads))
-        with _interrupts_blocked():
-            pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, (settings, folder))
-        try:
-            with _interrupts_blocked():
-                futures: dict[Future[RunResult | _Failure], _Task] = {pool.submit(_work, task): task for task in tasks}
-            for future in as_completed(futures):
-                outcome = future.result()
-                if isinstance(outcome, _Failure):
-                    error = SteersmanError(outcome.message)
-                    error.exit_status = outcome.exit_status
-                    raise error
-                collect(futures.pop(future), outcome)
-        except BrokenProcessPool:
-            time.sleep(GRACE_SECONDS)
-            raise SteersmanError("a worker process died, perhaps for want of memory; try fewer --jobs") from None
-        except BaseException:
-            with undisturbed():
-                pool.shutdown(wait=False, cancel_futures=True)
-                for worker in set(multiprocessing.active_children()) - before:
-                    worker.terminate()
-                pool.shutdown(wait=True)
-            raise
-        pool.shutdown(wait=True)
+        workers: Workers[_Task, RunResult] = Workers(jobs, partial(_open_bench, settings, folder))
+        with workers:
+            for position, run in workers.answers(tasks):
+                collect(tasks[position], run)
     finally:
-        with undisturbed():
+        with held():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Processes started inside inherit blocked signals: what a terminal sends to all processes is for the parent.
-
-    SIGTERM is not among them: it is how the parent, or a pool that is broken, ends its workers.
-    """
-    blocked = {signal.SIGINT, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    resource_tracker.ensure_running()  # a process too; it unblocks SIGINT, here as well
-    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-
-
-class _Worker:
-    """What a worker process has."""
-
-    bench: _Bench
-
-
-def _start_worker(experiment: Experiment, folder: str) -> None:
-    become_worker()
+def _open_bench(experiment: Experiment, folder: str) -> Callable[[_Task], RunResult]:
+    """In a worker: what makes the runs."""
     # Written by the parent of this very process, into a folder that only its user may enter.
-    _Worker.bench = _Bench(experiment, lambda index: pickle.loads(Path(folder, str(index)).read_bytes()))
-
-
-def _work(task: _Task) -> RunResult | _Failure:
-    try:
-        return _Worker.bench.run(task)
-    except SteersmanError as error:
-        return _Failure(str(error), error.exit_status)
-    except MemoryError:
-        return _Failure("out of memory; try fewer --jobs", SteersmanError.exit_status)
-    except BaseException as error:  # whatever it is, the parent must be able to read it
-        what = f"{type(error).__name__}: {error}"
-        message = f"policy {task.policy!r}, seed {task.seed}: {what} (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)"
-        return _Failure(message, SteersmanError.exit_status)
+    return _Bench(experiment, lambda index: pickle.loads(Path(folder, str(index)).read_bytes())).run
