@@ -7,7 +7,7 @@ import numpy as np
 from steersman.evaluation.experiment import Experiment
 from steersman.workloads.openb import embedded_names
 from studies import tables
-from studies.common import SEEDS, Budget, Json, Say, desk, evaluate, shipped_split, train, workloads
+from studies.common import SEEDS, Budget, Json, Say, desk, evaluate, shipped_split, train, training_options, workloads
 
 NAME = "ablations"
 MINUTES = 90
@@ -36,14 +36,9 @@ METRIC = "gpu_allocation_percent"
 def options(quick: bool = False) -> Json:
     """What the result depends on."""
     budget = BUDGET.shrunk() if quick else BUDGET
-    split = shipped_split()
     return {
         "variants": VARIANTS,
-        "training": split.training,
-        "validation": split.validation,
-        "generations": budget.generations,
-        "population": budget.population,
-        "episodes": budget.episodes,
+        **training_options(shipped_split(), budget),
         "training_seeds": budget.seeds,
         "workloads": ("default", "gpushare60") if quick else embedded_names(),
         "seeds": SEEDS[:3] if quick else SEEDS,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from steersman.agents.agent import Agent
+from steersman.agents.agent import Agent, random_rows
 from steersman.agents.dqn import DQN, Config
 from steersman.agents.networks import build, sizes_of
 from steersman.envs.deployments import MIXED_SHAPES, DeploymentsVectorEnv, most_even
@@ -91,16 +92,12 @@ def run(say: Say, quick: bool = False) -> Json:
     torch.set_num_threads(1)
     at, asked = desk(NAME, quick, say), options(quick)
     clusters = [Cluster(*each) for each in asked["clusters"]]
-    rules = at.once("rules", asked, lambda: _play_rules(at, clusters))
+    rules = at.once("rules", asked, partial(_play_rules, at, clusters))
     learned = {}
     for network in RECIPES:
         for seed in asked["training_seeds"]:
             name = f"{network}-{seed}"
-            learned[name] = at.once(
-                name,
-                asked,
-                lambda n=network, s=seed: _learn(at, asked, clusters, n, s),  # type: ignore[misc]
-            )
+            learned[name] = at.once(name, asked, partial(_learn, at, asked, clusters, network, seed))
     return {**asked, "rules": rules, "learned": learned, "comparison": _compare(rules, learned)}
 
 
@@ -109,16 +106,19 @@ def _play_rules(at: Desk, clusters: list[Cluster]) -> Json:
     found: Json = {}
     for cluster in clusters:
         env = cluster.environment()
-        rng = np.random.default_rng(0)
-        rules: dict[str, Act] = {
-            GREEDY: most_even,
-            RANDOM: lambda seen, rng=rng: _best(seen, rng.random(seen["mask"].shape)),  # type: ignore[misc]
-            "LeastAllocated": lambda _, env=env: env.heuristic("least-allocated"),  # type: ignore[misc]
-            "LeastAllocated + BalancedAllocation": _kube_resources,
-        }
-        found[cluster.name] = {name: final_deviations(env, act).tolist() for name, act in rules.items()}
+        found[cluster.name] = {name: final_deviations(env, act).tolist() for name, act in _rules(env).items()}
         at.say(f"rules on {cluster.name}")
     return found
+
+
+def _rules(env: DeploymentsVectorEnv) -> dict[str, Act]:
+    rng = np.random.default_rng(0)
+    return {
+        GREEDY: most_even,
+        RANDOM: lambda seen: random_rows(seen["mask"] > 0, rng),
+        "LeastAllocated": lambda _: env.heuristic("least-allocated"),
+        "LeastAllocated + BalancedAllocation": _kube_resources,
+    }
 
 
 def _learn(at: Desk, asked: Json, clusters: list[Cluster], network: str, seed: int) -> Json:
@@ -161,10 +161,7 @@ def final_deviations(env: DeploymentsVectorEnv, act: Act) -> npt.NDArray[np.floa
 def _kube_resources(observation: Observation) -> npt.NDArray[np.int64]:
     """What kube-scheduler's two default scores of resources choose: free and even use of CPU and memory."""
     cpu, memory = (observation["nodes"][..., CLUSTER.node_column(f"{r}_free_after")] for r in ("cpu", "memory"))
-    return _best(observation, (cpu + memory) / 2.0 + 1.0 - np.abs(cpu - memory) / 2.0)
-
-
-def _best(observation: Observation, scores: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    scores = (cpu + memory) / 2.0 + 1.0 - np.abs(cpu - memory) / 2.0
     best: npt.NDArray[np.int64] = np.where(observation["mask"] > 0, scores, -np.inf).argmax(1)
     return best
 

@@ -193,6 +193,17 @@ class Budget:
         return Budget(2, self.seeds[:2], population=4, episodes=2)
 
 
+def training_options(split: Split, budget: Budget) -> Json:
+    """What the result of a study with such trainings depends on."""
+    return {
+        "training": split.training,
+        "validation": split.validation,
+        "generations": budget.generations,
+        "population": budget.population,
+        "episodes": budget.episodes,
+    }
+
+
 def train(
     at: Desk, name: str, split: Split, budget: Budget, seed: int, *, without: str = "", task: Task | None = None
 ) -> tuple[Path, Json]:

@@ -6,7 +6,19 @@ from steersman.evaluation.experiment import Experiment
 from steersman.policies.registry import SHIPPED
 from steersman.workloads.openb import embedded_names
 from studies import tables
-from studies.common import SEEDS, Budget, Desk, Json, Say, desk, evaluate, shipped_split, train, workloads
+from studies.common import (
+    SEEDS,
+    Budget,
+    Desk,
+    Json,
+    Say,
+    desk,
+    evaluate,
+    shipped_split,
+    train,
+    training_options,
+    workloads,
+)
 
 NAME = "generalisation"
 MINUTES = 55
@@ -19,14 +31,9 @@ METRIC = "gpu_allocation_percent"
 def options(quick: bool = False) -> Json:
     """What the result depends on."""
     budget = BUDGET.shrunk() if quick else BUDGET
-    split = shipped_split()
     return {
         "families": FAMILIES,
-        "training": split.training,
-        "validation": split.validation,
-        "generations": budget.generations,
-        "population": budget.population,
-        "episodes": budget.episodes,
+        **training_options(shipped_split(), budget),
         "seeds": SEEDS[:3] if quick else SEEDS,
     }
 

@@ -20,6 +20,11 @@ Json = dict[str, Any]
 ALL = "all"
 
 
+def divided(found: Json, unit: float) -> Json:
+    """Numbers by name in another unit, such as seconds in hours; None stays None."""
+    return {name: None if value is None else value / unit for name, value in found.items()}
+
+
 def values_of(runs: Sequence[RunResult], metric: str) -> Values:
     """The values of a metric at the end of runs."""
     table = Table(runs)

@@ -76,32 +76,29 @@ def _delayed(runs: list[RunResult]) -> tables.Values:
     }
 
 
-def _minutes(found: Json) -> Json:
-    return {name: None if value is None else value / MINUTE for name, value in found.items()}
-
-
 def section(result: Json) -> str:
     """The section of docs/results.md."""
     waits, more = [], []
     for load, at in result["loads"].items():
         for workload, each in at["comparison"].items():
-            mean = each["mean"]
+            mean = tables.divided(each["mean"][WAIT], MINUTE)
             waits.append(
                 [
                     f"{workload}, {load}",
-                    *(tables.number(_minutes(mean[WAIT])[policy], 1) for policy in result["policies"]),
-                    *(tables.interval(_minutes(each["wait_difference"][baseline]), 1) for baseline in BASELINES),
+                    *(tables.number(mean[policy], 1) for policy in result["policies"]),
+                    *(tables.interval(tables.divided(each["wait_difference"][b], MINUTE), 1) for b in BASELINES),
                 ]
             )
         first = next(iter(at["comparison"]))
-        mean = at["comparison"][first]["mean"]
+        means = at["comparison"][first]["mean"]
+        wait, longest = (tables.divided(means[name], MINUTE) for name in (WAIT, LONGEST))
         more += [
             [
                 f"`{policy}`, {load}",
-                tables.number(_minutes(mean[WAIT])[policy], 1),
-                tables.number(_minutes(mean[LONGEST])[policy], 1),
-                tables.number(mean[DELAYED][policy], 1),
-                tables.number(mean[ALLOCATED][policy]),
+                tables.number(wait[policy], 1),
+                tables.number(longest[policy], 1),
+                tables.number(means[DELAYED][policy], 1),
+                tables.number(means[ALLOCATED][policy]),
             ]
             for policy in result["policies"]
         ]

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.evolution import Config, Task
+from steersman.cluster.arrays import pod_kind
 from steersman.cluster.model import GPU_MILLI, Pod
+from steersman.cluster.state import ClusterState
 from steersman.policies.registry import SHIPPED, AnyPolicy, resolve
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.training.evolve import Plan, evolve
-from steersman.training.run import CHECKPOINT, OPTIONS, POLICY, Limits
+from steersman.training.evolve import Plan
+from steersman.training.run import Limits
 from steersman.workloads.workload import Workload
 from studies import tables
-from studies.common import SEEDS, Desk, Json, Progress, Say, desk, workloads
+from studies.common import SEEDS, Desk, Json, Progress, Say, desk, train_plan, workloads
 
 NAME = "waiting"
 MINUTES = 25
@@ -46,6 +46,7 @@ KINDS = ("no GPU", "a share", "one GPU", "several GPUs")
 HOUR = 3600.0
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 def options(quick: bool = False) -> Json:
@@ -68,11 +69,12 @@ def run(say: Say, quick: bool = False) -> Json:
     at, asked = desk(NAME, quick, say), options(quick)
     policies: dict[str, AnyPolicy] = {name: resolve(name) for name in POLICIES}
     standings: Json = {}
+    limits = Limits(asked["generations"], validate_every=2 if quick else VALIDATE_EVERY)
     for load in asked["training_loads"]:
         for seed in asked["training_seeds"]:
-            name = f"{LEARNED}-{load:g}-{seed}"
-            file, standings[name] = _train(at, name, load, seed)
-            policies[name] = resolve(str(file))
+            plan = _plan(load, seed, quick)
+            file, standings[plan.name] = train_plan(at, plan.name, plan, limits)
+            policies[plan.name] = resolve(str(file))
     simulator = Simulator(workloads((WORKLOAD,), quick)[0])
     values: Json = {}
     for load in LOADS:
@@ -118,40 +120,13 @@ def _plan(load: float, seed: int, quick: bool) -> Plan:
     )
 
 
-def _train(at: Desk, name: str, load: float, seed: int) -> tuple[Path, Json]:
-    """The best policy of a search by validation, and how good it was; a search that was cut off goes on."""
-    plan, folder = _plan(load, seed, at.quick), at.folder / name
-    limits = Limits(iterations=2 if at.quick else GENERATIONS, validate_every=2 if at.quick else VALIDATE_EVERY)
-    made_from: Json = json.loads(json.dumps(plan.options()))
-
-    def compute() -> Json:
-        asked = folder / OPTIONS
-        resume = (folder / CHECKPOINT).exists() and asked.exists() and json.loads(asked.read_text()) == made_from
-        if not resume:
-            shutil.rmtree(folder, ignore_errors=True)
-        progress = Progress(at.say, f"training {name}, generation")
-        standing = evolve(
-            plan,
-            folder,
-            limits,
-            jobs=at.jobs,
-            resume=resume,
-            on_iteration=lambda now, _: progress(now.iteration, limits.iterations),
-        )
-        return {"best": standing.best, "generation": standing.best_iteration, "seconds": round(standing.seconds, 1)}
-
-    if (at.folder / f"{name}.json").exists() and not (folder / POLICY).exists():
-        at.forget(name)
-    return folder / POLICY, at.once(name, {**made_from, "generations": limits.iterations}, compute)
-
-
 def _play(at: Desk, simulator: Simulator, policies: dict[str, AnyPolicy], load: float, seeds: list[int]) -> Json:
     """By policy, a value a seed of what `_figures` says; the bound is a policy without figures but the mean."""
     progress, done = Progress(at.say, f"load {load}, runs"), 0
     found: dict[str, dict[str, list[float]]] = {name: {} for name in policies} | {BOUND: {"mean": []}}
     pods = simulator.workload.pods
     demand = np.array([pod.requests.gpu_total_milli for pod in pods], dtype=np.int64)
-    kind = np.array([_kind(pod) for pod in pods], dtype=np.int64)
+    kind = _kinds(simulator.workload)
     for seed in seeds:
         plan = schedule(simulator.workload, "timed", seed=seed, ratio=1.0, load=load)
         for name, policy in policies.items():
@@ -165,10 +140,10 @@ def _play(at: Desk, simulator: Simulator, policies: dict[str, AnyPolicy], load: 
     return dict(found)
 
 
-def _kind(pod: Pod) -> int:
-    if pod.requests.gpu_count == 1 and pod.requests.gpu_milli < GPU_MILLI:
-        return 1
-    return 0 if not pod.requests.gpu_count else 2 if pod.requests.gpu_count == 1 else 3
+def _kinds(workload: Workload) -> Ints:
+    """[P] the number in `KINDS` of each pod."""
+    state, kind = ClusterState(workload.nodes), cast(Any, pod_kind).py_func
+    return np.array([kind(state.class_arrays, c) for c in state.class_ids(workload.pods)], dtype=np.int64)
 
 
 def _waits(simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int) -> Floats:
@@ -184,7 +159,7 @@ def _waits(simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int) -
     return wait
 
 
-def _figures(wait: Floats, demand: npt.NDArray[np.int64], kind: npt.NDArray[np.int64]) -> dict[str, float]:
+def _figures(wait: Floats, demand: Ints, kind: Ints) -> dict[str, float]:
     """Of the bound pods: the mean wait and its parts by kind, which add up; weighted by GPU; percentiles; who waits."""
     bound = np.isfinite(wait)
     wait, demand, kind = wait[bound], demand[bound], kind[bound]
@@ -201,7 +176,7 @@ def _figures(wait: Floats, demand: npt.NDArray[np.int64], kind: npt.NDArray[np.i
     }
 
 
-def least_mean_wait(plan: Schedule, demand: npt.NDArray[np.int64], capacity: int) -> float:
+def least_mean_wait(plan: Schedule, demand: Ints, capacity: int) -> float:
     """A bound: no scheduler's pods wait less in the mean, even if all GPUs were one.
 
     The pods that would be running at a moment had nobody waited are all still there, running or waiting, if anybody
@@ -244,10 +219,6 @@ def _compare(values: Json) -> Json:
     }
 
 
-def _hours(found: Json) -> Json:
-    return {name: None if value is None else value / HOUR for name, value in found.items()}
-
-
 def section(result: Json) -> str:
     """The section of docs/results.md."""
     rows = []
@@ -256,7 +227,7 @@ def section(result: Json) -> str:
             name = f"**{policy}**" if policy.startswith(f"{LEARNED}-{float(load):g}-") else policy
             figures = {figure: found["mean"] for figure, found in each["figures"].items()}
             cells = [f"{load}, {name}", tables.number(figures["mean"] / HOUR)]
-            cells += [tables.interval(_hours(each[f"difference to {baseline}"])) for baseline in BASELINES]
+            cells += [tables.interval(tables.divided(each[f"difference to {b}"], HOUR)) for b in BASELINES]
             if policy == BOUND:
                 rows.append([*cells, "–", "–", "–", "–"])
                 continue

@@ -16,7 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from steersman.errors import UsageError
+
 Array = npt.NDArray[np.float64]
+CMA_ES, OPENAI_ES = "cma-es", "openai-es"
+NAMES = (CMA_ES, OPENAI_ES)
 
 
 class Strategy(Protocol):
@@ -35,6 +39,20 @@ class Strategy(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state."""
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError: no strategy is called so."""
+    if name not in NAMES:
+        raise UsageError(f"--strategy {name} is unknown; {' or '.join(NAMES)} is right")
+
+
+def build(name: str, start: Array, *, step: float, population: int, seed: int, learning_rate: float) -> Strategy:
+    """The strategy of that name; only `openai-es` has a learning rate. Raises UsageError: there is none."""
+    check_name(name)
+    if name == CMA_ES:
+        return SeparableCma(start, step, population, seed)
+    return OpenAiEs(start, step, population, seed, learning_rate)
 
 
 class _Base:

@@ -1,14 +1,18 @@
 """Even CPU use on reference A's clusters: the greedy rule, drawn sizes of nodes, and learning from reward alone."""
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.dqn import DQN, Config
 from steersman.agents.networks import NETWORKS, build, sizes_of
 from steersman.agents.observations import as_tensors
+from steersman.agents.ppo import PPO
 from steersman.agents.ranges import Ranges
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv, most_even
@@ -93,6 +97,20 @@ def test_a_few_seconds_of_reward_make_clusters_of_other_sizes_more_even(mixed):
     assert 10 < constant.sum() < 30
     assert not agent.network.inputs()[0][0].weight[:, np.flatnonzero(constant)].any()
     assert mean_deviation(other, agent.act) < before / 4
+
+
+@pytest.mark.parametrize("kind", [ActorCritic, PPO])
+def test_policy_gradients_do_not_count_what_never_varied_either(mixed, kind):
+    config = importlib.import_module(kind.__module__).Config(rollout=8)
+    agent, other = (kind(mixed, build("mlp", sizes_of(mixed.single_observation_space), (8,)), config, 0) for _ in "ab")
+    agent.iterate()
+    constant = agent.ranges.low == agent.ranges.high
+    assert 10 < constant.sum() < 40
+    first = agent.network.inputs()[0][0].weight
+    assert not first[:, np.flatnonzero(constant)].any()
+    assert first[:, np.flatnonzero(~constant)].any(0).all()
+    other.load_state_dict(agent.state_dict())
+    assert np.array_equal(other.ranges.low, agent.ranges.low)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -2,27 +2,15 @@
 
 import pytest
 import torch
+from studies.toy import TOY_OPTIONS
 
 from steersman.agents.agent import teacher_of
 from steersman.agents.networks import NETWORKS, build, sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
 from steersman.envs.toy import ToyVectorEnv, share_of_optimum
 
-OPTIONS = {
-    "dqn": {
-        "learning_rate": 1e-2,
-        "batch_size": 64,
-        "update_every": 32,
-        "target_update_every": 20,
-        "epsilon_decay": 0.98,
-        "reward_scale": 0.1,
-    },
-    "actor-critic": {"rollout": 8, "critic_steps": 2, "actor_learning_rate": 1e-2, "critic_learning_rate": 1e-2},
-    "ppo": {"rollout": 16, "actor_learning_rate": 1e-2, "critic_learning_rate": 1e-2},
-    "imitation": {"learning_rate": 1e-2, "batch_size": 64, "update_every": 32},
-}
-ITERATIONS = {"dqn": 260, "actor-critic": 25, "ppo": 8, "imitation": 45}
-LINEAR_ITERATIONS = {"dqn": 380, "actor-critic": 45, "ppo": 16, "imitation": 60}
+ITERATIONS = {"dqn": 200, "actor-critic": 12, "ppo": 5, "imitation": 20}
+LINEAR_ITERATIONS = {"dqn": 300, "actor-critic": 20, "ppo": 8, "imitation": 30}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -36,7 +24,7 @@ def learned(algorithm, network, seed, variant="reserve", **more):
     kind, config = gradient_algorithm(algorithm)
     net = build(network, sizes_of(env.single_observation_space), (16,), seed=seed, **more)
     agent = kind(
-        env, net, config(**OPTIONS[algorithm]), seed, teacher=teacher_of(env) if algorithm == "imitation" else None
+        env, net, config(**TOY_OPTIONS[algorithm]), seed, teacher=teacher_of(env) if algorithm == "imitation" else None
     )
     for _ in range((LINEAR_ITERATIONS if network == "linear" else ITERATIONS)[algorithm]):
         agent.iterate()

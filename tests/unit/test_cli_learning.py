@@ -7,6 +7,7 @@ import pytest
 
 from steersman.cli import main
 from steersman.cli.compiling import MESSAGE
+from steersman.policies.policy_file import read_policy
 from steersman.workloads.kubernetes import write_nodes, write_pods
 from steersman.workloads.openb import embedded
 
@@ -45,6 +46,13 @@ def test_train_show_and_use_a_policy(files, capsys):
     assert main([*simulate, "--output", "one"]) == 0
     with open(files / "one" / "placements.csv", newline="") as file:
         assert {row["outcome"] for row in csv.DictReader(file)} >= {"bound"}
+
+
+def test_the_small_workload_is_known_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    validation = ("--validation-episodes", "1", "--iterations", "1")
+    assert main(["train", "--workload", "default-small", "--output", "run", *SMALL, *validation]) == 0
+    assert read_policy("run/policy.safetensors")[0].training == ("default-small",)
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ def test_the_card_and_the_weights_are_those_of_the_network(tmp_path):
 def test_training_starts_from_another_policy(tmp_path):
     learn(plan("imitation"), tmp_path / "first", Limits(iterations=1, validate_every=1))
     file = tmp_path / "first" / "policy.safetensors"
-    config = dataclasses.replace(gradient_algorithm("ppo")[1](**SMALL["ppo"]), actor_learning_rate=1e-12)
-    start = dataclasses.replace(plan(), config=config, network=NetworkPlan("mlp", (8,), start=file))
+    config = gradient_algorithm("imitation")[1](batch_size=32, learning_rate=1e-12)
+    start = dataclasses.replace(plan("imitation"), config=config, network=NetworkPlan("mlp", (8,), start=file))
     learn(start, tmp_path / "second", Limits(iterations=1, validate_every=1))
     (_, first), (_, second) = read_policy(file), read_policy(tmp_path / "second" / "policy.safetensors")
     assert all(np.allclose(first[name], second[name], atol=1e-6) for name in first)

@@ -8,10 +8,12 @@ gradient-following algorithms", 1992; Mnih et al., "Asynchronous methods for dee
 
 and the critic moves towards what the rewards said. A is the advantage: how much better a decision was than expected.
 The entropy H keeps the policy from settling before it has looked around. The actor learns from each decision once.
+What never varied while it learned does not count afterwards (`agents.ranges`), so that it can be used elsewhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +28,10 @@ from steersman.agents.agent import Agent, Teacher
 from steersman.agents.categorical import draw, entropy, log_probabilities
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork, build_critic
-from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors
+from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors, pack, unpack
+from steersman.agents.optimiser import Adam
 from steersman.agents.options import require
+from steersman.agents.ranges import Ranges
 from steersman.agents.rollout import Rollout, rollout
 
 CHUNK = 1024  # observations that a critic judges at once
@@ -85,22 +89,26 @@ class ActorCritic(Agent):
     ) -> None:
         super().__init__(env, network, config, seed, device, teacher)
         self.critic = build_critic(network.spec, seed).to(self.device)
-        self.actor_optimiser = torch.optim.Adam(self.network.parameters(), lr=config.actor_learning_rate)
-        self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=config.critic_learning_rate)
+        self.actor_optimiser = Adam(self.network.parameters(), lr=config.actor_learning_rate)
+        self.critic_optimiser = Adam(self.critic.parameters(), lr=config.critic_learning_rate)
         self.parts |= {
             "critic": self.critic,
             "actor_optimiser": self.actor_optimiser,
             "critic_optimiser": self.critic_optimiser,
         }
+        self.ranges = Ranges(network.spec.sizes)
 
     def _iterate(self) -> Metrics:
-        return self._update(self._play())
+        metrics = self._update(self._play())
+        self.ranges.fold(self.network)
+        return metrics
 
     def _play(self) -> Rollout:
         """A rollout of the policy as it is, judged by the critic as it is."""
         steps = []
         for _ in range(self.config.rollout):
             observation = self.seen.observation
+            self.ranges.add(observation)
             steps.append(self.step(self._explore(self.scores(observation), observation["mask"] > 0)))
         return rollout(steps, self._values, self.config.discount, self.config.trace)
 
@@ -142,3 +150,9 @@ class ActorCritic(Agent):
         """One gradient step of the critic towards target [B]; its squared error in units of the values' spread."""
         loss = functional.mse_loss(self.critic(observation) / self.critic.spread, target / self.critic.spread)
         return self.learn(loss, self.critic_optimiser, self.config.gradient_norm)
+
+    def _more_state(self) -> dict[str, Any]:
+        return {"ranges": pack(self.ranges.arrays())}
+
+    def _load_more_state(self, state: Mapping[str, Any]) -> None:
+        self.ranges.restore(unpack(state["ranges"]))

@@ -35,6 +35,7 @@ from steersman.agents.agent import Agent, Step, Teacher, random_rows
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork
 from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors, pack, unpack
+from steersman.agents.optimiser import Adam
 from steersman.agents.options import require
 from steersman.agents.ranges import Ranges
 from steersman.agents.recording import Recording
@@ -115,7 +116,7 @@ class DQN(Agent):
             raise UsageError("--use-heuristic and --prefill need a heuristic, and this environment names none")
         super().__init__(env, network, config, seed, device, teacher)
         self.target = copy.deepcopy(self.network)
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
+        self.optimiser = Adam(self.network.parameters(), lr=config.learning_rate)
         self.parts |= {"target": self.target, "optimiser": self.optimiser}
         self.replay = Replay(config.replay_size)
         self.ranges = Ranges(network.spec.sizes)

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from steersman import strategies
 from steersman.agents.options import require
 from steersman.agents.population import INPUTS, Population, Weights, first_weights, shapes_of
 from steersman.agents.spec import KINDS, Spec
 from steersman.errors import SteersmanError, UsageError
 from steersman.policies.layers import first_bests
-from steersman.strategies import OpenAiEs, SeparableCma, Strategy
 
 Array = npt.NDArray[np.float64]
 MakeEnv = Callable[[int], VectorEnv[Any, Any, Any]]
@@ -59,8 +59,7 @@ class Config:
     memory: float = 0.9
 
     def __post_init__(self) -> None:
-        if self.strategy not in ("cma-es", "openai-es"):
-            raise UsageError(f"--strategy {self.strategy} is unknown; cma-es or openai-es is right")
+        strategies.check_name(self.strategy)
         if self.population < 4 or self.population % 2:
             raise UsageError(f"--population {self.population} does not work; an even number of 4 or more is right")
         require(self, "count", "episodes")
@@ -115,11 +114,14 @@ class EpisodeEvolution:
         first = first_weights(spec, self.rng) if start is None else _into(self._checked(start), spec, self.scale)
         self.base, self.free = _flat(first), _flat(_moves(self.shapes, spec, self.scale)) > 0
         point, draws = self.base[self.free], int(self.rng.integers(SEEDS))
-        self.strategy: Strategy
-        if config.strategy == "cma-es":
-            self.strategy = SeparableCma(point, config.step, config.population, draws)
-        else:
-            self.strategy = OpenAiEs(point, config.step, config.population, draws, config.learning_rate)
+        self.strategy = strategies.build(
+            config.strategy,
+            point,
+            step=config.step,
+            population=config.population,
+            seed=draws,
+            learning_rate=config.learning_rate,
+        )
         self.average = self.strategy.mean.copy()
         self.steps = self.episodes = self.iterations = 0
 

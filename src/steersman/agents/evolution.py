@@ -5,9 +5,10 @@ No gradients, no torch. A generation draws a few workloads with fresh arrivals; 
 gains on the reference policy, and half of what it loses is subtracted once more: better everywhere than splendid here
 and poor there.
 
-The search starts at FGD with the planned losses of devices (`policies.planning`) and moves in units of what a feature's
-change differs between the nodes that a pod could go to, so that a step means as much in every direction. A network on
-the same features (`agents.residual`) may be added to the linear policy; it starts as nothing.
+The search starts at FGD with the planned losses of devices (`policies.planning`), or at a policy of an earlier search,
+and moves in units of what a feature's change differs between the nodes that a pod could go to, so that a step means as
+much in every direction. A network on the same features (`agents.residual`) may be added to the linear policy; it starts
+as nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from steersman import strategies
 from steersman.agents.residual import Residual, mean_units
 from steersman.cluster.model import GPU_MILLI
 from steersman.errors import SteersmanError, UsageError
@@ -37,7 +39,6 @@ from steersman.processes import become_worker
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.strategies import OpenAiEs, SeparableCma, Strategy
 from steersman.workloads.workload import Workload
 
 Array = npt.NDArray[np.float64]
@@ -67,7 +68,7 @@ class Config:
         learning_rate: of `openai-es`.
         loss_weight: how much more a loss against the reference counts than a gain.
         reference: the policy that gains are measured against.
-        planned_weight: points a GPU that the search starts with for planned losses of devices.
+        planned_weight: points a GPU that a search from the beginning starts with for planned losses of devices.
         memory: of the mean that counts in the end: its share that stays in each generation.
         network: `linear`, or `mlp`: a linear policy plus a network of layers of rectifiers.
         hidden: widths of these layers, separated by commas.
@@ -89,6 +90,7 @@ class Config:
     without: str = ""
 
     def __post_init__(self) -> None:
+        strategies.check_name(self.strategy)
         left_out(self.without)
         if self.population < 4 or self.population % 2:
             raise UsageError(f"population {self.population}: an even number of 4 or more is right")
@@ -138,6 +140,12 @@ class Task:
         if self.objective == "waiting-time":
             return POINTS * math.log((reference + SHORT_WAIT) / (cost + SHORT_WAIT))
         return POINTS * (reference - cost) / max(reference, 1e-9)
+
+    def said(self, gain: float, reference: str) -> str:
+        """A gain on a policy of that name, in words."""
+        if self.objective == "waiting-time":
+            return f"{math.exp(-gain / POINTS):.2f} times the wait of {reference}"
+        return f"{gain:.2f} % saved of what {reference} loses"
 
     def play(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int) -> float:
         """The cost of a whole run of a policy."""
@@ -228,43 +236,64 @@ class Evolution:
         config: options.
         seed: of candidates and episodes.
         jobs: processes; the result does not depend on them.
+        start: the policy to go on from, of the same network; None: the beginning.
+
+    Raises:
+        UsageError: `start` is given, and `without` leaves out what it may use.
     """
 
     algorithm = "evolution"
 
-    def __init__(self, workloads: Sequence[Workload], task: Task, config: Config, seed: int, jobs: int = 1) -> None:
+    def __init__(
+        self,
+        workloads: Sequence[Workload],
+        task: Task,
+        config: Config,
+        seed: int,
+        jobs: int = 1,
+        start: LinearPolicy | MlpPolicy | None = None,
+    ) -> None:
+        if start is not None and config.without:
+            raise UsageError("--without belongs to a search from the beginning, not to one from a policy")
         self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs
         self.arena = Arena(self.workloads, task, config.reference)
         spread = self.arena.spread()
         # A feature that never differs is left out, and so is one of a kind of pods that never comes.
-        out, self.without_fgd = left_out(config.without)
+        out, without_fgd = left_out(config.without)
         self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > NO_SPREAD) & ~out)
-        start = np.zeros_like(spread)
-        losses = TABLE + TABLES.index("planned")
-        start[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
-        units = np.where(out, 0.0, mean_units(spread, NO_SPREAD))
-        with_fgd = not self.without_fgd
-        self.residual = Residual(config.widths, units, with_fgd=with_fgd) if config.network == "mlp" else None
-        added = self.residual.start(seed) if self.residual is not None else np.zeros(0)
-        self.strategy = self._strategy(np.concatenate([start.ravel(), added]), seed)
+        point = np.zeros_like(spread)
+        if start is None:
+            self.base = np.zeros((KINDS, WEIGHTS)) if without_fgd else fgd_weights()
+            losses = TABLE + TABLES.index("planned")
+            point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
+        else:
+            self.base = start.weights
+        self.residual, added = None, np.zeros(0)
+        if config.network == "mlp":
+            units = np.where(out, 0.0, mean_units(spread, NO_SPREAD))
+            layers = start.network if isinstance(start, MlpPolicy) else ()
+            self.residual = Residual(config.widths, units, with_fgd=not without_fgd, base=layers)
+            added = self.residual.start(seed)
+        self.strategy = strategies.build(
+            config.strategy,
+            np.concatenate([point.ravel(), added]),
+            step=config.step,
+            population=config.population,
+            seed=seed,
+            learning_rate=config.learning_rate,
+        )
         self.average = self.strategy.mean.copy()
         self.rng = np.random.default_rng(seed)
         self.queue: list[int] = []
         self.steps = self.iterations = 0
         self._pool: ProcessPoolExecutor | None = None
 
-    def _strategy(self, start: Array, seed: int) -> Strategy:
-        config = self.config
-        if config.strategy == "cma-es":
-            return SeparableCma(start, config.step, config.population, seed)
-        return OpenAiEs(start, config.step, config.population, seed, config.learning_rate)
-
     def _weights(self, point: Array) -> Array:
         """[4, W] the linear part of a point: by kind of pod, of changes and states after, in units of spread."""
         change, after = np.moveaxis(point[: self.units.size].reshape(KINDS, 2, FEATURES) * self.units, 1, 0)
-        weights = np.zeros((KINDS, WEIGHTS)) if self.without_fgd else fgd_weights()
-        weights[:, :FEATURES] = after
-        weights[:, FEATURES : 2 * FEATURES] = change
+        weights = self.base.copy()
+        weights[:, :FEATURES] += after
+        weights[:, FEATURES : 2 * FEATURES] += change
         return weights
 
     def _policy(self, point: Array, name: str) -> LinearPolicy | MlpPolicy:

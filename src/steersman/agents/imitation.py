@@ -24,6 +24,7 @@ from steersman.agents.categorical import log_probabilities
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork
 from steersman.agents.observations import Actions, Arrays, as_tensors, pack, unpack
+from steersman.agents.optimiser import Adam
 from steersman.agents.options import require
 from steersman.agents.recording import Recording
 from steersman.agents.replay import Replay, flatten, unflatten
@@ -87,7 +88,7 @@ class Imitation(Agent):
             raise UsageError("imitation needs a teacher or a recording, one of them")
         self.listens = teacher is not None
         super().__init__(env, network, config, seed, device, teacher)
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
+        self.optimiser = Adam(self.network.parameters(), lr=config.learning_rate)
         self.parts |= {"optimiser": self.optimiser}
         self.recording = recording
         self.replay = Replay(config.replay_size if recording is None else max(1, len(recording)))

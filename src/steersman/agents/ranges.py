@@ -1,8 +1,8 @@
 """Which values features had while an agent learned: what never varied then must not matter where it is different.
 
 A policy that learned on clusters of 10 nodes has weights for how many nodes there are, too, and nothing ever told it
-which are right. On 1,000 nodes they would shift every score. So, after each gradient step, weights times constant
-features are moved into the bias: no score that has been learned changes, and what was constant no longer counts.
+which are right. On 1,000 nodes they would shift every score. So, after learning, weights times constant features are
+moved into the bias: no score that has been learned changes, and what was constant no longer counts.
 """
 
 from __future__ import annotations

@@ -26,9 +26,13 @@ class Residual:
         hidden: widths of the layers.
         units: [2, F] what a feature's change, and a feature after the placement, is multiplied with.
         with_fgd: whether the network sees FGD's score.
+        base: layers that the parameters are added to, the head last; none: zeros.
     """
 
-    def __init__(self, hidden: tuple[int, ...], units: Array, *, with_fgd: bool = True) -> None:
+    def __init__(
+        self, hidden: tuple[int, ...], units: Array, *, with_fgd: bool = True, base: tuple[Layer, ...] = ()
+    ) -> None:
+        self.base = base
         pod = len(view(VIEW).pod)
         self.shapes = list(pairwise((WEIGHTS + pod, *hidden, 1)))
         self.units = np.concatenate([units[1], units[0], [FGD_UNIT if with_fgd else 0.0], np.ones(pod)])
@@ -39,7 +43,12 @@ class Residual:
         return sum((inputs + 1) * outputs for inputs, outputs in self.shapes)
 
     def start(self, seed: int) -> Array:
-        """Parameters to start from: random layers (He et al. 2015), and a head of zeros: nothing is added yet."""
+        """Parameters to start from: random layers (He et al. 2015), and a head of zeros: nothing is added yet.
+
+        Where there are layers already, all zeros.
+        """
+        if self.base:
+            return np.zeros(self.size)
         rng, parts = np.random.default_rng(seed), []
         for inputs, outputs in self.shapes[:-1]:
             parts += [rng.normal(0.0, np.sqrt(2.0 / inputs), inputs * outputs), np.zeros(outputs)]
@@ -55,6 +64,8 @@ class Residual:
             at += inputs * outputs
             found.append((weight * self.units if not found else weight.copy(), parameters[at : at + outputs].copy()))
             at += outputs
+        if self.base:
+            found = [(w + base_w, b + base_b) for (w, b), (base_w, base_b) in zip(found, self.base, strict=True)]
         return tuple(found)
 
 

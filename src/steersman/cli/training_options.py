@@ -12,7 +12,10 @@ import typer
 
 from steersman.cli.options import NODES_HELP, path
 
-WORKLOAD_HELP = "the name of an embedded openb workload (default, gpushare40, ...), or with --nodes a file of pods"
+WORKLOAD_HELP = (
+    "the name of an embedded openb workload (default, gpushare40, ..., or default-small: 64 nodes of default), or with "
+    "--nodes a file of pods"
+)
 
 
 class Algorithm(enum.StrEnum):
@@ -189,7 +192,11 @@ class NetworkOptions:
     """The network. `None` was not given."""
 
     hidden: Annotated[
-        str | None, _network(metavar="LIST", help="Widths of the hidden layers, such as 128,64. [default: 64,64]")
+        str | None,
+        _network(
+            metavar="LIST",
+            help="Widths of the hidden layers, such as 128,64. [default: 16 for evolution on workloads, else 64,64]",
+        ),
     ] = None
     dropout: Annotated[
         float | None, _network(help="Share of hidden activations that training zeroes. [default: 0]")
@@ -199,7 +206,12 @@ class NetworkOptions:
     ] = None
     start: Annotated[
         Path | None,
-        _network(parser=path, metavar="FILE", help="Start with the weights of this policy file of the same network."),
+        _network(
+            parser=path,
+            metavar="FILE",
+            help="Start with the weights of this policy file of the same view and network. Evolution on workloads also "
+            "takes steersman, the policy that comes with the package.",
+        ),
     ] = None
 
 

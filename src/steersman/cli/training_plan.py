@@ -155,7 +155,7 @@ def _check_scenario(asked: Asked) -> None:
         idle = {"environments", "device", "teacher", "recording"} & learning.keys()
         idle |= {"dropout", "normalisation"} & network.keys()
         if asked.kind == ON_WORKLOADS:
-            useless = {"start"} if asked.network_name == "mlp" else {"start", "hidden"}
+            useless = set() if asked.network_name == "mlp" else {"hidden"}
             idle |= {"penalty", "servers_per_rack"} & scenario.keys() | useless & network.keys()
         if idle:
             raise UsageError(f"{flag(min(idle))} is of no use to {asked.kind}")
@@ -193,6 +193,7 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
         ),
         config=evolution.Config(**config),
         seed=seed,
+        start=asked.network.start,
         **more,
     )
 

@@ -23,14 +23,15 @@ def full_name(name: str) -> str:
 def read_workloads(names: list[str], nodes: Path | None, warn: Warnings) -> tuple[Workload, ...]:
     """Embedded workloads by name, or with `nodes` those in files. Raises UsageError: there is no such workload."""
     from steersman.workloads.loading import load_workload
-    from steersman.workloads.openb import embedded, embedded_names
+    from steersman.workloads.openb import embedded, known_names
 
     found = []
     for name in names:
         if nodes is None:
-            if name not in embedded_names():
-                known = ", ".join(embedded_names())
-                raise UsageError(f"--workload {name}: give --nodes for a file of pods; embedded are {known}")
+            if name not in known_names():
+                raise UsageError(
+                    f"--workload {name}: give --nodes for a file of pods; embedded are {', '.join(known_names())}"
+                )
             found.append(embedded(name))
         else:
             with said_if_slow(f"reading {name}"):

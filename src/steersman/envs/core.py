@@ -86,6 +86,11 @@ class Core(ABC):
     def loads(self, e: int) -> npt.NDArray[np.float64]:
         """[n, 3] shares of CPU, memory and GPU in use on the nodes of environment `e`; NaN where a node has none."""
 
+    def observed(self) -> Arrays:
+        """The buffers of `observation` by the names that agents know (not copies)."""
+        seen = self.observation
+        return {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": seen.groups}
+
     def rule_actions(self, name: str) -> npt.NDArray[np.int64]:
         """[E] what the local policy of that name would do. Raises UsageError: there is none."""
         if name not in registry.LOCAL:

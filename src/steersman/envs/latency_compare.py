@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
 from steersman.envs.latency import LatencyCore, LatencyOptions
+from steersman.envs.playing import Chooser, Figures, play
 from steersman.errors import UsageError
-from steersman.telemetry.figures import FIGURES
-
-Chooser = Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.int64]]
-"""From the observations of E environments, as a vector environment gives them, to E actions."""
-
-Figures = dict[str, npt.NDArray[np.float64]]
-"""[S] by name: the figures of `telemetry.figures`, and `return`, the sum of rewards."""
 
 BASELINE = "kube-default"
 
@@ -53,7 +44,7 @@ def compare(
         options: what is played; the objective only matters for `return`.
 
     Returns:
-        Policy -> figure -> [S] values in the order of the seeds.
+        Policy -> figure -> [S] values in the order of the seeds: the figures of `telemetry.figures`, and `return`.
 
     Raises:
         UsageError: there is no seed, no such rule, or an option is wrong.
@@ -64,33 +55,12 @@ def compare(
     # Rules decide for themselves what limits are worth, and kube-scheduler knows of none: no filter comes before them.
     rules = LatencyCore(len(seeds), replace(chosen, keep_hard_limits=False))
     learned = LatencyCore(len(seeds), chosen)
-    return {
-        name: _play(rules if isinstance(policy, str) else learned, policy, seeds) for name, policy in policies.items()
-    }
-
-
-def _play(core: LatencyCore, policy: str | Chooser, seeds: Sequence[int]) -> Figures:
-    rng = np.random.default_rng(0)  # of no consequence: every start names its seed
-    for e, seed in enumerate(seeds):
-        core.start(e, rng, {"seed": int(seed)})
-    going = np.ones(core.count, dtype=np.bool_)
-    found = {name: np.full(core.count, np.nan) for name in FIGURES}
-    returned = np.zeros(core.count)
-    while going.any():
-        core.step(core.rule_actions(policy) if isinstance(policy, str) else policy(_observed(core)))
-        returned += np.where(going, core.rewards, 0.0)
-        ended = core.terminated | core.truncated
-        for name, values in core.figures().items():
-            found[name] = np.where(ended & going, values, found[name])
-        going &= ~ended
-        for again in np.flatnonzero(ended).tolist():  # all step together: those that are over start again, unobserved
-            core.start(again, rng, {"seed": int(seeds[again])})
-    return found | {"return": returned}
-
-
-def _observed(core: LatencyCore) -> dict[str, npt.NDArray[Any]]:
-    seen = core.observation
-    return {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": seen.groups}
+    starts = [{"seed": int(seed)} for seed in seeds]
+    made = {}
+    for name, policy in policies.items():
+        core = rules if isinstance(policy, str) else learned
+        made[name] = play(core, policy, starts, core.figures)
+    return made
 
 
 def achieved(results: Mapping[str, Figures], task: str, policy: str, baseline: str = BASELINE) -> dict[str, bool]:

@@ -70,11 +70,4 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         return text(self.core, 0) if self.render_mode == "ansi" else draw(self.core, 0)
 
     def _observe(self) -> Observation:
-        seen = self.core.observation
-        return {
-            "nodes": seen.nodes[0].copy(),
-            "pod": seen.pod[0].copy(),
-            "context": seen.context[0].copy(),
-            "mask": seen.mask[0].copy(),
-            "groups": seen.groups[0].copy(),
-        }
+        return {name: buffer[0].copy() for name, buffer in self.core.observed().items()}

@@ -45,7 +45,7 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._random = [seeding.np_random()[0] for _ in range(self.num_envs)]
-        self._buffers = _by_name(core)
+        self._buffers = core.observed()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -116,11 +116,6 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
 
     def _observe(self) -> Observations:
         return {name: buffer.copy() if self.copy else buffer for name, buffer in self._buffers.items()}
-
-
-def _by_name(core: Core) -> Observations:
-    seen = core.observation
-    return {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": seen.groups}
 
 
 def _with_masks(infos: Arrays, which: npt.NDArray[np.bool_]) -> dict[str, Any]:

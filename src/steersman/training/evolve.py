@@ -10,15 +10,19 @@ import numpy as np
 
 import steersman
 from steersman.agents.evolution import Config, Evolution, Task
-from steersman.errors import UsageError
+from steersman.errors import InputError, UsageError
 from steersman.features import view
 from steersman.policies.learned import VIEW
+from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.policy import LinearPolicy, MlpPolicy
-from steersman.policies.policy_file import Card, Score, write_policy
-from steersman.policies.registry import resolve
+from steersman.policies.policy_file import Card, Score, open_policy, read_policy, write_policy
+from steersman.policies.prepared import PreparedPolicy
+from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
+from steersman.training.network import check_start, fingerprint
 from steersman.training.run import Limits, OnIteration, Standing, TrainingRun
+from steersman.training.workloads import identity, keep_apart
 from steersman.workloads.workload import Workload
 
 VALIDATION_SEEDS = (5001, 5002, 5003)
@@ -36,6 +40,7 @@ class Plan:
         config: options of the search.
         seed: of the search.
         validation_seeds: of the protocol's own arrivals; training draws its own.
+        start: a policy file of the same network to go on from, or `steersman`; None: the beginning.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Plan:
     config: Config = field(default_factory=Config)
     seed: int = 1
     validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
+    start: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.training:
@@ -57,18 +63,16 @@ class Plan:
                 raise UsageError(
                     f"{workload.name}: its nodes or pods have no GPU, which objective {self.task.objective!r} is about"
                 )
-        both = {w.name for w in self.training} & ({w.name for w in self.validation} | set(self.test))
-        if both:
-            raise UsageError(f"{', '.join(sorted(both))}: used for training, so not fit for validation or test")
+        keep_apart(self.training, self.validation, self.test)
 
     def options(self) -> dict[str, Any]:
         """The same as JSON: what a checkpoint belongs to."""
-        return {
+        return self.origin() | {
             "algorithm": Evolution.algorithm,
-            "network": "linear",
+            "network": self.config.network,
             "name": self.name,
-            "training": [_identity(workload) for workload in self.training],
-            "validation": [_identity(workload) for workload in self.validation],
+            "training": [identity(workload) for workload in self.training],
+            "validation": [identity(workload) for workload in self.validation],
             "test": list(self.test),
             "task": asdict(self.task),
             "config": asdict(self.config),
@@ -76,9 +80,12 @@ class Plan:
             "validation_seeds": list(self.validation_seeds),
         }
 
-
-def _identity(workload: Workload) -> str:
-    return f"{workload.name}: {len(workload.nodes)} nodes, {len(workload.pods)} pods"
+    def origin(self) -> dict[str, str]:
+        """Which policy file the search goes on from, if from any."""
+        if self.start is None:
+            return {}
+        with policy_path(str(self.start)) as file:
+            return {"start": str(fingerprint(file))}
 
 
 def evolve(
@@ -97,7 +104,7 @@ def evolve(
         SteersmanError: see `TrainingRun`.
     """
     run = TrainingRun(folder, plan.options(), limits, resume=resume)
-    search = Evolution(plan.training, plan.task, plan.config, plan.seed, jobs)
+    search = Evolution(plan.training, plan.task, plan.config, plan.seed, jobs, _first(plan))
     referee = Referee(plan)
 
     def save(path: Path) -> None:
@@ -107,6 +114,24 @@ def evolve(
         return run.train(search, lambda: referee.validate(search), save, on_iteration)
     finally:
         search.close()
+
+
+def _first(plan: Plan) -> LinearPolicy | MlpPolicy | None:
+    """The policy to go on from, without the mix that it may bring.
+
+    Raises:
+        InputError: the file is of another view or network.
+    """
+    if plan.start is None:
+        return None
+    with policy_path(str(plan.start)) as file:
+        check_start(file, read_policy(file)[0], VIEW, plan.config.network, plan.config.widths)
+        found = open_policy(file, plan.name)
+    policy = found.policy if isinstance(found, PreparedPolicy) else found
+    if isinstance(policy, NetworkPolicy):
+        problem = "sees the cluster as a whole; evolution on workloads goes on from what it has trained itself"
+        raise InputError(plan.start, "file", "policy", problem)
+    return policy
 
 
 class Referee:
@@ -156,7 +181,7 @@ def _card(plan: Plan, search: Evolution, referee: Referee) -> Card:
         validation=tuple(workload.name for workload in plan.validation),
         test=plan.test,
         seeds=f"{plan.seed} for the search, {', '.join(map(str, plan.validation_seeds))} for validation",
-        settings=asdict(plan.config),
+        settings=asdict(plan.config) | plan.origin(),
         steps=search.steps,
         scores=tuple(
             Score(name, metric, round(ours, 4), plan.config.reference, round(reference, 4), len(plan.validation_seeds))

@@ -18,6 +18,7 @@ from steersman.training.network import NetworkPlan, fingerprint
 from steersman.training.referee import Referee
 from steersman.training.run import Learner, Limits, OnIteration, Standing, TrainingRun
 from steersman.training.scene import Scene
+from steersman.training.workloads import keep_apart
 
 if TYPE_CHECKING:
     from steersman.agents.agent import Agent
@@ -72,9 +73,7 @@ class LearningPlan:
             raise UsageError(f"unknown algorithm {self.algorithm!r}; known are {', '.join(ALGORITHMS)}")
         if self.environments < 1:
             raise UsageError(f"--environments {self.environments}: 1 or more is right")
-        both = {workload.name for workload in self.scene.training} & set(self.test)
-        if both:
-            raise UsageError(f"{', '.join(sorted(both))}: used for training, so not fit for validation or test")
+        keep_apart(self.scene.training, test=self.test)
         for rule in (self.teacher, self.reference):
             if rule is not None:
                 self.scene.check_rule(rule)

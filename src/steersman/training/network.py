@@ -12,7 +12,7 @@ import numpy.typing as npt
 from steersman.agents.spec import NETWORKS, NORMALISATIONS, Sizes, Spec
 from steersman.errors import InputError, UsageError
 from steersman.features import View
-from steersman.policies.policy_file import read_policy
+from steersman.policies.policy_file import Card, read_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,7 @@ class NetworkPlan:
         if self.start is None:
             return None
         card, arrays = read_policy(self.start)
-        for field, found, wanted in (
-            ("view", card.view, view.name),
-            ("network", card.network, spec.name),
-            ("hidden", list(card.hidden), list(spec.hidden)),
-            ("normalisation", card.normalisation, spec.normalisation),
-        ):
-            if found != wanted:
-                raise InputError(self.start, "card", field, f"is {found!r}, but {wanted!r} is trained here")
+        check_start(self.start, card, view.name, spec.name, spec.hidden, spec.normalisation)
         return arrays
 
     def identity(self) -> dict[str, Any]:
@@ -81,6 +74,18 @@ class NetworkPlan:
             "normalisation": self.norm,
             "start": fingerprint(self.start),
         }
+
+
+def check_start(file: Path, card: Card, view: str, network: str, hidden: tuple[int, ...], norm: str = "none") -> None:
+    """Raises InputError: a policy file to start with is not of the view and the network that are trained."""
+    for field, found, wanted in (
+        ("view", card.view, view),
+        ("network", card.network, network),
+        ("hidden", list(card.hidden), list(hidden)),
+        ("normalisation", card.normalisation, norm),
+    ):
+        if found != wanted:
+            raise InputError(file, "card", field, f"is {found!r}, but {wanted!r} is trained here")
 
 
 def fingerprint(file: Path | None) -> str | None:

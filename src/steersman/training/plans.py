@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-from steersman.agents.evolution import POINTS
 from steersman.training.evolve import Plan, evolve
 from steersman.training.learn import LearningPlan, learn
 from steersman.training.run import Limits, OnIteration, Standing
@@ -43,7 +41,5 @@ def train(
 def gain(plan: AnyPlan, value: float) -> str:
     """What a validation says, in words."""
     if isinstance(plan, Plan):
-        if plan.task.objective == "waiting-time":
-            return f"{math.exp(-value / POINTS):.2f} times the wait of {plan.config.reference}"
-        return f"{value:.2f} % saved of what {plan.config.reference} loses"
+        return plan.task.said(value, plan.config.reference)
     return f"{abs(value):.2f} % {'more' if value >= 0 else 'less'} than {plan.rule} earns"

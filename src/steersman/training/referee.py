@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from steersman.envs.playing import RETURN, Chooser, Figures
 from steersman.policies.policy_file import Score
-from steersman.training.scene import Chooser, Scene
+from steersman.training.scene import Scene
 
 LEAST = 1e-9
-RETURN = "return"
-
-Figures = dict[str, npt.NDArray[np.float64]]
 
 
 class Referee:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
 
 from steersman.envs.core import Arrays, Core
 from steersman.envs.deployments import DeploymentsCore
 from steersman.envs.deployments import Options as DeploymentsOptions
 from steersman.envs.latency import LatencyCore, LatencyOptions
+from steersman.envs.playing import Chooser, Figures, play
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.envs.workload import Options as WorkloadOptions
 from steersman.envs.workload import WorkloadCore
@@ -21,14 +19,12 @@ from steersman.features import View, view
 from steersman.policies import registry
 from steersman.policies.telemetry_rules import RULES
 from steersman.policies.telemetry_view import TELEMETRY
+from steersman.training.workloads import identity, keep_apart
 from steersman.workloads.workload import Workload
 
 WorkloadProtocol = Literal["inflation", "timed"]
 Protocol = Literal["inflation", "timed", "deployments", "latency"]
 Options = WorkloadOptions | DeploymentsOptions | LatencyOptions
-
-Chooser = Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.int64]]
-"""From the observations of E environments, as a vector environment gives them, to E actions."""
 
 OBJECTIVES: dict[str, str] = {
     "inflation": "allocation",
@@ -83,9 +79,7 @@ class Scene:
     def __post_init__(self) -> None:
         if isinstance(self.options, WorkloadOptions) and not self.training:
             raise UsageError("training needs at least one workload")
-        both = {workload.name for workload in self.training} & {workload.name for workload in self.validation}
-        if both:
-            raise UsageError(f"{', '.join(sorted(both))}: used for training, so not fit for validation or test")
+        keep_apart(self.training, self.validation)
 
     @property
     def training(self) -> tuple[Workload, ...]:
@@ -163,52 +157,16 @@ class Stage:
     def __init__(self, core: Core, names: tuple[str, ...], seeds: tuple[int, ...]) -> None:
         self.core, self.names, self.seeds = core, names, seeds
 
-    def play(self, name: str, policy: str | Chooser) -> dict[str, npt.NDArray[np.float64]]:
+    def play(self, name: str, policy: str | Chooser) -> Figures:
         """[S] by name: the `return`, and what the environment tells at the end of each episode (`FIGURES`).
 
         Args:
             name: one of `names`.
             policy: a rule's name, or what chooses actions.
         """
-        core = self.core
-        for e in range(core.count):
-            self._start(name, e)
-        going = np.ones(core.count, dtype=np.bool_)
-        returned = np.zeros(core.count)
-        found: dict[str, npt.NDArray[np.float64]] = {}
-        while going.any():
-            core.step(core.rule_actions(policy) if isinstance(policy, str) else policy(observed(core)))
-            returned += np.where(going, core.rewards, 0.0)
-            ended = core.terminated | core.truncated
-            if (ended & going).any():
-                self._note(found, ended & going)
-            going &= ~ended
-            for e in np.flatnonzero(ended).tolist():  # all step together: who is done plays on, unobserved
-                self._start(name, e)
-        return found | {"return": returned}
+        options: dict[str, Any] = {"workload": name} if isinstance(self.core, WorkloadCore) else {}
+        return play(self.core, policy, [{"seed": seed, **options} for seed in self.seeds], self._figures)
 
-    def _note(self, found: dict[str, npt.NDArray[np.float64]], ended: npt.NDArray[np.bool_]) -> None:
-        """Keep the figures of episodes that have just ended."""
-        infos: Arrays = self.core.infos()
-        for figure in FIGURES:
-            if figure in infos:
-                kept = found.setdefault(figure, np.zeros(self.core.count))
-                kept[ended] = infos[figure][ended]
-
-    def _start(self, name: str, e: int) -> None:
-        seed = self.seeds[e]
-        options: dict[str, Any] = {"seed": seed}
-        if isinstance(self.core, WorkloadCore):
-            options["workload"] = name
-        self.core.start(e, np.random.default_rng(seed), options)
-
-
-def observed(core: Core) -> Arrays:
-    """The buffers that a core's steps write to, by the names that agents know."""
-    seen = core.observation
-    return {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": seen.groups}
-
-
-def identity(workload: Workload) -> str:
-    """What a checkpoint remembers of a workload."""
-    return f"{workload.name}: {len(workload.nodes)} nodes, {len(workload.pods)} pods"
+    def _figures(self) -> Arrays:
+        infos = self.core.infos()
+        return {figure: infos[figure] for figure in FIGURES if figure in infos}

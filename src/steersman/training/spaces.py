@@ -83,6 +83,7 @@ HIDDEN: Choice = ("16", "32,32", "64,64", "128,128")
 def varied(trial: optuna.Trial, plan: AnyPlan, fixed: Collection[str]) -> AnyPlan:
     """The plan with the options that a trial tries; those in `fixed` stay as they are."""
     if isinstance(plan, Plan):
+        fixed = fixed if plan.start is None else {*fixed, "planned_weight"}
         return replace(plan, config=replace(plan.config, **_suggested(trial, ON_WORKLOADS, fixed)))
     network = plan.network
     if network.layers and network.start is None and "hidden" not in fixed:
