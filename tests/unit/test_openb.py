@@ -113,3 +113,10 @@ def test_the_embedded_traces_are_complete():
     assert len(workload.pods) == 8152
     with pytest.raises(UsageError, match="there are cpu050"):
         embedded("nothing")
+
+
+def test_the_small_workload_is_a_part_of_the_default_one():
+    small, whole = embedded("default-small"), embedded("default")
+    assert (small.name, len(small.nodes), len(small.pods)) == ("default-small", 64, 510)
+    assert set(small.nodes) < set(whole.nodes)
+    assert {pod.name for pod in small.pods} < {pod.name for pod in whole.pods}

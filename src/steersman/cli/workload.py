@@ -1,14 +1,28 @@
-"""`steersman workload`: make workloads, turn one format into another, and give a cluster racks and servers."""
+"""`steersman workload`: make workloads, convert them, give a cluster racks; and, on live clusters, `workload_live`."""
 
 from __future__ import annotations
 
 import enum
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli import workload_live, workload_watching
+from steersman.cli.cluster_options import dns_label, optional_scheduler, scheduler
+from steersman.cli.deployment_options import (
+    CpuLoad,
+    CpuRequests,
+    Interval,
+    MemoryLoad,
+    MemoryRequests,
+    PodLoad,
+    Replicas,
+    Resets,
+    Wait,
+    parse_range,
+    value_lists,
+)
 from steersman.cli.display import Warnings, said_if_slow, say
 from steersman.cli.options import ManyValues, path
 from steersman.errors import UsageError
@@ -19,6 +33,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 """The sub-commands of `steersman workload`."""
+for live in (workload_live.run, workload_live.replay, workload_watching.record, workload_watching.snapshot):
+    app.command()(live)
 
 
 class Target(enum.StrEnum):
@@ -27,25 +43,6 @@ class Target(enum.StrEnum):
     YAML = "yaml"
     OPENB = "openb"
     DEPLOYMENTS = "deployments"
-
-
-def dns_label(text: str) -> str:
-    """A name as Kubernetes wants it for a namespace."""
-    if not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
-        raise ValueError(f"{text!r} is no name of a namespace; a-z, 0-9 and - inside, at most 63, are right")
-    return text
-
-
-def scheduler(text: str) -> str:
-    """The name of a scheduler."""
-    if not re.fullmatch("[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", text):
-        raise ValueError(f"{text!r} is no name of a scheduler; letters, digits and - . _ inside are right")
-    return text
-
-
-def optional_scheduler(text: str) -> str:
-    """The name of a scheduler, or nothing."""
-    return scheduler(text) if text else ""
 
 
 Folder = Annotated[
@@ -62,7 +59,7 @@ Nodes = Annotated[
 
 @app.callback(invoke_without_command=True)
 def root(context: typer.Context) -> None:
-    """Make workloads, convert them, and give a cluster racks and servers."""
+    """Make workloads, convert them, give a cluster racks and servers; load a live cluster, and watch it."""
     if context.invoked_subcommand is None:
         print(context.get_help(), end="")
         raise typer.Exit(UsageError.exit_status)
@@ -81,21 +78,15 @@ def generate(
     node_cpu: Annotated[str, typer.Option(help="CPU of each such node.")] = "64",
     node_memory: Annotated[str, typer.Option(help="Memory of each such node.")] = "256Gi",
     node_pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods that each such node holds.")] = 110,
-    cpu_load: Annotated[float, typer.Option(help="Fill until this share of the CPU is asked for, ...")] = 0.5,
-    memory_load: Annotated[float, typer.Option(help="... or this share of the memory, ...")] = 0.5,
-    pod_load: Annotated[float, typer.Option(help="... or this share of the pods, whichever comes first.")] = 0.5,
-    cluster_resets: Annotated[int, typer.Option(min=1, help="Epochs: fill, wait, clear.")] = 1,
-    interval: Annotated[float, typer.Option(help="Seconds from one Deployment to the next.")] = 10.0,
-    wait: Annotated[float, typer.Option(help="Seconds before the cluster is cleared, and after it.")] = 60.0,
-    replicas: Annotated[str, typer.Option(metavar="MIN-MAX", help="Pods of a Deployment.")] = "5-15",
-    cpu_requests: Annotated[
-        str,
-        typer.Option(metavar="LIST", help="CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]"),
-    ] = "",
-    memory_requests: Annotated[
-        str,
-        typer.Option(metavar="LIST", help="Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]"),
-    ] = "",
+    cpu_load: CpuLoad = 0.5,
+    memory_load: MemoryLoad = 0.5,
+    pod_load: PodLoad = 0.5,
+    cluster_resets: Resets = 1,
+    interval: Interval = 10.0,
+    wait: Wait = 60.0,
+    replicas: Replicas = "5-15",
+    cpu_requests: CpuRequests = "",
+    memory_requests: MemoryRequests = "",
     scheduler_name: Annotated[
         str, typer.Option(parser=scheduler, metavar="NAME", help="The pods' schedulerName.")
     ] = "custom-scheduler",
@@ -139,7 +130,7 @@ def generate(
         wait_seconds=wait,
         min_replicas=least,
         max_replicas=most,
-        **_value_lists(cpu_requests, memory_requests),
+        **value_lists(cpu_requests, memory_requests),
     )
     if nodes is not None:
         with said_if_slow(f"reading {nodes}"):
@@ -262,15 +253,6 @@ def topology(
         Warnings()([f"{kept} pods name another scheduler than {scheduler_name} and keep it"])
 
 
-def parse_range(text: str) -> tuple[int, int]:
-    """The ends of `5-15`; `5` is both. Raises UsageError."""
-    low, dash, high = text.partition("-")
-    ends = (low.strip(), high.strip() if dash else low.strip())
-    if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends):
-        raise UsageError(f"--replicas {text}: write a range such as 5-15")
-    return int(ends[0]), int(ends[1])
-
-
 def _rows(settings: Settings, cluster: tuple[Node, ...], seed: int, replay: Path | None) -> tuple[Row, ...]:
     import numpy as np
 
@@ -279,16 +261,3 @@ def _rows(settings: Settings, cluster: tuple[Node, ...], seed: int, replay: Path
     if replay is not None:
         return deployments.read_rows(replay)
     return deployments.generate(settings, cluster, np.random.default_rng(seed))
-
-
-def _value_lists(cpu: str, memory: str) -> dict[str, tuple[str, ...]]:
-    """The settings for stated lists of requests. Limits are then at least the largest of them."""
-    from steersman.workloads.deployments import Settings
-
-    found = {}
-    for name, text in (("cpu", cpu), ("memory", memory)):
-        values = tuple(part.strip() for part in text.split(",") if part.strip())
-        if values:
-            found[f"{name}_requests"] = values
-            found[f"{name}_limits"] = (*getattr(Settings(), f"{name}_limits"), *values)
-    return found

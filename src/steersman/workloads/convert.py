@@ -76,8 +76,8 @@ def convert(
     """
     sources = {"node": str(nodes_file), "pod": str(pods_file), "services": str(pods_file)}
     losses = _Losses({"openb": "openb CSV", "deployments": "Deployments as CSV"}.get(target, "YAML"), sources, lossy)
-    if target != "yaml" and workload.services.selectors:
-        losses.note("services", "", [f"of {len(workload.services.selectors)} objects"])
+    if target != "yaml" and workload.services:
+        losses.note("services", "", [f"of {len(workload.services)} objects"])
     with new_folder(output) as folder:
         if target == "openb":
             _write_openb(workload, folder, losses)

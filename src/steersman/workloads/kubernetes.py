@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from steersman.cluster.constraints import allowed_nodes
-from steersman.cluster.fields import FieldError, Object, integer, items, join, mapping, text_map
-from steersman.cluster.manifests import Manifest, node_to_object, pod_to_object, service_to_object
+from steersman.cluster.fields import FieldError, Object, integer, items, join, mapping
+from steersman.cluster.manifests import node_to_object, pod_to_object
 from steersman.cluster.model import Node, NodeSelectorTerm, Pod, Requirement, Toleration
 from steersman.cluster.objects import (
     PLUGIN_GPUS,
@@ -26,6 +26,7 @@ from steersman.cluster.objects import (
 )
 from steersman.errors import InputError
 from steersman.workloads.files import YAML_SUFFIXES, folder_files
+from steersman.workloads.selecting import BY_LABELS, BY_REQUIREMENTS, selector_of, services_of, services_to_objects
 from steersman.workloads.workload import Services, Workload
 from steersman.workloads.yamlfile import NESTED, Document, read_documents, write_documents
 
@@ -45,9 +46,6 @@ _GROUPS = {
     "PriorityClass": ("scheduling.k8s.io",),
 }
 CONTROLLERS = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "DaemonSet")
-# kube-scheduler's default spreading looks up Services and these; a Deployment's ReplicaSet selects what the
-# Deployment does.
-_SELECTING = ("Deployment", "ReplicaSet", "StatefulSet")
 # What the DaemonSet controller adds to its pods.
 _DAEMON_TOLERATIONS = tuple(
     Toleration(f"node.kubernetes.io/{condition}", "Exists", "", effect)
@@ -157,18 +155,16 @@ class Objects:
 
     def services(self) -> Services:
         """The label selectors of Services and of the controllers that kube-scheduler spreads by."""
+        creators = {found for found in self._creators() if found[0] == "Deployment"}
         selectors = []
-        for found in self.of_kind("Service", "ReplicationController", *_SELECTING):
+        for found in self.of_kind(*BY_LABELS, *BY_REQUIREMENTS):
+            if (found.kind, found.namespace, found.name) in creators:
+                continue  # its ReplicaSet is there
             try:
-                spec = mapping(found.content, "spec", "")
-                if found.kind in _SELECTING:
-                    spec = mapping(spec, "selector", "spec")
-                labels = text_map(spec, "matchLabels" if found.kind in _SELECTING else "selector", "spec")
+                selectors.append((found.namespace, selector_of(found.kind, found.content)))
             except FieldError as error:
                 raise found.error(error.field, error.problem) from None
-            if labels:
-                selectors.append((found.namespace, tuple(sorted(labels.items()))))
-        return Services(tuple(dict.fromkeys(selectors)))
+        return services_of(selectors)
 
     def warnings(self) -> tuple[str, ...]:
         """What a user should know: kinds that were ignored, pods left out, what restricts pods and is not modelled."""
@@ -244,14 +240,9 @@ def write_pods(pods: Iterable[Pod], path: Path) -> None:
 
 
 def write_services(services: Services, path: Path) -> None:
-    """Write selectors as v1 Services into one YAML file; none, no file."""
-    if services.selectors:
-        write_documents(path, _service_objects(services))
-
-
-def _service_objects(services: Services) -> Iterator[Manifest]:
-    for i, (namespace, labels) in enumerate(services.selectors, start=1):
-        yield service_to_object(f"service-{i:04}", namespace, labels)
+    """Write what selects pods into one YAML file; nothing, no file."""
+    if services:
+        write_documents(path, services_to_objects(services))
 
 
 def _flatten(

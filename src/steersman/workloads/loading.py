@@ -95,8 +95,8 @@ def load_workload(nodes_path: str | Path | None, pods_path: str | Path | None, *
     warnings = [warning for source in sources for warning in source.warnings()]
     if len(sources) > 1:
         warnings += _unused(*sources)
-    services = dict.fromkeys(selector for source in sources for selector in source.objects.services().selectors)
-    return Workload(workload_name(given[-1]), nodes, pods, Services(tuple(services)), tuple(warnings))
+    services = Services.union(source.objects.services() for source in sources)
+    return Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
 
 
 def load_nodes(path: str | Path) -> tuple[Node, ...]:

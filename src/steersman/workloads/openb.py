@@ -24,6 +24,8 @@ POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 NODE_FILE = "openb_node_list_gpu_node"
 POD_FILE = "openb_pod_list_"
+SMALL = "default-small"
+"""An embedded workload of 64 nodes and 510 pods, spread evenly over those of `default`."""
 
 MAX_MEMORY_MIB = MAX_MEMORY_BYTES >> 20
 
@@ -211,10 +213,18 @@ def embedded_names() -> tuple[str, ...]:
     return tuple(sorted(f[len(POD_FILE) : -len(".csv.gz")] for f in files if f.startswith(POD_FILE)))
 
 
+def known_names() -> tuple[str, ...]:
+    """What `embedded` takes: the pod lists, and `SMALL`."""
+    return (*embedded_names(), SMALL)
+
+
 def embedded(name: str) -> Workload:
-    """A shipped workload by its short name, on the 1,213 GPU nodes of the published experiments."""
+    """A shipped workload by its short name, on the 1,213 GPU nodes of the published experiments, or `SMALL`."""
+    if name == SMALL:
+        whole = embedded("default")
+        return Workload(SMALL, whole.nodes[::19], whole.pods[::16])
     if name not in embedded_names():
-        raise UsageError(f"no embedded workload {name!r}; there are {', '.join(embedded_names())}")
+        raise UsageError(f"no embedded workload {name!r}; there are {', '.join(known_names())}")
 
     def text(stem: str) -> str:
         data = resources.files("steersman.data.openb").joinpath(f"{stem}.csv.gz").read_bytes()

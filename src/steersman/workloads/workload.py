@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
-from steersman.cluster.model import Node, Pod
+from steersman.cluster.model import Node, Pod, Requirement
 
 SUFFIXES = (".csv.gz", ".csv", ".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What kube-scheduler's default topology spread looks up: (namespace, labels selected) of Services and the like."""
+    """What kube-scheduler's default topology spread looks up: what selects pods to be spread.
+
+    Attributes:
+        selectors: (namespace, labels selected) of Services, and of controllers that select by labels alone.
+        expressions: (namespace, all requirements) of the other controllers.
+    """
 
     selectors: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    expressions: tuple[tuple[str, tuple[Requirement, ...]], ...] = ()
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def __len__(self) -> int:
+        return len(self.selectors) + len(self.expressions)
+
+    @classmethod
+    def union(cls, every: Iterable[Self]) -> Self:
+        """What any of them selects, each once."""
+        found = list(every)
+        return cls(
+            tuple(dict.fromkeys(each for services in found for each in services.selectors)),
+            tuple(dict.fromkeys(each for services in found for each in services.expressions)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

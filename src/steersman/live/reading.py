@@ -1,0 +1,79 @@
+"""The nodes and pods of a live cluster, read once and decoded as files are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from steersman.cluster.model import Node
+from steersman.cluster.objects import is_finished
+from steersman.errors import SteersmanError
+from steersman.kube.client import Client, Listed
+from steersman.kube.objects import whole
+from steersman.live.objects import RUN
+from steersman.workloads.kubernetes import Objects
+from steersman.workloads.yamlfile import Document
+
+NODES, ALL_PODS = "/api/v1/nodes", "/api/v1/pods"
+CORE = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the nodes have that take pods without tolerations, and what pods hold of it already.
+
+    Attributes:
+        cpu_milli, memory_bytes, pods: of these nodes together.
+        largest_cpu_milli, largest_memory_bytes: the most that one of them has.
+        used: the shares of CPU, memory and pods that others' pods hold.
+    """
+
+    cpu_milli: int
+    memory_bytes: int
+    pods: int
+    largest_cpu_milli: int
+    largest_memory_bytes: int
+    used: tuple[float, float, float]
+
+
+def documents(listed: Listed | Iterable[msgspec.Raw], kind: str, version: str = CORE) -> list[Document]:
+    """Objects of a list, in which their kind is not stated, as documents."""
+    items = listed.items if isinstance(listed, Listed) else listed
+    return [Document({"apiVersion": version, "kind": kind, **whole(raw)}, "the cluster", "") for raw in items]
+
+
+async def read_nodes(client: Client) -> tuple[Node, ...]:
+    """The nodes. Raises InputError: one is none of the model; SteersmanError: there is none."""
+    nodes = Objects(documents(await client.list(NODES), "Node")).nodes()
+    if not nodes:
+        raise SteersmanError("the cluster has no nodes")
+    return nodes
+
+
+async def read_room(client: Client) -> Room:
+    """The room for pods. Raises SteersmanError: no node takes pods without tolerations."""
+    usable = {node.name: node for node in await read_nodes(client) if takes_pods(node)}
+    if not usable:
+        raise SteersmanError("the cluster has no node that takes pods without tolerations")
+    cpu, memory, places = zip(*map(_amounts, usable.values()), strict=True)
+    total = sum(cpu), sum(memory), sum(places)
+    held = [0, 0, 0]
+    for document in documents(await client.list(ALL_PODS), "Pod"):
+        content = document.content
+        labels = content["metadata"].get("labels") or {}
+        if content.get("spec", {}).get("nodeName") in usable and RUN not in labels and not is_finished(content):
+            requests = Objects([document]).pods(())[0].requests
+            held = [held[0] + requests.cpu_milli, held[1] + requests.memory_bytes, held[2] + 1]
+    shares = [amount / max(of, 1) for amount, of in zip(held, total, strict=True)]
+    return Room(*total, max(cpu), max(memory), (shares[0], shares[1], shares[2]))
+
+
+def takes_pods(node: Node) -> bool:
+    """Whether a node takes pods without tolerations."""
+    return not node.unschedulable and all(taint.effect == "PreferNoSchedule" for taint in node.taints)
+
+
+def _amounts(node: Node) -> tuple[int, int, int]:
+    return node.cpu_milli, node.memory_bytes, node.pods

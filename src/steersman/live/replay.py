@@ -1,0 +1,285 @@
+"""Pods of a workload on a live cluster, each created at its time.
+
+A pod is deleted when it has run as long as in the trace, from when it got a node, as in the simulator. What runs when a
+replay is resumed runs that long from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+
+from steersman.cluster.model import Pod
+from steersman.errors import SteersmanError, UsageError
+from steersman.kube.client import ApiError, Client
+from steersman.kube.objects import whole
+from steersman.live.fleet import Fleet
+from steersman.live.objects import IMAGE, MANAGER, PODS, PRIORITY_CLASSES, RUN, pod_object, run_labels
+from steersman.live.running import Background, insist
+from steersman.live.state import RunState, StateStore
+
+CONCURRENCY = 96
+SAVE_SECONDS = 1.0
+PATIENCE_SECONDS = 60.0
+MAX_PRIORITY = 1_000_000_000
+"""What only Kubernetes' own priority classes may exceed."""
+
+Job = tuple[Callable[[int], Awaitable[None]], int]
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """When pods are created.
+
+    Attributes:
+        speed: seconds of the trace in a second.
+        rate: pods a second, instead of their times; 0: their times, or all at once if they have none.
+    """
+
+    speed: float = 1.0
+    rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.speed) and self.speed > 0):
+            raise UsageError(f"--speed {self.speed:g}: a number above 0 is right, such as 3600 for an hour in a second")
+        if not (math.isfinite(self.rate) and self.rate >= 0):
+            raise UsageError(f"--rate {self.rate:g}: pods a second are right, such as 100")
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A pod, when it is created (seconds from the beginning), and how long it then runs (None: for ever)."""
+
+    pod: Pod
+    at: float
+    runs: float | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many pods were created and deleted, and how many wait at the end."""
+
+    created: int = 0
+    deleted: int = 0
+    waiting: int = 0
+
+
+def timed(pods: Sequence[Pod], pace: Pace) -> tuple[Timed, ...]:
+    """The pods in order of creation.
+
+    With times, the first one is created at once, and pods without times come with it; without, all come at once, or at
+    the rate.
+    """
+    if pace.rate:
+        return tuple(Timed(pod, i / pace.rate, _runs(pod, pace)) for i, pod in enumerate(pods))
+    start = min((pod.creation_time for pod in pods if pod.creation_time is not None), default=0.0)
+    found = [Timed(pod, ((pod.creation_time or start) - start) / pace.speed, _runs(pod, pace)) for pod in pods]
+    return tuple(sorted(found, key=lambda each: each.at))
+
+
+def placed(pods: Sequence[Pod], scheduler_name: str, namespace: str) -> tuple[Pod, ...]:
+    """The pods for another scheduler or in one namespace ("": as they are).
+
+    Raises:
+        UsageError: in one namespace, two pods have the same name.
+    """
+    if scheduler_name:
+        pods = [replace(pod, scheduler_name=scheduler_name) for pod in pods]
+    if namespace:
+        pods = [replace(pod, namespace=namespace) for pod in pods]
+        if len({pod.name for pod in pods}) < len(pods):
+            raise UsageError(f"--namespace {namespace}: pods of several namespaces have the same name")
+    return tuple(pods)
+
+
+def digest(pods: Sequence[Timed]) -> str:
+    """What tells a replay from others."""
+    found = hashlib.sha256()
+    for each in pods:
+        found.update(f"{each.pod!r} {each.at!r} {each.runs!r}\n".encode())
+    return found.hexdigest()[:16]
+
+
+class Replay:
+    """Plays pods.
+
+    Args:
+        client: of the cluster.
+        store: where the state is kept.
+        state: how far the replay is: `done` pods were created, in their order.
+        pods: all of them, in order of creation.
+        image: of containers whose source names none; they sleep.
+        report: told how many creations and deletions of how many are done.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        store: StateStore,
+        state: RunState,
+        pods: Sequence[Timed],
+        image: str = IMAGE,
+        report: Callable[[int, int], None] = lambda _, __: None,
+    ) -> None:
+        self.client, self.store, self.state, self.pods, self.image = client, store, state, pods, image
+        self.report = report
+        self.tally = Tally()
+        self.fleet = Fleet(client, state.id, self._came, self._bound, self._gone)
+        self._index = {f"{each.pod.namespace}/{each.pod.name}": i for i, each in enumerate(pods)}
+        self._classes: Mapping[int, str] = {}
+        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self._creating: set[int] = set()
+        self._leaving: set[str] = set()
+        self._seen: set[str] = set()
+        self._unseen: set[str] = set()
+        self._next = state.done
+        self._steps = len(pods) + sum(each.runs is not None for each in pods)
+
+    async def run(self) -> Tally:
+        """Play all pods that are not there yet, and end when those that have an end are gone.
+
+        Those that get no node for a minute while nothing else is to be done are left waiting.
+
+        Raises:
+            SteersmanError: the API refuses a pod, or there is one of its name.
+        """
+        self._classes = await self._priority_classes()
+        workers = [self._work() for _ in range(CONCURRENCY)]
+        async with Background(self.fleet.reflector.run(), self._keep_state(), *workers):
+            await self.fleet.until(lambda: True, PATIENCE_SECONDS)
+            await self._create_all()
+            await self._until_over()
+        self.tally.waiting = self.fleet.waiting
+        await self.store.end()
+        return self.tally
+
+    async def _create_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        zero = loop.time() - self.pods[self._next].at if self._next < len(self.pods) else 0.0
+        while self._next < len(self.pods):
+            late = zero + self.pods[self._next].at - loop.time()
+            if late > 0:
+                await asyncio.sleep(late)
+            self._creating.add(self._next)
+            self._jobs.put_nowait((self._create, self._next))
+            self._next += 1
+
+    async def _until_over(self) -> None:
+        def idle() -> bool:
+            return not (self._creating or self._leaving or self._unseen)
+
+        while True:
+            # One that the watch never showed came and went while it was broken.
+            while not await self.fleet.until(idle, PATIENCE_SECONDS) and (self._creating or self._leaving):
+                pass
+            self._unseen.clear()
+            ending = any(
+                not there.bound and self.pods[self._index[key]].runs is not None
+                for key, there in self.fleet.pods.items()
+            )
+            if not ending or not await self.fleet.until(lambda: not idle(), PATIENCE_SECONDS):
+                return
+
+    async def _work(self) -> None:
+        while True:
+            do, i = await self._jobs.get()
+            await do(i)
+            self.fleet.notify()
+
+    async def _create(self, i: int) -> None:
+        pod = self.pods[i].pod
+        made = pod_object(pod, self.state.id, self.image, self._classes.get(pod.priority, ""))
+        path = PODS.format(pod.namespace)
+        try:
+            await insist(lambda: self.client.create(path, made))
+        except ApiError as error:
+            if error.status != 409:
+                raise SteersmanError(f"pod {pod.namespace}/{pod.name}: {error.message}") from None
+            found = await insist(lambda: self.client.get(f"{path}/{pod.name}"))
+            if (found["metadata"].get("labels") or {}).get(RUN) != self.state.id:
+                raise SteersmanError(
+                    f"pod {pod.namespace}/{pod.name} is there already and not of this replay; --clean removes what "
+                    "others made, --namespace names another place"
+                ) from None
+        self._creating.discard(i)
+        self._unseen |= {f"{pod.namespace}/{pod.name}"} - self._seen
+        self.tally.created += 1
+        self._tell()
+
+    async def _delete(self, i: int) -> None:
+        pod = self.pods[i].pod
+        path = f"{PODS.format(pod.namespace)}/{pod.name}"
+        try:
+            await insist(lambda: self.client.delete(path, {"gracePeriodSeconds": "0"}))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def _came(self, key: str) -> None:
+        self._seen.add(key)
+        self._unseen.discard(key)
+
+    def _bound(self, key: str) -> None:
+        """A pod has got a node: it runs from now on."""
+        i = self._index.get(key)
+        if i is not None and key not in self._leaving and (runs := self.pods[i].runs) is not None:
+            self._leaving.add(key)
+            asyncio.get_running_loop().call_later(runs, self._jobs.put_nowait, (self._delete, i))
+
+    def _gone(self, key: str) -> None:
+        if key in self._leaving:
+            self._leaving.discard(key)
+            self.tally.deleted += 1
+            self._tell()
+
+    def _tell(self) -> None:
+        self.report(self._next - len(self._creating) + self.tally.deleted, self._steps)
+
+    async def _keep_state(self) -> None:
+        """Write down how far this is, now and then."""
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            done = min(self._creating, default=self._next)
+            if done != self.state.done:
+                self.state.done = done
+                await self.store.save(self.state)
+
+    async def check_namespaces(self) -> None:
+        """Raise SteersmanError if there is no place for a pod."""
+        for namespace in sorted({each.pod.namespace for each in self.pods}):
+            try:
+                await insist(partial(self.client.get, f"/api/v1/namespaces/{namespace}"))
+            except ApiError as error:
+                if error.status == 404:
+                    raise SteersmanError(
+                        f"there is no namespace {namespace!r}; create it, or put all pods into one with --namespace"
+                    ) from None
+                if error.status != 403:
+                    raise
+
+    async def _priority_classes(self) -> dict[int, str]:
+        """A class for every priority but 0, which the API takes from classes alone; those that miss are created."""
+        wanted = {each.pod.priority for each in self.pods} - {0}
+        if not wanted:
+            return {}
+        listed = await insist(lambda: self.client.list(PRIORITY_CLASSES))
+        found = {int(each.get("value", 0)): str(each["metadata"]["name"]) for each in map(whole, listed.items)}
+        for value in sorted(wanted - found.keys()):
+            if value > MAX_PRIORITY:
+                raise SteersmanError(f"priority {value} is above {MAX_PRIORITY}, and the cluster has no class for it")
+            found[value] = f"{MANAGER}-{value}" if value > 0 else f"{MANAGER}-minus-{-value}"
+            made = {"metadata": {"name": found[value], "labels": run_labels(self.state.id)}, "value": value}
+            await insist(partial(self.client.create, PRIORITY_CLASSES, made))
+        return found
+
+
+def _runs(pod: Pod, pace: Pace) -> float | None:
+    """How long a pod runs, in seconds."""
+    if pod.deletion_time is None:
+        return None
+    return max(pod.deletion_time - (pod.creation_time or 0.0), 0.0) / pace.speed

@@ -1,0 +1,138 @@
+"""A live cluster as a workload: what scheduling looks at of its nodes, pods and Services, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from steersman.cluster.constraints import holds
+from steersman.cluster.manifests import Manifest, node_to_object, pod_to_object
+from steersman.cluster.model import Pod
+from steersman.errors import InputError, SteersmanError
+from steersman.kube.client import ApiError, Client, Listed
+from steersman.kube.objects import whole
+from steersman.live.reading import ALL_PODS, NODES, documents
+from steersman.workloads.files import YAML_SUFFIXES, new_folder, replacing
+from steersman.workloads.kubernetes import Objects, write_workload
+from steersman.workloads.selecting import services_to_objects
+from steersman.workloads.workload import Services, Workload
+from steersman.workloads.yamlfile import write_documents
+
+SERVICES = "/api/v1/services"
+SELECTING = (
+    ("Service", "v1", SERVICES),
+    ("ReplicationController", "v1", "/api/v1/replicationcontrollers"),
+    ("ReplicaSet", "apps/v1", "/apis/apps/v1/replicasets"),
+    ("StatefulSet", "apps/v1", "/apis/apps/v1/statefulsets"),
+)
+"""What kube-scheduler's default spreading looks up."""
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of a pod that its node runs by itself."""
+
+
+async def take(client: Client, name: str, *, free: bool = False) -> Workload:
+    """The cluster as it is: pods that run first, in order of their creation, then those that wait.
+
+    Args:
+        client: of the cluster.
+        name: of the workload.
+        free: whether pods that run are freed from their nodes, to be placed anew by who reads it; those that nodes run
+            by themselves are not.
+
+    Raises:
+        InputError: an object makes no sense.
+        SteersmanError: the cluster has no nodes or no pods, or does not let us look at them.
+    """
+    nodes = Objects(documents(await client.list(NODES), "Node"))
+    listed = await client.list(ALL_PODS)
+    objects = Objects(documents(listed, "Pod"))
+    if not nodes.objects:
+        raise SteersmanError("the cluster has no nodes")
+    made = dict(_lives(listed))
+    pods = [_as_pod(pod, made[pod.namespace, pod.name], free=free) for pod in objects.pods(())]
+    start = min((pod.creation_time or 0.0 for pod in pods), default=0.0)
+    pods = [replace(pod, creation_time=(pod.creation_time or start) - start) for pod in pods]
+    pods.sort(key=lambda pod: (not _placed(made[pod.namespace, pod.name]), pod.creation_time or 0.0))
+    if not pods:
+        raise SteersmanError("the cluster has no pods that have not finished")
+    services, missing = await _services(client, pods)
+    return Workload(name, nodes.nodes(), tuple(pods), services, (*nodes.warnings(), *objects.warnings(), *missing))
+
+
+async def identity(client: Client) -> str:
+    """What tells a cluster from others for as long as it exists, and is not written into snapshots."""
+    found = await client.get("/api/v1/namespaces/kube-system")
+    return str(found["metadata"]["uid"])
+
+
+def write(workload: Workload, output: Path) -> None:
+    """Write a workload: one file of all, if the name ends like YAML, else a new folder of nodes, pods and services.
+
+    Raises:
+        InputError: it cannot be written, or the folder is there already.
+    """
+    if output.name.endswith((".yaml", ".yml")):
+        with replacing(output) as part:
+            write_documents(part, _objects(workload))
+    elif output.name.endswith((*YAML_SUFFIXES, ".csv", ".gz")):
+        raise InputError(output, "", "", "is no name of a YAML file or folder; such as cluster.yaml is right")
+    else:
+        with new_folder(output) as folder:
+            write_workload(workload, folder)
+
+
+def _objects(workload: Workload) -> Iterator[Manifest]:
+    yield from map(node_to_object, workload.nodes)
+    yield from services_to_objects(workload.services)
+    yield from map(pod_to_object, workload.pods)
+
+
+def _lives(listed: Listed) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
+    for raw in listed.items:
+        content = whole(raw)
+        metadata = content["metadata"]
+        yield (metadata["namespace"], metadata["name"]), content
+
+
+def _placed(content: Mapping[str, Any]) -> bool:
+    return bool(content.get("spec", {}).get("nodeName"))
+
+
+def _as_pod(pod: Pod, content: Mapping[str, Any], *, free: bool) -> Pod:
+    """The pod with the time of its creation, and its node if it stays there."""
+    created = datetime.fromisoformat(content["metadata"]["creationTimestamp"]).timestamp()
+    pod = replace(pod, creation_time=created, deletion_time=None)
+    if not free or MIRROR in (content["metadata"].get("annotations") or {}):
+        return pod
+    freed = replace(pod.pod_class, constraints=replace(pod.constraints, node_name=""))
+    return replace(pod, pod_class=freed, gpu_devices=())
+
+
+async def _services(client: Client, pods: Sequence[Pod]) -> tuple[Services, tuple[str, ...]]:
+    """The selectors that select a pod, and warnings about those that we may not look at."""
+    found, refused = [], []
+    for kind, version, path in SELECTING:
+        try:
+            found += documents(await client.list(path), kind, version)
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            refused.append(f"no permission to list {kind}s; default topology spread does not know theirs")
+    labels: dict[str, list[Mapping[str, str]]] = {}
+    for pod in pods:
+        labels.setdefault(pod.namespace, []).append(pod.labels)
+    everything = Objects(found).services()
+    by_labels = (
+        each
+        for each in everything.selectors
+        if any(set(each[1]) <= set(there.items()) for there in labels.get(each[0], ()))
+    )
+    by_requirements = (
+        each
+        for each in everything.expressions
+        if any(all(holds(one, there) for one in each[1]) for there in labels.get(each[0], ()))
+    )
+    return Services(tuple(by_labels), tuple(by_requirements)), tuple(refused)

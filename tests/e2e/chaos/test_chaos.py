@@ -1,0 +1,274 @@
+"""`steersman schedule` where things die: every pod is bound exactly once, to a node where it fits, whatever happens."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.e2e.chaos.faults import BINDING, EVERYTHING, WATCH, Fault
+from tests.e2e.chaos.oracle import Verdict
+from tests.e2e.chaos.world import ALL, CPU_NODES, SCALE, ChaosCluster, World, node, world
+
+pytestmark = pytest.mark.e2e
+
+MANY = ALL // 4
+"""Bound pods at which the burst is in full swing."""
+LEADING = ("--leader-elect",)
+
+Story = Callable[[World], Awaitable[tuple[Verdict, str]]]
+Tell = Callable[[str], None]
+
+
+@pytest.fixture
+def play(chaos: ChaosCluster, tmp_path: Path, tell: Tell, request: pytest.FixtureRequest) -> Callable[[Story], None]:
+    """Plays a story in a world of its own and tells how it ended."""
+
+    def run(story: Story) -> None:
+        async def main() -> None:
+            async with world(chaos, tmp_path, seed=1) as place:
+                verdict, counts = await story(place)
+                seconds = time.monotonic() - place.began
+                tell(f"{request.node.name}: {verdict}; {counts}; {seconds:.0f} s")
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_the_scheduler_is_killed_and_another_takes_over(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        await world.create_pods()
+        first = await world.scheduler()
+        await world.bound(MANY)
+        first.end()
+        await asyncio.sleep(1)  # the watch may be behind
+        before = world.watch.bound
+        await world.scheduler()
+        return await world.settle(), f"killed after {before} pods"
+
+    play(story)
+
+
+def test_a_leader_that_is_asked_to_end_hands_over_to_one_whose_watch_lags(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        async with world.proxy() as its_way, world.proxy() as other_way:
+            its_way.faults = [Fault("delay", BINDING, seconds=1.0 / SCALE)]  # so that many pods wait
+            leader = await world.scheduler(*LEADING, through=its_way)
+            other = await world.scheduler(*LEADING, through=other_way, begins="leader changed")
+            await world.create_pods()
+            other_way.faults = [Fault("lag", WATCH, seconds=6.0)]
+            await world.bound(MANY + world.watch.bound)
+            leader.signal(signal.SIGTERM)
+            asked = time.monotonic()
+            await world.until(lambda: other.said("scheduling") > 0, "taken over")
+            took, before = time.monotonic() - asked, world.watch.bound
+            assert leader.process.wait(20) in (0, 143)
+            assert not any(bind.at < asked for bind in other_way.binds)
+            verdict = await world.settle()
+            assert verdict.untold == 0
+            return verdict, f"handed over after {before} pods in {took:.1f} s"
+
+    play(story)
+
+
+def test_a_leader_is_killed(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        leader = await world.scheduler(*LEADING)
+        other = await world.scheduler(*LEADING, begins="leader changed")
+        creating = asyncio.create_task(world.create_pods())
+        await world.bound(MANY)
+        leader.end()
+        before, killed = world.watch.bound, time.monotonic()
+        await world.until(lambda: other.said("scheduling") > 0, "taken over")
+        took = time.monotonic() - killed
+        assert took > 9  # not before the lease was over
+        await creating
+        return await world.settle(), f"killed after {before} pods, taken over after {took:.1f} s"
+
+    play(story)
+
+
+def test_a_leader_that_stood_still_for_longer_than_its_lease_binds_nothing_more(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        async with world.proxy() as its_way, world.proxy() as other_way:
+            # Many bindings are to be tried again when it stands still.
+            its_way.faults = [Fault("status", BINDING, 0.7, status=429, retry_after="1")]
+            leader = await world.scheduler(*LEADING, through=its_way)
+            other = await world.scheduler(*LEADING, through=other_way, begins="leader changed")
+            creating = asyncio.create_task(world.create_pods())
+            await world.until(lambda: len(its_way.binds) > 100, "bindings asked for")
+            leader.signal(signal.SIGSTOP)
+            before = world.watch.bound
+            await world.until(lambda: other.said("scheduling") > 0, "taken over")
+            await creating
+            asked = len(its_way.binds)
+            its_way.faults = []
+            leader.signal(signal.SIGCONT)
+            await world.until(lambda: leader.said("leadership lost") > 0, "noticed")
+            verdict = await world.settle()
+            await asyncio.sleep(6)  # longer than bindings under way are waited for
+            late = its_way.binds[asked:]
+            assert not late, f"{len(late)} bindings without the lease, such as {late[0]}"
+            return (
+                verdict,
+                f"stopped after {before} pods, then {asked} bindings by it, {len(other_way.binds)} by the other",
+            )
+
+    play(story)
+
+
+@pytest.mark.parametrize("server", ["kube-apiserver", "etcd"])
+def test_a_server_is_killed(play: Callable[[Story], None], server: str) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        await world.create_pods()
+        scheduler = await world.scheduler()
+        await world.bound(MANY)
+        killed = world.cluster.kill_server(server)
+        before, at = world.watch.bound, time.monotonic()
+        await world.up_again(killed, after=1.0)
+        away = time.monotonic() - at
+        verdict = await world.settle()
+        counts = await scheduler.metrics()
+        relists = int(sum(n for name, n in counts.items() if name.startswith("relists_total")))
+        errors = {name[25:-2]: int(n) for name, n in counts.items() if name.startswith("bind_errors_total")}
+        assert verdict.untold == 0
+        return verdict, f"killed after {before} pods, away {away:.1f} s, {relists} relists, failed bindings {errors}"
+
+    play(story)
+
+
+async def through_faults(world: World, *faults: Fault, cuts: float = 0.0) -> tuple[Verdict, str]:
+    """Schedule everything through a proxy with these faults."""
+    async with world.proxy() as proxy:
+        scheduler = await world.scheduler(through=proxy)
+        proxy.faults = list(faults)
+        creating = asyncio.create_task(world.create_pods())
+        while cuts and world.watch.bound < ALL:
+            await asyncio.sleep(cuts)
+            proxy.cut_watches()
+        await creating
+        await world.bound(ALL)
+        proxy.faults = []
+        verdict = await world.settle()
+        counts = await scheduler.metrics()
+        injected = ", ".join(f"{count} x {what}" for what, count in sorted(proxy.injected.items()))
+        relists, watches = (
+            int(sum(n for name, n in counts.items() if name.startswith(f"{what}_total{{")))
+            for what in ("relists", "watch_restarts")
+        )
+        return verdict, f"{injected}; {len(proxy.binds)} bindings, {watches} watches anew, {relists} relists"
+
+
+def test_watches_are_cut_again_and_again(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        verdict, counts = await through_faults(world, Fault("cut", WATCH, 0.05), cuts=0.3)
+        assert verdict.untold == 0
+        return verdict, counts
+
+    play(story)
+
+
+STORMS = {
+    "409": [Fault("status", BINDING, 0.3, status=409)],
+    "429": [
+        Fault("status", BINDING, 0.2, status=429, retry_after="1"),
+        Fault("status", BINDING, 0.2, status=429),
+        Fault("status", WATCH, 0.2, status=429, retry_after="1"),
+        Fault("cut", WATCH, 0.05),
+    ],
+    "500 and 503": [
+        Fault("status", BINDING, 0.2, status=500),
+        Fault("status", BINDING, 0.2, status=503),
+        Fault("status", EVERYTHING, 0.1, status=503),
+        Fault("cut", WATCH, 0.02),
+    ],
+    "answers lost": [
+        Fault("lose", BINDING, 0.3),
+        Fault("drop", BINDING, 0.2),
+        Fault("delay", BINDING, 0.2, seconds=0.5),
+        Fault("drop", r"GET .*/pods/", 0.3),
+        Fault("lag", WATCH, 0.3, seconds=0.3),
+    ],
+    "no answer in time": [
+        Fault("drop", BINDING, 0.05, seconds=45, most=8),
+        Fault("lose", BINDING, 0.05, seconds=45, most=8),
+    ],
+}
+
+
+@pytest.mark.parametrize("storm", STORMS)
+def test_storms(play: Callable[[Story], None], storm: str) -> None:
+    faults = STORMS[storm]
+
+    async def story(world: World) -> tuple[Verdict, str]:
+        verdict, counts = await through_faults(world, *faults)
+        assert all(fault.times for fault in faults)
+        return verdict, counts
+
+    play(story)
+
+
+def test_versions_are_too_old_again_and_again(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        old = [Fault("status", WATCH, 0.4, status=410), Fault("expire", WATCH, 0.5)]
+        verdict, counts = await through_faults(world, *old, cuts=0.3)
+        assert verdict.untold == 0
+        return verdict, counts
+
+    play(story)
+
+
+def test_nodes_are_deleted_while_pods_are_assumed_on_them(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        async with world.proxy() as proxy:
+            proxy.faults = [
+                Fault("status", BINDING, 0.3, status=429, retry_after="1"),
+                Fault("delay", BINDING, 0.5, seconds=0.3),
+            ]
+            await world.scheduler(through=proxy)
+            creating = asyncio.create_task(world.create_pods())
+            deleted_at: dict[str, float] = {}
+            assumed = 0
+            for turn in range(6):
+                await world.bound((turn + 1) * ALL // 10)
+                under_way = [bind for bind in proxy.binds[-40:] if bind.status == 0 and bind.node.startswith("cpu-")]
+                for name in sorted({bind.node for bind in under_way} - deleted_at.keys())[:2]:
+                    assumed += sum(bind.node == name for bind in under_way)
+                    await world.api.ask("DELETE", f"/api/v1/nodes/{name}")
+                    deleted_at[name] = time.monotonic()
+                for i in range(2 * SCALE):
+                    fresh = node(f"cpu-new-{turn}-{i}", 0)
+                    await world.api.ask("POST", "/api/v1/nodes", fresh)
+            await creating
+            world.deleted_nodes = list(deleted_at)
+            try:
+                verdict = await world.settle()
+            finally:
+                await renew_nodes(world)
+            watch = world.watch
+            after = [
+                uid
+                for uid, at in watch.bound_at.items()
+                if (end := deleted_at.get(watch.nodes[uid][0])) is not None and at > end + 0.05
+            ]
+            assert assumed
+            return verdict, (
+                f"{len(deleted_at)} nodes deleted with {assumed} bindings under way to them, "
+                f"{len(after)} pods bound to them after that"
+            )
+
+    play(story)
+
+
+async def renew_nodes(world: World) -> None:
+    """The nodes as they were before the test."""
+    names = {f"cpu-{i:03}": i for i in range(CPU_NODES)}
+    there = {each["metadata"]["name"] for each in (await world.api.ask("GET", "/api/v1/nodes"))["items"]}
+    for name in there:
+        if name.startswith("cpu-new-"):
+            await world.api.ask("DELETE", f"/api/v1/nodes/{name}")
+    for name, index in names.items():
+        if name not in there:
+            await world.api.ask("POST", "/api/v1/nodes", node(name, index))

@@ -1,0 +1,96 @@
+"""What a signal interrupts, and what it does not."""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from steersman.evaluation import interrupts
+from steersman.evaluation.interrupts import Received, interruptible
+from steersman.processes import SIGNALS
+
+
+@pytest.fixture(autouse=True)
+def received() -> Iterator[Received]:
+    former = {number: signal.getsignal(number) for number in SIGNALS}
+    with interruptible() as heard:
+        yield heard
+    for number, handler in former.items():
+        signal.signal(number, handler)
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_key_that_is_held_down_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    for _ in range(50):
+        now += 0.9
+        interrupt()
+    now += 1.1
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_dealing_with_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "ONE_REQUEST_SECONDS", -1.0)  # every signal is a request of its own
+    told = []
+    try:
+        try:
+            interrupt()
+        finally:
+            interrupt()
+            told.append("cleaned up")
+    except KeyboardInterrupt:
+        interrupt()
+        try:
+            raise ValueError
+        except ValueError:
+            interrupt()
+            told.append("told")
+    assert told == ["cleaned up", "told"]
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_the_last_signal_is_the_status(received: Received) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    signal.raise_signal(signal.SIGHUP)
+    assert received.status() == 129
+
+
+def wait() -> None:
+    time.sleep(10)
+
+
+def test_what_llvm_calls_is_interrupted_when_it_has_returned() -> None:
+    done = []
+
+    def _raw_object_cache_notify() -> None:
+        interrupt()
+        done.append("stored")
+
+    _raw_object_cache_notify()
+    assert done == ["stored"]
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+
+
+def test_an_interruption_that_a_finalizer_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    class Thing:
+        def __del__(self) -> None:
+            interrupt()
+
+    def drop() -> None:
+        Thing()
+        wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        drop()
+    assert capfd.readouterr().err == ""
