@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+from tests.e2e import parity
+
 from benchmarks import environments, learning, live, simulator
 
 BENCHMARKS = {
@@ -19,6 +21,7 @@ BENCHMARKS = {
     "inflation-env": environments.inflation_env,
     "schedule-rate": live.schedule_rate,
     "large-cluster": live.large_cluster,
+    "parity": parity.benchmark,
 }
 RESULTS = Path(__file__).with_name("results.json")
 

@@ -59,7 +59,34 @@ def policy_file(folder: Path, name: str, view: View) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize(("name", "view"), [("mlp", CLUSTER), ("gnn", CLUSTER), ("mlp", GPU)])
+PAIRS = pytest.mark.parametrize(("name", "view"), [("mlp", CLUSTER), ("gnn", CLUSTER), ("mlp", GPU)])
+
+
+@PAIRS
+def test_room_to_grow_changes_nothing(tmp_path: Path, workload: Workload, name: str, view: View) -> None:
+    policy = resolve(policy_file(tmp_path, name, view))
+    mix = Simulator(workload).mix
+    tight, roomy = ClusterState(workload.nodes), ClusterState(workload.nodes[:5])
+    for node in workload.nodes[5:]:
+        roomy.add_node(node)
+    assert len(roomy.nodes) > len(tight.nodes)
+    deciders = [Decider(state, policy, mix=mix) for state in (tight, roomy)]
+    chosen = set()
+    for pod in workload.pods[:60]:
+        slots = []
+        for state, decider in zip((tight, roomy), deciders, strict=True):
+            c = state.class_id(pod.pod_class)
+            choice = decider.choose(c)
+            slots.append(None if choice is None else choice.slot)
+            if choice is not None:
+                state.place(pod.name, c, choice.slot, choice.devices)
+                decider.changed(choice.slot)
+        assert slots[0] == slots[1]
+        chosen.add(slots[0])
+    assert len(chosen) > 2
+
+
+@PAIRS
 def test_decisions_are_those_of_a_simulation(tmp_path: Path, workload: Workload, name: str, view: View) -> None:
     policy = resolve(policy_file(tmp_path, name, view))
     simulator = Simulator(workload)

@@ -14,11 +14,10 @@ as nothing.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import re
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -35,13 +34,15 @@ from steersman.policies.learned_views import add_spread
 from steersman.policies.outlook import TABLES
 from steersman.policies.policy import LinearPolicy, MlpPolicy
 from steersman.policies.registry import AnyPolicy, resolve
-from steersman.processes import become_worker
+from steersman.processes import Workers
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Workload
 
 Array = npt.NDArray[np.float64]
+Candidates = tuple[int, int, list[LinearPolicy | MlpPolicy]]
+"""A workload, the seed of an episode, and who plays it."""
 
 SHARE = 1  # the kind of pods that ask for a part of one device
 NO_SPREAD = 1e-6
@@ -286,7 +287,9 @@ class Evolution:
         self.rng = np.random.default_rng(seed)
         self.queue: list[int] = []
         self.steps = self.iterations = 0
-        self._pool: ProcessPoolExecutor | None = None
+        self._workers: Workers[Candidates, Array] = Workers(
+            jobs, partial(_open_arena, self.workloads, task, config.reference)
+        )
 
     def _weights(self, point: Array) -> Array:
         """[4, W] the linear part of a point: by kind of pod, of changes and states after, in units of spread."""
@@ -353,27 +356,16 @@ class Evolution:
         ]
         work = [(which, seed, [self._policy(candidates[i], "candidate") for i in part]) for which, seed, part in chunks]
         if self.jobs == 1:
-            results = [_gains(self.arena, *item) for item in work]
+            results = [_gains(self.arena, item) for item in work]
         else:
-            results = list(self._processes().map(_gains_in_worker, work))
+            answers = dict(self._workers.answers(work))
+            results = [answers[position] for position in range(len(work))]
         found = iter(results)
         return np.stack([np.concatenate([next(found) for _ in range(max(1, self.jobs))]) for _ in episodes], axis=1)
 
-    def _processes(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self.jobs,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_open_arena,
-                initargs=(self.workloads, self.task, self.config.reference),
-            )
-        return self._pool
-
     def close(self) -> None:
         """Stop the processes."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
+        self._workers.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that later generations depend on."""
@@ -397,19 +389,11 @@ class Evolution:
         self.steps, self.iterations = state["counts"]
 
 
-_arena: Arena | None = None
+def _open_arena(workloads: Sequence[Workload], task: Task, reference: str) -> Callable[[Candidates], Array]:
+    """In a worker: what plays episodes."""
+    return partial(_gains, Arena(workloads, task, reference))
 
 
-def _open_arena(workloads: Sequence[Workload], task: Task, reference: str) -> None:
-    global _arena
-    become_worker()
-    _arena = Arena(workloads, task, reference)
-
-
-def _gains_in_worker(item: tuple[int, int, list[LinearPolicy | MlpPolicy]]) -> Array:
-    assert _arena is not None
-    return _gains(_arena, *item)
-
-
-def _gains(arena: Arena, which: int, seed: int, policies: list[LinearPolicy | MlpPolicy]) -> Array:
+def _gains(arena: Arena, candidates: Candidates) -> Array:
+    which, seed, policies = candidates
     return np.array([arena.gain(which, seed, each) for each in policies])

@@ -14,10 +14,11 @@ from steersman.localcluster.patience import Patience
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
 MANAGED_BY = "app.kubernetes.io/managed-by=steersman"
 """The label of what `steersman workload` makes in a cluster."""
-CONTROLLERS = (
+MADE = (
     "/apis/apps/v1/namespaces/{}/deployments",
     "/apis/apps/v1/namespaces/{}/replicasets",
     "/apis/batch/v1/namespaces/{}/jobs",
+    "/api/v1/namespaces/{}/configmaps",
 )
 PODS = "/api/v1/namespaces/{}/pods"
 AGAIN_SECONDS = 5.0
@@ -38,7 +39,7 @@ async def clean(client: Client, report: Callable[[int, int], None]) -> int:
     listed = map(msgspec.json.decode, (await client.list("/api/v1/namespaces")).items)
     namespaces = [name for found in listed if (name := found["metadata"]["name"]) not in SYSTEM_NAMESPACES]
     before = await _count(client, namespaces)
-    for collection in CONTROLLERS:
+    for collection in MADE:
         for namespace in namespaces:
             query = {"labelSelector": MANAGED_BY, "propagationPolicy": "Background"}
             await client.delete(collection.format(namespace), query)

@@ -154,6 +154,9 @@ class Decider:
         mix = mix_arrays(self.mix, models) if self.prepared is None else self.prepared.mix_for(models)
         self._room = max(CLASS_ROOM, 3 * len(state.classes) // 2)
         kube = self._kube()  # before the terms are taken: it asks for counts of its own
+        former = getattr(self, "cluster", None)
+        if former is not None and kube.nodes == former.kube.nodes:
+            kube.cursor[:] = former.kube.cursor  # where the next search begins
         self.cluster = deciding.Cluster(
             nodes=state.arrays,
             classes=state.class_arrays,

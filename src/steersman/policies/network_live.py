@@ -58,8 +58,11 @@ class LiveNetwork:
             waiting: pods that wait since they fit nowhere.
         """
         owner = self._count(peers)
-        self._summarise(waiting)
-        return self._policy.choose(self._observer.look(class_id, owner, feasible), self._groups)
+        until = self._summarise(waiting)
+        seen = self._observer.look(class_id, owner, feasible)
+        return self._policy.choose(
+            seen._replace(nodes=seen.nodes[:until], mask=seen.mask[:until]), self._groups[:until]
+        )
 
     def _count(self, peers: Mapping[int, int]) -> int:
         owners = self._owners
@@ -71,17 +74,22 @@ class LiveNetwork:
                 owners.in_rack[0, owners.rack[slot]] += count
         return 0 if peers else -1
 
-    def _summarise(self, waiting: int) -> None:
+    def _summarise(self, waiting: int) -> int:
+        """Write the state of the cluster into the summary that is seen; how many slots there are up to the last node.
+
+        Free slots behind that are room to grow; a free one in between counts as a node that offers nothing.
+        """
         nodes, out = self._cluster.nodes, self._observer.summary
         out[:] = fixed_summary(nodes)
         used = nodes.allocatable - nodes.free
         with_cpu = nodes.allocatable[:, CPU] > 0
         share = used[with_cpu, CPU] / nodes.allocatable[with_cpu, CPU]
-        exists = nodes.allocatable[:, PODS] > 0
-        out[summed.NODES] = exists.sum()
+        until = int(np.flatnonzero(nodes.allocatable.any(axis=1))[-1]) + 1
+        out[summed.NODES] = until
         out[summed.NODES_USED] = (used[:, PODS] > 0).sum()
         out[summed.CPU_SHARE], out[summed.CPU_SQUARE] = share.sum(), (share * share).sum()
         out[summed.CPU_TAKEN], out[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
         out[summed.GPU_TAKEN] = (nodes.gpu_count * WHOLE).sum() - nodes.gpu_free.sum()
         out[summed.FRAGMENTED] = self._cluster.fragments.total.sum()
         out[summed.WAITING] = waiting
+        return until

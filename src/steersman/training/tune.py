@@ -8,7 +8,6 @@ and what mattered.
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,13 +16,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
 from steersman.errors import InputError, MissingExtraError, SteersmanError, UsageError
-from steersman.processes import become_worker
+from steersman.processes import held, kill, start_worker
 from steersman.training.learn import LearningPlan
 from steersman.training.plans import AnyPlan, train
 from steersman.training.run import Limits, Standing
 from steersman.training.spaces import told, varied
 
 if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
     import optuna
 
 STUDY, STORE, BEST, PLOTS = "steersman", "study.db", "best.json", "tuning.html"
@@ -79,25 +80,22 @@ def tune(
         import optuna
     except ImportError:
         raise MissingExtraError("tuning", "train") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial's log says why it failed; Ctrl-C needs no traceback
     folder.mkdir(parents=True, exist_ok=True)
     study = _open(folder, plan.seed)
     target = len(study.trials) + trials
-    processes = [
-        multiprocessing.get_context("spawn").Process(
-            target=_work_for, args=(plan, folder, limits, fixed, target, number)
-        )
-        for number in range(1, workers)
-    ]
-    for process in processes:
-        process.start()
+    processes: list[SpawnProcess] = []
     try:
+        for number in range(1, workers):
+            with held():
+                processes.append(start_worker(_work_for, plan, folder, limits, fixed, target, number))
         if workers > 1:
             _use_one_thread(plan)
         _work(plan, folder, limits, fixed, target, 0, on_trial)
-    finally:
         for process in processes:
             process.join()
+    finally:
+        kill(processes)
     return _conclude(folder, plan, fixed)
 
 
@@ -116,7 +114,9 @@ def _open(folder: Path, seed: int) -> optuna.Study:
 
 def _work_for(plan: AnyPlan, folder: Path, limits: Limits, fixed: Collection[str], target: int, worker: int) -> None:
     """What a process does: the same as the first one, which says what goes wrong."""
-    become_worker()
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     _use_one_thread(plan)
     with suppress(SteersmanError):
         _work(plan, folder, limits, fixed, target, worker)
