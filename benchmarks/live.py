@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,10 +21,11 @@ import numpy as np
 
 from steersman.evaluation.statistics import mean_interval
 from steersman.kube.cache import CachedPod, ClusterCache, NodeFeed, PodFeed
-from steersman.kube.client import Client, Listed
+from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User, load
-from steersman.kube.objects import pod_head
+from steersman.kube.objects import named_head, pod_head
 from steersman.kube.reflector import EventType, Reflector
+from steersman.live.running import at_once
 from steersman.policies.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.mix import typical_pods
@@ -135,28 +137,22 @@ def _cpu_seconds(pid: int) -> float:
 
 
 async def _create(client: Client) -> None:
-    limit = asyncio.Semaphore(64)
-
-    async def create(i: int) -> None:
-        async with limit:
-            await client.create("/api/v1/namespaces/default/pods", pod_object(i))
-
-    await asyncio.gather(*(create(i) for i in range(PODS)))
+    path = "/api/v1/namespaces/default/pods"
+    run = f"{time.time_ns():x}"  # KWOK may delete once more what is gone, by its name
+    await at_once(partial(client.create, path, pod_object(i, name=f"web-{run}-{i:05d}")) for i in range(PODS))
     await asyncio.sleep(2)
 
 
 async def _clean(client: Client) -> None:
-    left = Listed([], "")
-    while True:
-        await client.delete("/api/v1/namespaces/default/pods", {"gracePeriodSeconds": "0"})
-        left = await client.list("/api/v1/namespaces/default/pods")
-        if not left.items:
-            break
+    path = "/api/v1/namespaces/default/pods"
+    names = [named_head(raw).metadata.name for raw in (await client.list(path)).items]
+    await at_once(partial(client.delete, f"{path}/{name}", {"gracePeriodSeconds": "0"}) for name in names)
+    while (await client.list(path)).items:
         await asyncio.sleep(0.5)
     await asyncio.sleep(3)  # watches come to rest
 
 
-def pod_object(i: int, node: str = "") -> dict[str, Any]:
+def pod_object(i: int, node: str = "", name: str = "") -> dict[str, Any]:
     """A pod as a Deployment would make it, one of twenty sizes."""
     requests = {"cpu": f"{100 * (1 + i % 20)}m", "memory": f"{128 * (1 + i % 7)}Mi"}
     spec: dict[str, Any] = {
@@ -166,7 +162,12 @@ def pod_object(i: int, node: str = "") -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"web-{i:05d}", "namespace": "default", "uid": str(i), "labels": {"app": f"web-{i % 20}"}},
+        "metadata": {
+            "name": name or f"web-{i:05d}",
+            "namespace": "default",
+            "uid": str(i),
+            "labels": {"app": f"web-{i % 20}"},
+        },
         "spec": spec | ({"nodeName": node} if node else {}),
         "status": {"phase": "Running" if node else "Pending"},
     }

@@ -21,10 +21,14 @@ from steersman.kube.credentials import Credentials
 
 CONNECTIONS = 128
 TIMEOUT_SECONDS = 30.0
+DELETION_SECONDS = 90.0
+"""The server deletes the objects of a collection one after the other, and gives up after 60 s."""
 PAGE = 1000
 """Objects in a page of a list."""
 RETRIES = 4
 RETRY_SECONDS = 0.2
+LONGEST_RETRY_SECONDS = 30.0
+"""However long a server asks us to wait."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -160,6 +164,7 @@ class Client:
         query: Query | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
+        timeout: aiohttp.ClientTimeout | None = None,
     ) -> bytes:
         """The body of the answer.
 
@@ -168,7 +173,9 @@ class Client:
             UnreachableError: it could not be reached or did not answer in 30 s; whether it did what was asked is open.
             SteersmanError: no credentials.
         """
-        async with self.open(method, path, query=query, body=body, content_type=content_type) as response:
+        async with self.open(
+            method, path, query=query, body=body, content_type=content_type, timeout=timeout
+        ) as response:
             return await response.read()
 
     async def get(self, path: str, query: Query | None = None) -> Any:
@@ -201,8 +208,8 @@ class Client:
         return msgspec.json.decode(await self._patiently("PUT", path, body=msgspec.json.encode(obj)))
 
     async def delete(self, path: str, query: Query | None = None) -> None:
-        """Delete an object or a collection. Raises as `request` does."""
-        await self._patiently("DELETE", path, query=query)
+        """Delete an object or a collection, which may take the server a minute. Raises as `request` does."""
+        await self._patiently("DELETE", path, query=query, timeout=aiohttp.ClientTimeout(total=DELETION_SECONDS))
 
     async def _patiently(self, method: str, path: str, **arguments: Any) -> bytes:
         """Like `request`, and again after a while where the server says that it is too busy (it did nothing then)."""
@@ -220,10 +227,8 @@ class Client:
             status = self._statuses.decode(body)
         except msgspec.MsgspecError:
             status = Status(message=body[:200].decode(errors="replace").strip().replace("\n", " "))
-        try:
-            wait = float(response.headers.get("Retry-After", 0))
-        except ValueError:
-            wait = 0.0
+        asked = response.headers.get("Retry-After", "")
+        wait = min(float(asked), LONGEST_RETRY_SECONDS) if asked.isdecimal() else 0.0
         message = status.message
         if response.status == 401:
             message = f"{self._base} does not know the user of {self._who()}; its credentials may have expired"

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Literal, Protocol
 
 import aiohttp
@@ -76,6 +78,9 @@ class Reflector:
         self.synced = asyncio.Event()
         self.lists = self.watches = 0
         self._version = ""
+        self._listed = self._wanted = 0
+        self._current = asyncio.Event()
+        self._response: aiohttp.ClientResponse | None = None
         self._events = msgspec.json.Decoder(WatchEvent)
         self._versions = msgspec.json.Decoder(_Versioned)
         self._statuses = msgspec.json.Decoder(Status)
@@ -88,37 +93,65 @@ class Reflector:
         """
         wait = BACKOFF_SECONDS[0]
         while True:
+            began, told, pause, listing = time.monotonic(), False, 0.0, self._must_list
             try:
-                if not self._version:
+                if listing:
                     await self._list()
-                async for event in self._watch():
-                    wait = BACKOFF_SECONDS[0]
-                    self._handle(event)
-                continue  # the server ended the watch in its time
+                    listing = False
+                async with aclosing(self._watch()) as events:
+                    async for event in events:
+                        told = True
+                        self._handle(event)
             except GoneError:
                 self._version = ""
-                continue
             except ApiError as error:
-                if error.status == GONE:
-                    self._version = ""
-                    continue
                 if error.status in (401, 403, 404) and not self.synced.is_set():
                     raise
-                log.warning("watch failed", path=self.path, error=str(error), again_in=round(wait, 1))
-                await asyncio.sleep(max(error.retry_after, wait * random.uniform(0.5, 1.0)))
+                if error.status == GONE:
+                    self._version = ""
+                else:
+                    pause = error.retry_after
+                    self._warn(error, max(wait, pause))
+            except msgspec.MsgspecError as error:
+                self._version = ""  # it may have been followed in part
+                self._warn(error, wait)
             except SteersmanError as error:
-                log.warning("watch failed", path=self.path, error=str(error), again_in=round(wait, 1))
-                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-            wait = min(2 * wait, BACKOFF_SECONDS[1])
+                if not listing and self._must_list:
+                    continue  # `relist` ended the watch
+                self._warn(error, wait)
+            if told or time.monotonic() - began > BACKOFF_SECONDS[1]:
+                wait = BACKOFF_SECONDS[0]
+            # Also after a watch that the server ended: one that is ended at once, or too old at once, must not spin.
+            await asyncio.sleep(max(pause, wait * random.uniform(0.5, 1.0)))
+            if not told:
+                wait = min(2 * wait, BACKOFF_SECONDS[1])
+
+    async def relist(self) -> None:
+        """List anew while `run` runs; returns when the handler knows all that was so when this was called."""
+        self._wanted = self.lists + 1  # a list under way may be older
+        self._current.clear()
+        if self._response is not None:
+            self._response.close()
+        await self._current.wait()
+
+    def _warn(self, error: Exception, wait: float) -> None:
+        log.warning("watch failed", path=self.path, error=str(error), again_in=round(wait, 1))
+
+    @property
+    def _must_list(self) -> bool:
+        return not self._version or self._listed < self._wanted
 
     async def _list(self) -> None:
         self.lists += 1
+        number = self.lists
         found = await self.client.list(self.path, self.query)
         self.handler.replace(found.items)
-        self._version = found.resource_version
+        self._version, self._listed = found.resource_version, number
         self.synced.set()
+        if number >= self._wanted:
+            self._current.set()
 
-    async def _watch(self) -> AsyncIterator[WatchEvent]:
+    async def _watch(self) -> AsyncGenerator[WatchEvent]:
         self.watches += 1
         query = {
             **self.query,
@@ -129,12 +162,17 @@ class Reflector:
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_SECONDS)
         async with self.client.open("GET", self.path, query=query, timeout=timeout) as response:
-            rest = b""
-            async for chunk in response.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    if line:
-                        yield self._events.decode(line)
+            if self._must_list:
+                return
+            self._response, rest = response, b""
+            try:
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        if line:
+                            yield self._events.decode(line)
+            finally:
+                self._response = None
 
     def _handle(self, event: WatchEvent) -> None:
         if event.type == "ERROR":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
 from steersman.errors import SteersmanError
-from steersman.kube.client import Client
+from steersman.kube.client import ApiError, Client
 from steersman.localcluster.patience import Patience
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
@@ -49,7 +50,8 @@ async def clean(client: Client, report: Callable[[int, int], None]) -> int:
         if loop.time() > again:  # a controller may have made more before it was gone itself
             again = loop.time() + AGAIN_SECONDS
             for namespace in namespaces:
-                await client.delete(PODS.format(namespace), {"gracePeriodSeconds": "0"})
+                with suppress(ApiError):  # the server's minute is over: the next one does the rest
+                    await client.delete(PODS.format(namespace), {"gracePeriodSeconds": "0"})
         left = await _count(client, namespaces)
         report(before - min(left, before), before)
         if not left and gone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from enum import Enum
 
 import msgspec
@@ -16,7 +17,8 @@ from steersman.kube.cache import CachedPod
 from steersman.kube.client import ApiError, Client, UnreachableError
 from steersman.kube.objects import pod_head
 
-BUSY = (429, 500, 502, 503, 504)
+TOO_MANY, CONFLICT, MISSING = 429, 409, 404
+BUSY = (TOO_MANY, 500, 502, 503, 504)
 RETRY_SECONDS = (0.1, 5.0)
 TRIES = 6
 """Of a binding that the server is too busy for."""
@@ -29,7 +31,7 @@ class Outcome(Enum):
 
     BOUND = "bound"
     LOST = "lost"
-    """The pod is gone, or somebody else bound it: the watch will tell."""
+    """What was decided upon is no more: the pod is gone or bound elsewhere, the node is gone, or we lead no longer."""
     REFUSED = "refused"
     """The server will not bind it to this node; another decision is needed."""
 
@@ -72,13 +74,14 @@ class Binder:
 
     Args:
         client: the connection.
+        objection: asked right before each attempt: what speaks against binding to this node now, "" for nothing.
 
     Attributes:
         errors: how often the server answered a binding with each HTTP status (0: no answer).
     """
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, objection: Callable[[str], str] = lambda _: "") -> None:
+        self.client, self.objection = client, objection
         self.errors: dict[int, int] = {}
 
     async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[Outcome, str]:
@@ -87,36 +90,43 @@ class Binder:
         body = binding(pod, node, devices)
         wait = RETRY_SECONDS[0]
         for _ in range(TRIES):
+            if objection := self.objection(node):
+                return Outcome.LOST, objection
+            asked, status = 0.0, 0
             try:
                 await self.client.request("POST", f"{path}/binding", body=body)
                 return Outcome.BOUND, ""
             except ApiError as error:
-                self._count(error.status)
-                if error.status not in BUSY:
-                    return Outcome.LOST if error.status in (404, 409) else Outcome.REFUSED, str(error)
-                said = str(error)
-                wait = max(wait, error.retry_after)
+                said, status, asked = str(error), error.status, error.retry_after
             except UnreachableError as error:
-                self._count(0)
-                log.warning("binding without an answer", pod=pod.key, node=node, error=str(error))
                 said = str(error)
-            if await self._is_bound(path, pod.uid):
-                return Outcome.BOUND, ""
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+                log.warning("binding without an answer", pod=pod.key, node=node, error=said)
+            self._count(status)
+            if status not in (0, CONFLICT, *BUSY):
+                return Outcome.LOST if status == MISSING else Outcome.REFUSED, said
+            # A conflict may be with an attempt of our own whose answer was lost. 429 alone says that nothing was done.
+            if status != TOO_MANY and (found := await self._look(path, pod.uid, node)) is not None:
+                return found, said
+            if status == CONFLICT:
+                return Outcome.LOST, said
+            await asyncio.sleep(max(asked, wait) * random.uniform(1.0, 1.5))
             wait = min(2 * wait, RETRY_SECONDS[1])
         return Outcome.REFUSED, said
 
-    async def _is_bound(self, path: str, uid: str) -> bool:
-        """Whether the pod has a node or is gone, asked until there is an answer."""
+    async def _look(self, path: str, uid: str, node: str) -> Outcome | None:
+        """What became of a pod, asked until there is an answer; None: it waits for a node still."""
         wait = RETRY_SECONDS[0]
         while True:
             try:
                 head = pod_head(await self.client.request("GET", path))
-                return bool(head.spec.node_name) or head.metadata.uid != uid
+                if head.metadata.uid == uid and not head.spec.node_name:
+                    return None
+                ours = head.metadata.uid == uid and head.spec.node_name == node
+                return Outcome.BOUND if ours else Outcome.LOST
             except ApiError as error:
-                if error.status == 404:
-                    return True  # the watch will tell
-            except SteersmanError:
+                if error.status == MISSING:
+                    return Outcome.LOST
+            except (SteersmanError, msgspec.MsgspecError):
                 pass
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(2 * wait, RETRY_SECONDS[1])

@@ -67,7 +67,8 @@ class Scheduler:
         make_decider: makes the policy's decider for the state of the cache.
         witness: is told what happens.
         options: which pods.
-        may_decide: asked before each decision: whether we still hold the lease.
+        may_decide: asked before each decision and each binding: whether we still hold the lease. Where it says no when
+            `watch` begins, others decide, too, each in its turn.
     """
 
     def __init__(
@@ -80,10 +81,11 @@ class Scheduler:
     ) -> None:
         self.options, self.witness, self.may_decide = options, witness, may_decide
         self.queue = SchedulingQueue()
-        self.binder = Binder(client)
+        self.binder = Binder(client, self._objection)
         self.cache = ClusterCache(client, self)
         self._make_decider = make_decider
         self.decider: Decider | None = None
+        self._in_turns = False
         self._room = 0
         self._hopeless: dict[int, tuple[int, str]] = {}
         self._binding: set[asyncio.Task[None]] = set()
@@ -138,6 +140,7 @@ class Scheduler:
 
     async def watch(self) -> None:
         """Keep the cache in step for as long as this runs. Raises ApiError: we may not list or watch."""
+        self._in_turns = not self.may_decide()
         async with asyncio.TaskGroup() as group:
             for reflector in self.cache.reflectors:
                 group.create_task(reflector.run())
@@ -146,6 +149,9 @@ class Scheduler:
         """Decide and bind until cancelled; needs `watch` beside it. Bindings under way are then waited for, a while."""
         for reflector in self.cache.reflectors:
             await reflector.synced.wait()
+        if self._in_turns:
+            # A watch may be behind what the last leader bound, or we bound without having had an answer.
+            await asyncio.gather(*(reflector.relist() for reflector in self.cache.reflectors))
         self.decider = self._make_decider(self.cache)
         log.info("scheduling", name=self.options.name, policy=self.decider.name, nodes=len(self.cache.state.slots))
         try:
@@ -215,6 +221,12 @@ class Scheduler:
         self._binding.add(task)
         task.add_done_callback(self._done)
 
+    def _objection(self, node: str) -> str:
+        """What speaks against binding to a node that was chosen a while ago."""
+        if not self.may_decide():
+            return "we lead no longer"
+        return "" if node in self.cache.state.slots else f"node {node} was deleted"
+
     def _no(self, queued: QueuedPod, why: str, began: float) -> None:
         self.queue.failed(queued, began)
         self.witness.unschedulable(queued, why, time.monotonic() - began)
@@ -230,12 +242,13 @@ class Scheduler:
         pod = queued.pod
         try:
             outcome, said = await self.binder.bind(pod, node, devices)
-        except asyncio.CancelledError:
+        except BaseException:
             self._again(queued)
             raise
         seconds = time.monotonic() - began
         if outcome is Outcome.BOUND:
-            self.queue.remove(pod.key)
+            if self.cache.pods.get(pod.key) is pod:  # else the name is another pod's by now
+                self.queue.remove(pod.key)
             self.witness.scheduled(queued, node, seconds)
             return
         self._again(queued)
@@ -245,8 +258,8 @@ class Scheduler:
             log.info("not bound", pod=pod.key, node=node, why=said)
 
     def _again(self, queued: QueuedPod) -> None:
-        """Take back where a pod was assumed, and try it again after a rest, unless it is bound or gone meanwhile."""
+        """Take back where a pod was assumed, and try it again after a rest, unless it is bound or goes meanwhile."""
         pod = queued.pod
         self.cache.forget(pod)
-        if self.cache.pods.get(pod.key) is pod and not pod.node:
+        if self.cache.pods.get(pod.key) is pod and not pod.node and not pod.deleting:
             self.queue.rest(queued)

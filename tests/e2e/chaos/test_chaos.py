@@ -139,6 +139,27 @@ def test_a_server_is_killed(play: Callable[[Story], None], server: str) -> None:
     play(story)
 
 
+def test_the_api_is_away_for_longer_than_the_lease(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> tuple[Verdict, str]:
+        async with world.proxy() as its_way:
+            its_way.faults = [Fault("delay", BINDING, seconds=1.0 / SCALE)]  # so that many pods wait
+            replicas = [await world.scheduler(*LEADING, through=its_way)]
+            replicas.append(await world.scheduler(*LEADING, begins="leader changed"))
+            await world.create_pods()
+            await world.bound(MANY + world.watch.bound)
+            killed = world.cluster.kill_server("kube-apiserver")
+            before, at = world.watch.bound, time.monotonic()
+            await world.up_again(killed, after=11.0)
+            away = time.monotonic() - at
+            verdict = await world.settle()
+            assert replicas[0].said("leadership lost") == 1
+            turns = [replica.said("scheduling") for replica in replicas]
+            assert sum(turns) == 2
+            return verdict, f"killed after {before} pods, away {away:.1f} s, turns of the two {turns}"
+
+    play(story)
+
+
 async def through_faults(world: World, *faults: Fault, cuts: float = 0.0) -> tuple[Verdict, str]:
     """Schedule everything through a proxy with these faults."""
     async with world.proxy() as proxy:
@@ -194,6 +215,7 @@ STORMS = {
     "no answer in time": [
         Fault("drop", BINDING, 0.05, seconds=45, most=8),
         Fault("lose", BINDING, 0.05, seconds=45, most=8),
+        Fault("delay", BINDING, 0.05, seconds=31, most=8),  # done when nobody waits for it any more
     ],
 }
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 import yaml
 from tests.e2e.chaos.faults import FaultyProxy
 from tests.e2e.chaos.oracle import PODS, ZONE, Api, Object, PodWatch, Verdict, judge
@@ -123,7 +124,9 @@ class ChaosCluster:
         folder = str(proc.joinpath("cwd").readlink())
         pid_file, log = work / "pids" / f"{name}.pid", work / "logs" / f"{name}.log"
         os.kill(pid, signal.SIGKILL)
-        self._reap()
+        for process in self._started:
+            if process.pid == pid:
+                process.wait()
         return Server(name, command, {pair[0]: pair[-1] for pair in pairs}, folder, pid_file, log)
 
     def start_server(self, server: Server) -> None:
@@ -141,57 +144,38 @@ class ChaosCluster:
         server.pid_file.write_text(str(process.pid))
         self._started.append(process)
 
-    def _reap(self) -> None:
-        for process in self._started:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(0 if process.poll() is None else None)
-
-    def down(self) -> None:
-        """Stop and remove everything."""
-        self.local.steersman("cluster", "down", "--name", self.local.name)
+    def reap(self) -> None:
+        """Kill what was started here, and take note that it has ended."""
         for process in self._started:
             process.kill()
             process.wait()
-        for pid in servers.running(self.folder).values():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager
 def chaos_cluster(state: Path) -> Iterator[ChaosCluster]:
     """Bring the cluster up for as long as this lasts."""
     programs = build.programs(lambda *_: None, print)
-    folder = state / "clusters" / NAME
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STEERSMAN_STATE_DIR", str(state))
+        folder = record.folder_of(NAME)
     nodes = state / "nodes.yaml"
     nodes.write_text(yaml.safe_dump_all(all_nodes()))
     local = LocalCluster(
         NAME, os.environ | {"STEERSMAN_STATE_DIR": str(state)}, folder / "kubeconfig", programs / "kubectl"
     )
+    found = None
     try:
         local.must("cluster", "up", "--name", NAME, "--nodes-from", str(nodes))
         found = ChaosCluster(local, folder, load(local.kubeconfig))
-    except BaseException:
-        local.steersman("cluster", "down", "--name", NAME)
-        raise
-    try:
-        assert folder == Path(record_folder(state))
         yield found
     finally:
-        found.down()
+        local.steersman("cluster", "down", "--name", NAME)
+        if found is not None:
+            found.reap()
+        for pid in servers.running(folder).values():  # only what was ours, and is left against all expectation
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         assert not servers.running(folder)
-
-
-def record_folder(state: Path) -> str:
-    """Where steersman keeps the cluster."""
-    before = os.environ.get("STEERSMAN_STATE_DIR")
-    os.environ["STEERSMAN_STATE_DIR"] = str(state)
-    try:
-        return str(record.folder_of(NAME))
-    finally:
-        if before is None:
-            del os.environ["STEERSMAN_STATE_DIR"]
-        else:
-            os.environ["STEERSMAN_STATE_DIR"] = before
 
 
 class Replica:
@@ -261,16 +245,14 @@ class World:
         """Wait until so many pods are bound."""
         await self.until(lambda: self.watch.bound >= count, f"{count} pods bound")
 
-    async def create_pods(self, *, pause: float = 0.0) -> None:
-        """Create all pods, with a pause after each."""
+    async def create_pods(self) -> None:
+        """Create all pods."""
         waiting = all_pods(self.seed)
 
         async def work() -> None:
             while waiting:
                 made = await self.api.ask("POST", PODS, waiting.pop())
                 self.made.append(made["metadata"]["uid"])
-                if pause:
-                    await asyncio.sleep(pause)
 
         await asyncio.gather(*(work() for _ in range(CREATORS)))
 
@@ -302,7 +284,7 @@ class World:
         assert process.poll() is None, log.read_text()
         return replica
 
-    async def up_again(self, server: Any, *, after: float) -> None:
+    async def up_again(self, server: Server, *, after: float) -> None:
         """Start a server some time after it was killed, and wait until the API answers."""
         await asyncio.sleep(after)
         self.cluster.start_server(server)
