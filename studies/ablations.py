@@ -10,10 +10,9 @@ from studies import tables
 from studies.common import SEEDS, Budget, Json, Say, desk, evaluate, shipped_split, train, training_options, workloads
 
 NAME = "ablations"
-MINUTES = 90
+MINUTES = 50
 VARIANTS = {
     "everything": "",
-    "no-planning": "lost_planned",
     "no-tables": "tables",
     "no-sequences": "sequences",
     "no-fgd": "fgd",
@@ -22,13 +21,12 @@ VARIANTS = {
 """Name to what the search may not use, see `steersman.agents.evolution.Config.without`."""
 WORDS = {
     "everything": "all features",
-    "no-planning": "without planned losses of devices",
     "no-tables": "without any table of leftovers",
     "no-sequences": "without sequences of typical pods",
     "no-fgd": "without FGD's score",
     "none-of-these": "without the last three",
 }
-BUDGET = Budget(generations=60, seeds=(1, 2, 3))
+BUDGET = Budget(generations=60, seeds=(1, 2))
 BASELINE = "fgd"
 METRIC = "gpu_allocation_percent"
 

@@ -19,7 +19,7 @@ from steersman.cli.compiling import MESSAGE
 from steersman.cli.display import wrapped
 from steersman.cli.options import parse_seeds, repeat_flags
 from steersman.cli.tables import comparison_table, run_table, workloads_table
-from steersman.errors import SteersmanError, UsageError
+from steersman.errors import UsageError
 from steersman.evaluation.headline import Headline
 from steersman.evaluation.interrupts import SIGNALS, interruptible, undisturbed
 from steersman.evaluation.summary import summarise
@@ -340,22 +340,6 @@ def test_an_exit_from_within_is_no_success(capsys: Capture, monkeypatch: pytest.
     monkeypatch.setattr("steersman.workloads.loading.load_workload", lambda *_: sys.exit(0))
     assert evaluate(*RUN) == 1
     error_line(capsys)
-
-
-def test_a_worker_hands_back_any_error_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    from steersman.evaluation import experiment
-
-    class Bench:
-        def run(self, task: object) -> None:
-            raise self.error  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(experiment._Worker, "bench", Bench(), raising=False)
-    task = experiment._Task(0, 0, "own:Policy", 7, keep_nodes=False)
-    for error in (SystemExit(0), KeyboardInterrupt(), ZeroDivisionError("no luck"), MemoryError(), SteersmanError("x")):
-        Bench.error = error  # type: ignore[attr-defined]
-        failure = experiment._work(task)
-        assert isinstance(failure, experiment._Failure)
-        assert (failure.exit_status, bool(failure.message)) == (1, True)
 
 
 def test_a_workload_called_all_is_refused_beside_others(cluster: Path, capsys: Capture) -> None:

@@ -192,7 +192,7 @@ def test_watches_are_cut_again_and_again(play: Callable[[Story], None]) -> None:
 
 
 STORMS = {
-    "409": [Fault("status", BINDING, 0.3, status=409)],
+    "409": [Fault("status", BINDING, 0.3, status=409, most=200 * SCALE)],
     "429": [
         Fault("status", BINDING, 0.2, status=429, retry_after="1"),
         Fault("status", BINDING, 0.2, status=429),

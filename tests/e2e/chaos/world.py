@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 import yaml
 from tests.e2e.chaos.faults import FaultyProxy
-from tests.e2e.chaos.oracle import PODS, ZONE, Api, Object, PodWatch, Verdict, judge
+from tests.e2e.chaos.oracle import EVENTS, PODS, ZONE, Api, Object, PodWatch, Verdict, judge
 from tests.e2e.conftest import STEERSMAN, LocalCluster
 
 from steersman.kube.config import KubeConfig, load
@@ -315,9 +315,8 @@ class World:
 async def world(cluster: ChaosCluster, folder: Path, seed: int) -> AsyncIterator[World]:
     """The cluster without pods, events and leases of another test, and a watch of its pods."""
     async with Api(cluster.config) as api:
-        for path in (PODS, "/apis/events.k8s.io/v1/namespaces/default/events"):
-            await api.ask("DELETE", path, gracePeriodSeconds="0")
-        await api.ask("DELETE", "/apis/coordination.k8s.io/v1/namespaces/default/leases")
+        leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+        await asyncio.gather(*(api.ask("DELETE", path, gracePeriodSeconds="0") for path in (PODS, EVENTS, leases)))
         while (await api.ask("GET", PODS, limit="1"))["items"]:
             await asyncio.sleep(0.2)
         found = World(cluster, folder, api, seed)
