@@ -10,7 +10,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-versi
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo policy study test test-unit test-integration test-e2e lint format wheel bench requirements clean
+.PHONY: help demo policy study test test-unit test-integration test-e2e test-chaos lint format wheel bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -26,12 +26,11 @@ test-unit: .venv/dev ## unit tests alone
 test-integration: .venv/dev ## integration tests alone
 	.venv/bin/pytest tests/integration
 
-test-e2e: .venv/dev ## tests against a running control plane
-	@if [ -n "$$(find tests/e2e -name 'test_*.py' 2>/dev/null)" ]; then \
-		.venv/bin/pytest tests/e2e; \
-	else \
-		echo "no end-to-end tests yet"; \
-	fi
+test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
+	.venv/bin/pytest tests/e2e --ignore tests/e2e/chaos
+
+test-chaos: .venv/dev ## the same while servers die, answers get lost and nodes vanish
+	.venv/bin/pytest tests/e2e/chaos
 
 lint: .venv/dev ## ruff, mypy --strict and the direction of imports
 	.venv/bin/ruff check
