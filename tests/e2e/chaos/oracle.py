@@ -248,8 +248,8 @@ def _of_zones(nodes: dict[str, Object], on_node: dict[str, list[Object]]) -> lis
 
 async def _of_events(api: Api, verdict: Verdict, pods: dict[str, Object]) -> None:
     told: dict[str, list[Object]] = defaultdict(list)
-    for event in (await api.ask("GET", EVENTS))["items"]:
-        if event["reason"] == "Scheduled" and event["regarding"]["uid"] in pods:
+    for event in (await api.ask("GET", EVENTS, fieldSelector="reason=Scheduled"))["items"]:
+        if event["regarding"]["uid"] in pods:
             told[event["regarding"]["uid"]].append(event)
     for uid, events in told.items():
         name, node = pods[uid]["metadata"]["name"], pods[uid]["spec"].get("nodeName", "")

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 import yaml
 from tests.e2e.chaos.faults import FaultyProxy
-from tests.e2e.chaos.oracle import EVENTS, PODS, ZONE, Api, Object, PodWatch, Verdict, judge
+from tests.e2e.chaos.oracle import PODS, ZONE, Api, Object, PodWatch, Verdict, judge
 from tests.e2e.conftest import STEERSMAN, LocalCluster
 
 from steersman.kube.config import KubeConfig, load
@@ -28,8 +28,8 @@ from steersman.localcluster import build, record, servers
 SCALE = int(os.environ.get("STEERSMAN_CHAOS_SCALE", "1"))
 """How many times the nodes and pods of the default run."""
 NAME = "chaos"
-CPU_NODES, GPU_NODES = 99 * SCALE, 51 * SCALE
-PLAIN, SHARES, APART, SPREAD = 315 * SCALE, 190 * SCALE, 45 * SCALE, 30 * SCALE
+CPU_NODES, GPU_NODES = 66 * SCALE, 36 * SCALE
+PLAIN, SHARES, APART, SPREAD = 209 * SCALE, 136 * SCALE, 31 * SCALE, 21 * SCALE
 """Pods of each kind: with these 95 % of the room is taken, and whatever the order, there is room for all of them."""
 ALL = PLAIN + SHARES + APART + SPREAD
 CREATORS = 16
@@ -313,10 +313,10 @@ class World:
 
 @asynccontextmanager
 async def world(cluster: ChaosCluster, folder: Path, seed: int) -> AsyncIterator[World]:
-    """The cluster without pods, events and leases of another test, and a watch of its pods."""
+    """The cluster without pods and leases of another test, and a watch of its pods. Events go by their pods' uids."""
     async with Api(cluster.config) as api:
         leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-        await asyncio.gather(*(api.ask("DELETE", path, gracePeriodSeconds="0") for path in (PODS, EVENTS, leases)))
+        await asyncio.gather(*(api.ask("DELETE", path, gracePeriodSeconds="0") for path in (PODS, leases)))
         while (await api.ask("GET", PODS, limit="1"))["items"]:
             await asyncio.sleep(0.2)
         found = World(cluster, folder, api, seed)
