@@ -6,12 +6,10 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import NAME, NODES, STEERSMAN, LocalCluster
+from tests.e2e.conftest import NAME, NODES, STEERSMAN, LocalCluster, until
 
 from steersman.cluster.objects import node_from_object
 from steersman.localcluster import servers
@@ -45,14 +43,6 @@ spec:
   containers: [{name: main, image: pause, resources: {requests: {cpu: "3"}}}]
 """
 GPU_NODES = "sn,cpu_milli,memory_mib,gpu,model\nwith-gpus,96000,786432,8,A10\nwithout,64000,262144,0,\n"
-
-
-def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.2)
 
 
 def running(cluster: LocalCluster) -> int:

@@ -3,26 +3,17 @@
 import json
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import NODES, STEERSMAN, LocalCluster
+from tests.e2e.conftest import NODES, STEERSMAN, LocalCluster, until
 
 pytestmark = pytest.mark.e2e
-
-
-def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)
 
 
 class Running:

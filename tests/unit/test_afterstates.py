@@ -7,18 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from steersman.envs.workload import Options, WorkloadCore, small_workload
+from steersman.envs.workload import Options, WorkloadCore
 from steersman.objectives import summary as summed
 from steersman.policies.afterstates import KEY, afterstates, mark_of
 from steersman.simulation.run import Simulator
 from steersman.workloads.mix import mix_arrays
+from steersman.workloads.openb import SMALL, embedded
 
 STEPS = 120
 
 
 def workloads():
     """Two on the same nodes whose mixes differ."""
-    first = small_workload()
+    first = embedded(SMALL)
     return first, replace(first, name="half", pods=first.pods[::2])
 
 

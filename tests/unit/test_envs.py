@@ -17,7 +17,6 @@ from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.envs.deployments import DeploymentsEnv, DeploymentsVectorEnv
 from steersman.envs.inflation import InflationEnv, InflationVectorEnv, TimedEnv, TimedVectorEnv
 from steersman.envs.kernels import filling
-from steersman.envs.workload import small_workload
 from steersman.errors import SteersmanError, UsageError
 from steersman.features import GPU
 from steersman.policies.learned import WEIGHTS, at_work
@@ -29,6 +28,7 @@ from steersman.simulation import engine
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.deployments import Settings, cluster, generate
+from steersman.workloads.openb import SMALL, embedded
 from steersman.workloads.workload import Workload
 
 IDS = ("steersman/Inflation-v0", "steersman/Timed-v0", "steersman/Deployments-v0")
@@ -76,7 +76,7 @@ def test_a_whole_episode_stays_in_the_space_and_no_mask_is_empty_before_its_end(
 
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
 def test_fgds_choices_played_in_the_environment_are_its_run_in_the_simulator_event_for_event(protocol):
-    workload, policy = small_workload(), LocalPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
+    workload, policy = embedded(SMALL), LocalPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
     plan = schedule(workload, protocol, seed=7, ratio=1.3, load=0.9)
     execution = Execution(Simulator(workload), plan, policy, 7, record=False)
     execution.finish(None)
@@ -103,12 +103,12 @@ def test_allocation_of_an_episode_sums_up_to_what_is_in_use_at_its_end():
     while not terminated:
         _, reward, terminated, _, info = env.step(env.heuristic("best-fit"))
         total += reward
-    gpus = sum(node.gpu_count for node in small_workload().nodes)
+    gpus = sum(node.gpu_count for node in embedded(SMALL).nodes)
     assert total == pytest.approx(info["allocation"] * gpus)
 
 
 def test_waiting_time_of_an_episode_sums_up_to_what_all_pods_waited():
-    workload, policy = small_workload(), LocalPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
+    workload, policy = embedded(SMALL), LocalPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
     result = Simulator(workload).run(policy, protocol="timed", seed=3, load=1.2)
     metrics = {metric.name: metric.value for metric in result.metrics}
     env, total, terminated = TimedEnv(objective="waiting-time", load=1.2), 0.0, False
@@ -230,7 +230,7 @@ def test_only_the_environments_of_a_reset_mask_begin_anew():
 
 
 def test_every_reset_draws_a_workload_and_an_option_names_one():
-    small = small_workload()
+    small = embedded(SMALL)
     other = Workload("other", small.nodes[:5], small.pods)
     env = InflationEnv(workload=[small, other])
     counts = set()
@@ -248,7 +248,7 @@ def test_every_reset_draws_a_workload_and_an_option_names_one():
 def test_racks_and_servers_are_numbered():
     env = InflationEnv(servers_per_rack=4)
     seen, _ = env.reset(seed=1)
-    names = [node.name for node in small_workload().nodes]
+    names = [node.name for node in embedded(SMALL).nodes]
     order = [names.index(name) for name in env.core.names(0)]
     assert seen["groups"][:, 0].tolist() == [i // 4 for i in order]
     assert seen["groups"][:, 1].tolist() == order
@@ -397,7 +397,7 @@ def test_view_gpu_shows_what_the_score_table_sees_wherever_a_pod_fits(name):
     env, random = gymnasium.make(name, view="gpu").unwrapped, np.random.default_rng(3)
     check_env(env, skip_render_check=True)
     seen, _ = env.reset(seed=0, options={"seed": 5})
-    simulator = Simulator(small_workload())
+    simulator = Simulator(embedded(SMALL))
     for _ in range(150):
         batch = env.core.batch
         assert all(env.observation_space[key].contains(value) for key, value in seen.items())

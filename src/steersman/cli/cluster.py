@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.display import Progress, print_table, said_if_slow, say
-from steersman.cli.options import Format, FormatOption, path
+from steersman.cli.options import Format, FormatOption, need_subcommand, path
 from steersman.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ DEFAULT_NAME = "steersman"
 @app.callback(invoke_without_command=True)
 def root(context: typer.Context) -> None:
     """Start a Kubernetes cluster on this machine, look at it, empty it, stop it."""
-    if context.invoked_subcommand is None:
-        print(context.get_help(), end="")
-        raise typer.Exit(UsageError.exit_status)
+    need_subcommand(context)
 
 
 @app.command()

@@ -64,6 +64,13 @@ def repeat_flags(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
     return repeated
 
 
+def need_subcommand(context: typer.Context) -> None:
+    """Of a command that has sub-commands: show its help and end as for wrong usage if none was given."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+        raise typer.Exit(UsageError.exit_status)
+
+
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Seeds of `42-51`, `42` or `1,2,5-7`, in the order given.
 

@@ -24,7 +24,7 @@ from steersman.cli.deployment_options import (
     value_lists,
 )
 from steersman.cli.display import Warnings, said_if_slow, say
-from steersman.cli.options import ManyValues, path
+from steersman.cli.options import ManyValues, need_subcommand, path
 from steersman.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ Nodes = Annotated[
 @app.callback(invoke_without_command=True)
 def root(context: typer.Context) -> None:
     """Make workloads, convert them, give a cluster racks and servers; load a live cluster, and watch it."""
-    if context.invoked_subcommand is None:
-        print(context.get_help(), end="")
-        raise typer.Exit(UsageError.exit_status)
+    need_subcommand(context)
 
 
 @app.command()

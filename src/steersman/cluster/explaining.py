@@ -6,7 +6,7 @@ Source: Kubernetes 1.36.3, pkg/scheduler/framework/types.go (FitError) and the f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -63,8 +63,13 @@ def message(state: ClusterState, class_id: int, labels_id: int = 0) -> str:
         counts[why] += int(where.sum())
     if not state.slots:
         return "no nodes available to schedule pods"
+    return sentence(len(state.slots), counts)
+
+
+def sentence(nodes: int, counts: Mapping[str, int]) -> str:
+    """Of so many nodes none is available: how many for which reason."""
     parts = sorted(f"{count} {why}" for why, count in counts.items() if count)
-    return f"0/{len(state.slots)} nodes are available: {', '.join(parts)}."
+    return f"0/{nodes} nodes are available: {', '.join(parts)}."
 
 
 def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:

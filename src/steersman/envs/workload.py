@@ -31,21 +31,14 @@ from steersman.policies.showing import kept_rows
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.openb import embedded
+from steersman.workloads.openb import SMALL, embedded
 from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
 
 RESET_OPTIONS = ("workload", "seed", "ratio", "load")
 SEEDS = 1 << 31
-SMALL = "default-small"
 
 WorkloadLike = Workload | str
-
-
-def small_workload() -> Workload:
-    """64 nodes and 510 pods, spread evenly over those of the embedded workload `default`."""
-    whole = embedded("default")
-    return Workload(SMALL, whole.nodes[::19], whole.pods[::16])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +92,7 @@ class Options:
 
 
 def _workload(given: WorkloadLike) -> Workload:
-    if isinstance(given, Workload):
-        return given
-    return small_workload() if given == SMALL else embedded(given)
+    return given if isinstance(given, Workload) else embedded(given)
 
 
 class _Asked:

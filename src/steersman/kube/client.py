@@ -32,7 +32,6 @@ LONGEST_RETRY_SECONDS = 30.0
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
 
 Query = Mapping[str, str]
 

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.state import ClusterState
 from steersman.features import GPU, View
-from steersman.objectives import summary as summed
 from steersman.objectives.fragmentation import fragment_arrays, refresh
 from steersman.policies.afterstates import afterstates, mark_of
 from steersman.policies.encoding import Scene, count_owner
 from steersman.policies.learned import for_showing, learned_arrays, no_learned
-from steersman.policies.observer import Observer, fixed_summary, owner_arrays
+from steersman.policies.observer import Observer, owner_arrays, summary_of
 from steersman.policies.outlook import OutlookArrays
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays
 from steersman.workloads.places import node_places
@@ -89,7 +87,6 @@ class Stage:
         marks = afterstates(mark_of(mix))
         scene = Scene(state.arrays, state.class_arrays, mix, self._fragments, marks, learned.outlook, learned.room)
         self._observer = Observer(known.view, scene, self.owners, self._log, self._logged)
-        self._fixed = fixed_summary(state.arrays)
 
     def slot(self, name: str) -> int | None:
         """The slot of a node, None if it is not here."""
@@ -118,17 +115,7 @@ class Stage:
 
     def summary(self, waiting: int) -> Row:
         """The state in numbers, see `objectives.summary`."""
-        nodes, row = self.state.arrays, self._fixed.copy()
-        used = nodes.allocatable - nodes.free
-        with_cpu = nodes.allocatable[:, CPU] > 0
-        share = used[with_cpu, CPU] / nodes.allocatable[with_cpu, CPU]
-        row[summed.NODES_USED] = (used[:, PODS] > 0).sum()
-        row[summed.CPU_SHARE], row[summed.CPU_SQUARE] = share.sum(), (share * share).sum()
-        row[summed.CPU_TAKEN], row[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
-        row[summed.GPU_TAKEN] = nodes.gpu_count.sum() * WHOLE - nodes.gpu_free.sum()
-        row[summed.FRAGMENTED] = self._fragments.total.sum()
-        row[summed.WAITING] = waiting
-        return row
+        return summary_of(self.state.arrays, self._fragments.total.sum(), waiting)
 
     def together(self, pod: Pod, slot: int) -> float:
         """Share of the running pods of a placed pod's owner that are in its rack."""

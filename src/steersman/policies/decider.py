@@ -12,22 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from steersman.cluster.arrays import best_devices
-from steersman.cluster.model import Node
 from steersman.cluster.state import ClusterState
-from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies import deciding
-from steersman.policies.kube_arrays import KubeArrays, kube_arrays
-from steersman.policies.learned import VIEW, LearnedArrays, at_work, for_showing, learned_arrays, no_learned
-from steersman.policies.learned_scores import learned_refresh_all
-from steersman.policies.local import LEARNED
+from steersman.policies.learned import learned_arrays
 from steersman.policies.network_live import LiveNetwork
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, Policy, RandomPolicy
+from steersman.policies.policy import LinearPolicy, LocalPolicy, Policy, RandomPolicy
 from steersman.policies.prepared import Prepared, PreparedPolicy
+from steersman.policies.ready import choosers, ready
 from steersman.policies.registry import AnyPolicy
-from steersman.policies.table import TableArrays, table_arrays
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays
 from steersman.workloads.workload import Services
 
@@ -153,50 +148,21 @@ class Decider:
             self.prepared.check(self.name, [node for node in state.nodes if node is not None])
         mix = mix_arrays(self.mix, models) if self.prepared is None else self.prepared.mix_for(models)
         self._room = max(CLASS_ROOM, 3 * len(state.classes) // 2)
-        kube = self._kube()  # before the terms are taken: it asks for counts of its own
         former = getattr(self, "cluster", None)
-        if former is not None and kube.nodes == former.kube.nodes:
-            kube.cursor[:] = former.kube.cursor  # where the next search begins
-        self.cluster = deciding.Cluster(
-            nodes=state.arrays,
-            classes=state.class_arrays,
-            terms=state.term_arrays,
-            mix=mix,
-            fragments=fragment_arrays(mix, state.arrays),
-            table=self._table(),
-            kube=kube,
-            learned=self._learned(mix),
+        self.cluster = ready(
+            self.policy,
+            state,
+            mix,
+            classes=self._room,
+            changes=max(CHANGES_KEPT, 2 * len(state.nodes)),
+            services=self.services,
+            known=lambda: learned_arrays(self._outlook_for(mix), mix, state.arrays),
         )
+        if former is not None and self.cluster.kube.nodes == former.kube.nodes:
+            self.cluster.kube.cursor[:] = former.kube.cursor  # where the next search begins
         self._changed.clear()
         self._mask = np.zeros(len(state.nodes), dtype=np.bool_)
         self._asked = self._not_compiled()
-
-    def _table(self) -> TableArrays:
-        nodes = len(self.state.nodes)
-        changes = max(CHANGES_KEPT, 2 * nodes)
-        if isinstance(self.policy, LocalPolicy):
-            return table_arrays(nodes, self._room, changes, self.policy.kinds, self.policy.weights)
-        if isinstance(self.policy, LinearPolicy | MlpPolicy):
-            return table_arrays(nodes, self._room, changes, (LEARNED,), (1.0,))
-        return table_arrays(0, 0, changes, (), ())
-
-    def _kube(self) -> KubeArrays:
-        if isinstance(self.policy, KubeDefaultPolicy):
-            return kube_arrays(self.state, self.services, self.policy.percentage)
-        return kube_arrays(ClusterState((Node("unused", 0, 0),)))
-
-    def _learned(self, mix: MixArrays) -> LearnedArrays:
-        policy, nodes = self.policy, self.state.arrays
-        if not sees_outlook(policy):
-            return no_learned()
-        known = learned_arrays(self._outlook_for(mix), mix, nodes)
-        if isinstance(policy, NetworkPolicy):
-            return for_showing(known)
-        assert isinstance(policy, LinearPolicy | MlpPolicy)
-        network = policy.network if isinstance(policy, MlpPolicy) else ()
-        learned = at_work(known, policy.weights, network, self.state.class_arrays)
-        learned_refresh_all(learned, mix, nodes)
-        return learned
 
     def _outlook_for(self, mix: MixArrays) -> OutlookArrays:
         if self.prepared is not None:
@@ -214,25 +180,3 @@ class Decider:
         own = OwnPolicy(self.policy, self.state)
         own.prepare(self.mix, self.seed)
         return own
-
-
-def sees_outlook(policy: AnyPolicy) -> bool:
-    """Whether a policy looks at what follows from the mix, which takes a second to work out."""
-    if isinstance(policy, PreparedPolicy):
-        policy = policy.policy
-    return isinstance(policy, LinearPolicy | MlpPolicy) or (
-        isinstance(policy, NetworkPolicy) and policy.view.name == VIEW
-    )
-
-
-def choosers(policy: AnyPolicy) -> tuple[int, int]:
-    """How a policy chooses nodes and devices, by the numbers of `policies.deciding`."""
-    if isinstance(policy, LocalPolicy):
-        return deciding.CHOOSE_TABLE, deciding.DEVICES_FGD if policy.fgd_devices else deciding.DEVICES_BEST
-    if isinstance(policy, LinearPolicy | MlpPolicy):
-        return deciding.CHOOSE_TABLE, deciding.DEVICES_LEARNED
-    if isinstance(policy, RandomPolicy):
-        return deciding.CHOOSE_RANDOM, deciding.DEVICES_RANDOM
-    if isinstance(policy, KubeDefaultPolicy):
-        return deciding.CHOOSE_KUBE, deciding.DEVICES_BEST
-    return deciding.CHOOSE_ASK, deciding.DEVICES_BEST

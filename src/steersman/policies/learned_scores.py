@@ -9,6 +9,7 @@ import numpy as np
 
 from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, alike_before, best_devices, pod_kind
 from steersman.compiled import inner, kernel, outlined, pasted
+from steersman.policies.afterstates import device_key
 from steersman.policies.gpu_features import FEATURES, describe
 from steersman.policies.learned import FRAGMENTED, KEY, KINDS, VALUE, LearnedArrays
 from steersman.policies.local import gradient
@@ -17,18 +18,12 @@ from steersman.workloads.mix import MixArrays
 
 
 @inner
-def _amount_key(left: int) -> np.uint64:
-    """Devices are hashed by the sum of the keys of what is left of each, so that their order does not matter."""
-    return mixed(np.uint64(left) * GOLDEN)
-
-
-@inner
 def _devices_key(nodes: NodeArrays, n: int) -> np.uint64:
     """A hash of what is fixed about node `n`, and of its devices as they are."""
     fixed = np.uint64(nodes.gpu_model[n]) * GOLDEN + np.uint64(nodes.gpu_count[n])
     key = mixed(fixed * GOLDEN + np.uint64(nodes.allocatable[n, CPU]))
     for d in range(nodes.gpu_count[n]):
-        key += _amount_key(nodes.gpu_free[n, d])
+        key += device_key(nodes.gpu_free[n, d])
     return np.uint64(key)
 
 
@@ -179,12 +174,12 @@ def learned_score(
     if kind == 1:
         return _share(learned, mix, nodes, classes, c, n)[0]
     if kind == 0 or milli == WHOLE:  # which of the unused devices makes no difference
-        key += np.uint64(classes.gpu_count[c]) * (_amount_key(0) - _amount_key(WHOLE))
+        key += np.uint64(classes.gpu_count[c]) * (device_key(0) - device_key(WHOLE))
         return _score(learned, mix, nodes, classes, kind, c, n, -1, key)
     devices = best_devices(nodes, classes, c, n)
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
-            key += _amount_key(nodes.gpu_free[n, d] - milli) - _amount_key(nodes.gpu_free[n, d])
+            key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])
     return _score(learned, mix, nodes, classes, kind, c, n, devices, key)
 
 
@@ -198,7 +193,7 @@ def _share(
         left = nodes.gpu_free[n, d]
         if left < milli or alike_before(nodes, n, d):
             continue
-        key = learned.node_keys[n] + _amount_key(left - milli) - _amount_key(left)
+        key = learned.node_keys[n] + device_key(left - milli) - device_key(left)
         score = _score(learned, mix, nodes, classes, 1, c, n, 1 << d, key)
         if score > best:
             best, chosen = score, d
@@ -228,5 +223,5 @@ def features_with(
     cpu, milli, key = nodes.free[n, CPU] - classes.request[c, CPU], classes.gpu_milli[c], learned.node_keys[n]
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
-            key += _amount_key(nodes.gpu_free[n, d] - milli) - _amount_key(nodes.gpu_free[n, d])
+            key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])
     return described(learned, mix, nodes, n, cpu, devices, milli, _state_key(key, cpu))

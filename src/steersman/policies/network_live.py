@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE
 from steersman.cluster.model import Node
 from steersman.objectives import summary as summed
 from steersman.policies.afterstates import afterstates, mark_of
 from steersman.policies.deciding import Cluster
 from steersman.policies.encoding import OwnerArrays, Scene
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.observer import Observer, fixed_summary, owner_arrays
+from steersman.policies.observer import Observer, owner_arrays, summary_of
 from steersman.workloads.places import node_places
 
 
@@ -79,17 +78,8 @@ class LiveNetwork:
 
         Free slots behind that are room to grow; a free one in between counts as a node that offers nothing.
         """
-        nodes, out = self._cluster.nodes, self._observer.summary
-        out[:] = fixed_summary(nodes)
-        used = nodes.allocatable - nodes.free
-        with_cpu = nodes.allocatable[:, CPU] > 0
-        share = used[with_cpu, CPU] / nodes.allocatable[with_cpu, CPU]
-        until = int(np.flatnonzero(nodes.allocatable.any(axis=1))[-1]) + 1
-        out[summed.NODES] = until
-        out[summed.NODES_USED] = (used[:, PODS] > 0).sum()
-        out[summed.CPU_SHARE], out[summed.CPU_SQUARE] = share.sum(), (share * share).sum()
-        out[summed.CPU_TAKEN], out[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
-        out[summed.GPU_TAKEN] = (nodes.gpu_count * WHOLE).sum() - nodes.gpu_free.sum()
-        out[summed.FRAGMENTED] = self._cluster.fragments.total.sum()
-        out[summed.WAITING] = waiting
+        cluster, summary = self._cluster, self._observer.summary
+        until = int(np.flatnonzero(cluster.nodes.allocatable.any(axis=1))[-1]) + 1
+        summary[:] = summary_of(cluster.nodes, cluster.fragments.total.sum(), waiting)
+        summary[summed.NODES] = until
         return until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, MEMORY, WHOLE, NodeArrays
+from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE, NodeArrays
 from steersman.compiled import kernel
 from steersman.features import View
 from steersman.objectives import summary as summed
@@ -66,6 +66,21 @@ def fixed_summary(nodes: NodeArrays) -> npt.NDArray[np.float64]:
     row[summed.CPU_TOTAL] = nodes.allocatable[:, CPU].sum()
     row[summed.MEMORY_TOTAL] = nodes.allocatable[:, MEMORY].sum()
     row[summed.GPU_TOTAL] = nodes.gpu_count.sum() * WHOLE
+    return row
+
+
+def summary_of(nodes: NodeArrays, fragmented: float, waiting: int) -> npt.NDArray[np.float64]:
+    """[15] a summary of nodes as they are, with so much fragmented GPU milli and so many pods that wait."""
+    row = fixed_summary(nodes)
+    used = nodes.allocatable - nodes.free
+    with_cpu = nodes.allocatable[:, CPU] > 0
+    share = used[with_cpu, CPU] / nodes.allocatable[with_cpu, CPU]
+    row[summed.NODES_USED] = (used[:, PODS] > 0).sum()
+    row[summed.CPU_SHARE], row[summed.CPU_SQUARE] = share.sum(), (share * share).sum()
+    row[summed.CPU_TAKEN], row[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
+    row[summed.GPU_TAKEN] = nodes.gpu_count.sum() * WHOLE - nodes.gpu_free.sum()
+    row[summed.FRAGMENTED] = fragmented
+    row[summed.WAITING] = waiting
     return row
 
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 
 import structlog
 
 from steersman.cluster.model import PodClass
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
-from steersman.processes import become_worker
+from steersman.processes import Workers
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
 
 WINDOW = 10_000
 """Pods that the mix is made of: those that were seen last."""
-CHECK_SECONDS = 30.0
 NEW_SHARE = 0.1
 """Of the window: as many new pods make a new mix."""
+
+Task = tuple[tuple[TypicalPod, ...], tuple[str, ...]]
+"""Typical pods, and the cluster's GPU models."""
 
 log = structlog.get_logger("mix")
 
@@ -66,19 +66,25 @@ class LiveMix:
         pods = typical_pods(self._window)
         if pods == self.pods and (self.outlook is not None or not outlook):
             return False
-        found = await _in_process(pods, models) if outlook else None
+        # It takes about a second, in which this process must not stand still.
+        found = await asyncio.to_thread(_in_process, pods, models) if outlook else None
         self.pods, self.outlook = pods, found
         log.info("new mix", typical_pods=len(pods), of=len(self._window))
         return True
 
 
-async def _in_process(pods: tuple[TypicalPod, ...], models: tuple[str, ...]) -> OutlookArrays:
-    """What follows from a mix. It takes about a second, in which this process must not stand still."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=become_worker) as pool:
-        return await asyncio.get_running_loop().run_in_executor(pool, outlook_of, pods, models)
+def _in_process(pods: tuple[TypicalPod, ...], models: tuple[str, ...]) -> OutlookArrays:
+    """What follows from a mix on a cluster with these GPU models, worked out by a process of its own."""
+    with Workers(1, _planner) as workers:
+        ((_, found),) = workers.answers([(pods, models)])
+    return found
 
 
-def outlook_of(pods: tuple[TypicalPod, ...], models: tuple[str, ...]) -> OutlookArrays:
-    """What follows from a mix on a cluster with these GPU models."""
+def _planner() -> Callable[[Task], OutlookArrays]:
+    """In the process: what works it out."""
+    return _outlook
+
+
+def _outlook(task: Task) -> OutlookArrays:
+    pods, models = task
     return outlook_arrays(pods, mix_arrays(pods, models))

@@ -19,8 +19,9 @@ from steersman.kube.client import Client
 from steersman.kube.events import EventRecorder
 from steersman.kube.lease import APP_LABEL, POLICY_KEY, LeaderElection
 from steersman.kube.reflector import Reflector
-from steersman.policies.decider import Decider, sees_outlook
+from steersman.policies.decider import Decider
 from steersman.policies.prepared import PreparedPolicy
+from steersman.policies.ready import sees_outlook
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.scheduler.endpoints import ADDRESS, PORT, Endpoints
 from steersman.scheduler.metrics import Metrics, PolicyInfo, Sources

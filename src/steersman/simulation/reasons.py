@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.constraints import reasons
+from steersman.cluster.explaining import NO_GPU, sentence
 from steersman.cluster.state import ClusterState
 from steersman.simulation.engine import NOT_ALLOWED
 
@@ -26,16 +27,15 @@ class Reasons:
         resources = ["Insufficient cpu", "Insufficient memory", "Too many pods", "Insufficient ephemeral-storage"]
         resources += [f"Insufficient {name}" for name in state.resources]
         # In the order of the columns of `Record.reasons` behind NOT_ALLOWED.
-        self._words = [OTHER_PODS_REASON, "Insufficient GPU", *resources, "Insufficient extended resources"]
+        self._words = [OTHER_PODS_REASON, NO_GPU, *resources, "Insufficient extended resources"]
         self._static: dict[int, Counter[str]] = {}
 
     def text(self, class_id: int, counts: npt.NDArray[np.int64]) -> str:
         """The line for a pod of a class and its row of `Record.reasons`."""
-        found = {word: n for word, n in zip(self._words, counts[NOT_ALLOWED + 1 :].tolist(), strict=True) if n}
+        found = dict(zip(self._words, counts[NOT_ALLOWED + 1 :].tolist(), strict=True))
         if counts[NOT_ALLOWED]:
             found |= self._not_allowed(class_id)
-        parts = sorted(f"{n} {word}" for word, n in found.items())
-        return f"0/{len(self._state.nodes)} nodes are available: {', '.join(parts)}."
+        return sentence(len(self._state.nodes), found)
 
     def _not_allowed(self, class_id: int) -> Counter[str]:
         """Nodes that the class's constraints rule out whatever runs there, by reason."""

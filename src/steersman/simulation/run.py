@@ -9,22 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
-from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies import deciding
-from steersman.policies.decider import choosers
-from steersman.policies.kube_arrays import KubeArrays, kube_arrays
-from steersman.policies.learned import VIEW, LearnedArrays, at_work, for_showing, learned_arrays, no_learned
-from steersman.policies.learned_scores import learned_refresh_all
-from steersman.policies.local import LEARNED
+from steersman.policies.learned import LearnedArrays, learned_arrays
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, Policy
+from steersman.policies.policy import Policy
 from steersman.policies.prepared import Prepared, PreparedPolicy
+from steersman.policies.ready import choosers, ready
 from steersman.policies.registry import AnyPolicy, resolve
-from steersman.policies.table import TableArrays, table_arrays
 from steersman.simulation import engine, metrics
 from steersman.simulation.answers import NetworkAnswers, OwnAnswers
 from steersman.simulation.arrivals import Schedule, schedule
@@ -163,44 +159,18 @@ class Execution:
         mix = simulator.mix_arrays(self.prepared)
         # An arrival is at most three events: it waits, is bound, and leaves.
         events = len(plan.pods) * (3 if plan.waits else 1)
-        kube = self._kube()  # before the terms are taken: it asks for counts of its own
-        self.cluster = deciding.Cluster(
-            nodes=self.state.arrays,
-            classes=self.state.class_arrays,
-            terms=self.state.term_arrays,
-            mix=mix,
-            fragments=fragment_arrays(mix, self.state.arrays),
-            table=self._table(events),
-            kube=kube,
-            learned=self._learned(mix),
+        self.cluster = ready(
+            policy,
+            self.state,
+            mix,
+            classes=len(self.state.classes),
+            changes=events,
+            services=simulator.workload.services,
+            known=lambda: simulator.learned_with(self.prepared),
         )
         self.run = engine.new_run(self.cluster, self.arrivals, simulator._hopeless, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
         self.chooser, self.rule = self._choosers(seed)
-
-    def _table(self, events: int) -> TableArrays:
-        nodes, classes = len(self.state.nodes), len(self.state.classes)
-        if isinstance(self.policy, LocalPolicy):
-            return table_arrays(nodes, classes, events, self.policy.kinds, self.policy.weights)
-        if isinstance(self.policy, LinearPolicy | MlpPolicy):
-            return table_arrays(nodes, classes, events, (LEARNED,), (1.0,))
-        return table_arrays(0, 0, events, (), ())
-
-    def _learned(self, mix: MixArrays) -> LearnedArrays:
-        if isinstance(self.policy, LinearPolicy | MlpPolicy):
-            network = self.policy.network if isinstance(self.policy, MlpPolicy) else ()
-            known, classes = self.simulator.learned_with(self.prepared), self.state.class_arrays
-            learned = at_work(known, self.policy.weights, network, classes)
-            learned_refresh_all(learned, mix, self.state.arrays)
-            return learned
-        if isinstance(self.policy, NetworkPolicy) and self.policy.view.name == VIEW:
-            return for_showing(self.simulator.learned_with(self.prepared))
-        return no_learned()
-
-    def _kube(self) -> KubeArrays:
-        if isinstance(self.policy, KubeDefaultPolicy):
-            return kube_arrays(self.state, self.simulator.workload.services, self.policy.percentage)
-        return kube_arrays(ClusterState((Node("unused", 0, 0),)))
 
     def _choosers(self, seed: int) -> tuple[int, int]:
         chooser, rule = choosers(self.policy)
