@@ -10,7 +10,7 @@ from studies import tables
 from studies.common import SEEDS, Budget, Json, Say, desk, evaluate, shipped_split, train, training_options, workloads
 
 NAME = "ablations"
-MINUTES = 50
+MINUTES = 35
 VARIANTS = {
     "everything": "",
     "no-tables": "tables",
@@ -26,7 +26,7 @@ WORDS = {
     "no-fgd": "without FGD's score",
     "none-of-these": "without the last three",
 }
-BUDGET = Budget(generations=60, seeds=(1, 2))
+BUDGET = Budget(generations=40, seeds=(1, 2))
 BASELINE = "fgd"
 METRIC = "gpu_allocation_percent"
 

@@ -21,9 +21,9 @@ from studies.common import (
 )
 
 NAME = "generalisation"
-MINUTES = 55
+MINUTES = 40
 FAMILIES = ("gpushare", "multigpu", "cpu", "gpuspec")
-BUDGET = Budget(generations=150)
+BUDGET = Budget(generations=100)
 BASELINE, UNSEEN = "fgd", "unseen"
 METRIC = "gpu_allocation_percent"
 

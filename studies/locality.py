@@ -17,12 +17,12 @@ from steersman.agents.population import Weights, first_weights
 from steersman.agents.spec import Spec, sizes_of
 from steersman.cluster.model import PodClass
 from steersman.envs.inflation import InflationVectorEnv
-from steersman.envs.workload import small_workload
 from steersman.features import CLUSTER
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import open_network
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.simulation.run import Simulator
+from steersman.workloads.openb import SMALL, embedded
 from steersman.workloads.topology import RACK, Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
 from studies import tables
@@ -62,7 +62,7 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Train from every seed, and play all policies on the seeds of the evaluation."""
     at, asked = desk(NAME, quick, say), options(quick)
-    workload = with_jobs(small_workload(), asked["job"], asked["servers_per_rack"])
+    workload = with_jobs(embedded(SMALL), asked["job"], asked["servers_per_rack"])
     rules = at.once("rules", asked, lambda: {name: _play(workload, resolve(name), asked["seeds"]) for name in RULES})
     learned: Json = {}
     for seed in asked["training_seeds"]:
