@@ -135,6 +135,10 @@ class DQN(Agent):
             observation = self.seen.observation
             self._remember(self.step(self._explore(self.scores(observation), observation["mask"] > 0)))
             self.owed += self.env.num_envs
+        return self._learn()
+
+    def _learn(self) -> Metrics:
+        """Take the gradient steps that are due."""
         losses, values = [], []
         while self.owed >= self.config.update_every:
             self.owed -= self.config.update_every

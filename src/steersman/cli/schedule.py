@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,15 @@ def schedule(
         Path | None,
         typer.Option(parser=path, metavar="DIR", help="With --shadow: a folder for decisions.csv and summary.csv."),
     ] = None,
+    learn: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="DIR",
+            help="Go on training the policy file by dqn from what happens here, in a process of its own, and use what "
+            "it learned. DIR: its checkpoint, metrics and policy file; given again, it goes on.",
+        ),
+    ] = None,
     in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Bindings under way at a time.")] = 64,
     leader_elect: Annotated[
         bool, typer.Option(help="Decide only while holding a Lease, so that several replicas can run.")
@@ -70,6 +80,8 @@ def schedule(
     """
     if output is not None and not shadow:
         raise UsageError("--output is where a shadow writes; give --shadow, or leave it out")
+    if learn is not None and shadow:
+        raise UsageError("--learn is of no use with --shadow, whose decisions nobody carries out; workload record is")
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level)
 
@@ -85,13 +97,19 @@ def schedule(
 
         follow(target, policy, scheduler_name or "default-scheduler", output)
         return
-    settings = Settings(
-        policy=policy,
-        options=Options(scheduler_name or "steersman", in_flight),
-        leader_elect=leader_elect,
-        lease_namespace=lease_namespace or target.config.namespace,
-        lease_name=lease_name,
-        address=address,
-        port=port,
-    )
-    ask_cluster(target, lambda client: LiveScheduler(client, settings).run())
+    pods_of = scheduler_name or "steersman"
+    with ExitStack() as stack:
+        if learn is not None:
+            from steersman.cli.learning import learning
+
+            policy = stack.enter_context(learning(target, policy, pods_of, learn, log_format, log_level))
+        settings = Settings(
+            policy=policy,
+            options=Options(pods_of, in_flight),
+            leader_elect=leader_elect,
+            lease_namespace=lease_namespace or target.config.namespace,
+            lease_name=lease_name,
+            address=address,
+            port=port,
+        )
+        ask_cluster(target, lambda client: LiveScheduler(client, settings).run())

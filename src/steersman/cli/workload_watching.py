@@ -67,7 +67,7 @@ def record(
             most = decisions * MAX_RECORDED_BYTES // needed
             raise UsageError(f"--decisions {decisions} on {len(nodes)} nodes do not fit into memory; {most} do")
         mix = registry.resolve(objective or ("allocation" if any(node.gpu_count for node in nodes) else "balance"))
-        registry.check(mix, "the cluster", nodes, ())
+        registry.check(mix, "the cluster", nodes, None)
         limit = None if minutes is None else 60 * minutes
         say(f"recording {scheduler_name}; Ctrl-C ends it")
         journal = ask_cluster(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steersman.cluster.model import Node
+from steersman.cluster.model import Node, Pod
 from steersman.features import GPU, View
 from steersman.live.journal import Entry, NodeEvent, PodEvent
 from steersman.live.witnessing import Arrays, Known, Placed, Row, Stage
@@ -70,7 +70,26 @@ def transitions(entries: Sequence[Entry], scheduler_name: str, view: View) -> Tr
         scheduler_name: whose decisions.
         view: what an agent would see.
     """
-    return _Reader(entries, scheduler_name, view).read()
+    return Reader(entries, scheduler_name, known_of(entries, scheduler_name, view)).read()
+
+
+def known_of(entries: Sequence[Entry], scheduler_name: str, view: View) -> Known:
+    """What is known of the pods of a whole journal: all that come, as a workload of these pods would have it."""
+    pods = {each.event.key: each.event.pod for each in entries if isinstance(each.event, PodEvent)}
+    mix = typical_pods(pod for pod in pods.values() if pod.scheduler_name == scheduler_name)
+    outlook = outlook_arrays(mix, mix_arrays(mix, gpu_models(entries))) if view is GPU else None
+    return Known(view, mix, all_pods(entries), outlook)
+
+
+def all_pods(entries: Sequence[Entry]) -> list[Pod]:
+    """Every pod of a journal, in every version of it."""
+    return [each.event.pod for each in entries if isinstance(each.event, PodEvent)]
+
+
+def gpu_models(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """The GPU models of a journal's nodes."""
+    nodes = [each.event.node for each in entries if isinstance(each.event, NodeEvent) and each.event.node]
+    return tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
 
 
 def save(found: Transitions, objective: objectives.Mix, file: Path) -> int:
@@ -108,30 +127,38 @@ def _joined(part: str, seen: Sequence[Seen], nodes: int) -> np.ndarray[tuple[int
     return joined
 
 
-class _Reader:
-    """Plays a journal."""
+class Reader:
+    """Plays a journal.
 
-    def __init__(self, entries: Sequence[Entry], scheduler_name: str, view: View) -> None:
-        self.entries, self.scheduler_name = entries, scheduler_name
-        pods = {each.event.key: each.event.pod for each in entries if isinstance(each.event, PodEvent)}
-        # All that come, not those that are there now: as a workload of these pods would have it.
-        mix = typical_pods(pod for pod in pods.values() if pod.scheduler_name == scheduler_name)
-        nodes = [each.event.node for each in entries if isinstance(each.event, NodeEvent) and each.event.node]
-        models = tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
-        outlook = outlook_arrays(mix, mix_arrays(mix, models)) if view is GPU else None
-        self.known = Known(view, mix, (e.event.pod for e in entries if isinstance(e.event, PodEvent)), outlook)
+    Args:
+        entries: the journal.
+        scheduler_name: whose decisions.
+        known: of the pods beforehand.
+        columns: numbers of nodes that are known already; it grows.
+
+    Attributes:
+        found: what was read so far.
+        decided_at: where in the journal each decision of `found` is.
+    """
+
+    def __init__(
+        self, entries: Sequence[Entry], scheduler_name: str, known: Known, columns: dict[str, int] | None = None
+    ) -> None:
+        self.entries, self.scheduler_name, self.known = entries, scheduler_name, known
         self.found = Transitions()
         self.nodes: dict[str, Node] = {}
-        self.columns: dict[str, int] = {}
+        self.columns: dict[str, int] = {} if columns is None else columns
+        self.decided_at: list[int] = []
         self.placed: dict[str, Placed] = {}
         self.waiting: dict[str, bool] = {}  # in the order of their coming, and whether they are the scheduler's
         self.own_waiting = self.own_placed = 0
         self.stage: Stage | None = None
-        self._time = entries[0].time if entries else 0.0
+        self._time, self._at = entries[0].time if entries else 0.0, 0
 
     def read(self) -> Transitions:
         """All of it."""
-        for entry in self.entries:
+        for i, entry in enumerate(self.entries):
+            self._at = i
             self._wait_until(entry.time)
             match entry.event:
                 case NodeEvent(name, node):
@@ -210,6 +237,7 @@ class _Reader:
         next_row = stage.summary(waiting)
         next_row[summed.TOGETHER] = stage.together(placed.pod, slot)
         columns = [self.columns[name] for name in stage.names]
+        self.decided_at.append(self._at)
         self.found.seen.append(Seen(before, columns, columns[slot], row, next_row))
 
     def _left_behind(self, key: str) -> int:

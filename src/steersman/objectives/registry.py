@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,8 +118,8 @@ def resolve(spec: str) -> Mix:
     return Mix(spec, tuple(objectives), tuple(weights))
 
 
-def check(mix: Mix, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...]) -> None:
-    """That a workload has what the objectives need.
+def check(mix: Mix, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...] | None) -> None:
+    """That a workload has what the objectives need; of a live cluster nobody knows which pods will come (None).
 
     Raises:
         UsageError: names the objective, the workload and what it lacks.
@@ -127,9 +128,9 @@ def check(mix: Mix, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...
         lacks = ""
         if objective.needs == "gpu" and not any(node.gpu_count for node in nodes):
             lacks = "its nodes have no GPU; balance, most-allocated and least-allocated need none"
-        elif objective.needs == "gpu" and not any(pod.requests.gpu_count for pod in pods):
+        elif objective.needs == "gpu" and not _may(pods, lambda pod: pod.requests.gpu_count):
             lacks = "its pods ask for no GPU; balance, most-allocated and least-allocated need none"
-        elif objective.needs == "owner" and not any(pod.owner for pod in pods):
+        elif objective.needs == "owner" and not _may(pods, lambda pod: pod.owner):
             lacks = "its pods have no owner, such as a Deployment or a job"
         elif objective.needs == "owner" and not any("rack" in node.labels for node in nodes):
             lacks = "its nodes have no label 'rack'; steersman workload topology writes one"
@@ -137,6 +138,11 @@ def check(mix: Mix, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...
             lacks = "it has no telemetry; steersman/Latency-v0 does"
         if lacks:
             raise UsageError(f"objective {objective.name!r} means nothing on {workload}: {lacks}")
+
+
+def _may(pods: tuple[Pod, ...] | None, holds: Callable[[Pod], object]) -> bool:
+    """Whether something holds for one of the pods, or might, where they are not known."""
+    return pods is None or any(map(holds, pods))
 
 
 def _find(name: str) -> Objective:

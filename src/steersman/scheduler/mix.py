@@ -1,23 +1,17 @@
-"""The live mix: which pods are typical of a cluster, by those that the informers saw last."""
+"""The live mix: which pods are typical of a cluster by those that the informers saw last, and what follows from it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 
 import structlog
 
-from steersman.cluster.model import PodClass
+from steersman.live.mix import PodWindow
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.processes import Workers
-from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
-
-WINDOW = 10_000
-"""Pods that the mix is made of: those that were seen last."""
-NEW_SHARE = 0.1
-"""Of the window: as many new pods make a new mix."""
+from steersman.workloads.mix import TypicalPod, mix_arrays
 
 Task = tuple[tuple[TypicalPod, ...], tuple[str, ...]]
 """Typical pods, and the cluster's GPU models."""
@@ -25,8 +19,8 @@ Task = tuple[tuple[TypicalPod, ...], tuple[str, ...]]
 log = structlog.get_logger("mix")
 
 
-class LiveMix:
-    """A sliding window over pods.
+class LiveMix(PodWindow):
+    """The mix of a sliding window over pods.
 
     Args:
         clock: seconds.
@@ -38,22 +32,11 @@ class LiveMix:
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__()
         self.clock = clock
         self.pods: tuple[TypicalPod, ...] = ()
         self.outlook: OutlookArrays | None = None
         self.made_at = clock()
-        self._window: deque[PodClass] = deque(maxlen=WINDOW)
-        self._new = 0
-
-    def see(self, pod_class: PodClass) -> None:
-        """A pod came."""
-        self._window.append(pod_class)
-        self._new += 1
-
-    @property
-    def due(self) -> bool:
-        """Whether so many pods came that the mix should be made anew."""
-        return self._new > NEW_SHARE * len(self._window)
 
     async def make(self, models: tuple[str, ...], *, outlook: bool) -> bool:
         """Make the mix anew; whether it is another. What follows from it is worked out by a process of its own.
@@ -62,14 +45,14 @@ class LiveMix:
             models: the cluster's GPU models.
             outlook: whether somebody looks at what follows from the mix.
         """
-        self._new, self.made_at = 0, self.clock()
-        pods = typical_pods(self._window)
+        self.made_at = self.clock()
+        pods = self.typical_pods()
         if pods == self.pods and (self.outlook is not None or not outlook):
             return False
         # It takes about a second, in which this process must not stand still.
         found = await asyncio.to_thread(_in_process, pods, models) if outlook else None
         self.pods, self.outlook = pods, found
-        log.info("new mix", typical_pods=len(pods), of=len(self._window))
+        log.info("new mix", typical_pods=len(pods), of=len(self))
         return True
 
 

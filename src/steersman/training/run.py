@@ -121,7 +121,7 @@ class TrainingRun:
     def train(
         self,
         learner: Learner,
-        validate: Callable[[], float],
+        validate: Callable[[], float] | None,
         save: Callable[[Path], None],
         on_iteration: OnIteration | None = None,
     ) -> Standing:
@@ -129,7 +129,7 @@ class TrainingRun:
 
         Args:
             learner: what learns.
-            validate: how good the policy is now, the higher the better.
+            validate: how good the policy is now, the higher the better; None: nobody can say, and the newest is kept.
             save: writes the policy as it is now.
             on_iteration: progress.
 
@@ -155,8 +155,10 @@ class TrainingRun:
                 self.standing.seconds = before + time.monotonic() - began
                 scalars = self._record(numbers, board)
                 due = self.standing.iteration % self.limits.validate_every == 0 or self._over()
-                if due:
+                if due and validate is not None:
                     self._validate(validate, save, board)
+                elif due:
+                    save(self.folder / POLICY)
                 if due or time.monotonic() - saved > self.limits.checkpoint_seconds:
                     self._checkpoint(learner)
                     saved = time.monotonic()

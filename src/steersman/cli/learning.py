@@ -1,0 +1,59 @@
+"""`steersman schedule --learn`: a process beside the scheduler that goes on training the policy in use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import connection
+from pathlib import Path
+
+import structlog
+
+from steersman.cli.cluster_options import ask_cluster
+from steersman.cli.logs import LogFormat, LogLevel, configure_logs
+from steersman.errors import SteersmanError, UsageError
+from steersman.kube.config import KubeConfig
+from steersman.live.reading import read_nodes
+from steersman.live.target import Target
+from steersman.processes import kill, start_worker
+from steersman.training.live import LivePlan, begin, learn_beside
+
+log = structlog.get_logger("learning")
+
+
+@contextmanager
+def learning(
+    target: Target, policy: str, scheduler_name: str, folder: Path, log_format: LogFormat, log_level: LogLevel
+) -> Iterator[str]:
+    """Learn from a scheduler's decisions meanwhile; the policy file that is to be used, which changes.
+
+    Raises:
+        SteersmanError: the policy cannot go on learning, or not in that folder.
+    """
+    if not Path(policy).is_file():
+        raise UsageError(f"--learn goes on from a policy file, and {policy!r} is none")
+    plan = LivePlan(Path(policy), scheduler_name)
+    in_use = begin(plan, folder, ask_cluster(target, read_nodes))
+    process = start_worker(_work, plan, folder, target.config, log_format, log_level)
+    over = threading.Event()
+
+    def mourn() -> None:
+        connection.wait([process.sentinel])
+        if not over.is_set():
+            log.error("the learning process has ended; scheduling goes on with the last policy", policy=str(in_use))
+
+    threading.Thread(target=mourn, daemon=True).start()
+    try:
+        yield str(in_use)
+    finally:
+        over.set()
+        kill([process])
+
+
+def _work(plan: LivePlan, folder: Path, config: KubeConfig, log_format: LogFormat, log_level: LogLevel) -> None:
+    configure_logs(log_format, log_level)
+    try:
+        learn_beside(plan, folder, config)
+    except SteersmanError as error:
+        log.error("learning ended", error=str(error))
