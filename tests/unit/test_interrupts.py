@@ -1,6 +1,8 @@
 """What a signal interrupts, and what it does not."""
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -94,3 +96,27 @@ def test_an_interruption_that_a_finalizer_swallows_comes_again(capfd: pytest.Cap
     with pytest.raises(KeyboardInterrupt):
         drop()
     assert capfd.readouterr().err == ""
+
+
+SLOW_IMPORTS = """
+import signal, sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "steersman.cli":
+            print(flush=True)
+            time.sleep(60)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Slow())
+from steersman.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_an_interruption_during_imports_is_no_traceback() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SLOW_IMPORTS], stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (130, "interrupted\n")
