@@ -10,13 +10,12 @@ from studies import tables
 from studies.common import SEEDS, Budget, Json, Say, desk, evaluate, shipped_split, train, training_options, workloads
 
 NAME = "ablations"
-MINUTES = 35
+MINUTES = 30
 VARIANTS = {
     "everything": "",
     "no-tables": "tables",
     "no-sequences": "sequences",
     "no-fgd": "fgd",
-    "none-of-these": "tables,sequences,fgd",
 }
 """Name to what the search may not use, see `steersman.agents.evolution.Config.without`."""
 WORDS = {
@@ -24,7 +23,6 @@ WORDS = {
     "no-tables": "without any table of leftovers",
     "no-sequences": "without sequences of typical pods",
     "no-fgd": "without FGD's score",
-    "none-of-these": "without the last three",
 }
 BUDGET = Budget(generations=40, seeds=(1, 2))
 BASELINE = "fgd"

@@ -21,9 +21,9 @@ from studies.common import (
 )
 
 NAME = "generalisation"
-MINUTES = 40
+MINUTES = 35
 FAMILIES = ("gpushare", "multigpu", "cpu", "gpuspec")
-BUDGET = Budget(generations=100)
+BUDGET = Budget(generations=80)
 BASELINE, UNSEEN = "fgd", "unseen"
 METRIC = "gpu_allocation_percent"
 

@@ -26,7 +26,7 @@ from studies import tables
 from studies.common import Json, Progress, Say, desk
 
 NAME = "toy"
-MINUTES = 120
+MINUTES = 60
 EVOLUTION = "evolution"
 EVOLVED = ("linear", "mlp", "deepsets")
 PAIRS = (
@@ -51,8 +51,8 @@ TOY_OPTIONS: dict[str, Json] = {
     EVOLUTION: {},
 }
 """For episodes of few decisions; on the real environments the algorithms have their default options."""
-DECISIONS = {"toy": 12_000, "deployments": 20_000, "inflation": 20_000}
-EVOLUTION_DECISIONS = {"toy": 100_000, "deployments": 200_000, "inflation": 200_000}
+DECISIONS = {"toy": 12_000, "deployments": 10_000, "inflation": 10_000}
+EVOLUTION_DECISIONS = {"toy": 100_000, "deployments": 100_000, "inflation": 100_000}
 """Evolution takes no gradient steps, which are what costs the others time, but needs whole episodes."""
 TOY_EPISODES, TOY_SEED = 500, 99
 SEEDS = tuple(range(9001, 9021))
