@@ -95,7 +95,7 @@ def all_pods(seed: int) -> list[Object]:
 
 @dataclass
 class Server:
-    """A server of the control plane that was killed, and how it is started again."""
+    """A server of the control plane, and how it is started again."""
 
     name: str
     command: list[str]
@@ -112,22 +112,37 @@ class ChaosCluster:
     local: LocalCluster
     folder: Path
     config: KubeConfig
+    servers: dict[str, Server] = field(init=False)
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def kill_server(self, name: str) -> Server:
-        """Kill a server with SIGKILL; it comes again by `start_server`."""
-        pid = servers.running(self.folder)[name]
+    def __post_init__(self) -> None:
+        self.servers = {name: self._server(name, pid) for name, pid in servers.running(self.folder).items()}
+
+    def _server(self, name: str, pid: int) -> Server:
+        """How a server that runs was started."""
         proc = Path("/proc", str(pid))
         command = [part.decode() for part in proc.joinpath("cmdline").read_bytes().split(b"\0")[:-1]]
         pairs = [part.decode().split("=", 1) for part in proc.joinpath("environ").read_bytes().split(b"\0") if part]
         work = self.folder / "kwok" / "clusters" / self.local.name
         folder = str(proc.joinpath("cwd").readlink())
         pid_file, log = work / "pids" / f"{name}.pid", work / "logs" / f"{name}.log"
+        return Server(name, command, {pair[0]: pair[-1] for pair in pairs}, folder, pid_file, log)
+
+    def kill_server(self, name: str) -> Server:
+        """Kill a server with SIGKILL; it comes again by `start_server`."""
+        pid = servers.running(self.folder)[name]
         os.kill(pid, signal.SIGKILL)
         for process in self._started:
             if process.pid == pid:
                 process.wait()
-        return Server(name, command, {pair[0]: pair[-1] for pair in pairs}, folder, pid_file, log)
+        return self.servers[name]
+
+    def revive(self) -> None:
+        """Start the servers that ended: without the API for long enough, the controller manager gives up."""
+        for process in self._started:
+            process.poll()
+        for name in self.servers.keys() - servers.running(self.folder).keys():
+            self.start_server(self.servers[name])
 
     def start_server(self, server: Server) -> None:
         """Start a server as kwokctl started it."""
@@ -233,6 +248,7 @@ class World:
         self.deleted_nodes: list[str] = []
         self.began = time.monotonic()
         self._proxies = 0
+        cluster.revive()
 
     async def until(self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
         """Wait until something holds."""
