@@ -10,7 +10,7 @@ from studies import tables
 from studies.common import SEEDS, Budget, Json, Say, desk, evaluate, shipped_split, train, training_options, workloads
 
 NAME = "ablations"
-MINUTES = 30
+MINUTES = 22
 VARIANTS = {
     "everything": "",
     "no-tables": "tables",
@@ -24,7 +24,7 @@ WORDS = {
     "no-sequences": "without sequences of typical pods",
     "no-fgd": "without FGD's score",
 }
-BUDGET = Budget(generations=40, seeds=(1, 2))
+BUDGET = Budget(generations=30, seeds=(1, 2))
 BASELINE = "fgd"
 METRIC = "gpu_allocation_percent"
 

@@ -22,7 +22,7 @@ from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk
 
 NAME = "balance"
-MINUTES = 40
+MINUTES = 30
 TRAINING_SEEDS = (1, 2, 3)
 ENVIRONMENTS = 20
 NODES = 10
@@ -70,7 +70,7 @@ class Cluster:
         return DeploymentsVectorEnv(self.seeds, nodes=self.nodes, shapes=shapes, copy=False)
 
 
-CLUSTERS = (Cluster(NODES, False, 20), Cluster(NODES, True, 20), Cluster(100, True, 20), Cluster(1000, True, 10))
+CLUSTERS = (Cluster(NODES, False, 20), Cluster(NODES, True, 20), Cluster(100, True, 20), Cluster(1000, True, 5))
 
 
 def options(quick: bool = False) -> Json:
