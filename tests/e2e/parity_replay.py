@@ -114,7 +114,7 @@ class Replay:
         self.kube = KubeDefault(self.state, self.services, self.percentage)
         self.kube.arrays.cursor[START] = start
         # Where its search starts is its own; so it looks at all nodes whatever the scheduler does.
-        self.decider = Decider(self.state, KubeDefaultPolicy(percentage=ALL_NODES), services=self.services)
+        self.decider = Decider(self.state, KubeDefaultPolicy(percentage=ALL_NODES), services=lambda: self.services)
 
     def _place(self, key: str, node: str, class_id: int, labels_id: int) -> None:
         self.state.place(key, class_id, self.state.slot(node), None, labels_id, force=True)

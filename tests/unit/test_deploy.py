@@ -17,8 +17,11 @@ import yaml
 
 import steersman
 from steersman.cli.schedule import schedule
+from steersman.kube.client import Client
+from steersman.kube.config import Cluster, KubeConfig, User
 from steersman.scheduler.endpoints import PORT, Endpoints
 from steersman.scheduler.metrics import Metrics, Sources
+from steersman.scheduler.running import LiveScheduler, Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE = DEPLOY / "kustomize" / "base"
@@ -131,3 +134,21 @@ def test_the_image_compiles_kernels_by_functions_that_exist() -> None:
     cache = re.search(r"STEERSMAN_CACHE_DIR=(\S+) python", text)
     assert cache is not None
     assert pod()["initContainers"][0]["command"][2] == f"{cache[1]}/."
+
+
+def test_the_scheduler_may_look_at_all_that_it_watches() -> None:
+    client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
+    scheduler = LiveScheduler(client, Settings(policy="kube-default"))
+    allowed = {
+        (group, resource)
+        for rule in one("ClusterRole")["rules"]
+        if {"list", "watch"} <= set(rule["verbs"])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    groups = {reflector.path: reflector.path.split("/")[2] for reflector in scheduler.cache.reflectors}
+    watched = {
+        ("" if groups[each.path] == "v1" else groups[each.path], each.resource) for each in scheduler.cache.reflectors
+    }
+    assert watched == allowed
+    assert len(LiveScheduler(client, Settings(policy="fgd")).cache.reflectors) == 2

@@ -58,7 +58,6 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
             is_leader=lambda: True,
             policy=lambda: PolicyInfo("steersman", "abc123"),
             mix_age=lambda: 12.5,
-            fallbacks=lambda: {"no mix": 4},
             events_dropped=lambda: 9,
         )
     )
@@ -90,7 +89,6 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
         assert value("leader_election_master_status") == 1
         assert value("policy_info", name="steersman", digest="abc123") == 1
         assert value("mix_age_seconds") == 12.5
-        assert value("fallbacks_total", reason="no mix") == 4
         assert value("events_dropped_total") == 9
         pending["active"] = 5
         assert samples((await ask(port, "metrics"))[1])["steersman_pending_pods", (("queue", "active"),)] == 5

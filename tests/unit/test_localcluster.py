@@ -20,7 +20,7 @@ from steersman.cluster.model import GPU_MILLI, Node, Taint
 from steersman.cluster.objects import node_from_object
 from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.kube.client import ApiError, Listed
-from steersman.localcluster import build, cleaning, nodes, record, servers
+from steersman.localcluster import build, cleaning, nodes, patience, record, servers
 from steersman.localcluster.cluster import ControlPlane, bring_up, check_new, take_down
 from steersman.localcluster.nodes import NODES, equal_nodes, node_object, prepared, reference_node
 from steersman.localcluster.patience import Patience
@@ -274,10 +274,11 @@ class FakeClient:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cleaning, nodes):
+    for module in (patience, nodes):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    for module in (cleaning, nodes):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(cleaning, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")

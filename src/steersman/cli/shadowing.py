@@ -45,7 +45,10 @@ def follow(target: Target, policy: str, shadowed: str, output: Path | None) -> N
         thinking = Thinking(PolicyFile(policy))
 
         async def run(client: Client) -> tuple[Tally, Picture, Picture]:
-            shadow = Shadow(client, thinking.decider, shadowed, came=thinking.see, output=decisions)
+            selectors = thinking.selectors(client)
+            shadow = Shadow(
+                client, thinking.decider, shadowed, selectors=selectors, came=thinking.see, output=decisions
+            )
             await _run(shadow, thinking)
             return (shadow.tally, *shadow.pictures())
 

@@ -22,7 +22,8 @@ NO_SPREAD_LABEL = f"{NO_SPREAD} (missing required label)"
 NO_AFFINITY = "node(s) didn't match pod affinity rules"
 NO_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
-NO_GPU = "Insufficient GPU"
+GPU = "GPU"
+NO_GPU = f"Insufficient {GPU}"
 
 Mask = npt.NDArray[np.bool_]
 
@@ -30,16 +31,17 @@ Refusing = Generator[tuple[str, Mask], None, Mask]
 """Yields reasons and the nodes each is given for; returns the nodes that pass."""
 
 
-def refusals(state: ClusterState, class_id: int, labels_id: int = 0) -> Iterator[tuple[str, Mask]]:
+def refusals(state: ClusterState, class_id: int, labels_id: int = 0, gpu: str = GPU) -> Iterator[tuple[str, Mask]]:
     """Reasons, and the nodes that each is given for, [N]: those that passed all filters before it.
 
-    A node that lacks several resources is given as many reasons.
+    A node that lacks several resources is given as many reasons. `gpu` is what the pod calls the GPUs that it asks for:
+    a class does not say.
     """
     rules = _rules(state, class_id)
     left = state.table.occupied
     left = yield from _by_constraints(state, class_id, left)
     left = yield from _by_rules(state, class_id, labels_id, rules.get(dynamic.PORT, []), left)
-    left = yield from _by_resources(state, class_id, left)
+    left = yield from _by_resources(state, class_id, gpu, left)
     for kind in (dynamic.SPREAD, dynamic.AFFINITY, dynamic.ANTI_AFFINITY):
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
     yield from _by_rules(state, class_id, labels_id, [-1], left)
@@ -56,10 +58,13 @@ def reasons(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str,
     return found
 
 
-def message(state: ClusterState, class_id: int, labels_id: int = 0) -> str:
-    """Why a pod fits nowhere, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.`."""
+def message(state: ClusterState, class_id: int, labels_id: int = 0, gpu: str = GPU) -> str:
+    """Why a pod fits nowhere, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.`.
+
+    `gpu` is as in `refusals`.
+    """
     counts: Counter[str] = Counter()
-    for why, where in refusals(state, class_id, labels_id):
+    for why, where in refusals(state, class_id, labels_id, gpu):
         counts[why] += int(where.sum())
     if not state.slots:
         return "no nodes available to schedule pods"
@@ -88,7 +93,7 @@ def _by_constraints(state: ClusterState, class_id: int, left: Mask) -> Refusing:
     return left & ~refused
 
 
-def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
+def _by_resources(state: ClusterState, class_id: int, gpu: str, left: Mask) -> Refusing:
     arrays, request = state.arrays, state.class_arrays.request[class_id]
     requests = state.classes[class_id].requests
     names = ["cpu", "memory", "", "ephemeral-storage", *state.resources]
@@ -111,7 +116,7 @@ def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
         enough = ((arrays.gpu_free >= requests.gpu_milli) & devices).sum(axis=1)
         short = left & (enough < requests.gpu_count)
         refused |= short
-        yield NO_GPU, short
+        yield f"Insufficient {gpu}", short
     return left & ~refused
 
 

@@ -468,14 +468,14 @@ class Terms:
         old, size = self._arrays, len(self._table)
         columns = [self._table.label(key) for key in list(self._keys)[len(old.domain) :]]
         filters = list(self._filters)[len(old.included) :]
-        domain = np.array([column.ids for column in columns], dtype=np.int32).reshape(-1, size)
-        included = np.array([_included(self._table, each) for each in filters], dtype=np.bool_).reshape(-1, size)
+        domain = np.array([column.ids for column in columns], dtype=np.int32).reshape(len(columns), size)
+        included = np.array([_included(self._table, each) for each in filters], dtype=np.bool_)
         sizes = np.array([len(column.numbers) for column in columns], dtype=np.int64)
         domains = np.concatenate([old.domains, sizes])
         self._arrays = old._replace(
             domain=np.concatenate([old.domain, domain]),
             domains=domains,
-            included=np.concatenate([old.included, included]),
+            included=np.concatenate([old.included, included.reshape(len(filters), size)]),
             scratch=_scratch(domains),
         )
 

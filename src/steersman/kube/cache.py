@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 import structlog
 
+from steersman.cluster.explaining import GPU
 from steersman.cluster.model import Constraints, Pod, PodSelector
 from steersman.cluster.objects import node_from_object, pod_from_object, unmodelled
 from steersman.cluster.state import ClusterState
 from steersman.errors import InputError
 from steersman.kube.client import Client
-from steersman.kube.objects import PodHead, named_head, pod_head, whole
+from steersman.kube.objects import PodHead, gpu_resource, named_head, pod_head, whole
 from steersman.kube.reflector import EventType, Reflector
+from steersman.kube.selectors import Selectors
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
 CLASSES_KEPT = 2_000
-"""Classes of pods and sets of labels beyond which those that nobody needs any more are forgotten."""
+"""Classes of pods, sets of labels and selectors beyond which those that nobody needs any more are forgotten."""
 
 log = structlog.get_logger("cache")
 
@@ -44,6 +46,7 @@ class CachedPod:
         assumed: it is there by our decision, which the watch has not confirmed yet.
         deleting: it is being deleted.
         unmodelled: what it uses that decides about its placement and that we do not know.
+        gpu: what it calls the GPUs that it asks for.
         class_id, labels_id: numbers in the state.
         seen: monotonic seconds at which we first saw it.
     """
@@ -57,6 +60,7 @@ class CachedPod:
     assumed: bool = False
     deleting: bool = False
     unmodelled: tuple[str, ...] = ()
+    gpu: str = GPU
     class_id: int = -1
     labels_id: int = -1
     seen: float = field(default_factory=time.monotonic)
@@ -90,20 +94,25 @@ class ClusterCache:
     Args:
         client: the connection.
         listener: who is told.
+        selectors: what selects pods to be spread by default, for a policy that does; its reflectors are then among
+            ours, and the labels that it looks at are kept.
 
     Attributes:
         state: the cluster; pods by their key.
         pods: all pods that have not finished.
     """
 
-    def __init__(self, client: Client, listener: Listener) -> None:
-        self.listener = listener
+    def __init__(self, client: Client, listener: Listener, selectors: Selectors | None = None) -> None:
+        self.listener, self.selectors = listener, selectors
         self.state = ClusterState(())
         self.pods: dict[str, CachedPod] = {}
-        self.reflectors = (
+        self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, NodeFeed(self)),
             Reflector(client, PODS_PATH, PodFeed(self)),
         )
+        if selectors is not None:
+            self.reflectors += selectors.reflectors
+            selectors.follow(self.select)
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, Counter[str]] = defaultdict(Counter)
         self._selected: set[str] = set()
@@ -111,7 +120,7 @@ class ClusterCache:
 
     @property
     def synced(self) -> bool:
-        """Whether nodes and pods were listed."""
+        """Whether everything was listed."""
         return all(reflector.synced.is_set() for reflector in self.reflectors)
 
     def peers(self, pod: CachedPod) -> dict[int, int]:
@@ -202,6 +211,13 @@ class ClusterCache:
                 self._place(self.pods[key], slot)
         self.listener.rebuilt()
 
+    def select(self, keys: Set[str]) -> None:
+        """Keep apart pods whose labels of these keys differ."""
+        new = keys - self._selected
+        if new:
+            self._selected |= new
+            self.rebuild()
+
     # -----------------------------------------------------------------------------------------------------------------
 
     def _decode(self, head: PodHead, raw: msgspec.Raw) -> CachedPod | None:
@@ -212,8 +228,9 @@ class ClusterCache:
         except InputError as error:
             self._complain("pod", head.key, error)
             return None
-        made = CachedPod(head.key, head.metadata.uid, pod, head.metadata.generation, unmodelled=unmodelled(obj))
-        self._learn_selectors(pod.constraints)
+        uid, generation = head.metadata.uid, head.metadata.generation
+        made = CachedPod(head.key, uid, pod, generation, unmodelled=unmodelled(obj), gpu=gpu_resource(obj))
+        self.select({key for selector in _selectors(pod.constraints) for key in _keys(selector)})
         self._number(made)
         return made
 
@@ -223,12 +240,6 @@ class ClusterCache:
         pod.class_id = state.class_id(model.pod_class)
         labels = {key: value for key, value in model.labels.items() if key in self._selected}
         pod.labels_id = state.terms.labels_id(model.namespace, labels)
-
-    def _learn_selectors(self, constraints: Constraints) -> None:
-        new = {key for selector in _selectors(constraints) for key in _keys(selector)} - self._selected
-        if new:
-            self._selected |= new
-            self.rebuild()
 
     def _settle(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw, *, new: bool) -> None:
         """Follow what the API says of a pod that is known."""
@@ -253,7 +264,7 @@ class ClusterCache:
         fresh = self._decode(head, raw)
         if fresh is None:
             return False
-        pod.generation = fresh.generation
+        pod.generation, pod.gpu = fresh.generation, fresh.gpu
         if (fresh.pod, fresh.unmodelled) == (pod.pod, pod.unmodelled):
             return False
         placed = pod.key in self.state.placements
@@ -317,10 +328,14 @@ class ClusterCache:
             self.listener.node_changed(slot, more=True)
 
     def tidy(self) -> None:
-        """Forget classes and labels of pods that are gone, if there are many."""
+        """Forget classes and labels of pods that are gone, and selectors that are no more, if there are many."""
+        state = self.state
         used = max(CLASSES_KEPT, 2 * len({pod.class_id for pod in self.pods.values()}))
         labels = max(CLASSES_KEPT, 2 * len({pod.labels_id for pod in self.pods.values()}))
-        if len(self.state.classes) > used or len(self.state.terms.label_sets) > labels:
+        terms = state.term_arrays
+        # A set of labels is spread by one selector at most, and a rule asks about two at most.
+        selectors = CLASSES_KEPT + len(state.terms.label_sets) + 2 * len(terms.rules)
+        if len(state.classes) > used or len(state.terms.label_sets) > labels or len(terms.matched) > selectors:
             self.rebuild()
 
     def _complain(self, kind: str, name: str, error: InputError) -> None:
@@ -389,5 +404,5 @@ def _selectors(constraints: Constraints) -> Iterator[PodSelector]:
         yield spread.selector
 
 
-def _keys(selector: PodSelector) -> Iterable[str]:
+def _keys(selector: PodSelector) -> Iterator[str]:
     return (requirement.key for requirement in selector.requirements or ())

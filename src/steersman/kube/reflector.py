@@ -85,6 +85,11 @@ class Reflector:
         self._versions = msgspec.json.Decoder(_Versioned)
         self._statuses = msgspec.json.Decoder(Status)
 
+    @property
+    def resource(self) -> str:
+        """What rights and metrics call the collection, such as `pods`."""
+        return self.path.rpartition("/")[2]
+
     async def run(self) -> None:
         """Follow until cancelled. Failures are logged and tried again, except those that patience cannot mend.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from steersman.errors import SteersmanError
@@ -10,10 +9,9 @@ from steersman.kube.client import ApiError, Client
 from steersman.kube.objects import named_head
 from steersman.live.objects import CONFIG_MAPS, DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS, selector
 from steersman.live.running import insist
+from steersman.localcluster.patience import StillThereError, until_gone
 
 PATIENCE_SECONDS = 300.0
-AGAIN_SECONDS = 5.0
-POLL_SECONDS = 0.25
 MAKERS = (DEPLOYMENTS, REPLICA_SETS)
 
 Report = Callable[[int, int], None]
@@ -28,24 +26,19 @@ async def delete_pods(client: Client, namespace: str, labels: str, report: Repor
     """Delete the Deployments and pods with these labels, and wait until the pods are gone; how many these were.
 
     Raises:
-        SteersmanError: there are still pods after five minutes.
+        SteersmanError: they became no fewer for five minutes.
     """
-    before = await _count(client, namespace, labels)
-    loop = asyncio.get_running_loop()
-    until, again = loop.time() + PATIENCE_SECONDS, -1.0
-    while True:
-        if loop.time() > again:  # a controller may have made more before it was gone itself
-            again = loop.time() + AGAIN_SECONDS
-            for collection in MAKERS:
-                await delete_collection(client, collection.format(namespace), labels, propagationPolicy="Background")
-            await delete_collection(client, PODS.format(namespace), labels, gracePeriodSeconds="0")
-        left = await _count(client, namespace, labels)
-        report(max(before - left, 0), before)
-        if not left:
-            return before
-        if loop.time() > until:
-            raise SteersmanError(f"{left} pods are still in namespace {namespace!r} after {PATIENCE_SECONDS:.0f} s")
-        await asyncio.sleep(POLL_SECONDS)
+
+    async def delete() -> None:
+        for collection in MAKERS:
+            await delete_collection(client, collection.format(namespace), labels, propagationPolicy="Background")
+        await delete_collection(client, PODS.format(namespace), labels, gracePeriodSeconds="0")
+
+    try:
+        return await until_gone(delete, lambda: _count(client, namespace, labels), report, PATIENCE_SECONDS)
+    except StillThereError as error:
+        where = f"namespace {namespace!r}, and no fewer for {PATIENCE_SECONDS:.0f} s"
+        raise SteersmanError(f"{error.left} pods are still in {where}") from None
 
 
 async def clean(client: Client, report: Report) -> int:

@@ -14,6 +14,7 @@ from steersman.cluster.model import Pod
 from steersman.errors import InputError, SteersmanError
 from steersman.kube.client import ApiError, Client, Listed
 from steersman.kube.objects import whole
+from steersman.kube.selectors import REFUSALS, SELECTING
 from steersman.live.reading import ALL_PODS, NODES, documents
 from steersman.workloads.files import YAML_SUFFIXES, new_folder, replacing
 from steersman.workloads.kubernetes import Objects, write_workload
@@ -21,14 +22,6 @@ from steersman.workloads.selecting import services_to_objects
 from steersman.workloads.workload import Services, Workload
 from steersman.workloads.yamlfile import write_documents
 
-SERVICES = "/api/v1/services"
-SELECTING = (
-    ("Service", "v1", SERVICES),
-    ("ReplicationController", "v1", "/api/v1/replicationcontrollers"),
-    ("ReplicaSet", "apps/v1", "/apis/apps/v1/replicasets"),
-    ("StatefulSet", "apps/v1", "/apis/apps/v1/statefulsets"),
-)
-"""What kube-scheduler's default spreading looks up."""
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a pod that its node runs by itself."""
 
@@ -114,13 +107,13 @@ def _as_pod(pod: Pod, content: Mapping[str, Any], *, free: bool) -> Pod:
 async def _services(client: Client, pods: Sequence[Pod]) -> tuple[Services, tuple[str, ...]]:
     """The selectors that select a pod, and warnings about those that we may not look at."""
     found, refused = [], []
-    for kind, version, path in SELECTING:
+    for each in SELECTING:
         try:
-            found += documents(await client.list(path), kind, version)
+            found += documents(await client.list(each.path), each.kind, each.version)
         except ApiError as error:
-            if error.status not in (403, 404):
+            if error.status not in REFUSALS:
                 raise
-            refused.append(f"no permission to list {kind}s; default topology spread does not know theirs")
+            refused.append(f"no permission to list {each.kind}s; default topology spread does not know theirs")
     labels: dict[str, list[Mapping[str, str]]] = {}
     for pod in pods:
         labels.setdefault(pod.namespace, []).append(pod.labels)

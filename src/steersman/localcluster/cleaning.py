@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -10,7 +9,7 @@ import msgspec
 
 from steersman.errors import SteersmanError
 from steersman.kube.client import ApiError, Client
-from steersman.localcluster.patience import Patience
+from steersman.localcluster.patience import StillThereError, until_gone
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
 MANAGED_BY = "app.kubernetes.io/managed-by=steersman"
@@ -22,8 +21,6 @@ MADE = (
     "/api/v1/namespaces/{}/configmaps",
 )
 PODS = "/api/v1/namespaces/{}/pods"
-AGAIN_SECONDS = 5.0
-POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 60.0
 
 
@@ -39,27 +36,21 @@ async def clean(client: Client, report: Callable[[int, int], None]) -> int:
     """
     listed = map(msgspec.json.decode, (await client.list("/api/v1/namespaces")).items)
     namespaces = [name for found in listed if (name := found["metadata"]["name"]) not in SYSTEM_NAMESPACES]
-    before = await _count(client, namespaces)
-    for collection in MADE:
-        for namespace in namespaces:
-            query = {"labelSelector": MANAGED_BY, "propagationPolicy": "Background"}
-            await client.delete(collection.format(namespace), query)
-    loop = asyncio.get_running_loop()
-    patience, again, gone = Patience(PATIENCE_SECONDS), -1.0, False
-    while True:
-        if loop.time() > again:  # a controller may have made more before it was gone itself
-            again = loop.time() + AGAIN_SECONDS
+
+    async def delete() -> None:
+        for collection in MADE:
             for namespace in namespaces:
-                with suppress(ApiError):  # the server's minute is over: the next one does the rest
-                    await client.delete(PODS.format(namespace), {"gracePeriodSeconds": "0"})
-        left = await _count(client, namespaces)
-        report(before - min(left, before), before)
-        if not left and gone:
-            return before
-        gone = not left  # and still so at the next look: who makes pods anew takes a moment
-        if patience.ends(left) and left:
-            raise SteersmanError(f"{left} pods are still there or there again{await _owner(client)}")
-        await asyncio.sleep(POLL_SECONDS)
+                query = {"labelSelector": MANAGED_BY, "propagationPolicy": "Background"}
+                await client.delete(collection.format(namespace), query)
+        for namespace in namespaces:
+            with suppress(ApiError):  # the server's minute is over: the next one does the rest
+                await client.delete(PODS.format(namespace), {"gracePeriodSeconds": "0"})
+
+    try:
+        return await until_gone(delete, lambda: _count(client, namespaces), report, PATIENCE_SECONDS, looks=2)
+    except StillThereError as error:
+        owner = await _owner(client)
+        raise SteersmanError(f"{error.left} pods are still there or there again{owner}") from None
 
 
 async def _count(client: Client, namespaces: list[str]) -> int:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from collections.abc import Awaitable, Callable
+
+from steersman.errors import SteersmanError
+
+AGAIN_SECONDS = 5.0
+POLL_SECONDS = 0.25
 
 
 class Patience:
@@ -23,3 +30,51 @@ class Patience:
         if left < self._fewest:
             self._fewest, self._since = left, time.monotonic()
         return time.monotonic() > self._since + self.seconds
+
+
+class StillThereError(SteersmanError):
+    """What was deleted does not go away.
+
+    Attributes:
+        left: how much of it.
+    """
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        super().__init__(f"{left} are still there or there again")
+
+
+async def until_gone(
+    delete: Callable[[], Awaitable[None]],
+    count: Callable[[], Awaitable[int]],
+    report: Callable[[int, int], None],
+    seconds: float,
+    looks: int = 1,
+) -> int:
+    """Delete until nothing is left; how much there was.
+
+    Args:
+        delete: called again and again: who makes more may not have been gone the first time.
+        count: how much is there.
+        report: told how much of how much is gone.
+        seconds: for which it may become no less.
+        looks: in so many in a row there must be nothing, where somebody may make it anew, which takes a moment.
+
+    Raises:
+        StillThereError: it became no less for longer.
+    """
+    before, empty = await count(), 0
+    loop = asyncio.get_running_loop()
+    patience, again = Patience(seconds), -math.inf
+    while True:
+        if loop.time() > again:
+            again = loop.time() + AGAIN_SECONDS
+            await delete()
+        left = await count()
+        report(before - min(left, before), before)
+        empty = 0 if left else empty + 1
+        if empty == looks:
+            return before
+        if patience.ends(left) and left:
+            raise StillThereError(left)
+        await asyncio.sleep(POLL_SECONDS)

@@ -6,7 +6,7 @@ decides is the same compiled code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +49,7 @@ class Decider:
         policy: the policy.
         mix: the typical pods, for a policy that brings none.
         outlook: what follows from them, None: worked out when needed (about a second).
-        services: what `kube-default` spreads pods of by default.
+        services: says what `kube-default` spreads pods of by default; asked before each decision.
         seed: of policies that draw random numbers.
 
     Attributes:
@@ -68,14 +68,15 @@ class Decider:
         *,
         mix: tuple[TypicalPod, ...] = (),
         outlook: OutlookArrays | None = None,
-        services: Services | None = None,
+        services: Callable[[], Services] = Services,
         seed: int = 0,
     ) -> None:
         self.state, self.name, self.waiting = state, policy.name, 0
         self.prepared: Prepared | None = None
         if isinstance(policy, PreparedPolicy):
             self.prepared, policy = policy.prepared, policy.policy
-        self.policy, self.mix, self.services, self.seed = policy, mix, services or Services(), seed
+        self.policy, self.mix, self.seed = policy, mix, seed
+        self._services_now, self._services = services, services()
         self.chooser, self.rule = choosers(policy)
         self._outlook = outlook
         self._rng = np.array([seed], dtype=np.uint64)
@@ -124,6 +125,9 @@ class Decider:
         classes, terms = state.class_arrays, state.term_arrays
         grown = state.arrays is not cluster.nodes or len(state.classes) > self._room
         known = classes is cluster.classes and terms is cluster.terms
+        services = self._services_now()
+        if services != self._services:
+            self._services, grown = services, True
         if grown or not (known or isinstance(self.policy, LocalPolicy | LinearPolicy | RandomPolicy)):
             self._make()
         elif not known:
@@ -155,7 +159,7 @@ class Decider:
             mix,
             classes=self._room,
             changes=max(CHANGES_KEPT, 2 * len(state.nodes)),
-            services=self.services,
+            services=self._services,
             known=lambda: learned_arrays(self._outlook_for(mix), mix, state.arrays),
         )
         if former is not None and self.cluster.kube.nodes == former.kube.nodes:

@@ -6,9 +6,9 @@ Source: Kubernetes 1.36.3, pkg/scheduler/backend/cache/node_tree.go and pkg/sche
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,9 +63,6 @@ HOSTNAME_SKEW, ZONE_SKEW = 3, 5
 # (older label, which wins where it is there; today's label)
 _REGION_LABELS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
 _ZONE_LABELS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
-
-
-S = TypeVar("S")
 
 
 class KubeArrays(NamedTuple):
@@ -229,23 +226,22 @@ def _distinct_constraints(state: ClusterState) -> list[Constraints]:
 
 def _default_selectors(state: ClusterState, services: Services) -> npt.NDArray[np.int64]:
     """[L] see `KubeArrays.default_selector`: pods that all services match which match these labels."""
-    by_labels = _by_namespace(services.selectors)
-    by_expressions = _by_namespace(services.expressions)
+    by_label: dict[tuple[str, str, str], list[tuple[tuple[str, str], ...]]] = {}
+    for namespace, selected in services.selectors:
+        by_label.setdefault((namespace, *selected[0]), []).append(selected)
+    by_expressions: dict[str, list[tuple[Requirement, ...]]] = {}
+    for namespace, requirements in services.expressions:
+        by_expressions.setdefault(namespace, []).append(requirements)
     found = np.full(len(state.terms.label_sets), -1, dtype=np.int64)
     for row, (namespace, labels) in enumerate(state.terms.label_sets):
-        matching = [s for s in by_labels.get(namespace, ()) if all(labels.get(key) == value for key, value in s)]
-        wanted = {Requirement(key, "In", (value,)) for key, value in set().union(*matching)}
+        pairs = labels.items()
+        candidates = (s for key, value in pairs for s in by_label.get((namespace, key, value), ()))
+        matching = {pair for s in candidates if pairs >= set(s) for pair in s}
+        wanted = {Requirement(key, "In", (value,)) for key, value in matching}
         wanted.update(*(s for s in by_expressions.get(namespace, ()) if all(holds(each, labels) for each in s)))
         if wanted:
             requirements = tuple(sorted(wanted, key=lambda each: (each.key, each.operator, each.values)))
             found[row] = state.terms.selector_id(PodSelector(requirements, frozenset((namespace,))))
-    return found
-
-
-def _by_namespace(selectors: Iterable[tuple[str, S]]) -> dict[str, list[S]]:
-    found: dict[str, list[S]] = {}
-    for namespace, selector in selectors:
-        found.setdefault(namespace, []).append(selector)
     return found
 
 
@@ -290,4 +286,4 @@ def _static_rows(
         if images and each.images:
             score = partial(image_locality, images, each.images, nodes, len(state.nodes))
             row[IMAGES] = number(IMAGES, each.images, score)
-    return np.array(static, dtype=np.int64).reshape(-1, len(state.nodes))
+    return np.array(static, dtype=np.int64).reshape(len(static), len(state.nodes))

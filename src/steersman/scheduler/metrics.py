@@ -48,7 +48,6 @@ class Sources:
         is_leader: whether this scheduler may decide.
         policy: which one decides.
         mix_age: seconds since the mix of typical pods was made.
-        fallbacks: decisions that were not the policy's own, by reason.
         events_dropped: events that were never written.
     """
 
@@ -59,7 +58,6 @@ class Sources:
     is_leader: Callable[[], bool] | None = None
     policy: Callable[[], PolicyInfo] | None = None
     mix_age: Callable[[], float] | None = None
-    fallbacks: Callable[[], Mapping[str, int]] = _nothing
     events_dropped: Callable[[], int] | None = None
 
 
@@ -140,7 +138,6 @@ class _Asked(Collector):
             yield info
         if s.mix_age is not None:
             yield _gauge("mix_age_seconds", "Since the mix of typical pods was made.", "", {"": s.mix_age()})
-        yield _counter("fallbacks", "Decisions that were not the policy's own, by reason.", "reason", s.fallbacks())
         if s.events_dropped is not None:
             yield _counter("events_dropped", "Events that were never written.", "", {"": s.events_dropped()})
 

@@ -19,7 +19,9 @@ from steersman.kube.client import Client
 from steersman.kube.events import EventRecorder
 from steersman.kube.lease import APP_LABEL, POLICY_KEY, LeaderElection
 from steersman.kube.reflector import Reflector
+from steersman.kube.selectors import Selectors
 from steersman.policies.decider import Decider
+from steersman.policies.policy import KubeDefaultPolicy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.ready import sees_outlook
 from steersman.policies.registry import AnyPolicy, resolve
@@ -27,6 +29,7 @@ from steersman.scheduler.endpoints import ADDRESS, PORT, Endpoints
 from steersman.scheduler.metrics import Metrics, PolicyInfo, Sources
 from steersman.scheduler.mix import LiveMix
 from steersman.scheduler.scheduler import Options, Scheduler
+from steersman.scheduler.spreading import LiveServices
 from steersman.scheduler.telling import Conditions, Teller
 
 CHECK_SECONDS = 10.0
@@ -123,7 +126,12 @@ class Thinking:
 
     def decider(self, cache: ClusterCache) -> Decider:
         """A decider for the cache's state."""
-        return Decider(cache.state, self.policy, mix=self.mix.pods, outlook=self.mix.outlook)
+        services = LiveServices(cache.selectors)
+        return Decider(cache.state, self.policy, mix=self.mix.pods, outlook=self.mix.outlook, services=services)
+
+    def selectors(self, client: Client) -> Selectors | None:
+        """What selects pods to be spread by default, if the policy does that."""
+        return Selectors(client) if isinstance(self.policy, KubeDefaultPolicy) else None
 
     async def learn_mix(self, models: tuple[str, ...]) -> bool:
         """Make the mix anew, unless the policy brings one; whether it is another."""
@@ -159,8 +167,9 @@ class LiveScheduler(Scheduler):
         reflectors: dict[str, Reflector] = {}
         self.metrics = Metrics(self._sources(reflectors))
         teller = Teller(self.metrics, self.events, self.conditions)
-        super().__init__(client, self.thinking.decider, teller, settings.options, self._may_decide)
-        reflectors |= zip(("nodes", "pods"), self.cache.reflectors, strict=True)
+        selectors = self.thinking.selectors(client)
+        super().__init__(client, self.thinking.decider, teller, settings.options, self._may_decide, selectors)
+        reflectors |= {reflector.resource: reflector for reflector in self.cache.reflectors}
         self._alive_at = time.monotonic()
 
     def pod_came(self, pod: CachedPod) -> None:
@@ -230,7 +239,8 @@ class LiveScheduler(Scheduler):
         return f"the event loop stood still for {still:.0f} s" if still > STUCK_SECONDS else ""
 
     def _unsynced(self) -> str:
-        return "" if self.cache.synced else "nodes and pods are not listed yet"
+        missing = [reflector.resource for reflector in self.cache.reflectors if not reflector.synced.is_set()]
+        return f"not listed yet: {', '.join(missing)}" if missing else ""
 
 
 def warm_up(policy: AnyPolicy) -> None:

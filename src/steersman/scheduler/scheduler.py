@@ -14,6 +14,7 @@ from steersman.cluster.explaining import message
 from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod, ClusterCache
 from steersman.kube.client import Client
+from steersman.kube.selectors import Selectors
 from steersman.policies.decider import Decider
 from steersman.scheduler.binder import Binder, Outcome
 from steersman.scheduler.queue import QueuedPod, SchedulingQueue
@@ -69,6 +70,7 @@ class Scheduler:
         options: which pods.
         may_decide: asked before each decision and each binding: whether we still hold the lease. Where it says no when
             `watch` begins, others decide, too, each in its turn.
+        selectors: what selects pods to be spread by default, for a policy that does.
     """
 
     def __init__(
@@ -78,16 +80,17 @@ class Scheduler:
         witness: Witness,
         options: Options,
         may_decide: Callable[[], bool] = lambda: True,
+        selectors: Selectors | None = None,
     ) -> None:
         self.options, self.witness, self.may_decide = options, witness, may_decide
         self.queue = SchedulingQueue()
         self.binder = Binder(client, self._objection)
-        self.cache = ClusterCache(client, self)
+        self.cache = ClusterCache(client, self, selectors)
         self._make_decider = make_decider
         self.decider: Decider | None = None
         self._in_turns = False
         self._room = 0
-        self._hopeless: dict[int, tuple[int, str]] = {}
+        self._hopeless: dict[tuple[int, str], tuple[int, str]] = {}
         self._binding: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
 
@@ -194,7 +197,7 @@ class Scheduler:
             used = " and ".join(pod.unmodelled)
             self._no(queued, f"steersman does not place pods that use {used}; another schedulerName does", began)
             return
-        if (known := self._hopeless.get(pod.class_id)) is not None and known[0] == self._room:
+        if (known := self._hopeless.get((pod.class_id, pod.gpu))) is not None and known[0] == self._room:
             self._no(queued, known[1], began)
             return
         assert self.decider is not None
@@ -207,11 +210,11 @@ class Scheduler:
             return
         self.witness.decided(time.monotonic() - began, fits=choice is not None)
         if choice is None:
-            why = message(cache.state, pod.class_id, pod.labels_id)
+            why = message(cache.state, pod.class_id, pod.labels_id, pod.gpu)
             if pod.pod.priority > 0:
                 why += " steersman does not preempt pods."
-            if cache.state.terms.idle:
-                self._hopeless[pod.class_id] = self._room, why
+            if not len(cache.state.term_arrays.rules):  # no pod's chance depends on its labels, or on other pods'
+                self._hopeless[pod.class_id, pod.gpu] = self._room, why
             self._no(queued, why, began)
             return
         node = cache.state.nodes[choice.slot]

@@ -23,6 +23,7 @@ from steersman.errors import SteersmanError
 from steersman.kube.cache import NODES_PATH, PODS_PATH, CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
 from steersman.kube.reflector import EventType, Handler, Reflector
+from steersman.kube.selectors import Selectors
 from steersman.policies.decider import Choice, Decider
 
 COLUMNS = ("time", "pod", "scheduler_node", "policy_node", "agrees", "alternative_node")
@@ -189,6 +190,7 @@ class Shadow:
         client: the connection.
         make_decider: makes the policy's decider for a cache.
         shadowed: pods with this `schedulerName`.
+        selectors: what selects pods to be spread by default, for a policy that does.
         came: is told of every pod that comes.
         output: decisions are written to it as CSV.
 
@@ -202,20 +204,22 @@ class Shadow:
         make_decider: MakeDecider,
         shadowed: str,
         *,
+        selectors: Selectors | None = None,
         came: Callable[[CachedPod], None] | None = None,
         output: TextIO | None = None,
     ) -> None:
         told, told_other = _Told(), _Told()
-        actual, alternative = ClusterCache(client, told), Alternative(client, told_other)
+        actual, alternative = ClusterCache(client, told, selectors), Alternative(client, told_other, selectors)
         self.actual, self.alternative = Side(actual, make_decider), Side(alternative, make_decider)
         told.side, told_other.side = self.actual, self.alternative
         told.bound, told.came = self._bound, came
         alternative.side, alternative.shadowed = self.alternative, shadowed
         self._alternative, self.shadowed = alternative, shadowed
-        self.reflectors = (
+        self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, _Both(NodeFeed(actual), NodeFeed(alternative))),
             # The alternative first: what it decided is written down with what the scheduler did.
             Reflector(client, PODS_PATH, _Both(PodFeed(alternative), PodFeed(actual))),
+            *(() if selectors is None else selectors.reflectors),
         )
         self.tally = Tally()
         self._writer = csv.writer(output) if output is not None else None
