@@ -19,8 +19,9 @@ from tests.unit.kube_double import KubeDouble
 from steersman.errors import SteersmanError
 from steersman.kube.client import Client
 from steersman.kube.reflector import Reflector
+from steersman.live.thinking import PolicyInfo
 from steersman.scheduler.endpoints import Checks, Endpoints
-from steersman.scheduler.metrics import Metrics, PolicyInfo, Sources
+from steersman.scheduler.metrics import Metrics, Sources
 
 
 async def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:

@@ -1,5 +1,7 @@
 """Learning from a scheduler at work: its decisions in windows, the environment they make, and DQN that never plays."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,7 +104,7 @@ def test_the_environment_shows_what_the_scheduler_saw_did_and_got(journal):
     env = environment(journal)
     whole = transitions(journal, SCHEDULER, CLUSTER).seen
     observation, _ = env.reset(seed=1)
-    for there, after in zip(whole[:20], whole[1:21], strict=True):
+    for there, after in pairwise(whole[:21]):
         assert env.single_observation_space.contains({name: part[0] for name, part in observation.items()})
         np.testing.assert_array_equal(observation["mask"][0, there.columns], there.before["mask"])
         assert observation["mask"][0].sum() == there.before["mask"].sum()

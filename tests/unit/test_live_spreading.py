@@ -24,13 +24,13 @@ from steersman.kube.cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User
 from steersman.kube.selectors import SELECTING, Selectors
+from steersman.live.spreading import LiveServices
+from steersman.live.thinking import PolicyFile, Thinking
 from steersman.policies.decider import Decider
 from steersman.policies.kube_arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
 from steersman.policies.kube_default import KubeDefault
 from steersman.policies.policy import KubeDefaultPolicy
-from steersman.scheduler.running import PolicyFile, Thinking
 from steersman.scheduler.scheduler import Options, Scheduler
-from steersman.scheduler.spreading import LiveServices
 from steersman.workloads.kubernetes import Objects
 from steersman.workloads.yamlfile import Document
 

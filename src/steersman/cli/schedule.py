@@ -85,8 +85,9 @@ def schedule(
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level)
 
+    from steersman.live.thinking import warm_up
     from steersman.policies.registry import resolve
-    from steersman.scheduler.running import LiveScheduler, Settings, warm_up
+    from steersman.scheduler.running import LiveScheduler, Settings
     from steersman.scheduler.scheduler import Options
 
     decides = resolve(policy)

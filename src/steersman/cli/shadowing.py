@@ -16,7 +16,7 @@ from steersman.cli.cluster_options import ask_cluster
 from steersman.cli.display import print_table, say
 from steersman.kube.client import Client
 from steersman.live.target import Target
-from steersman.scheduler.running import PolicyFile, Thinking
+from steersman.live.thinking import PolicyFile, Thinking
 from steersman.scheduler.shadow import Picture, Shadow, Tally
 
 DECISIONS, SUMMARY = "decisions.csv", "summary.csv"

@@ -123,9 +123,9 @@ class ClusterCache:
         """Whether everything was listed."""
         return all(reflector.synced.is_set() for reflector in self.reflectors)
 
-    def peers(self, pod: CachedPod) -> dict[int, int]:
+    def peers(self, pod: Pod) -> dict[int, int]:
         """Slot -> how many pods of the same owner run there."""
-        if not pod.pod.owner:
+        if not pod.owner:
             return {}
         slots = self.state.slots
         return {slots[node]: n for node, n in self._owners[_owner(pod)].items() if n and node in slots}
@@ -295,7 +295,7 @@ class ClusterCache:
         pod.node, pod.devices = node, devices
         self._on_node[node].add(pod.key)
         if pod.pod.owner:
-            self._owners[_owner(pod)][node] += 1
+            self._owners[_owner(pod.pod)][node] += 1
         slot = self.state.slots.get(node)
         if slot is not None:
             self._place(pod, slot)
@@ -315,12 +315,12 @@ class ClusterCache:
         if not self._on_node[node]:
             del self._on_node[node]
         if pod.pod.owner:
-            peers = self._owners[_owner(pod)]
+            peers = self._owners[_owner(pod.pod)]
             peers[node] -= 1
             if not peers[node]:
                 del peers[node]
             if not peers:
-                del self._owners[_owner(pod)]
+                del self._owners[_owner(pod.pod)]
         if not keep_node:
             pod.node = ""
         if pod.key in self.state.placements:
@@ -390,8 +390,8 @@ class NodeFeed:
             self.cache.see_node(obj)
 
 
-def _owner(pod: CachedPod) -> str:
-    return f"{pod.pod.namespace}/{pod.pod.owner}"
+def _owner(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.owner}"
 
 
 def _selectors(constraints: Constraints) -> Iterator[PodSelector]:

@@ -6,6 +6,7 @@ Source of the protocol: Kubernetes API concepts, "Efficient detection of changes
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncGenerator
@@ -81,6 +82,7 @@ class Reflector:
         self._listed = self._wanted = 0
         self._current = asyncio.Event()
         self._response: aiohttp.ClientResponse | None = None
+        self._heard = -math.inf
         self._events = msgspec.json.Decoder(WatchEvent)
         self._versions = msgspec.json.Decoder(_Versioned)
         self._statuses = msgspec.json.Decoder(Status)
@@ -89,6 +91,11 @@ class Reflector:
     def resource(self) -> str:
         """What rights and metrics call the collection, such as `pods`."""
         return self.path.rpartition("/")[2]
+
+    @property
+    def age(self) -> float:
+        """Seconds since what the handler knows was right: 0 while a watch is open, infinite before the first list."""
+        return 0.0 if self._response is not None else time.monotonic() - self._heard
 
     async def run(self) -> None:
         """Follow until cancelled. Failures are logged and tried again, except those that patience cannot mend.
@@ -152,6 +159,7 @@ class Reflector:
         found = await self.client.list(self.path, self.query)
         self.handler.replace(found.items)
         self._version, self._listed = found.resource_version, number
+        self._heard = time.monotonic()
         self.synced.set()
         if number >= self._wanted:
             self._current.set()
@@ -177,7 +185,7 @@ class Reflector:
                         if line:
                             yield self._events.decode(line)
             finally:
-                self._response = None
+                self._response, self._heard = None, time.monotonic()
 
     def _handle(self, event: WatchEvent) -> None:
         if event.type == "ERROR":

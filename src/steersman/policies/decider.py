@@ -10,16 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from steersman.cluster.arrays import best_devices
 from steersman.cluster.state import ClusterState
 from steersman.policies import deciding
+from steersman.policies.kube_default import KubeDefault
 from steersman.policies.learned import learned_arrays
 from steersman.policies.network_live import LiveNetwork
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import LinearPolicy, LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, Policy, RandomPolicy
 from steersman.policies.prepared import Prepared, PreparedPolicy
 from steersman.policies.ready import choosers, ready
 from steersman.policies.registry import AnyPolicy
@@ -53,6 +55,8 @@ class Decider:
         seed: of policies that draw random numbers.
 
     Attributes:
+        asked: who is asked where scores are not compiled: a network or a user's own policy; else None.
+        services: what pods are spread of now.
         waiting: pods that wait since they fit nowhere, which networks see; the caller keeps it up to date.
 
     Raises:
@@ -76,7 +80,7 @@ class Decider:
         if isinstance(policy, PreparedPolicy):
             self.prepared, policy = policy.prepared, policy.policy
         self.policy, self.mix, self.seed = policy, mix, seed
-        self._services_now, self._services = services, services()
+        self._services_now, self.services = services, services()
         self.chooser, self.rule = choosers(policy)
         self._outlook = outlook
         self._rng = np.array([seed], dtype=np.uint64)
@@ -106,11 +110,38 @@ class Decider:
         slot, devices = self._answer.tolist()
         return None if slot == deciding.NONE else Choice(slot, devices)
 
+    def scores(self, class_id: int, labels_id: int = 0, peers: Mapping[int, int] = NOBODY) -> npt.NDArray[np.float64]:
+        """[N] what the policy thinks of every slot for a pod, -inf where it may not run. The rest is as for `choose`.
+
+        `random` has no preference; `kube-default` has none about nodes beyond those that it would look at.
+        """
+        self.follow()
+        if self.chooser == deciding.CHOOSE_TABLE:
+            scores = np.empty(len(self.state.nodes))
+            deciding.score_nodes(self.cluster, self._mask, class_id, labels_id, scores)
+            return scores
+        feasible = self.state.mask(class_id, labels_id)
+        if isinstance(self.policy, KubeDefaultPolicy):
+            found = KubeDefault(self.state, self.services, self.policy.percentage).scores(class_id, labels_id, feasible)
+            return np.where(found >= 0, found.astype(np.float64), -np.inf)
+        if self.asked is None or not feasible.any():
+            return np.where(feasible, 0.0, -np.inf)
+        if isinstance(self.asked, LiveNetwork):
+            return self.asked.scores(class_id, peers, feasible, self.waiting)
+        return self.asked.scores(class_id, feasible)
+
+    def devices(self, class_id: int, slot: int) -> int:
+        """The GPU devices, as a bit mask, that a pod of a class would get on a node that it fits on."""
+        self.follow()
+        if self.chooser == deciding.CHOOSE_ASK:
+            return int(best_devices(self.state.arrays, self.state.class_arrays, class_id, slot))
+        return int(deciding.devices_on(self.cluster, self.rule, class_id, slot, self._rng))
+
     def _ask(self, class_id: int, labels_id: int, peers: Mapping[int, int]) -> Choice | None:
         feasible = self.state.mask(class_id, labels_id)
         if not feasible.any():
             return None
-        asked = self._asked
+        asked = self.asked
         if isinstance(asked, LiveNetwork):
             slot = asked.choose(class_id, peers, feasible, self.waiting)
         else:
@@ -126,8 +157,8 @@ class Decider:
         grown = state.arrays is not cluster.nodes or len(state.classes) > self._room
         known = classes is cluster.classes and terms is cluster.terms
         services = self._services_now()
-        if services != self._services:
-            self._services, grown = services, True
+        if services != self.services:
+            self.services, grown = services, True
         if grown or not (known or isinstance(self.policy, LocalPolicy | LinearPolicy | RandomPolicy)):
             self._make()
         elif not known:
@@ -141,8 +172,8 @@ class Decider:
         table = self.cluster.table
         if table.logged[0] + len(changed) > len(table.log):
             table.seen[:], table.logged[0] = UNSEEN, 0
-            if isinstance(self._asked, LiveNetwork):
-                self._asked.forget()
+            if isinstance(self.asked, LiveNetwork):
+                self.asked.forget()
         deciding.follow(self.cluster, changed)
 
     def _make(self) -> None:
@@ -159,14 +190,14 @@ class Decider:
             mix,
             classes=self._room,
             changes=max(CHANGES_KEPT, 2 * len(state.nodes)),
-            services=self._services,
+            services=self.services,
             known=lambda: learned_arrays(self._outlook_for(mix), mix, state.arrays),
         )
         if former is not None and self.cluster.kube.nodes == former.kube.nodes:
             self.cluster.kube.cursor[:] = former.kube.cursor  # where the next search begins
         self._changed.clear()
         self._mask = np.zeros(len(state.nodes), dtype=np.bool_)
-        self._asked = self._not_compiled()
+        self.asked = self._not_compiled()
 
     def _outlook_for(self, mix: MixArrays) -> OutlookArrays:
         if self.prepared is not None:

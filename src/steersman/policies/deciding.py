@@ -16,7 +16,7 @@ from steersman.policies.kube_default import choose
 from steersman.policies.learned import LearnedArrays
 from steersman.policies.learned_scores import learned_device, learned_refresh
 from steersman.policies.local import fgd_share
-from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, node_changed
+from steersman.policies.table import TableArrays, best_masked, best_node, catch_up, masked_scores, node_changed
 from steersman.telemetry.randomness import next_bits, scaled
 from steersman.workloads.mix import MixArrays
 
@@ -158,6 +158,32 @@ def decide(
     answer[NODE], answer[DEVICES] = n, 0
     if n != NONE:
         answer[DEVICES] = choose_devices(cluster, rule, c, n, rng)
+
+
+@kernel
+def score_nodes(
+    cluster: Cluster, mask: npt.NDArray[np.bool_], c: int, labels: int, scores: npt.NDArray[np.float64]
+) -> None:
+    """Into scores, [N], what the score table says of class `c` with these labels; -inf where it may not run.
+
+    Args:
+        cluster: as it is, with a table.
+        mask: [N] room.
+        c: class.
+        labels: label set.
+        scores: [N] is written to.
+    """
+    masked = terms_active(cluster.terms, c, labels)
+    if masked:
+        find_feasible(cluster, mask, c, labels)
+    catch_up(cluster.table, cluster.mix, cluster.fragments, cluster.learned, cluster.nodes, cluster.classes, c)
+    masked_scores(cluster.table, c, mask, masked, scores)
+
+
+@kernel
+def devices_on(cluster: Cluster, rule: int, c: int, n: int, rng: npt.NDArray[np.uint64]) -> int:
+    """`choose_devices` for Python."""
+    return choose_devices(cluster, rule, c, n, rng)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""A network at work on a cluster that lives: it is shown what an environment would show of the same state."""
+"""Networks at work on a cluster that lives: they are shown what an environment would show of the same state."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Node
+from steersman.features import View
 from steersman.objectives import summary as summed
 from steersman.policies.afterstates import afterstates, mark_of
 from steersman.policies.deciding import Cluster
 from steersman.policies.encoding import OwnerArrays, Scene
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.observer import Observer, owner_arrays, summary_of
+from steersman.policies.showing import Seen
 from steersman.workloads.places import node_places
 
 
-class LiveNetwork:
-    """Asks a network.
+class LiveView:
+    """What there is to see of a cluster.
 
     Args:
-        policy: the network.
+        view: what is seen.
         nodes: [N] the node in each slot.
         cluster: its arrays, which the caller keeps up to date.
     """
 
-    def __init__(self, policy: NetworkPolicy, nodes: Sequence[Node | None], cluster: Cluster) -> None:
-        self._policy, self._cluster = policy, cluster
+    def __init__(self, view: View, nodes: Sequence[Node | None], cluster: Cluster) -> None:
+        self.view, self._cluster = view, cluster
         places = node_places(nodes)
         self._groups = np.stack([places.rack, places.server], axis=1).astype(np.int32)
         self._owners: OwnerArrays = owner_arrays(1, places.rack, places.racks)
@@ -45,10 +47,12 @@ class LiveNetwork:
     def forget(self) -> None:
         """Look at every node anew: the log of changes begins again."""
         table = self._cluster.table
-        self._observer = Observer(self._policy.view, self._scene, self._owners, table.log, table.logged)
+        self._observer = Observer(self.view, self._scene, self._owners, table.log, table.logged)
 
-    def choose(self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_], waiting: int) -> int:
-        """The feasible node with the highest score; some node must be feasible.
+    def see(
+        self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_], waiting: int
+    ) -> tuple[Seen, npt.NDArray[np.int32]]:
+        """The observation of the slots up to the last node, and their racks and servers [M, 2].
 
         Args:
             class_id: of the pod.
@@ -59,9 +63,7 @@ class LiveNetwork:
         owner = self._count(peers)
         until = self._summarise(waiting)
         seen = self._observer.look(class_id, owner, feasible)
-        return self._policy.choose(
-            seen._replace(nodes=seen.nodes[:until], mask=seen.mask[:until]), self._groups[:until]
-        )
+        return seen._replace(nodes=seen.nodes[:until], mask=seen.mask[:until]), self._groups[:until]
 
     def _count(self, peers: Mapping[int, int]) -> int:
         owners = self._owners
@@ -83,3 +85,30 @@ class LiveNetwork:
         summary[:] = summary_of(cluster.nodes, cluster.fragments.total.sum(), waiting)
         summary[summed.NODES] = until
         return until
+
+
+class LiveNetwork(LiveView):
+    """Asks a network.
+
+    Args:
+        policy: the network.
+        nodes: [N] the node in each slot.
+        cluster: its arrays, which the caller keeps up to date.
+    """
+
+    def __init__(self, policy: NetworkPolicy, nodes: Sequence[Node | None], cluster: Cluster) -> None:
+        super().__init__(policy.view, nodes, cluster)
+        self.policy = policy
+
+    def choose(self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_], waiting: int) -> int:
+        """The feasible node with the highest score; some node must be feasible. The rest as `see`."""
+        return self.policy.choose(*self.see(class_id, peers, feasible, waiting))
+
+    def scores(
+        self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_], waiting: int
+    ) -> npt.NDArray[np.float64]:
+        """[N] the score of every slot, -inf where the pod may not run."""
+        seen, groups = self.see(class_id, peers, feasible, waiting)
+        scores = np.full(len(feasible), -np.inf)
+        scores[: len(groups)] = np.where(seen.mask != 0, self.policy.scores(seen, groups), -np.inf)
+        return scores

@@ -34,9 +34,17 @@ class NetworkPolicy:
         Raises:
             SteersmanError: a score is not a finite number.
         """
+        return first_best(self.scores(seen, groups), seen.nodes)
+
+    def scores(self, seen: Seen, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+        """[N] the network's scores; what they are where a node is not feasible means nothing.
+
+        Raises:
+            SteersmanError: a score is not a finite number.
+        """
         mask = seen.mask != 0
         with np.errstate(all="ignore"):  # what overflows is no number in the end, and said below
             scores = self.network.scores(seen.nodes, seen.pod, seen.context, mask, groups)
         if not np.isfinite(scores).all():
             raise SteersmanError(f"policy {self.name!r}: the score of a node is not a finite number")
-        return first_best(scores, seen.nodes)
+        return scores

@@ -51,7 +51,11 @@ class OwnPolicy:
             self._policy.prepare(self._state, mix, seed)
 
     def choose(self, class_id: int, feasible: npt.NDArray[np.bool_]) -> int:
-        """The feasible slot with the highest score, the first of equals; some slot must be feasible.
+        """The feasible slot with the highest score, the first of equals; some slot must be feasible. As `scores`."""
+        return int(np.argmax(self.scores(class_id, feasible)))
+
+    def scores(self, class_id: int, feasible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """[N] the policy's scores, -inf where a pod of the class may not run.
 
         Raises:
             SteersmanError: the policy failed, or its scores are not one finite number for every feasible node.
@@ -61,10 +65,9 @@ class OwnPolicy:
             scores = np.asarray(answer, dtype=np.float64)
         if scores.shape != feasible.shape:
             raise SteersmanError(f"{self._who}: scores have the shape {scores.shape}, not {feasible.shape}")
-        slots = np.flatnonzero(feasible)
-        if not np.isfinite(scores[slots]).all():
+        if not np.isfinite(scores[feasible]).all():
             raise SteersmanError(f"{self._who}: a node that the pod fits on has a score that is not a finite number")
-        return int(slots[np.argmax(scores[slots])])
+        return np.where(feasible, scores, -np.inf)
 
 
 def _read_only(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

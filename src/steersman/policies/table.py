@@ -232,22 +232,46 @@ def best_masked(table: TableArrays, c: int, mask: npt.NDArray[np.bool_], masked:
 
     `best-fit` is normalised to whole numbers 0..100 between its extremes over the nodes in question.
     """
-    scores, normalised = table.scores, table.best_fit.shape[0] > 0
-    low, high = np.inf, -np.inf
-    if normalised:
-        for n in range(mask.shape[0]):
-            if scores[c, n] != INFEASIBLE and (mask[n] or not masked):
-                low, high = min(low, table.best_fit[c, n]), max(high, table.best_fit[c, n])
+    low, high = _extremes(table, c, mask, masked)
     best, chosen = INFEASIBLE, -1
     for n in range(mask.shape[0]):
-        score = scores[c, n]
-        if score == INFEASIBLE or (masked and not mask[n]):
-            continue
-        if high > low:
-            score += table.best_fit_weight[0] * ((table.best_fit[c, n] - low) * 100.0 // (high - low))
+        score = _masked_score(table, c, n, mask, masked, low, high)
         if score > best:
             best, chosen = score, n
     return chosen
+
+
+@inner
+def masked_scores(
+    table: TableArrays, c: int, mask: npt.NDArray[np.bool_], masked: bool, scores: npt.NDArray[np.float64]
+) -> None:
+    """Into scores, [N], what `best_masked` compares; INFEASIBLE where the class may not run."""
+    low, high = _extremes(table, c, mask, masked)
+    for n in range(mask.shape[0]):
+        scores[n] = _masked_score(table, c, n, mask, masked, low, high)
+
+
+@inner
+def _extremes(table: TableArrays, c: int, mask: npt.NDArray[np.bool_], masked: bool) -> tuple[float, float]:
+    """The lowest and the highest raw score of a normalised part over the nodes in question; infinities without one."""
+    low, high = np.inf, -np.inf
+    if table.best_fit.shape[0] > 0:
+        for n in range(mask.shape[0]):
+            if table.scores[c, n] != INFEASIBLE and (mask[n] or not masked):
+                low, high = min(low, table.best_fit[c, n]), max(high, table.best_fit[c, n])
+    return low, high
+
+
+@inner
+def _masked_score(
+    table: TableArrays, c: int, n: int, mask: npt.NDArray[np.bool_], masked: bool, low: float, high: float
+) -> float:
+    score = table.scores[c, n]
+    if masked and not mask[n]:
+        return INFEASIBLE
+    if score != INFEASIBLE and high > low:
+        score += table.best_fit_weight[0] * ((table.best_fit[c, n] - low) * 100.0 // (high - low))
+    return float(score)
 
 
 @inner

@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from steersman.kube.reflector import Reflector
+from steersman.live.thinking import PolicyInfo
 
 PREFIX = "steersman"
 SECONDS = tuple(0.0001 * 2**i for i in range(18))
@@ -26,14 +27,6 @@ Result = Literal["scheduled", "unschedulable", "error"]
 
 def _nothing() -> dict[str, int]:
     return {}
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyInfo:
-    """Which policy decides: its name, and the digest of its file ("" for one that is in the package)."""
-
-    name: str
-    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,39 +1,24 @@
-"""A scheduler at work: the policy and its mix, leadership, what is told, and how it all ends."""
+"""A scheduler at work: leadership, what is told, and how it all ends."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import structlog
 
-from steersman.cluster.model import Node, PodClass, Requests
-from steersman.cluster.state import ClusterState
-from steersman.errors import SteersmanError
-from steersman.kube.cache import CachedPod, ClusterCache
+from steersman.kube.cache import CachedPod
 from steersman.kube.client import Client
 from steersman.kube.events import EventRecorder
 from steersman.kube.lease import APP_LABEL, POLICY_KEY, LeaderElection
 from steersman.kube.reflector import Reflector
-from steersman.kube.selectors import Selectors
-from steersman.policies.decider import Decider
-from steersman.policies.policy import KubeDefaultPolicy
-from steersman.policies.prepared import PreparedPolicy
-from steersman.policies.ready import sees_outlook
-from steersman.policies.registry import AnyPolicy, resolve
+from steersman.live.thinking import PolicyFile, Thinking
 from steersman.scheduler.endpoints import ADDRESS, PORT, Endpoints
-from steersman.scheduler.metrics import Metrics, PolicyInfo, Sources
-from steersman.scheduler.mix import LiveMix
+from steersman.scheduler.metrics import Metrics, Sources
 from steersman.scheduler.scheduler import Options, Scheduler
-from steersman.scheduler.spreading import LiveServices
 from steersman.scheduler.telling import Conditions, Teller
 
-CHECK_SECONDS = 10.0
-"""Between looks at whether the mix or the policy file is another."""
 STUCK_SECONDS = 10.0
 """An event loop that did not come round for so long is not healthy."""
 LEASE = "steersman"
@@ -60,94 +45,6 @@ class Settings:
     lease_name: str = LEASE
     address: str = ADDRESS
     port: int = PORT
-
-
-class PolicyFile:
-    """The policy that a name stands for, and whether its file has become another.
-
-    Args:
-        spec: a name or file.
-    """
-
-    def __init__(self, spec: str) -> None:
-        self.spec, self.policy = spec, resolve(spec)
-        self._path = Path(spec) if Path(spec).is_file() else None
-        self._stamp = self._now()
-        self.problem = ""
-
-    @property
-    def info(self) -> PolicyInfo:
-        """Its name and the digest of its file."""
-        digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16] if self._path and self._path.exists() else ""
-        return PolicyInfo(self.policy.name, digest)
-
-    def renewed(self) -> bool:
-        """Whether the file is another and could be read. One that cannot be read changes nothing and is said once."""
-        stamp = self._now()
-        if stamp == self._stamp:
-            return False
-        self._stamp = stamp
-        try:
-            self.policy = resolve(self.spec)
-        except SteersmanError as error:
-            self.problem = str(error)
-            log.error("policy file cannot be used; the former policy goes on", error=self.problem)
-            return False
-        self.problem = ""
-        log.info("policy file read anew", policy=self.policy.name)
-        return True
-
-    def _now(self) -> tuple[int, int] | None:
-        try:
-            found = self._path.stat() if self._path is not None else None
-        except OSError:
-            return None
-        return None if found is None else (found.st_mtime_ns, found.st_size)
-
-
-class Thinking:
-    """A policy with the live mix: makes deciders, and says when they must be made anew.
-
-    Args:
-        policy: which.
-    """
-
-    def __init__(self, policy: PolicyFile) -> None:
-        self.file, self.mix = policy, LiveMix()
-
-    @property
-    def policy(self) -> AnyPolicy:
-        """The policy in use."""
-        return self.file.policy
-
-    def see(self, pod: CachedPod) -> None:
-        """A pod came."""
-        self.mix.see(pod.pod.pod_class)
-
-    def decider(self, cache: ClusterCache) -> Decider:
-        """A decider for the cache's state."""
-        services = LiveServices(cache.selectors)
-        return Decider(cache.state, self.policy, mix=self.mix.pods, outlook=self.mix.outlook, services=services)
-
-    def selectors(self, client: Client) -> Selectors | None:
-        """What selects pods to be spread by default, if the policy does that."""
-        return Selectors(client) if isinstance(self.policy, KubeDefaultPolicy) else None
-
-    async def learn_mix(self, models: tuple[str, ...]) -> bool:
-        """Make the mix anew, unless the policy brings one; whether it is another."""
-        if isinstance(self.policy, PreparedPolicy):
-            return False
-        return await self.mix.make(models, outlook=sees_outlook(self.policy))
-
-    async def keep(self, models: Callable[[], tuple[str, ...]], renew: Callable[[], None]) -> None:
-        """Look from time to time whether the mix or the policy is another, until cancelled; `renew` is told."""
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            renewed = self.file.renewed()
-            if renewed or self.mix.due:
-                renewed |= await self.learn_mix(models())
-            if renewed:
-                renew()
 
 
 class LiveScheduler(Scheduler):
@@ -241,15 +138,3 @@ class LiveScheduler(Scheduler):
     def _unsynced(self) -> str:
         missing = [reflector.resource for reflector in self.cache.reflectors if not reflector.synced.is_set()]
         return f"not listed yet: {', '.join(missing)}" if missing else ""
-
-
-def warm_up(policy: AnyPolicy) -> None:
-    """Let the policy decide once on a tiny cluster, so that everything is compiled."""
-    state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1),))
-    c = state.class_id(PodClass(Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)))
-    decider = Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy)
-    for name in ("one", "two"):
-        choice = decider.choose(c)
-        assert choice is not None
-        state.place(name, c, choice.slot, choice.devices)
-        decider.changed(choice.slot)

@@ -203,7 +203,7 @@ class Scheduler:
         assert self.decider is not None
         self.decider.waiting = self.queue.unschedulable
         try:
-            choice = self.decider.choose(pod.class_id, pod.labels_id, cache.peers(pod))
+            choice = self.decider.choose(pod.class_id, pod.labels_id, cache.peers(pod.pod))
         except SteersmanError as error:
             self.queue.rest(queued)
             self.witness.failed(queued, "", str(error), time.monotonic() - began)

@@ -124,7 +124,7 @@ class Alternative(ClusterCache):
         if not self.began or pod.pod.scheduler_name != self.shadowed:
             super()._is_bound(pod, node)
         elif not pod.node:
-            choice = self.side.choose(pod, self.peers(pod))
+            choice = self.side.choose(pod, self.peers(pod.pod))
             if choice is not None:
                 chosen = self.state.nodes[choice.slot]
                 assert chosen is not None
@@ -260,7 +260,7 @@ class Shadow:
             return
         state.remove(pod.key)
         self.actual.decider.changed(placed.slot)
-        peers = self.actual.cache.peers(pod)
+        peers = self.actual.cache.peers(pod.pod)
         if peers.get(placed.slot):
             peers[placed.slot] -= 1
         try:
