@@ -21,6 +21,7 @@ from steersman.cli.evaluate import evaluate
 from steersman.cli.options import ManyValues
 from steersman.cli.policy import app as policy
 from steersman.cli.schedule import schedule
+from steersman.cli.serve import serve
 from steersman.cli.simulate import simulate
 from steersman.cli.top import top
 from steersman.cli.train import train
@@ -42,6 +43,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(schedule)
+app.command()(serve)
 app.command()(simulate)
 app.command()(top)
 app.command(cls=ManyValues)(train)

@@ -126,13 +126,18 @@ class Thinking:
                 renew()
 
 
-def warm_up(policy: AnyPolicy) -> None:
-    """Let the policy decide once on a tiny cluster, so that everything is compiled."""
+def on_trial(policy: AnyPolicy) -> tuple[Decider, int]:
+    """A policy on a tiny cluster, and the number of a class of pods that fits there twice."""
     state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1),))
     c = state.class_id(PodClass(Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)))
-    decider = Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy)
+    return Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy), c
+
+
+def warm_up(policy: AnyPolicy) -> None:
+    """Let the policy decide once, so that everything is compiled."""
+    decider, c = on_trial(policy)
     for name in ("one", "two"):
         choice = decider.choose(c)
         assert choice is not None
-        state.place(name, c, choice.slot, choice.devices)
+        decider.state.place(name, c, choice.slot, choice.devices)
         decider.changed(choice.slot)

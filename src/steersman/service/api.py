@@ -1,0 +1,315 @@
+"""The questions that the service answers, without HTTP: from a message to a message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import numpy as np
+import structlog
+
+from steersman.cluster.model import Pod
+from steersman.cluster.state import ClusterState, device_indices
+from steersman.errors import SteersmanError
+from steersman.kube.objects import named_head
+from steersman.service import admission
+from steersman.service.admission import Deadline
+from steersman.service.config import Config
+from steersman.service.messages import (
+    ExtenderArgs,
+    ExtenderFilterResult,
+    HostPriority,
+    NodeList,
+    Question,
+    ScoreAnswer,
+    ScoreQuestion,
+    Scores,
+    Suggestion,
+)
+from steersman.service.metrics import Metrics
+from steersman.service.opinions import BadQuestion, NodeSets, Opinions, cluster_of, decode_pod
+from steersman.service.ranking import NEUTRAL, Ranking, neutral
+
+log = structlog.get_logger("service")
+
+
+class Watched(Protocol):
+    """A cluster that is watched."""
+
+    @property
+    def opinions(self) -> Opinions:
+        """Of the policy, about the cluster as it is now."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since what is known was right."""
+
+    def peers(self, pod: Pod) -> Mapping[int, int]:
+        """Slot -> how many pods of the pod's owner run there."""
+
+
+MakeOpinions = Callable[[ClusterState], Opinions]
+
+
+@dataclass(slots=True)
+class Opinion:
+    """A ranking, or why there is none.
+
+    Attributes:
+        names: of the nodes in question.
+        ranking: None where scores are neutral.
+        reason: why they are.
+    """
+
+    names: Sequence[str]
+    ranking: Ranking | None
+    reason: str = ""
+
+    def scores(self) -> list[int]:
+        """[K] 0 to 100."""
+        return neutral(len(self.names)) if self.ranking is None else self.ranking.scores().tolist()
+
+
+class Api:
+    """Answers.
+
+    Args:
+        config: of the service.
+        policy: the policy's name, as it is now.
+        watched: the cluster, None: every question brings one.
+        opinions_of: the policy's opinions about another cluster.
+        metrics: are told of every answer.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policy: Callable[[], str],
+        watched: Watched | None,
+        opinions_of: MakeOpinions,
+        metrics: Metrics,
+    ) -> None:
+        self.config, self.policy, self.watched, self.opinions_of, self.metrics = (
+            config,
+            policy,
+            watched,
+            opinions_of,
+            metrics,
+        )
+        self.sets = NodeSets()
+
+    # Scores ----------------------------------------------------------------------------------------------------------
+
+    def scores(self, question: Question, deadline: Deadline, overloaded: bool = False) -> Scores:
+        """`POST /v1/scores`."""
+        opinion = self._opinion_of(question, deadline, overloaded)
+        return Scores(
+            policy=self.policy(),
+            node_set=self.sets.keep(opinion.names),
+            scores=opinion.scores(),
+            neutral=opinion.reason,
+        )
+
+    def suggest(self, question: Question, deadline: Deadline, overloaded: bool = False) -> Suggestion:
+        """`POST /v1/suggestions`."""
+        opinion = self._opinion_of(question, deadline, overloaded)
+        ranking = opinion.ranking
+        if ranking is None:
+            scores = dict.fromkeys(opinion.names, NEUTRAL)
+            return Suggestion(policy=self.policy(), node="", gpus=[], scores=scores, neutral=opinion.reason)
+        fits = np.isfinite(ranking.raw)
+        return Suggestion(
+            policy=self.policy(),
+            node=ranking.names[ranking.chosen] if ranking.chosen >= 0 else "",
+            gpus=list(device_indices(ranking.devices)),
+            scores={
+                name: score for name, score, there in zip(opinion.names, opinion.scores(), fits, strict=True) if there
+            },
+        )
+
+    def score(self, question: ScoreQuestion, deadline: Deadline, overloaded: bool = False) -> ScoreAnswer:
+        """`POST /score`: nodes of the watched cluster are taken as they are there, others as they are sent."""
+        pod = decode_pod(question.pod)
+        names = [_name_of(raw, f"nodes[{i}]") for i, raw in enumerate(question.nodes)]
+        _check_names(names)
+        if self.watched is not None and not question.pods and self._knows(names):
+            opinion = self._watched_opinion(pod, names, deadline, overloaded)
+        else:
+            opinion = self._sent_opinion(pod, question.nodes, question.pods, deadline, overloaded)
+        return ScoreAnswer(scores=dict(zip(opinion.names, opinion.scores(), strict=True)))
+
+    # kube-scheduler's extender ---------------------------------------------------------------------------------------
+
+    def filter(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> ExtenderFilterResult:
+        """`POST /filter`. Where the policy has no say, every node passes."""
+        pod = decode_pod(args.pod)
+        names = _names_of(args)
+        refused: dict[str, str] = {}
+        said = self._excuse(pod, overloaded, deadline) or (admission.SHADOW if self.config.shadow else "")
+        if said:
+            self._neutral(pod, names, said)
+        else:
+            opinions = self._extender_opinions(args)
+            here, why = opinions.decider.state.slots, opinions.refused(pod)
+            refused = {name: ", ".join(why[name]) for name in names if name in why}
+            refused |= {name: "node is not known to steersman" for name in names if name not in here}
+        kept = [i for i, name in enumerate(names) if name not in refused]
+        result = ExtenderFilterResult(failed_nodes=refused)
+        if args.node_names is not None:
+            result.node_names = [names[i] for i in kept]
+        else:
+            assert args.nodes is not None
+            result.nodes = NodeList(items=[args.nodes.items[i] for i in kept], metadata=args.nodes.metadata)
+        return result
+
+    def prioritize(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> list[HostPriority]:
+        """`POST /prioritize`."""
+        pod = decode_pod(args.pod)
+        names = _names_of(args)
+        if self.watched is not None or args.nodes is None:
+            opinion = self._watched_opinion(pod, names, deadline, overloaded)
+        else:
+            opinion = self._sent_opinion(pod, args.nodes.items, (), deadline, overloaded)
+        return [
+            HostPriority(host=name, score=score // 10)
+            for name, score in zip(opinion.names, opinion.scores(), strict=True)
+        ]
+
+    def _extender_opinions(self, args: ExtenderArgs) -> Opinions:
+        if self.watched is not None:
+            return self.watched.opinions
+        if args.nodes is None:
+            raise BadQuestion("nodeNames: no cluster is watched; send Nodes (nodeCacheCapable: false), or watch one")
+        return self.opinions_of(cluster_of(args.nodes.items, ()))
+
+    # Opinions --------------------------------------------------------------------------------------------------------
+
+    def _opinion_of(self, question: Question, deadline: Deadline, overloaded: bool) -> Opinion:
+        pod = decode_pod(question.pod)
+        if sum((question.nodes is not None, bool(question.node_set), question.cluster is not None)) > 1:
+            raise BadQuestion("nodes, nodeSet and cluster: one of them says which nodes are meant")
+        if question.cluster is not None:
+            return self._sent_opinion(pod, question.cluster.nodes, question.cluster.pods, deadline, overloaded)
+        names: Sequence[str] | None = question.nodes
+        if names is not None:
+            _check_names(names)
+        elif question.node_set:
+            names = self.sets.get(question.node_set)
+        return self._watched_opinion(pod, names, deadline, overloaded)
+
+    def _watched_opinion(self, pod: Pod, names: Sequence[str] | None, deadline: Deadline, overloaded: bool) -> Opinion:
+        watched = self.watched
+        if watched is None:
+            raise BadQuestion("no cluster is watched here; send one as cluster")
+        if names is None:
+            names = [node.name for node in watched.opinions.decider.state.nodes if node is not None]
+        return self._opinion(
+            pod, names, lambda: watched.opinions.ask(pod, names, watched.peers(pod)), deadline, overloaded
+        )
+
+    def _sent_opinion(
+        self,
+        pod: Pod,
+        nodes: Sequence[msgspec.Raw],
+        pods: Sequence[msgspec.Raw],
+        deadline: Deadline,
+        overloaded: bool,
+    ) -> Opinion:
+        state = cluster_of(nodes, pods)  # before anything else: what is wrong with it is said in any case
+        names = list(state.slots)
+        return self._opinion(
+            pod, names, lambda: self.opinions_of(state).ask(pod, None), deadline, overloaded, is_sent=True
+        )
+
+    def _opinion(
+        self,
+        pod: Pod,
+        names: Sequence[str],
+        ask: Callable[[], Ranking],
+        deadline: Deadline,
+        overloaded: bool,
+        *,
+        is_sent: bool = False,
+    ) -> Opinion:
+        said = self._excuse(pod, overloaded, deadline, is_sent=is_sent)
+        if said:
+            return self._neutral(pod, names, said)
+        try:
+            ranking = ask()
+        except SteersmanError as error:
+            log.error("no scores", pod=_key(pod), error=str(error))
+            return self._neutral(pod, names, admission.POLICY)
+        if deadline.passed:
+            return self._neutral(pod, names, admission.DEADLINE)
+        node = names[ranking.chosen] if ranking.chosen >= 0 else ""
+        if self.config.shadow:
+            log.info("shadow", pod=_key(pod), node=node, policy=self.policy(), scores=_named(ranking))
+            return self._neutral(pod, names, admission.SHADOW)
+        log.debug("scored", pod=_key(pod), node=node, nodes=len(names))
+        self.metrics.scored(_key(pod), node)
+        return Opinion(names, ranking)
+
+    def _excuse(self, pod: Pod, overloaded: bool, deadline: Deadline, *, is_sent: bool = False) -> str:
+        if overloaded:
+            return admission.OVERLOAD
+        if deadline.passed:
+            return admission.DEADLINE
+        age = None if is_sent or self.watched is None else self.watched.age
+        return admission.excuse(self.config, pod, age)
+
+    def _neutral(self, pod: Pod, names: Sequence[str], reason: str) -> Opinion:
+        log.debug("neutral", pod=_key(pod), reason=reason)
+        self.metrics.fell_back(reason)
+        return Opinion(names, None, reason)
+
+    def _knows(self, names: Sequence[str]) -> bool:
+        assert self.watched is not None
+        slots = self.watched.opinions.decider.state.slots
+        return all(name in slots for name in names)
+
+
+def _key(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _named(ranking: Ranking) -> dict[str, int]:
+    return dict(zip(ranking.names, ranking.scores().tolist(), strict=True))
+
+
+def _names_of(args: ExtenderArgs) -> list[str]:
+    """The nodes that an extender is asked about. Raises BadQuestion: there are none, or one twice."""
+    if (args.nodes is None) == (args.node_names is None):
+        raise BadQuestion("Nodes or NodeNames: one of them is right")
+    names = args.node_names
+    if names is None:
+        assert args.nodes is not None
+        names = [_name_of(raw, f"Nodes.items[{i}]") for i, raw in enumerate(args.nodes.items)]
+    _check_names(names)
+    return names
+
+
+def _name_of(raw: msgspec.Raw, where: str) -> str:
+    try:
+        return named_head(raw).metadata.name
+    except msgspec.ValidationError as error:
+        raise BadQuestion(f"{where}: {error}") from None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise BadQuestion("nodes: there is none; one or more are right")
+    if len(set(names)) < len(names):
+        ((twice, _),) = Counter(names).most_common(1)
+        raise BadQuestion(f"nodes: {twice!r} is there twice")
+
+
+def refusals(why: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """How many nodes are refused, by reason."""
+    found: dict[str, int] = {}
+    for reasons in why.values():
+        for reason in reasons:
+            found[reason] = found.get(reason, 0) + 1
+    return found

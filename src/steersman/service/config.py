@@ -1,0 +1,116 @@
+"""How the service runs: a YAML file in Kubernetes' manner, which options on the command line override."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from steersman.errors import InputError
+
+API_VERSION, KIND = "steersman.dev/v1alpha1", "ScoreServiceConfiguration"
+LARGEST_BODY = 1 << 30
+
+
+class Canary(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Which pods the policy scores; others get neutral scores. A pod must match everything that is said.
+
+    Attributes:
+        share: of pods, told apart by a hash of namespace and name, so that a pod is always treated alike.
+        namespaces: of pods; none: any.
+        labels: that pods must have.
+    """
+
+    share: float = 1.0
+    namespaces: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+
+class Tls(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"):
+    """Files for HTTPS: certificate and key; with `client_ca` clients need a certificate that it signed."""
+
+    certificate: str
+    key: str
+    client_ca: str = ""
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"):
+    """Everything that can be configured.
+
+    Attributes:
+        policy: a name or file; a file is read anew when it changes.
+        address, port: where it listens; port 0 is any that is free.
+        shadow: answer neutral scores, and log what would have been answered.
+        canary: which pods are scored.
+        deadline_milliseconds: from when a request is read; past it scores are neutral.
+        max_body_bytes: larger requests are refused.
+        max_requests: at a time; more are answered with neutral scores, or with status 503.
+        stale_seconds: scores are neutral when the watches have been down for longer.
+        token_file: holds a bearer token that requests must carry (except probes and metrics).
+        tls: files for HTTPS.
+    """
+
+    policy: str = "steersman"
+    address: str = "127.0.0.1"
+    port: int = 5000
+    shadow: bool = False
+    canary: Canary = Canary()
+    deadline_milliseconds: float = 50.0
+    max_body_bytes: int = 32 << 20
+    max_requests: int = 64
+    stale_seconds: float = 60.0
+    token_file: str = ""
+    tls: Tls | None = None
+
+
+def read_config(path: Path) -> Config:
+    """Read a configuration file.
+
+    Raises:
+        InputError: it cannot be read, is no YAML, or holds something unknown or out of range.
+    """
+    try:
+        document: Any = msgspec.yaml.decode(path.read_bytes())
+    except OSError as error:
+        raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InputError(path, "", "", f"is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(document, dict):
+        raise InputError(path, "", "", f"is no mapping; apiVersion: {API_VERSION} and kind: {KIND} are right")
+    for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.pop(field, None) != wanted:
+            raise InputError(path, "", field, f"{wanted} is right")
+    try:
+        config = msgspec.convert(document, Config)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        raise InputError(path, "", place.strip("`.") or "file", problem) from None
+    check(config, path)
+    return config
+
+
+def check(config: Config, source: Path | str) -> None:
+    """Raise InputError: a number is out of range. `source`: where the configuration is from."""
+    for field, value, low, high in (
+        ("port", config.port, 0, 65535),
+        ("canary.share", config.canary.share, 0, 1),
+        ("deadlineMilliseconds", config.deadline_milliseconds, 0.1, 60_000),
+        ("maxBodyBytes", config.max_body_bytes, 1 << 10, LARGEST_BODY),
+        ("maxRequests", config.max_requests, 1, 100_000),
+        ("staleSeconds", config.stale_seconds, 0.1, 86_400),
+    ):
+        if not low <= value <= high:
+            raise InputError(source, "", field, f"is {value:g}; {low:g} to {high:g} is right")
+
+
+def read_token(path: str) -> bytes:
+    """The bearer token in a file. Raises InputError: it cannot be read, or is empty or no token."""
+    try:
+        token = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
+    if not re.fullmatch(rb"[\x21-\x7e]+", token):
+        raise InputError(path, "", "", "is empty or no token; one line of letters, digits and signs is right")
+    return token

@@ -1,0 +1,79 @@
+"""`POST /v1/explain`: why a node would be chosen, and why others would not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from steersman.cluster.model import Pod
+from steersman.policies.explanation import contributions
+from steersman.service.api import Watched, refusals
+from steersman.service.messages import Explanation, Feature, Question, RunnerUp
+from steersman.service.opinions import BadQuestion, Opinions, cluster_of, decode_pod
+
+RUNNERS_UP = 5
+
+
+class Explainer:
+    """Explains.
+
+    Args:
+        policy: its name, as it is now.
+        watched: the cluster, None: every question brings one.
+        opinions_of: the policy's opinions about another cluster.
+    """
+
+    def __init__(
+        self, policy: Callable[[], str], watched: Watched | None, opinions_of: Callable[..., Opinions]
+    ) -> None:
+        self.policy, self.watched, self.opinions_of = policy, watched, opinions_of
+
+    def explain(self, question: Question) -> Explanation:
+        """`POST /v1/explain`; all nodes of the cluster are looked at.
+
+        Raises:
+            BadQuestion: the question makes no sense.
+            SteersmanError: the policy failed.
+        """
+        pod = decode_pod(question.pod)
+        if question.nodes is not None or question.node_set:
+            raise BadQuestion("nodes: an explanation is about all nodes; leave it out")
+        peers = {}
+        if question.cluster is not None:
+            opinions = self.opinions_of(cluster_of(question.cluster.nodes, question.cluster.pods))
+        elif self.watched is not None:
+            opinions, peers = self.watched.opinions, dict(self.watched.peers(pod))
+        else:
+            raise BadQuestion("no cluster is watched here; send one as cluster")
+        return explanation(self.policy(), opinions, pod, peers)
+
+
+def explanation(policy: str, opinions: Opinions, pod: Pod, peers: dict[int, int]) -> Explanation:
+    """What a policy says about a pod."""
+    ranking = opinions.ask(pod, None, peers)
+    state = opinions.decider.state
+    made = Explanation(
+        policy=policy,
+        node="",
+        score=0.0,
+        runners_up=[],
+        features=[],
+        refused=refusals(opinions.refused(pod)),
+        nodes=len(state.slots),
+    )
+    if ranking.chosen < 0:
+        return made
+    made.node, made.score = ranking.names[ranking.chosen], float(ranking.raw[ranking.chosen])
+    order = [int(i) for i in np.argsort(-ranking.raw, kind="stable") if np.isfinite(ranking.raw[i])]
+    others = [i for i in order if i != ranking.chosen][:RUNNERS_UP]
+    made.runners_up = [RunnerUp(node=ranking.names[i], score=float(ranking.raw[i])) for i in others]
+    if others:
+        c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
+        slot, other = state.slots[made.node], state.slots[ranking.names[others[0]]]
+        made.features = [
+            Feature(name=each.name, value=each.value, other=each.other, contribution=each.contribution)
+            for each in contributions(opinions.decider, c, labels, peers, slot, other)
+            if each.contribution
+        ]
+    return made

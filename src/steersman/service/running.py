@@ -1,0 +1,182 @@
+"""The service at work: the cluster that it watches, the policy in use, and how it all ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from steersman.cluster.model import Pod
+from steersman.cluster.state import ClusterState
+from steersman.errors import SteersmanError
+from steersman.kube.cache import CachedPod, ClusterCache
+from steersman.kube.client import Client
+from steersman.live.thinking import PolicyFile, Thinking, on_trial
+from steersman.policies.decider import Decider
+from steersman.policies.prepared import PreparedPolicy
+from steersman.policies.ready import sees_outlook
+from steersman.policies.registry import AnyPolicy
+from steersman.service.api import Api
+from steersman.service.config import Config
+from steersman.service.explaining import Explainer
+from steersman.service.metrics import Metrics
+from steersman.service.opinions import Opinions
+from steersman.service.server import Server
+
+log = structlog.get_logger("service")
+
+
+class WatchedCluster:
+    """A live cluster and the policy's opinions about it.
+
+    Args:
+        client: the connection.
+        thinking: the policy and its mix.
+        metrics: are told where pods went.
+    """
+
+    def __init__(self, client: Client, thinking: Thinking, metrics: Metrics) -> None:
+        self.thinking, self.metrics = thinking, metrics
+        self.cache = ClusterCache(client, self, thinking.selectors(client))
+        self._opinions: Opinions | None = None
+
+    @property
+    def opinions(self) -> Opinions:
+        """See `api.Watched`. Raises SteersmanError: nothing is known of the cluster yet."""
+        if self._opinions is None:
+            raise SteersmanError("nodes and pods are not listed yet; try again")
+        return self._opinions
+
+    @property
+    def age(self) -> float:
+        """Seconds since all watches were up."""
+        return max(reflector.age for reflector in self.cache.reflectors)
+
+    def peers(self, pod: Pod) -> Mapping[int, int]:
+        """See `api.Watched`."""
+        return self.cache.peers(pod)
+
+    def renew(self) -> None:
+        """The policy or its mix is another."""
+        self._opinions = Opinions(self.thinking.decider(self.cache))
+
+    def pod_came(self, pod: CachedPod) -> None:
+        """See `kube.cache.Listener`."""
+        self.thinking.see(pod)
+
+    def pod_waits(self, pod: CachedPod) -> None:
+        """See `kube.cache.Listener`."""
+
+    def pod_bound(self, pod: CachedPod) -> None:
+        """See `kube.cache.Listener`."""
+        self.metrics.bound(pod.key, pod.node)
+
+    def pod_gone(self, pod: CachedPod) -> None:
+        """See `kube.cache.Listener`."""
+
+    def node_changed(self, slot: int, *, more: bool) -> None:
+        """See `kube.cache.Listener`."""
+        if self._opinions is not None:
+            self._opinions.decider.changed(slot)
+
+    def rebuilt(self) -> None:
+        """See `kube.cache.Listener`."""
+        if self._opinions is not None:
+            self.renew()
+
+    def _models(self) -> tuple[str, ...]:
+        return self.cache.state.gpu_models
+
+    async def run(self) -> None:
+        """Watch, until cancelled. Raises ApiError: we may not."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.cache.reflectors:
+                group.create_task(reflector.run())
+            for reflector in self.cache.reflectors:
+                await reflector.synced.wait()
+            await self.thinking.learn_mix(self._models())
+            self.renew()
+            log.info("watching", nodes=len(self.cache.state.slots), policy=self.thinking.policy.name)
+            group.create_task(self.thinking.keep(self._models, self.renew))
+
+
+class Service:
+    """A score service.
+
+    Args:
+        config: how it runs.
+        client: of the cluster to watch; None: every question brings one.
+
+    Raises:
+        SteersmanError: without a cluster to watch, the policy has to be prepared.
+    """
+
+    def __init__(self, config: Config, client: Client | None) -> None:
+        self.config = config
+        self.thinking = Thinking(PolicyFile(config.policy))
+        if client is None and sees_outlook(self.policy) and not isinstance(self.policy, PreparedPolicy):
+            raise SteersmanError(
+                f"policy {config.policy!r} derives tables from typical pods, and without a cluster to watch there are "
+                "none; steersman policy prepare puts them into a file"
+            )
+        self.metrics = Metrics(None if client is None else lambda: self._age())
+        self.watched = None if client is None else WatchedCluster(client, self.thinking, self.metrics)
+        self._alive_at = time.monotonic()
+
+    @property
+    def policy(self) -> AnyPolicy:
+        """The policy in use."""
+        return self.thinking.policy
+
+    async def run(self, listening: Callable[[int], object] = lambda _: None) -> None:
+        """Serve, until cancelled.
+
+        Args:
+            listening: is told the port.
+
+        Raises:
+            ApiError: we may not watch the cluster.
+            SteersmanError: the port is taken.
+            InputError: a file of the configuration cannot be used.
+        """
+        api = Api(self.config, self._name, self.watched, self._opinions_of, self.metrics)
+        explainer = Explainer(self._name, self.watched, self._opinions_of)
+        ready = {"policy": lambda: self.thinking.file.problem}
+        if self.watched is not None:
+            ready["watches"] = self._unsynced
+        async with Server(self.config, api, explainer, self.metrics, {}, ready) as server:
+            log.info("listening", address=self.config.address, port=server.port, policy=self._name())
+            listening(server.port)
+            if self.watched is not None:
+                await self.watched.run()
+            else:
+                await self.thinking.keep(lambda: (), lambda: None)
+
+    def _name(self) -> str:
+        return self.thinking.policy.name
+
+    def _opinions_of(self, state: ClusterState) -> Opinions:
+        """About a cluster that a question brought; its pods are what is typical as far as it is known."""
+        mix = self.thinking.mix
+        for placed in state.placements.values():
+            mix.see(state.classes[placed.class_id])
+        return Opinions(Decider(state, self.thinking.policy, mix=mix.pods, outlook=mix.outlook))
+
+    def _age(self) -> float:
+        assert self.watched is not None
+        return self.watched.age
+
+    def _unsynced(self) -> str:
+        assert self.watched is not None
+        return "" if self.watched.cache.synced else "nodes and pods are not listed yet"
+
+
+def warm_up(policy: AnyPolicy) -> None:
+    """Ask the policy's opinion once, so that everything is compiled."""
+    decider, c = on_trial(policy)
+    for name in ("one", "two"):
+        scores = decider.scores(c)
+        decider.state.place(name, c, int(scores.argmax()), decider.devices(c, int(scores.argmax())))
+        decider.changed(int(scores.argmax()))

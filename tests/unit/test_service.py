@@ -1,0 +1,427 @@
+"""The score service: what it answers, what it refuses, and when it says nothing."""
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.errors import InputError, SteersmanError
+from steersman.live.thinking import PolicyFile, Thinking
+from steersman.policies.decider import Decider
+from steersman.policies.explanation import contributions
+from steersman.policies.registry import resolve
+from steersman.service import admission
+from steersman.service.admission import in_canary
+from steersman.service.config import Canary, Config, Tls, read_config
+from steersman.service.opinions import NodeSets, Opinions, UnknownSet
+from steersman.service.ranking import NEUTRAL, Ranking, version_of
+from steersman.service.running import Service
+from steersman.workloads.mix import typical_pods
+from steersman.workloads.openb import SMALL, embedded
+
+Object = dict[str, Any]
+
+
+def node(name: str, cpu: str = "8", **more: str) -> Object:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "32Gi", "pods": "10", **more}}}
+
+
+def pod(name: str = "web", cpu: str = "1", namespace: str = "default", where: str = "", **labels: str) -> Object:
+    wanted = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    spec: Object = {"containers": [wanted]} | ({"nodeName": where} if where else {})
+    return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}
+
+
+CLUSTER = {"nodes": [node("small", "2"), node("large", "16")], "pods": [pod("there", "1", where="small")]}
+
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+def serve(story: Callable[[Ask], Awaitable[None]], **changes: Any) -> None:
+    """Run a service that watches no cluster, and ask it."""
+
+    async def main() -> None:
+        config = msgspec.structs.replace(Config(policy="best-fit", port=0, deadline_milliseconds=60_000.0), **changes)
+        service = Service(config, None)
+        ports: list[int] = []
+        running = asyncio.create_task(service.run(ports.append))
+        async with aiohttp.ClientSession() as session:
+            while not ports:
+                await asyncio.sleep(0.01)
+                if running.done():
+                    running.result()
+
+            async def ask(path: str, body: Any = None, method: str = "POST", **more: Any) -> tuple[int, Any]:
+                data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+                url = f"http://127.0.0.1:{ports[0]}{path}"
+                async with session.request(method, url, data=data, **more) as answer:
+                    text = await answer.text()
+                    return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+
+            try:
+                await story(ask)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+# Rankings -------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.one_of(st.just(-math.inf), st.floats(-1e6, 1e6)), min_size=1, max_size=20))
+def test_the_choice_alone_has_the_highest_score_and_order_is_kept(raw):
+    values = np.array(raw)
+    chosen = int(values.argmax()) if np.isfinite(values).any() else -1
+    scores = Ranking([str(i) for i in range(len(raw))], values, chosen).scores()
+    assert ((scores >= 0) & (scores <= 100)).all()
+    assert (scores[~np.isfinite(values)] == 0).all()
+    if chosen >= 0:
+        assert (scores == 100).sum() == 1 == (scores[chosen] == 100)
+        fits = np.flatnonzero(np.isfinite(values))
+        others = fits[fits != chosen]
+        for a in others:
+            for b in others:
+                assert scores[a] <= scores[b] or values[a] > values[b]
+
+
+@pytest.fixture(scope="module")
+def crowded() -> ClusterState:
+    """64 nodes of the openb cluster with 200 pods, and every class of the workload."""
+    workload = embedded(SMALL)
+    state = ClusterState(workload.nodes)
+    decider = Decider(state, resolve("fgd"), mix=typical_pods(workload.pods))
+    for number, each in enumerate(workload.pods):
+        c = state.class_id(each.pod_class)
+        choice = decider.choose(c) if number < 200 else None
+        if choice is not None:
+            state.place(each.name, c, choice.slot, choice.devices)
+            decider.changed(choice.slot)
+    return state
+
+
+POLICIES = ("best-fit", "fgd", "fgd=2,best-fit=1", "kube-default", "steersman")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_scores_are_what_the_scheduler_decides_by(crowded, name):
+    mix = typical_pods(embedded(SMALL).pods)
+    decider, chooses = (Decider(crowded, resolve(name), mix=mix) for _ in range(2))
+    for c in range(len(crowded.classes)):
+        choice, scores = chooses.choose(c), decider.scores(c)
+        np.testing.assert_array_equal(np.isfinite(scores), crowded.mask(c) & np.isfinite(scores))
+        if choice is None:
+            assert not np.isfinite(scores).any()
+            continue
+        assert scores[choice.slot] == scores.max()
+        if name != "kube-default":  # which searches on from where it stopped, and draws among equals
+            assert choice.slot == scores.argmax()
+            assert decider.devices(c, choice.slot) == choice.devices
+            assert (np.isfinite(scores) == crowded.mask(c)).all()
+
+
+@pytest.mark.parametrize("name", ["steersman", "fgd=2,gpu-packing=1", "kube-default"])
+def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
+    decider = Decider(crowded, resolve(name), mix=typical_pods(embedded(SMALL).pods))
+    told = 0
+    for c in range(0, len(crowded.classes), 7):
+        scores = decider.scores(c)
+        order = [int(i) for i in np.argsort(-scores, kind="stable") if np.isfinite(scores[i])]
+        if len(order) > 1:
+            first, second = order[0], order[-1]
+            found = contributions(decider, c, 0, {}, first, second)
+            assert sum(each.contribution for each in found) == pytest.approx(
+                scores[first] - scores[second], rel=1e-4, abs=1e-3
+            )
+            told += any(each.contribution for each in found)
+            sizes = [abs(each.contribution) for each in found]
+            assert sizes == sorted(sizes, reverse=True)
+    assert told
+
+
+def test_nodes_that_are_not_known_fit_nothing_and_the_best_of_the_others_is_chosen(crowded):
+    opinions = Opinions(Decider(crowded, resolve("best-fit")))
+    asked = Pod("p", PodClass(Requests(1000, 1 << 20)))
+    everywhere = opinions.ask(asked, None)
+    assert everywhere.names[everywhere.chosen] == crowded.nodes[int(everywhere.raw.argmax())].name
+    some = [everywhere.names[i] for i in np.argsort(everywhere.raw)[:5]]
+    ranking = opinions.ask(asked, ["gone", *some])
+    assert not np.isfinite(ranking.raw[0])
+    assert ranking.raw[ranking.chosen] == ranking.raw[1:].max()
+
+
+def test_lists_of_nodes_have_versions_and_the_least_used_are_forgotten():
+    sets = NodeSets()
+    first = sets.keep(["a", "b"])
+    assert first == version_of(["a", "b"]) != version_of(["ab"]) != version_of(["b", "a"])
+    for i in range(63):
+        sets.keep([str(i)])
+    assert sets.get(first) == ("a", "b")
+    sets.keep(["one more"])
+    assert sets.get(first) == ("a", "b"), "it was used just now"
+    with pytest.raises(UnknownSet):
+        sets.get(version_of(["0"]))
+
+
+# Over HTTP ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_question_is_answered_about_a_cluster_that_comes_with_it():
+    async def story(ask: Ask) -> None:
+        question = {"pod": pod(), "cluster": CLUSTER}
+        status, scores = await ask("/v1/scores", question)
+        assert (status, scores["scores"], scores["neutral"]) == (200, [100, 0], "")  # the fullest that suffices
+        assert scores["policy"] == "best-fit"
+        assert scores["nodeSet"] == version_of(["small", "large"])
+        status, found = await ask("/v1/suggestions", question)
+        assert (status, found["node"], found["scores"]) == (200, "small", {"small": 100, "large": 0})
+        status, found = await ask("/v1/suggestions", {"pod": pod(cpu="2"), "cluster": CLUSTER})
+        assert (found["node"], found["scores"]) == ("large", {"large": 100})
+        status, why = await ask("/v1/explain", {"pod": pod(cpu="2"), "cluster": CLUSTER})
+        assert (status, why["node"], why["refused"], why["nodes"]) == (200, "large", {"Insufficient cpu": 1}, 2)
+        status, why = await ask("/v1/explain", question)
+        assert [each["node"] for each in why["runnersUp"]] == ["large"]
+        assert [each["name"] for each in why["features"]] == ["best-fit"]
+        status, found = await ask("/score", {"pod": pod(), "nodes": CLUSTER["nodes"]})
+        assert (status, found) == (200, {"scores": {"small": 100, "large": 0}})
+        status, found = await ask("/v1/suggestions", {"pod": pod(cpu="64"), "cluster": CLUSTER})
+        assert (found["node"], found["scores"], found["neutral"]) == ("", {}, "")
+
+    serve(story)
+
+
+def test_the_verbs_of_an_extender():
+    async def story(ask: Ask) -> None:
+        nodes = {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": CLUSTER["nodes"]}
+        args = {"Pod": pod(cpu="4"), "Nodes": nodes, "NodeNames": None}
+        status, found = await ask("/filter", args)
+        assert status == 200
+        assert [each["metadata"]["name"] for each in found["Nodes"]["items"]] == ["large"]
+        assert found["FailedNodes"] == {"small": "Insufficient cpu"}
+        assert (found["Error"], found["NodeNames"]) == ("", None)
+        status, found = await ask("/prioritize", {**args, "Pod": pod()})
+        assert (status, found) == (200, [{"Host": "small", "Score": 10}, {"Host": "large", "Score": 0}])
+        status, found = await ask("/prioritize", {"Pod": pod(), "NodeNames": ["small"]})
+        assert (status, found["error"]) == (400, "no cluster is watched here; send one as cluster")
+
+    serve(story)
+
+
+BAD: list[tuple[str, Any, int, str]] = [
+    ("/v1/scores", b"{", 400, "Input data was truncated"),
+    ("/v1/scores", b"[]", 400, "Expected `object`, got `array`"),
+    ("/v1/scores", {"pod": pod(), "colour": 1}, 400, "unknown field `colour`"),
+    ("/v1/scores", {}, 400, "missing required field `pod`"),
+    ("/v1/scores", {"pod": pod()}, 400, "no cluster is watched here"),
+    ("/v1/scores", {"pod": pod(), "nodeSet": "x", "nodes": ["a"]}, 400, "one of them"),
+    ("/v1/scores", {"pod": pod(), "nodeSet": "x"}, 404, "nodeSet 'x' is not known here"),
+    ("/v1/scores", {"pod": pod(), "nodes": []}, 400, "there is none"),
+    ("/v1/scores", {"pod": 7, "cluster": CLUSTER}, 400, "pod: is no object"),
+    ("/v1/scores", {"pod": pod(), "cluster": {"nodes": []}}, 400, "nodes: there is none"),
+    ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a"), node("a")]}}, 400, "not unique"),
+    ("/v1/scores", {"pod": pod(cpu="lots"), "cluster": CLUSTER}, 400, "lots"),
+    (
+        "/v1/scores",
+        {"pod": {"metadata": {"name": "x"}, "spec": {"containers": []}}, "cluster": CLUSTER},
+        400,
+        "containers",
+    ),
+    ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a", "?")]}}, 400, "nodes[0]"),
+    ("/v1/scores", {"pod": pod(), "cluster": {**CLUSTER, "pods": [pod("x", where="mars")]}}, 400, "pods[0]"),
+    ("/v1/explain", {"pod": pod(), "nodes": ["a"]}, 400, "an explanation is about all nodes"),
+    ("/score", {"pod": pod(), "nodes": [{}]}, 400, "nodes[0]"),
+    ("/score", {"pod": pod(), "nodes": [node("a"), node("a")]}, 400, "'a' is there twice"),
+    ("/filter", {"Pod": pod()}, 400, "Nodes or NodeNames"),
+    ("/filter", {"Pod": pod(), "NodeNames": ["a"], "Nodes": {"items": []}}, 400, "Nodes or NodeNames"),
+    ("/nothing", {}, 404, "/docs lists"),
+    ("/v1/scores", b"[" * 100_000, 400, ""),
+]
+
+
+def test_what_makes_no_sense_is_refused_in_one_line():
+    async def story(ask: Ask) -> None:
+        for path, body, status, said in BAD:
+            found, answer = await ask(path, body)
+            assert (found, said in answer["error"]) == (status, True), (path, body, answer)
+            assert "\n" not in answer["error"]
+
+    serve(story)
+
+
+def test_limits_of_size_and_method():
+    async def story(ask: Ask) -> None:
+        status, answer = await ask("/v1/scores", b" " * 5000)
+        assert (status, answer["error"]) == (413, "the body is larger than 4096 bytes (maxBodyBytes)")
+        status, answer = await ask("/v1/scores", method="GET")
+        assert (status, answer["error"]) == (405, "the method is not allowed here; POST is right")
+
+    serve(story, max_body_bytes=4096)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def spoiled(data: st.DataObject, value: Any) -> Any:
+    """A value with one part of it replaced by anything."""
+    if isinstance(value, dict) and value and data.draw(st.integers(0, 5)):
+        key = data.draw(st.sampled_from(sorted(value)))
+        return {**value, key: spoiled(data, value[key])}
+    if isinstance(value, list) and value and data.draw(st.integers(0, 5)):
+        i = data.draw(st.integers(0, len(value) - 1))
+        return [*value[:i], spoiled(data, value[i]), *value[i + 1 :]]
+    return data.draw(anything)
+
+
+WHOLE = {
+    "/v1/scores": {"pod": pod(), "cluster": CLUSTER},
+    "/v1/suggestions": {"pod": pod(), "cluster": CLUSTER},
+    "/v1/explain": {"pod": pod(), "cluster": CLUSTER},
+    "/score": {"pod": pod(), "nodes": CLUSTER["nodes"]},
+    "/filter": {"Pod": pod(), "Nodes": {"items": CLUSTER["nodes"]}},
+    "/prioritize": {"Pod": pod(), "Nodes": {"items": CLUSTER["nodes"]}},
+}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_no_body_brings_it_down(data):
+    bodies = [(path, spoiled(data, body)) for path, body in WHOLE.items() for _ in range(5)]
+
+    async def story(ask: Ask) -> None:
+        for path, body in bodies:
+            status, answer = await ask(path, body)
+            assert status in (200, 400, 404), (path, body, answer)
+            assert status == 200 or (set(answer) == {"error"} and "\n" not in answer["error"])
+
+    serve(story)
+
+
+# Who is scored --------------------------------------------------------------------------------------------------------
+
+
+def neutral_for(reason: str, **changes: Any) -> None:
+    async def story(ask: Ask) -> None:
+        question = {"pod": pod(), "cluster": CLUSTER}
+        status, scores = await ask("/v1/scores", question)
+        assert (status, scores["scores"], scores["neutral"]) == (200, [NEUTRAL, NEUTRAL], reason)
+        status, found = await ask("/filter", {"Pod": pod(cpu="4"), "Nodes": {"items": CLUSTER["nodes"]}})
+        assert len(found["Nodes"]["items"]) == 2, "nothing is refused, either"
+        _, text = await ask("/metrics", method="GET")
+        assert f'steersman_service_fallbacks_total{{reason="{reason}"}} 2.0' in text
+
+    serve(story, **changes)
+
+
+def test_a_shadow_changes_nothing():
+    neutral_for(admission.SHADOW, shadow=True)
+
+
+def test_pods_outside_of_the_canary_are_left_to_the_others():
+    neutral_for(admission.CANARY, canary=Canary(namespaces=("staging",)))
+
+
+def test_an_answer_that_would_be_late_is_neutral():
+    neutral_for(admission.DEADLINE, deadline_milliseconds=0.0)
+
+
+def test_a_canary_takes_its_share_and_always_the_same_pods():
+    pods = [Pod(f"p{i}", PodClass(Requests(1, 1)), labels={"tier": "web" if i % 2 else "db"}) for i in range(2000)]
+    some = [each.name for each in pods if in_canary(Canary(share=0.1), each)]
+    assert 140 < len(some) < 260
+    assert some == [each.name for each in pods if in_canary(Canary(share=0.1), each)]
+    assert not any(in_canary(Canary(share=0.0), each) for each in pods)
+    assert all(in_canary(Canary(share=1.0), each) for each in pods)
+    assert {each.labels["tier"] for each in pods if in_canary(Canary(labels={"tier": "web"}), each)} == {"web"}
+
+
+def test_who_has_no_token_is_refused_but_probes_are_not(tmp_path):
+    (tmp_path / "token").write_text("sesame\n")
+
+    async def story(ask: Ask) -> None:
+        question = {"pod": pod(), "cluster": CLUSTER}
+        for headers in ({}, {"Authorization": "Bearer salt"}, {"Authorization": "sesame"}):
+            status, answer = await ask("/v1/scores", question, headers=headers)
+            assert (status, answer) == (401, {"error": "a bearer token is needed"})
+        status, _ = await ask("/v1/scores", question, headers={"Authorization": "Bearer sesame"})
+        assert status == 200
+        assert (await ask("/docs", method="GET"))[0] == 401
+        assert [(await ask(path, method="GET"))[0] for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
+
+    serve(story, token_file=str(tmp_path / "token"))
+
+
+def test_the_documents():
+    async def story(ask: Ask) -> None:
+        status, document = await ask("/openapi.json", method="GET")
+        assert (status, document["openapi"]) == (200, "3.1.0")
+        assert set(WHOLE) < set(document["paths"])
+        assert document["components"]["schemas"]["Question"]["additionalProperties"] is False
+        status, text = await ask("/docs", method="GET")
+        assert status == 200
+        assert all(path in text for path in WHOLE)
+        assert "http" not in text.replace("http-equiv", ""), "the page needs nothing from elsewhere"
+
+    serve(story)
+
+
+# Configuration --------------------------------------------------------------------------------------------------------
+
+HEAD = "apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\n"
+
+
+def test_a_configuration_is_read(tmp_path):
+    file = tmp_path / "service.yaml"
+    file.write_text(
+        HEAD + "policy: fgd\nport: 0\nshadow: true\ncanary: {share: 0.5, namespaces: [a]}\ndeadlineMilliseconds: 20\n"
+        "tls: {certificate: c.pem, key: k.pem, clientCa: ca.pem}\n"
+    )
+    assert read_config(file) == Config(
+        policy="fgd",
+        port=0,
+        shadow=True,
+        canary=Canary(share=0.5, namespaces=("a",)),
+        deadline_milliseconds=20.0,
+        tls=Tls(certificate="c.pem", key="k.pem", client_ca="ca.pem"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is no mapping"),
+        ("kind: X", "apiVersion"),
+        (HEAD + "colour: red", "unknown field `colour`"),
+        (HEAD + "port: many", "port: Expected `int`"),
+        (HEAD + "port: 70000", "port: is 70000; 0 to 65535 is right"),
+        (HEAD + "canary: {share: 2}", "canary.share: is 2; 0 to 1 is right"),
+        (HEAD + "{", "is no YAML"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(tmp_path, text, said):
+    file = tmp_path / "service.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=str(file)) as error:
+        read_config(file)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_policy_that_plans_needs_a_cluster_or_to_be_prepared():
+    with pytest.raises(SteersmanError, match="steersman policy prepare"):
+        Service(Config(policy="steersman"), None)
+    assert Thinking(PolicyFile("fgd")).policy.name == "fgd"
