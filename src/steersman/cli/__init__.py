@@ -18,6 +18,7 @@ from steersman.cli.cluster import app as cluster
 from steersman.cli.demo import demo
 from steersman.cli.display import one_line, say
 from steersman.cli.evaluate import evaluate
+from steersman.cli.explain import explain
 from steersman.cli.options import ManyValues
 from steersman.cli.policy import app as policy
 from steersman.cli.schedule import schedule
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
+app.command()(explain)
 app.command()(schedule)
 app.command()(serve)
 app.command()(simulate)

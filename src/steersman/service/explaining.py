@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from steersman.cluster.model import Pod
+from steersman.cluster.state import ClusterState
+from steersman.policies.decider import Decider
 from steersman.policies.explanation import contributions
+from steersman.policies.registry import AnyPolicy
 from steersman.service.api import Watched, refusals
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
 from steersman.service.opinions import BadQuestion, Opinions, cluster_of, decode_pod
+from steersman.workloads.mix import typical_pods
+from steersman.workloads.workload import Workload
 
 RUNNERS_UP = 5
 
@@ -47,6 +54,33 @@ class Explainer:
         else:
             raise BadQuestion("no cluster is watched here; send one as cluster")
         return explanation(self.policy(), opinions, pod, peers)
+
+
+def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanation:
+    """What a policy says about a pod of a workload, whose other pods are where they say they run.
+
+    Args:
+        policy: who decides.
+        workload: the cluster; what is typical of its pods is the mix.
+        number: of the pod.
+
+    Raises:
+        SteersmanError: the policy failed, or was prepared for other GPU models.
+    """
+    state = ClusterState(workload.nodes)
+    pod, there = workload.pods[number], Counter[int]()
+    for i, each in enumerate(workload.pods):
+        slot = state.slots.get(each.constraints.node_name)
+        if slot is None or i == number:
+            continue
+        devices = sum(1 << device for device in each.gpu_devices) or None
+        labels = state.labels_id(each)
+        state.place(f"{each.namespace}/{each.name}", state.class_id(each.pod_class), slot, devices, labels, force=True)
+        if each.owner and (each.namespace, each.owner) == (pod.namespace, pod.owner):
+            there[slot] += 1
+    freed = replace(pod.pod_class, constraints=replace(pod.constraints, node_name=""))
+    decider = Decider(state, policy, mix=typical_pods(workload.pods), services=lambda: workload.services)
+    return explanation(policy.name, Opinions(decider), replace(pod, pod_class=freed), dict(there))
 
 
 def explanation(policy: str, opinions: Opinions, pod: Pod, peers: dict[int, int]) -> Explanation:

@@ -1,0 +1,114 @@
+"""`steersman explain`: why a policy would put a pod where it would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.cluster_options import ClusterName, Context, Kubeconfig, ask_cluster, find_cluster
+from steersman.cli.display import Warnings, print_table, print_text, said_if_slow
+from steersman.cli.options import NODES_HELP, POLICIES_HELP, Format, FormatOption, path
+from steersman.errors import SteersmanError, UsageError
+
+if TYPE_CHECKING:
+    from steersman.kube.client import Client
+    from steersman.service.messages import Explanation
+    from steersman.workloads.workload import Workload
+
+FEATURES = 10
+"""Shown; --format json has all."""
+
+
+def explain(
+    pod: Annotated[str, typer.Option(metavar="NAME", help="Which pod, as NAME or NAMESPACE/NAME.")],
+    policy: Annotated[str, typer.Option(metavar="POLICY", help=f"Who decides: {POLICIES_HELP}")] = "steersman",
+    nodes: Annotated[
+        Path | None, typer.Option(parser=path, metavar="FILE", help=f"Instead of a live cluster: {NODES_HELP}")
+    ] = None,
+    pods: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="FILE", help="And its pods; those with spec.nodeName run there already."),
+    ] = None,
+    output_format: FormatOption = Format.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+) -> None:
+    """Say where a policy would put a pod, what told that node from the runner-up, and why others are out.
+
+    Of a live cluster, or of one in files. Nothing is changed. A pod that runs is looked at as if it did not.
+
+    **Example**: steersman explain --policy steersman --pod training/worker-0
+    """
+    if (nodes is None) != (pods is None):
+        raise UsageError("--nodes and --pods go together; without them a live cluster is looked at")
+    if output_format is Format.CSV:
+        raise UsageError("--format csv does not fit an explanation; table and json do")
+
+    from steersman.live import snapshot
+    from steersman.policies.registry import resolve
+    from steersman.service.explaining import explain_pod
+    from steersman.workloads.loading import load_workload
+
+    decides = resolve(policy)
+    if nodes is not None:
+        workload = load_workload(nodes, pods)
+    else:
+
+        async def take(client: Client) -> Workload:
+            return await snapshot.take(client, "the cluster", free=False)
+
+        workload = ask_cluster(find_cluster(kubeconfig, context, name), take)
+    Warnings()(workload.warnings)
+    with said_if_slow("working out what the policy sees"):
+        found = explain_pod(decides, workload, _find(workload, pod))
+    if output_format is Format.JSON:
+        import msgspec
+
+        print_text(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        _show(found, pod)
+
+
+def _find(workload: Workload, wanted: str) -> int:
+    """The number of a pod. Raises SteersmanError: there is none of the name, or several."""
+    namespace, slash, name = wanted.rpartition("/")
+    found = [
+        i for i, each in enumerate(workload.pods) if each.name == name and (not slash or each.namespace == namespace)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        there = ", ".join(sorted(f"{workload.pods[i].namespace}/{name}" for i in found))
+        raise SteersmanError(f"--pod {wanted}: there are {there}; one of them is right")
+    raise SteersmanError(f"--pod {wanted}: there is no such pod among the {len(workload.pods)} of {workload.name}")
+
+
+def _show(found: Explanation, pod: str) -> None:
+    from rich import box
+    from rich.table import Table
+
+    if not found.node:
+        print_text(f"{found.policy} finds no node for {pod}: it fits on none of {found.nodes}")
+    else:
+        others = ", ".join(f"{each.node} {each.score:.4g}" for each in found.runners_up)
+        then = f"; then {others}" if others else ""
+        print_text(f"{found.policy} puts {pod} on {found.node} (score {found.score:.4g}){then}")
+    if found.features:
+        table = Table("What told them apart", box=box.SIMPLE_HEAD, title=f"{found.node} and {found.runners_up[0].node}")
+        for title in (found.node, found.runners_up[0].node, "for the score"):
+            table.add_column(title, justify="right")
+        for each in found.features[:FEATURES]:
+            table.add_row(each.name, f"{each.value:.4g}", f"{each.other:.4g}", f"{each.contribution:+.4g}")
+        rest = found.features[FEATURES:]
+        if rest:
+            table.add_row(f"{len(rest)} more", "", "", f"{sum(each.contribution for each in rest):+.4g}")
+        print_table(table)
+    if found.refused:
+        table = Table("Why nodes are out", box=box.SIMPLE_HEAD)
+        table.add_column("nodes", justify="right")
+        for reason, count in sorted(found.refused.items(), key=lambda item: -item[1]):
+            table.add_row(reason, str(count))
+        print_table(table)

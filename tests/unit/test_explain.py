@@ -1,0 +1,80 @@
+"""`steersman explain`: where a pod would go, and why."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from steersman.cli import main
+
+NODES = [
+    {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "9"}}}
+    for name, cpu in (("small", "4"), ("large", "16"), ("tiny", "1"))
+]
+
+
+def pod(name: str, cpu: str, namespace: str = "default", where: str = "") -> dict[str, object]:
+    spec = {"containers": [{"name": "x", "resources": {"requests": {"cpu": cpu}}}]} | (
+        {"nodeName": where} if where else {}
+    )
+    return {"kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    pods = [
+        pod("new", "2"),
+        pod("there", "8", where="large"),
+        pod("twin", "1"),
+        pod("twin", "1", "other"),
+        pod("big", "64"),
+    ]
+    objects = [{"apiVersion": "v1", **each} for each in (*NODES, *pods)]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    return ["--nodes", str(file), "--pods", str(file), "--policy", "best-fit"]
+
+
+def test_the_node_the_runner_up_and_what_is_out(files, capsys):
+    assert main(["explain", "--pod", "new", *files]) == 0
+    said = capsys.readouterr().out
+    assert "best-fit puts new on small" in said
+    assert "then large" in said
+    assert "Insufficient cpu" in said
+    assert main(["explain", "--pod", "new", *files, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["node"], found["runnersUp"][0]["node"], found["refused"]) == (
+        "small",
+        "large",
+        {"Insufficient cpu": 1},
+    )
+    assert sum(each["contribution"] for each in found["features"]) == found["score"] - found["runnersUp"][0]["score"]
+
+
+def test_a_pod_that_runs_is_looked_at_as_if_it_did_not(files, capsys):
+    assert main(["explain", "--pod", "default/there", *files, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["node"], found["refused"]) == ("large", {"Insufficient cpu": 2})
+
+
+def test_a_pod_that_fits_nowhere(files, capsys):
+    assert main(["explain", "--pod", "big", *files]) == 0
+    assert "best-fit finds no node for big: it fits on none of 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--pod", "nobody"], 1, "there is no such pod among the 5"),
+        (["--pod", "twin"], 1, "there are default/twin, other/twin; one of them is right"),
+        (["--pod", "new", "--format", "csv"], 2, "--format csv does not fit"),
+        (["--pod", "new", "--policy", "none"], 2, "none"),
+    ],
+)
+def test_what_is_wrong_is_one_line(files, capsys, arguments, status, said):
+    assert main(["explain", *files, *arguments]) == status
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.out == ""
+    assert main(["explain", "--pod", "new", "--nodes", files[1]]) == 2
