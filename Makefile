@@ -10,7 +10,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-versi
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo policy study test test-unit test-integration test-e2e test-chaos lint format wheel bench requirements clean
+.PHONY: help demo policy study test test-unit test-integration test-e2e test-go test-chaos lint format wheel bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,9 @@ test-integration: .venv/dev ## integration tests alone
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
 	.venv/bin/pytest tests/e2e --ignore tests/e2e/chaos
+
+test-go: ## the plugin's Go: format, vet, tests with the race detector (needs Go)
+	cd plugin && test -z "$$(gofmt -l .)" && go vet ./... && go test -race ./...
 
 test-chaos: .venv/dev ## the same while servers die, answers get lost and nodes vanish
 	.venv/bin/pytest tests/e2e/chaos

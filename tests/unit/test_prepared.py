@@ -148,7 +148,12 @@ def test_a_mix_that_was_spoilt_is_one_line(files, tmp_path, change, message):
 
 @pytest.mark.parametrize(
     ("mix", "message"),
-    [(None, "mix.accepts: belongs to a mix"), ({"version": 2}, "mix.version: is 2"), ({"typical_pods": 3}, "of shape")],
+    [
+        (None, "mix.accepts: belongs to a mix"),
+        ({"version": 2}, "mix.version: is 2"),
+        ({"typical_pods": 3}, "of shape"),
+        ({"typical_pods": -1}, "mix.typical_pods: is -1; 0 or more is right"),
+    ],
 )
 def test_a_card_that_does_not_fit_the_mix_is_one_line(files, tmp_path, mix, message):
     card, arrays = read_policy(files / "gpu.safetensors")
@@ -156,6 +161,24 @@ def test_a_card_that_does_not_fit_the_mix_is_one_line(files, tmp_path, mix, mess
     file = tmp_path / "bad.safetensors"
     write_policy(file, msgspec.structs.replace(card, mix=mix), arrays)
     with pytest.raises(InputError, match=message):
+        resolve(str(file))
+
+
+def test_a_mix_of_nothing_has_no_sequences(files, tmp_path):
+    card, arrays = read_policy(files / "gpu.safetensors")
+    per_pod = (
+        "mix.accepts",
+        "mix.gpu_count",
+        "mix.cpu",
+        "mix.value",
+        "mix.share",
+        "outlook.group",
+        "outlook.pods_per_cpu",
+    )
+    empty = {name: array[:0] if name in per_pod else array for name, array in arrays.items()}
+    file = tmp_path / "bad.safetensors"
+    write_policy(file, msgspec.structs.replace(card, mix=msgspec.structs.replace(card.mix, typical_pods=0)), empty)
+    with pytest.raises(InputError, match=r"outlook.sequences: is int64 of shape \[6, 24\]; whole numbers of shape \[6, 0\]"):
         resolve(str(file))
 
 

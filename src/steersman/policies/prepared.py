@@ -152,6 +152,8 @@ def open_prepared(file: str, card: MixCard | None, view: View, baked: Arrays) ->
     if card.version != VERSION:
         problem = f"is {card.version}, but this version of steersman reads {VERSION}: prepare the policy again"
         raise InputError(file, "card", "mix.version", problem)
+    if card.typical_pods < 0:
+        raise InputError(file, "card", "mix.typical_pods", f"is {card.typical_pods}; 0 or more is right")
     reader = _Reader(file, card, baked)
     mix = reader.mix()
     outlook = reader.outlook(len(mix.milli)) if view.name == VIEW else None
@@ -195,7 +197,7 @@ class _Reader:
             counts=self._whole("outlook.counts", (milli, amounts), 0, WHOLE),
             group=self._whole("outlook.group", (pods,), 0, len(GROUPS) - 1),
             pods_per_cpu=self._real("outlook.pods_per_cpu", (pods,)),
-            sequences=self._whole("outlook.sequences", (SEQUENCES, -1), 0, max(0, pods - 1)),
+            sequences=self._whole("outlook.sequences", (SEQUENCES, -1 if pods else 0), 0, max(0, pods - 1)),
             model=self._real("outlook.model", (models + 1, 2)),
             cpu_per_gpu=self._real("outlook.cpu_per_gpu", (1,)),
             smallest=self._whole("outlook.smallest", (1,), 0, WHOLE),

@@ -1,0 +1,95 @@
+package policy
+
+import "fmt"
+
+const (
+	mixVersion = 1
+	maxCPU     = 1 << 40 // milli-CPU of a typical pod
+	maxCount   = 64      // devices of a typical pod
+	maxModels  = 1024    // GPU models, each of which has tables of its own
+)
+
+// typicalPod is a kind of pod in the mix.
+type typicalPod struct {
+	cpu   int64   // milli-CPU
+	count int64   // GPU devices
+	value int     // which of Mix.milli it asks for of each device; 0 if it wants none
+	share float64 // of the mix; the shares sum to 1
+}
+
+// Mix says which pods are typical of a workload, and how often they come: all that a policy knows of what is to come.
+type Mix struct {
+	pods    []typicalPod
+	milli   []int64        // the distinct milli of each device that typical pods ask for, ascending
+	accepts [][]bool       // by GPU model, then by typical pod: whether it may run there; the last model is "none known"
+	models  map[string]int // GPU models by name
+	names   []string       // the same in order
+}
+
+// model is the number of a node's GPU model.
+func (m *Mix) model(node *Node) (int, error) {
+	if node.GPUModel == "" {
+		return len(m.names), nil
+	}
+	if model, ok := m.models[node.GPUModel]; ok {
+		return model, nil
+	}
+	known := fmt.Sprintf("%q", m.names)
+	if len(m.names) == 0 {
+		known = "no GPU models"
+	}
+	return 0, fmt.Errorf("the policy was prepared for %s, but node %q has %q; prepare it for these nodes",
+		known, node.Name, node.GPUModel)
+}
+
+// readMix reads the mix of a card from the tensors of its file.
+func readMix(reader *bakedReader, card *MixCard) (*Mix, error) {
+	if card.Version != mixVersion {
+		problem := fmt.Sprintf("is %d, but this version of steersman reads %d: prepare the policy again", card.Version, mixVersion)
+		return nil, &FileError{reader.file, "card", "mix.version", problem}
+	}
+	if card.TypicalPods < 0 {
+		problem := fmt.Sprintf("is %d; 0 or more is right", card.TypicalPods)
+		return nil, &FileError{reader.file, "card", "mix.typical_pods", problem}
+	}
+	if len(card.Models) > maxModels {
+		problem := fmt.Sprintf("has %d GPU models; at most %d are right", len(card.Models), maxModels)
+		return nil, &FileError{reader.file, "card", "mix.models", problem}
+	}
+	pods, models := card.TypicalPods, len(card.Models)
+	milli := reader.whole("mix.milli", 1, Whole, anyLength)
+	for i := 1; i < len(milli); i++ {
+		if milli[i] <= milli[i-1] {
+			return nil, reader.wrong("mix.milli", "is not in increasing order")
+		}
+	}
+	accepts := reader.whole("mix.accepts", 0, 1, pods, models+1)
+	count := reader.whole("mix.gpu_count", 0, maxCount, pods)
+	for _, each := range count {
+		if each > 0 && len(milli) == 0 {
+			return nil, reader.wrong("mix.milli", "is empty, but typical pods ask for GPUs")
+		}
+	}
+	cpu := reader.whole("mix.cpu", 0, maxCPU, pods)
+	value := reader.whole("mix.value", 0, int64(max(0, len(milli)-1)), pods)
+	share := reader.real("mix.share", pods)
+	if reader.err != nil {
+		return nil, reader.err
+	}
+	mix := &Mix{pods: make([]typicalPod, pods), milli: milli, models: map[string]int{}, names: card.Models}
+	for i := range mix.pods {
+		mix.pods[i] = typicalPod{cpu[i], count[i], int(value[i]), share[i]}
+	}
+	for i, name := range card.Models {
+		mix.models[name] = i
+	}
+	mix.accepts = make([][]bool, models+1)
+	for model := range mix.accepts {
+		row := make([]bool, pods)
+		for i := range row {
+			row[i] = accepts[i*(models+1)+model] != 0
+		}
+		mix.accepts[model] = row
+	}
+	return mix, nil
+}

@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+)
+
+// prepareCommand bakes a mix into a policy file.
+const prepareCommand = "steersman policy prepare --policy FILE --nodes FILE --pods FILE --output FILE"
+
+// Policy ranks the nodes that a pod fits on. Many goroutines may use it at a time.
+type Policy struct {
+	name    string
+	card    *Card
+	mix     *Mix
+	create  func() scorer
+	workers chan scorer // that are at rest
+}
+
+// scorer computes scores for one goroutine at a time.
+type scorer interface {
+	// scores writes the score of each candidate, see Policy.Scores; what is given was checked.
+	scores(state *State, pod *Pod, candidates []int, out []float64) error
+	// devices are those of the node, on which the pod fits, that it would get there.
+	devices(node *Node, pod *Pod) (uint64, error)
+}
+
+func newPolicy(name string, mix *Mix, create func() scorer) *Policy {
+	return &Policy{name: name, mix: mix, create: create, workers: make(chan scorer, runtime.GOMAXPROCS(0))}
+}
+
+// Name is what results call the policy.
+func (p *Policy) Name() string { return p.name }
+
+// Card is what the policy's file says of it; nil for a policy that comes from none.
+func (p *Policy) Card() *Card { return p.card }
+
+// Mix is the mix that was baked into the policy's file; nil if it has none.
+func (p *Policy) Mix() *Mix { return p.mix }
+
+// Scores writes the score of each candidate, an index of a node, into out: the higher, the better, and -Inf where the
+// pod has no room. Equal scores mean that the first of the candidates is the best.
+//
+// It fails if a node has a GPU model that the policy was not prepared for, if a pod or a node is none that can be, or if
+// a score is not a finite number.
+func (p *Policy) Scores(state *State, pod *Pod, candidates []int, out []float64) error {
+	if len(out) < len(candidates) {
+		return fmt.Errorf("there is room for %d scores of %d nodes", len(out), len(candidates))
+	}
+	if err := pod.check(); err != nil {
+		return err
+	}
+	for _, n := range candidates {
+		if n < 0 || n >= len(state.Nodes) {
+			return fmt.Errorf("there is no node %d among %d", n, len(state.Nodes))
+		}
+		if err := state.Nodes[n].check(); err != nil {
+			return err
+		}
+	}
+	worker := p.take()
+	defer p.give(worker)
+	return worker.scores(state, pod, candidates, out)
+}
+
+// Devices are the GPU devices of a node, on which the pod must fit, that the pod would get there: a bit mask.
+func (p *Policy) Devices(state *State, pod *Pod, node int) (uint64, error) {
+	if err := pod.check(); err != nil {
+		return 0, err
+	}
+	if node < 0 || node >= len(state.Nodes) {
+		return 0, fmt.Errorf("there is no node %d among %d", node, len(state.Nodes))
+	}
+	there := &state.Nodes[node]
+	if err := there.check(); err != nil {
+		return 0, err
+	}
+	if !there.Fits(pod) {
+		return 0, fmt.Errorf("the pod has no room on node %q", there.Name)
+	}
+	worker := p.take()
+	defer p.give(worker)
+	return worker.devices(there, pod)
+}
+
+// Best is the index of the highest score, the first of equals; -1 if there is no room anywhere.
+func Best(scores []float64) int {
+	best := -1
+	for i, score := range scores {
+		if !math.IsInf(score, -1) && (best < 0 || score > scores[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+func (p *Policy) take() scorer {
+	select {
+	case worker := <-p.workers:
+		return worker
+	default:
+		return p.create()
+	}
+}
+
+func (p *Policy) give(worker scorer) {
+	select {
+	case p.workers <- worker:
+	default: // there are enough
+	}
+}
+
+// eachFitting scores the candidates that the pod has room on; the others are -Inf.
+func eachFitting(
+	state *State, pod *Pod, candidates []int, out []float64, score func(*Node) (float64, error),
+) error {
+	for i, n := range candidates {
+		out[i] = math.Inf(-1)
+		node := &state.Nodes[n]
+		if !node.Fits(pod) {
+			continue
+		}
+		found, err := score(node)
+		if err != nil {
+			return err
+		}
+		if math.IsNaN(found) || math.IsInf(found, 0) {
+			return notFinite(node)
+		}
+		out[i] = found
+	}
+	return nil
+}
+
+func notFinite(node *Node) error {
+	return fmt.Errorf("the score of node %q is not a finite number", node.Name)
+}

@@ -1,0 +1,169 @@
+package policy
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+)
+
+const (
+	maxHeaderBytes = 100_000_000 // as in the safetensors library
+	metadataKey    = "__metadata__"
+)
+
+// widths are the bytes of a number by type, as far as policies use them.
+var widths = map[string]int{
+	"F32": 4, "F64": 8,
+	"I8": 1, "I16": 2, "I32": 4, "I64": 8,
+	"U8": 1, "U16": 2, "U32": 4, "U64": 8,
+}
+
+// tensor is an array of a file as it lies there: numbers in little endian, the last axis first.
+type tensor struct {
+	kind  string // F64, I64 and so on
+	shape []int
+	data  []byte
+}
+
+// real tells whether the numbers are floating-point ones; else they are whole.
+func (t tensor) real() bool { return t.kind == "F32" || t.kind == "F64" }
+
+func (t tensor) size() int { return len(t.data) / widths[t.kind] }
+
+// floats are the numbers as float64.
+func (t tensor) floats() []float64 {
+	if !t.real() {
+		whole := t.ints()
+		found := make([]float64, len(whole))
+		for i, number := range whole {
+			found[i] = float64(number)
+		}
+		return found
+	}
+	found := make([]float64, t.size())
+	for i := range found {
+		if t.kind == "F32" {
+			found[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.data[4*i:])))
+		} else {
+			found[i] = math.Float64frombits(binary.LittleEndian.Uint64(t.data[8*i:]))
+		}
+	}
+	return found
+}
+
+// ints are the whole numbers; one beyond the range of int64 is negative.
+func (t tensor) ints() []int64 {
+	found := make([]int64, t.size())
+	for i := range found {
+		switch t.kind {
+		case "I8":
+			found[i] = int64(int8(t.data[i]))
+		case "U8":
+			found[i] = int64(t.data[i])
+		case "I16":
+			found[i] = int64(int16(binary.LittleEndian.Uint16(t.data[2*i:])))
+		case "U16":
+			found[i] = int64(binary.LittleEndian.Uint16(t.data[2*i:]))
+		case "I32":
+			found[i] = int64(int32(binary.LittleEndian.Uint32(t.data[4*i:])))
+		case "U32":
+			found[i] = int64(binary.LittleEndian.Uint32(t.data[4*i:]))
+		default:
+			found[i] = int64(binary.LittleEndian.Uint64(t.data[8*i:]))
+		}
+	}
+	return found
+}
+
+// entry is what the header says of a tensor.
+type entry struct {
+	Kind    string `json:"dtype"`
+	Shape   []int  `json:"shape"`
+	Offsets []int  `json:"data_offsets"`
+}
+
+// parseTensors takes a safetensors file apart: its tensors by name, and its metadata. Tensors share memory with content.
+//
+// The format: https://huggingface.co/docs/safetensors, "Format"; with the checks of its own library.
+func parseTensors(content []byte) (map[string]tensor, map[string]string, error) {
+	if len(content) < 8 {
+		return nil, nil, errors.New("it ends within the length of its header")
+	}
+	length := binary.LittleEndian.Uint64(content)
+	if length > maxHeaderBytes || length > uint64(len(content)-8) {
+		return nil, nil, errors.New("its header would be longer than the file")
+	}
+	header, data := content[8:8+length], content[8+length:]
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(header, &raw); err != nil || raw == nil {
+		return nil, nil, errors.New("its header is no JSON object")
+	}
+	metadata := map[string]string{}
+	if given, ok := raw[metadataKey]; ok {
+		if err := json.Unmarshal(given, &metadata); err != nil {
+			return nil, nil, errors.New("its metadata are no texts by name")
+		}
+		delete(raw, metadataKey)
+	}
+	entries := make(map[string]entry, len(raw))
+	for name, given := range raw {
+		var found entry
+		if err := json.Unmarshal(given, &found); err != nil || len(found.Offsets) != 2 {
+			return nil, nil, fmt.Errorf("the header's entry of %s is none of a tensor", oneLine(name))
+		}
+		entries[name] = found
+	}
+	tensors, err := cut(entries, data)
+	return tensors, metadata, err
+}
+
+// cut finds the tensors in the data, which they must cover without holes.
+func cut(entries map[string]entry, data []byte) (map[string]tensor, error) {
+	names := make([]string, 0, len(entries))
+	for name := range entries {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(i, j int) bool {
+		a, b := entries[names[i]].Offsets, entries[names[j]].Offsets
+		if a[0] != b[0] {
+			return a[0] < b[0]
+		}
+		return a[1] < b[1] || a[1] == b[1] && names[i] < names[j]
+	})
+	tensors, reached := make(map[string]tensor, len(entries)), 0
+	for _, name := range names {
+		each := entries[name]
+		begin, end := each.Offsets[0], each.Offsets[1]
+		if begin != reached || end < begin || end > len(data) {
+			return nil, fmt.Errorf("the tensor %s is not where the one before it ends, or beyond the end", oneLine(name))
+		}
+		width, known := widths[each.Kind]
+		if !known {
+			return nil, fmt.Errorf("the tensor %s is of type %q; F32, F64 or whole numbers are right", oneLine(name), each.Kind)
+		}
+		if bytes, ok := volume(width, each.Shape); !ok || bytes != end-begin {
+			return nil, fmt.Errorf("the tensor %s has other bytes than its shape %v needs", oneLine(name), each.Shape)
+		}
+		tensors[name] = tensor{each.Kind, each.Shape, data[begin:end]}
+		reached = end
+	}
+	if reached != len(data) {
+		return nil, errors.New("it goes on after its last tensor")
+	}
+	return tensors, nil
+}
+
+// volume is the bytes of an array; false if that is beyond all files.
+func volume(width int, shape []int) (int, bool) {
+	total := width
+	for _, length := range shape {
+		if length < 0 || length > 0 && total > math.MaxInt/length {
+			return 0, false
+		}
+		total *= length
+	}
+	return total, true
+}

@@ -1,0 +1,185 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+)
+
+var (
+	networks       = []string{"linear", "mlp", "deepsets"}
+	normalisations = []string{"none", "layer", "batch"} // of which the last is folded into the weights
+)
+
+// readNetwork reads the weights of a file: what makes a scorer of them.
+func readNetwork(all *tensors, card *Card, mix *Mix, seen *outlook) (func() scorer, error) {
+	if err := checkNetwork(all.file, card); err != nil {
+		return nil, err
+	}
+	gpu := card.View == "gpu"
+	switch {
+	case gpu && card.Network == "linear" && !all.has("head.weight"):
+		found, err := readLinear(all)
+		return func() scorer { return found.scorer(mix, seen) }, err
+	case gpu && card.Network == "mlp" && all.inputs() == nodeFeatures+podFeatures:
+		found, err := readMLP(all, card)
+		return func() scorer { return found.scorer(mix, seen) }, err
+	default:
+		found, err := readContextNetwork(all, card)
+		return func() scorer { return found.scorer(mix, seen) }, err
+	}
+}
+
+// checkNetwork makes sure that there is such a network.
+func checkNetwork(file string, card *Card) error {
+	if !slices.Contains(networks, card.Network) {
+		return &FileError{file, "card", "network", fmt.Sprintf("is %q; linear, mlp or deepsets are right here", card.Network)}
+	}
+	if !slices.Contains(normalisations, card.Normalisation) {
+		problem := fmt.Sprintf("is %q; none, layer or batch are right", card.Normalisation)
+		return &FileError{file, "card", "normalisation", problem}
+	}
+	if card.Network != "linear" && (len(card.Hidden) == 0 || slices.Min(card.Hidden) < 1) {
+		problem := fmt.Sprintf("is %v; the network %q has one layer or more", card.Hidden, card.Network)
+		return &FileError{file, "card", "hidden", problem}
+	}
+	return nil
+}
+
+// readLinear reads the linear part of a learned policy, by kind of pod.
+func readLinear(all *tensors) (*learned, error) {
+	weights, err := all.weights("weights", kinds, nodeFeatures)
+	if err != nil {
+		return nil, err
+	}
+	found := &learned{}
+	for kind := range found.linear {
+		found.linear[kind] = columnOf(weights[kind*nodeFeatures:])
+	}
+	return found, nil
+}
+
+// readMLP reads a policy with a network that does not see the cluster; without a linear part, that is zero.
+func readMLP(all *tensors, card *Card) (*learned, error) {
+	if card.Normalisation != "none" {
+		problem := fmt.Sprintf("is %q; a network without features of the cluster has none", card.Normalisation)
+		return nil, &FileError{all.file, "card", "normalisation", problem}
+	}
+	found := &learned{}
+	if all.has("weights") {
+		var err error
+		if found, err = readLinear(all); err != nil {
+			return nil, err
+		}
+	}
+	layers, err := readScore(all, "layers", nodeFeatures+podFeatures, card)
+	if err != nil {
+		return nil, err
+	}
+	found.network = newNetwork(layers)
+	return found, nil
+}
+
+// readContextNetwork reads a network that sees the cluster.
+func readContextNetwork(all *tensors, card *Card) (*contextNetwork, error) {
+	inputs, found := views[card.View].node+sharedFeatures, &contextNetwork{view: card.View}
+	switch card.Network {
+	case "linear":
+		return found, readHeads(all, inputs, found)
+	case "mlp":
+		layers, err := readScore(all, "layers", inputs, card)
+		found.byKind = [kinds]stack{layers, layers, layers, layers}
+		return found, err
+	default:
+		var err error
+		if found.phi, err = readStack(all, "phi", inputs, card); err != nil {
+			return nil, err
+		}
+		layers, err := readScore(all, "rho", 2*card.Hidden[len(card.Hidden)-1], card)
+		found.byKind = [kinds]stack{layers, layers, layers, layers}
+		return found, err
+	}
+}
+
+// readHeads reads a linear network: a head for each kind of pod.
+func readHeads(all *tensors, inputs int, found *contextNetwork) error {
+	weights, err := all.weights("head.weight", kinds, inputs)
+	if err != nil {
+		return err
+	}
+	bias, err := all.weights("head.bias", kinds)
+	if err != nil {
+		return err
+	}
+	for kind := range found.byKind {
+		row := weights[kind*inputs : (kind+1)*inputs]
+		found.byKind[kind] = stack{{weight: byInput(row, 1, inputs), bias: bias[kind : kind+1], score: true}}
+	}
+	return nil
+}
+
+// readScore reads a group of layers and the head that makes a score.
+func readScore(all *tensors, group string, inputs int, card *Card) (stack, error) {
+	layers, err := readStack(all, group, inputs, card)
+	if err != nil {
+		return nil, err
+	}
+	head, err := readLayer(all, "head", len(layers[len(layers)-1].bias), 1, false)
+	head.score = true
+	return append(layers, head), err
+}
+
+// readStack reads the layers of a group: "layers.0", "layers.1" and so on.
+func readStack(all *tensors, group string, inputs int, card *Card) (stack, error) {
+	var layers stack
+	for i, width := range card.Hidden {
+		layer, err := readLayer(all, fmt.Sprintf("%s.%d", group, i), inputs, width, card.Normalisation == "layer")
+		if err != nil {
+			return nil, err
+		}
+		layers, inputs = append(layers, layer), width
+	}
+	return layers, nil
+}
+
+func readLayer(all *tensors, name string, inputs, outputs int, normalised bool) (layer, error) {
+	weights, err := all.weights(name+".weight", outputs, inputs)
+	if err != nil {
+		return layer{}, err
+	}
+	bias, err := all.weights(name+".bias", outputs)
+	if err != nil || !normalised {
+		return layer{weight: byInput(weights, outputs, inputs), bias: bias}, err
+	}
+	scale, err := all.weights(name+".norm.weight", outputs)
+	if err != nil {
+		return layer{}, err
+	}
+	shift, err := all.weights(name+".norm.bias", outputs)
+	return layer{weight: byInput(weights, outputs, inputs), bias: bias, scale: scale, shift: shift}, err
+}
+
+// byInput is [inputs][outputs] of weights that lie as [outputs][inputs].
+func byInput(weights []float64, outputs, inputs int) [][]float64 {
+	found := make([][]float64, inputs)
+	for i := range found {
+		found[i] = make([]float64, outputs)
+		for j := range found[i] {
+			found[i][j] = weights[j*inputs+i]
+		}
+	}
+	return found
+}
+
+// inputs is how many numbers the first layer takes. With the cluster's, scores change with every placement anywhere.
+func (t *tensors) inputs() int {
+	first, ok := t.found["layers.0.weight"]
+	if !ok || len(first.shape) != 2 {
+		return -1
+	}
+	return first.shape[1]
+}
+
+func (t *tensors) has(name string) bool {
+	_, ok := t.found[name]
+	return ok
+}
