@@ -178,7 +178,7 @@ def test_a_mix_of_nothing_has_no_sequences(files, tmp_path):
     empty = {name: array[:0] if name in per_pod else array for name, array in arrays.items()}
     file = tmp_path / "bad.safetensors"
     write_policy(file, msgspec.structs.replace(card, mix=msgspec.structs.replace(card.mix, typical_pods=0)), empty)
-    with pytest.raises(InputError, match=r"outlook.sequences: is int64 of shape \[6, 24\]; whole numbers of shape \[6, 0\]"):
+    with pytest.raises(InputError, match=r"outlook.sequences: is int64 of shape .*; whole numbers of shape \[6, 0\]"):
         resolve(str(file))
 
 
