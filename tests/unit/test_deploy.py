@@ -19,9 +19,9 @@ import steersman
 from steersman.cli.schedule import schedule
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User
-from steersman.scheduler.endpoints import PORT, Endpoints
+from steersman.live.web import WebServer
 from steersman.scheduler.metrics import Metrics, Sources
-from steersman.scheduler.running import LiveScheduler, Settings
+from steersman.scheduler.running import PORT, LiveScheduler, Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE = DEPLOY / "kustomize" / "base"
@@ -86,7 +86,7 @@ def test_probes_ask_what_is_served() -> None:
     probes = [container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
 
     async def statuses() -> list[int]:
-        endpoints = Endpoints(Metrics(Sources()).registry, {}, {}, port=0)
+        endpoints = WebServer(Metrics(Sources()).registry, {}, {}, port=0)
         async with endpoints, aiohttp.ClientSession(f"http://127.0.0.1:{endpoints.port}") as session:
             return [(await session.get(probe["path"])).status for probe in probes]
 

@@ -20,7 +20,7 @@ from steersman.errors import SteersmanError
 from steersman.kube.client import Client
 from steersman.kube.reflector import Reflector
 from steersman.live.thinking import PolicyInfo
-from steersman.scheduler.endpoints import Checks, Endpoints
+from steersman.live.web import Checks, WebServer
 from steersman.scheduler.metrics import Metrics, Sources
 
 
@@ -34,7 +34,7 @@ def served(
     metrics: Metrics, story: Callable[[int], Any], healthy: Checks | None = None, ready: Checks | None = None
 ) -> None:
     async def main() -> None:
-        async with Endpoints(metrics.registry, healthy or {}, ready or {}, port=0) as endpoints:
+        async with WebServer(metrics.registry, healthy or {}, ready or {}, port=0) as endpoints:
             assert endpoints.port > 0
             await story(endpoints.port)
 
@@ -160,7 +160,7 @@ def test_a_port_that_is_taken_is_one_line() -> None:
         port = taken.getsockname()[1]
 
         async def main() -> None:
-            async with Endpoints(Metrics(Sources()).registry, {}, {}, port=port):
+            async with WebServer(Metrics(Sources()).registry, {}, {}, port=port):
                 pass
 
         with pytest.raises(SteersmanError, match=rf"--port {port}: cannot listen there: .*in use.*; --port 0"):

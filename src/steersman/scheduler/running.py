@@ -14,7 +14,7 @@ from steersman.kube.events import EventRecorder
 from steersman.kube.lease import APP_LABEL, POLICY_KEY, LeaderElection
 from steersman.kube.reflector import Reflector
 from steersman.live.thinking import PolicyFile, Thinking
-from steersman.scheduler.endpoints import ADDRESS, PORT, Endpoints
+from steersman.live.web import ADDRESS, WebServer
 from steersman.scheduler.metrics import Metrics, Sources
 from steersman.scheduler.scheduler import Options, Scheduler
 from steersman.scheduler.telling import Conditions, Teller
@@ -22,6 +22,7 @@ from steersman.scheduler.telling import Conditions, Teller
 STUCK_SECONDS = 10.0
 """An event loop that did not come round for so long is not healthy."""
 LEASE = "steersman"
+PORT = 10269
 
 log = structlog.get_logger("scheduler")
 
@@ -84,7 +85,7 @@ class LiveScheduler(Scheduler):
         ready = {"watches": self._unsynced, "policy": lambda: self.thinking.file.problem}
         settings = self.settings
         async with (
-            Endpoints(self.metrics.registry, checks, ready, settings.address, settings.port) as endpoints,
+            WebServer(self.metrics.registry, checks, ready, settings.address, settings.port) as endpoints,
             self.events,
             asyncio.TaskGroup() as group,
         ):

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import structlog
 from aiohttp import web
-from prometheus_client.exposition import choose_encoder
 
 from steersman.errors import InputError, SteersmanError
+from steersman.live.web import OPEN, Checks, Handler, WebServer
 from steersman.service.admission import Deadline
 from steersman.service.api import Api
 from steersman.service.config import Config, Tls, read_token
@@ -36,13 +35,8 @@ from steersman.service.messages import (
 from steersman.service.metrics import Metrics
 from steersman.service.opinions import BadQuestion, UnknownSet
 
-SHUTDOWN_SECONDS = 1.0
-OPEN = ("/healthz", "/livez", "/readyz", "/metrics")
-"""What needs no token: probes and scrapes."""
 OTHER = "other"
-
-Checks = Mapping[str, Callable[[], str]]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""What all paths that there are not are called in metrics."""
 
 log = structlog.get_logger("service")
 
@@ -88,8 +82,8 @@ def endpoints(api: Api, explainer: Explainer) -> tuple[Endpoint, ...]:
     )
 
 
-class Server:
-    """An HTTP server in the running event loop; an asynchronous context manager.
+class Server(WebServer):
+    """The service's HTTP server.
 
     Args:
         config: how it runs.
@@ -107,9 +101,8 @@ class Server:
     def __init__(
         self, config: Config, api: Api, explainer: Explainer, metrics: Metrics, healthy: Checks, ready: Checks
     ) -> None:
-        self.config, self.port, self._metrics = config, config.port, metrics
+        self.config, self._metrics = config, metrics
         self._token = read_token(config.token_file) if config.token_file else None
-        self._tls = None if config.tls is None else _tls(config.tls)
         self._busy = 0
         self._known = {*OPEN, "/openapi.json", "/docs"}
         app = web.Application(client_max_size=config.max_body_bytes, middlewares=[self._watch])
@@ -120,31 +113,8 @@ class Server:
         document = openapi([each.route for each in asked], secured=self._token is not None)
         app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
         app.router.add_get("/docs", _constant(page(document).encode(), "text/html"))
-        app.router.add_get("/metrics", self._scrape)
-        for path, checks in (("healthz", healthy), ("livez", healthy), ("readyz", {**healthy, **ready})):
-            app.router.add_get(f"/{path}", _probe(path, checks))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
-
-    async def __aenter__(self) -> Self:
-        """Listen. Raises SteersmanError: that address and port cannot be had."""
-        config = self.config
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, config.address, self.port, ssl_context=self._tls).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            said = (error.strerror or str(error)).lower()
-            raise SteersmanError(
-                f"--address {config.address} --port {self.port}: cannot listen there: {said}; --port 0 takes any port "
-                "that is free"
-            ) from None
-        self.port = self._runner.addresses[0][1]
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._runner.cleanup()
+        tls = None if config.tls is None else _tls(config.tls)
+        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, tls)
 
     @web.middleware
     async def _watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -193,10 +163,6 @@ class Server:
 
         return handle
 
-    async def _scrape(self, request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._metrics.registry), headers={"Content-Type": content_type})
-
 
 def _tls(files: Tls) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -236,18 +202,5 @@ def _of_http(error: web.HTTPException, largest: int) -> web.Response:
 def _constant(body: bytes, content_type: str) -> Handler:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=body, content_type=content_type, charset="utf-8")
-
-    return answer
-
-
-def _probe(name: str, checks: Checks) -> Handler:
-    """Answers as kube-apiserver's probes do: a line for each check, and what follows from them."""
-
-    async def answer(_: web.Request) -> web.Response:
-        problems = {check: problem() for check, problem in checks.items()}
-        lines = [f"[-]{check} failed: {said}" if said else f"[+]{check} ok" for check, said in problems.items()]
-        failed = any(problems.values())
-        lines.append(f"{name} check {'failed' if failed else 'passed'}")
-        return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
 
     return answer

@@ -1,11 +1,12 @@
-"""`/metrics`, `/healthz` and `/readyz` of a scheduler.
+"""An HTTP server in the running event loop, and what all of ours answer: probes and metrics.
 
-The answers come from the event loop that schedules: where it stands still, a probe gets no answer in time, and that is
-what liveness means here.
+The answers come from the event loop that works: where it stands still, a probe gets no answer in time, and that is what
+liveness means here.
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Self
@@ -17,33 +18,45 @@ from prometheus_client.exposition import choose_encoder
 from steersman.errors import SteersmanError
 
 ADDRESS = "127.0.0.1"
-PORT = 10269
 SHUTDOWN_SECONDS = 1.0
+OPEN = ("/metrics", "/healthz", "/livez", "/readyz")
+"""What every server answers."""
 
 Checks = Mapping[str, Callable[[], str]]
 """By name: what is wrong in a few words, "" for nothing."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Endpoints:
-    """An HTTP server in the running event loop; an asynchronous context manager.
+class WebServer:
+    """Answers; an asynchronous context manager.
 
     Args:
         registry: what `/metrics` shows.
         healthy: what must be right for `/healthz`; where it is not, the process should be started anew.
         ready: what must be right for `/readyz` besides.
-        address, port: where; port 0 is any that is free.
+        address: where it listens.
+        port: and on which port; 0 is any that is free.
+        app: what answers besides.
+        tls: for HTTPS.
 
     Attributes:
         port: where it listens.
     """
 
     def __init__(
-        self, registry: CollectorRegistry, healthy: Checks, ready: Checks, address: str = ADDRESS, port: int = PORT
+        self,
+        registry: CollectorRegistry,
+        healthy: Checks,
+        ready: Checks,
+        address: str = ADDRESS,
+        port: int = 0,
+        app: web.Application | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.port = port
-        self._registry, self._address = registry, address
-        app = web.Application()
-        app.router.add_get("/metrics", self._metrics)
+        self._address, self._tls = address, tls
+        app = web.Application() if app is None else app
+        app.router.add_get("/metrics", _scrape(registry))
         for path, checks in (("healthz", healthy), ("livez", healthy), ("readyz", {**healthy, **ready})):
             app.router.add_get(f"/{path}", _probe(path, checks))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
@@ -52,7 +65,7 @@ class Endpoints:
         """Listen. Raises SteersmanError: that address and port cannot be had."""
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._address, self.port).start()
+            await web.TCPSite(self._runner, self._address, self.port, ssl_context=self._tls).start()
         except OSError as error:
             await self._runner.cleanup()
             said = (error.strerror or str(error)).lower()
@@ -68,12 +81,16 @@ class Endpoints:
     ) -> None:
         await self._runner.cleanup()
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+
+def _scrape(registry: CollectorRegistry) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    return answer
 
 
-def _probe(name: str, checks: Checks) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _probe(name: str, checks: Checks) -> Handler:
     """Answers as kube-apiserver's probes do: a line for each check, and what follows from them."""
 
     async def answer(_: web.Request) -> web.Response:
