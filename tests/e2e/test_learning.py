@@ -94,6 +94,6 @@ def children(pid: int) -> list[int]:
 def alive(pid: int) -> bool:
     """Whether a process runs."""
     try:
-        return "Z" != (Path("/proc") / str(pid) / "stat").read_text().rsplit(") ", 1)[1][0]
+        return (Path("/proc") / str(pid) / "stat").read_text().rsplit(") ", 1)[1][0] != "Z"
     except OSError:
         return False

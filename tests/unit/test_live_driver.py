@@ -155,6 +155,21 @@ def test_who_lost_a_run_to_another_driver_ends():
     on_double(test)
 
 
+def test_of_a_run_that_is_removed_while_it_is_under_way_nothing_is_left():
+    async def test(double: LiveDouble, client: Client) -> None:
+        fill_nodes(double)
+        double.put(PODS, pod("theirs"))
+        running = asyncio.create_task(fill(client))
+        await asyncio.sleep(0.5)
+        await cleaning.clean(client, lambda *_: None)
+        assert list(double.named(PODS)) == ["theirs"]
+        with pytest.raises(SteersmanError, match="somebody else has removed this run"):
+            await running
+        assert (list(double.named(PODS)), double.named(DEPLOYMENTS)) == (["theirs"], {})
+
+    on_double(test)
+
+
 def test_a_deployment_of_somebody_else_is_left_alone():
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)

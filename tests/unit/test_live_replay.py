@@ -130,6 +130,20 @@ def test_a_replay_that_was_killed_goes_on_without_making_a_pod_twice(seconds):
     on_double(test)
 
 
+def test_of_a_replay_that_is_removed_while_it_is_under_way_nothing_is_left():
+    async def test(double: LiveDouble, client: Client) -> None:
+        found = pods(*((float(second), None) for second in range(20)))
+        running = asyncio.create_task(replay(client, found))
+        await asyncio.sleep(5.5)
+        await cleaning.clean(client, lambda *_: None)
+        assert not double.named(PODS)
+        with pytest.raises(SteersmanError, match="somebody else has removed this run"):
+            await running
+        assert not double.named(PODS)
+
+    on_double(test)
+
+
 def test_a_pod_of_somebody_else_and_a_missing_namespace_end_it_in_one_line():
     async def test(double: LiveDouble, client: Client) -> None:
         double.put(PODS, pod_in_api("p-1"))

@@ -126,11 +126,13 @@ def nodes(
 
     found = require(check_name(name))
     with said_if_slow("reading nodes and pods"):
-        rows = _ask(found, node_rows)
+        rows, problems = _ask(found, node_rows)
     if output is Format.TABLE:
         print_table(cluster_tables.nodes_table(name, rows))
     else:
         print(cluster_tables.to_json(rows) if output is Format.JSON else cluster_tables.to_csv(rows), end="")
+    if problems:
+        say(f"warning: {len(problems)} objects are not understood and count as nothing, such as: {problems[0]}")
 
 
 @app.command()
@@ -228,15 +230,24 @@ async def _status(client: Any) -> list[tuple[str, str]]:
 
 
 def _how(found: Record) -> str:
-    from steersman.localcluster import servers
-    from steersman.localcluster.record import Way, folder_of
+    from steersman.localcluster.record import Way
 
     if found.way is Way.KUBECONFIG:
         return f"was there before (context {found.context!r})"
     if found.way is Way.CONTAINERS:
         return f"containers of {found.engine}"
-    ended = set(servers.SERVERS) - set(servers.running(folder_of(found.name)))
-    return "processes of this machine" + (f", of which {', '.join(sorted(ended))} ended" if ended else "")
+    ended = _ended(found)
+    return "processes of this machine" + (f", of which {ended} ended" if ended else "")
+
+
+def _ended(found: Record) -> str:
+    """The servers of a cluster of this machine's processes that should run and do not."""
+    from steersman.localcluster import servers
+    from steersman.localcluster.record import Way, folder_of
+
+    if found.way is not Way.BINARIES:
+        return ""
+    return ", ".join(sorted(set(servers.SERVERS) - set(servers.running(folder_of(found.name)))))
 
 
 def _export(found: Record) -> str:
@@ -249,7 +260,7 @@ def _ask(found: Record, question: Any) -> Any:
     """The answer of a cluster's API to what `question` asks a client."""
     from steersman.kube.client import UnreachableError
     from steersman.localcluster.cluster import client
-    from steersman.localcluster.record import Way
+    from steersman.localcluster.record import Way, command
 
     async def ask() -> Any:
         async with client(found) as api:
@@ -258,5 +269,6 @@ def _ask(found: Record, question: Any) -> Any:
     try:
         return asyncio.run(ask())
     except UnreachableError as error:
-        anew = "" if found.way is Way.KUBECONFIG else "; 'steersman cluster down' and 'up' start it anew"
-        raise SteersmanError(f"cluster {found.name!r} does not answer: {error}{anew}") from None
+        anew = "" if found.way is Way.KUBECONFIG else f"; {command('down', found.name)} and 'up' start it anew"
+        ended = f" ({ended} ended)" if (ended := _ended(found)) else ""
+        raise SteersmanError(f"cluster {found.name!r} does not answer{ended}: {error}{anew}") from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from steersman.cli.options import path
+from steersman.errors import InputError
 
 if TYPE_CHECKING:
     from steersman.kube.client import Client
@@ -57,6 +58,12 @@ ClusterName = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="A cluster of 'steersman cluster up --name' instead.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do so even in a cluster that steersman did not start.")]
+
+
+def check_new_folder(output: Path) -> None:
+    """Raise InputError before anything is watched if what is to be written would take the place of something."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(output, "", "", "is there already and not an empty folder; name a new one")
 
 
 def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None) -> Target:

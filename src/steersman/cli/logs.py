@@ -1,4 +1,4 @@
-"""Logs of commands that run for long: for people on a terminal, as JSON lines elsewhere; on standard error."""
+"""What is logged, on standard error: of commands that run for long a log, of the others warnings as lines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import structlog
 import typer
+
+from steersman.cli.display import one_line, say
 
 
 class LogFormat(enum.StrEnum):
@@ -48,3 +50,20 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def say_warnings() -> None:
+    """For commands without a log: a warning is one line on standard error, and nothing is told of the rest."""
+    structlog.configure(
+        processors=[_say],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _say(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    said = event.pop("event")
+    why = event.pop("error", "")
+    details = ", ".join(f"{name} {value}" for name, value in event.items())
+    say(one_line(f"warning: {said}" + (f" ({details})" if details else "") + (f": {why}" if why else "")))
+    raise structlog.DropEvent

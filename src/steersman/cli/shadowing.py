@@ -12,7 +12,7 @@ import structlog
 from rich import box
 from rich.table import Table
 
-from steersman.cli.cluster_options import ask_cluster
+from steersman.cli.cluster_options import ask_cluster, check_new_folder
 from steersman.cli.display import print_table, say
 from steersman.kube.client import Client
 from steersman.live.target import Target
@@ -40,6 +40,7 @@ def follow(target: Target, policy: str, shadowed: str, output: Path | None) -> N
     with ExitStack() as stack:
         decisions = None
         if output is not None:
+            check_new_folder(output)
             output.mkdir(parents=True, exist_ok=True)
             decisions = stack.enter_context((output / DECISIONS).open("w", newline="", buffering=1))
         thinking = Thinking(PolicyFile(policy))

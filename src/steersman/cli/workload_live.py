@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +36,7 @@ from steersman.cli.deployment_options import (
     value_lists,
 )
 from steersman.cli.display import Progress, said_if_slow, say
+from steersman.cli.logs import say_warnings
 from steersman.cli.options import parse_seeds, path
 from steersman.errors import UsageError
 
@@ -105,6 +107,7 @@ def run(
     **Example**: steersman workload run --cpu-load 0.5 --resets 2 --interval 2 --output run.csv
     """
     target = find_cluster(kubeconfig, context, name)
+    say_warnings()
     if clean:
         _clean(target, yes)
         return
@@ -130,13 +133,13 @@ def run(
         **value_lists(cpu_requests, memory_requests),
     )
     manner = Manner(scheduler_name, image, interval, wait, patience)
-    with Progress("playing Deployments") as progress, _Stoppable("run"):
+    with Progress("playing Deployments") as progress, _Stoppable(progress) as report:
 
         async def play(client: Client) -> RowTally:
             place = commands.Place(client, namespace)
             if resume:
-                return await commands.fill_on(place, output, progress.update)
-            return await commands.fill(place, settings, drawn, manner, output, progress.update)
+                return await commands.fill_on(place, output, report)
+            return await commands.fill(place, settings, drawn, manner, output, report)
 
         tally = ask_cluster(target, play)
     _tell_rows(tally)
@@ -189,6 +192,7 @@ def replay(
     **Example**: steersman workload replay pods.csv --speed 3600 --scheduler-name default-scheduler
     """
     target = find_cluster(kubeconfig, context, name)
+    say_warnings()
     if clean:
         _clean(target, yes)
         return
@@ -203,13 +207,13 @@ def replay(
     pace = Pace(speed, rate)
     with said_if_slow("reading the workload"):
         source = _read(files)
-    with Progress("playing the workload") as progress, _Stoppable("replay FILE"):
+    with Progress("playing the workload") as progress, _Stoppable(progress) as report:
         if source.rows:
             manner = Manner(scheduler_name or "steersman", image, interval / speed, wait / speed, patience)
 
             async def play_rows(client: Client) -> RowTally:
                 place, file = commands.Place(client, namespace or "default"), str(files[0])
-                return await commands.replay_rows(place, source.rows, manner, file, progress.update, resume=resume)
+                return await commands.replay_rows(place, source.rows, manner, file, report, resume=resume)
 
             _tell_rows(ask_cluster(target, play_rows))
             return
@@ -217,7 +221,7 @@ def replay(
         async def play(client: Client) -> PodTally:
             pods = placed(source.pods, scheduler_name, namespace)
             place = commands.Place(client, namespace or "default")
-            return await commands.replay_pods(place, pods, pace, progress.update, image=image, resume=resume)
+            return await commands.replay_pods(place, pods, pace, report, image=image, resume=resume)
 
         tally = ask_cluster(target, play)
     waiting = f"; {tally.waiting} have no node" if tally.waiting else ""
@@ -233,17 +237,21 @@ class _Source:
 
 
 class _Stoppable:
-    """Says how to go on where a command is stopped."""
+    """Hands on how far a command is, and says how to go on where it is stopped after it has begun."""
 
-    def __init__(self, command: str) -> None:
-        self.command = command
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.begun = progress, False
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Callable[[int, int], None]:
+        return self._report
+
+    def _report(self, done: int, total: int) -> None:
+        self.begun = True
+        self.progress.update(done, total)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            say(f"stopped; 'steersman workload {self.command} --resume' goes on, --clean removes what was made")
+        if self.begun and kind is not None and issubclass(kind, KeyboardInterrupt):
+            say("stopped; the same command with --resume goes on, with --clean it removes what was made")
 
 
 def _clean(target: Target, yes: bool) -> None:

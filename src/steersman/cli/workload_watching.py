@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.cluster_options import ClusterName, Context, Kubeconfig, ask_cluster, find_cluster, scheduler
+from steersman.cli.cluster_options import (
+    ClusterName,
+    Context,
+    Kubeconfig,
+    ask_cluster,
+    check_new_folder,
+    find_cluster,
+    scheduler,
+)
 from steersman.cli.display import Progress, Warnings, said_if_slow, say
+from steersman.cli.logs import say_warnings
 from steersman.cli.options import path
-from steersman.errors import InputError, UsageError
+from steersman.errors import UsageError
 
 if TYPE_CHECKING:
     from steersman.kube.client import Client
@@ -50,6 +59,7 @@ def record(
     --workload seen/pods.yaml --protocol timed --output imitator
     """
     target = find_cluster(kubeconfig, context, name)
+    say_warnings()
 
     from steersman.features import view as find_view
     from steersman.live import recorder
@@ -59,7 +69,7 @@ def record(
     seen = find_view(view)
     if objective is not None:
         registry.resolve(objective)
-    _check_new(output)
+    check_new_folder(output)
     with Progress("recording decisions") as progress:
         nodes = ask_cluster(target, read_nodes)
         needed = 2 * 4 * decisions * len(nodes) * len(seen.node)
@@ -128,9 +138,3 @@ def snapshot(
         taking.write(found, output)
     bound = sum(bool(pod.constraints.node_name) for pod in found.pods)
     say(f"wrote {output}: {len(found.nodes)} nodes, {len(found.pods)} pods, {bound} of them on their nodes")
-
-
-def _check_new(output: Path) -> None:
-    """Raise InputError before anything is recorded if the folder is there already."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(output, "", "", "is there already and not an empty folder; name a new one")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from steersman.cluster.model import Pod
 from steersman.errors import SteersmanError
 from steersman.kube.client import Client
 from steersman.live import filling, replay
+from steersman.live.cleaning import delete_pods
 from steersman.live.driver import Driver, Manner, RowLog
 from steersman.live.driver import Tally as RowTally
 from steersman.live.filling import Filling
-from steersman.live.objects import IMAGE, check_name
+from steersman.live.objects import IMAGE, check_name, selector
 from steersman.live.reading import read_room
 from steersman.live.replay import Pace, Replay, Tally
-from steersman.live.state import Kind, RunState, StateStore, new_id
+from steersman.live.state import Kind, RemovedError, RunState, StateStore, new_id
 from steersman.workloads.deployments import Row, Settings
+
+T = TypeVar("T")
 
 Report = Callable[[int, int], None]
 OTHER_FILES = "these are not the pods (or not the --speed or --rate) of the replay that was stopped"
@@ -88,7 +92,8 @@ async def replay_pods(
     await player.check_namespaces()
     if not resume:
         await store.begin(state)
-    return await player.run()
+    namespaces = {each.pod.namespace for each in timed}
+    return await _cleaned_if_removed(place.client, state, namespaces, player.run())
 
 
 async def stopped(place: Place, kind: Kind) -> tuple[StateStore, RunState]:
@@ -134,4 +139,15 @@ async def _drive(
         if not state.done:
             await store.end()
         raise
-    return await Driver(place.client, store, state, rows, manner, log, report).run()
+    driver = Driver(place.client, store, state, rows, manner, log, report)
+    return await _cleaned_if_removed(place.client, state, {place.namespace}, driver.run())
+
+
+async def _cleaned_if_removed(client: Client, state: RunState, namespaces: Iterable[str], playing: Awaitable[T]) -> T:
+    """Play; of a run that is removed meanwhile nothing is left, not what it made after that either."""
+    try:
+        return await playing
+    except RemovedError:
+        for namespace in sorted(namespaces):
+            await delete_pods(client, namespace, selector(state.id), lambda _, __: None)
+        raise

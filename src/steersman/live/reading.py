@@ -1,15 +1,20 @@
-"""The nodes and pods of a live cluster, read once and decoded as files are."""
+"""The nodes and pods of a live cluster, read once and decoded as files are.
+
+What is none of the model (a node that has not registered yet, an annotation that makes no sense) is left out with a
+warning, as by the scheduler: somebody's pod is no reason not to work with all others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 
 from steersman.cluster.model import Node
 from steersman.cluster.objects import is_finished
-from steersman.errors import SteersmanError
+from steersman.errors import InputError, SteersmanError
 from steersman.kube.client import Client, Listed
 from steersman.kube.objects import whole
 from steersman.live.objects import RUN
@@ -18,6 +23,8 @@ from steersman.workloads.yamlfile import Document
 
 NODES, ALL_PODS = "/api/v1/nodes", "/api/v1/pods"
 CORE = "v1"
+
+log = structlog.get_logger("reading")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +52,17 @@ def documents(listed: Listed | Iterable[msgspec.Raw], kind: str, version: str = 
 
 
 async def read_nodes(client: Client) -> tuple[Node, ...]:
-    """The nodes. Raises InputError: one is none of the model; SteersmanError: there is none."""
-    nodes = Objects(documents(await client.list(NODES), "Node")).nodes()
+    """The nodes that are understood. Raises SteersmanError: there is none."""
+    nodes, problems = list[Node](), list[InputError]()
+    for document in documents(await client.list(NODES), "Node"):
+        try:
+            nodes += Objects([document]).nodes()
+        except InputError as problem:
+            problems.append(problem)
+    _warn("nodes ignored", problems)
     if not nodes:
-        raise SteersmanError("the cluster has no nodes")
-    return nodes
+        raise SteersmanError("the cluster has no nodes" + (f" that are understood: {problems[0]}" if problems else ""))
+    return tuple(nodes)
 
 
 async def read_room(client: Client) -> Room:
@@ -59,13 +72,20 @@ async def read_room(client: Client) -> Room:
         raise SteersmanError("the cluster has no node that takes pods without tolerations")
     cpu, memory, places = zip(*map(_amounts, usable.values()), strict=True)
     total = sum(cpu), sum(memory), sum(places)
-    held = [0, 0, 0]
+    held, problems = [0, 0, 0], list[InputError]()
     for document in documents(await client.list(ALL_PODS), "Pod"):
         content = document.content
         labels = content["metadata"].get("labels") or {}
         if content.get("spec", {}).get("nodeName") in usable and RUN not in labels and not is_finished(content):
-            requests = Objects([document]).pods(())[0].requests
-            held = [held[0] + requests.cpu_milli, held[1] + requests.memory_bytes, held[2] + 1]
+            held[2] += 1
+            try:
+                requests = Objects([document]).pods(())[0].requests
+            except InputError as problem:
+                problems.append(problem)
+                continue
+            held[0] += requests.cpu_milli
+            held[1] += requests.memory_bytes
+    _warn("requests of pods ignored", problems)
     shares = [amount / max(of, 1) for amount, of in zip(held, total, strict=True)]
     return Room(*total, max(cpu), max(memory), (shares[0], shares[1], shares[2]))
 
@@ -73,6 +93,13 @@ async def read_room(client: Client) -> Room:
 def takes_pods(node: Node) -> bool:
     """Whether a node takes pods without tolerations."""
     return not node.unschedulable and all(taint.effect == "PreferNoSchedule" for taint in node.taints)
+
+
+def _warn(what: str, problems: Sequence[InputError]) -> None:
+    if problems:
+        log.warning(
+            what, count=len(problems), error=f"such as {problems[0]}" if len(problems) > 1 else str(problems[0])
+        )
 
 
 def _amounts(node: Node) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from steersman.kube.objects import whole
 from steersman.live.fleet import Fleet
 from steersman.live.objects import IMAGE, MANAGER, PODS, PRIORITY_CLASSES, RUN, pod_object, run_labels
 from steersman.live.running import Background, insist
-from steersman.live.state import RunState, StateStore
+from steersman.live.state import NO_NAMESPACE, RunState, StateStore
 
 CONCURRENCY = 96
 SAVE_SECONDS = 1.0
@@ -256,9 +256,7 @@ class Replay:
                 await insist(partial(self.client.get, f"/api/v1/namespaces/{namespace}"))
             except ApiError as error:
                 if error.status == 404:
-                    raise SteersmanError(
-                        f"there is no namespace {namespace!r}; create it, or put all pods into one with --namespace"
-                    ) from None
+                    raise SteersmanError(NO_NAMESPACE.format(namespace)) from None
                 if error.status != 403:
                     raise
 

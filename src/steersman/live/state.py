@@ -14,7 +14,12 @@ from steersman.live.running import insist
 
 NAME = "steersman-workload"
 KEY = "state.json"
+NO_NAMESPACE = "there is no namespace {!r}; create it, or name another one with --namespace"
 Kind = Literal["run", "replay"]
+
+
+class RemovedError(SteersmanError):
+    """The run that is under way was removed by somebody: `--clean`."""
 
 
 class RunState(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,10 +82,12 @@ class StateStore:
         return state
 
     async def begin(self, state: RunState) -> None:
-        """Write the state of a new run. Raises SteersmanError: there is a run in this namespace."""
+        """Write the state of a new run. Raises SteersmanError: there is a run in this namespace, or no such one."""
         try:
             self._version = _version(await self.client.create(self._path, self._object(state)))
         except ApiError as error:
+            if error.status == 404:
+                raise SteersmanError(NO_NAMESPACE.format(self.namespace)) from None
             if error.status != 409:
                 raise
             there = await self.load()
@@ -92,14 +99,20 @@ class StateStore:
             ) from None
 
     async def save(self, state: RunState) -> None:
-        """Write how far the run is. Raises SteersmanError: somebody else goes on with it, or has removed it."""
+        """Write how far the run is.
+
+        Raises:
+            RemovedError: somebody has removed the run.
+            SteersmanError: somebody else goes on with it.
+        """
         try:
             self._version = _version(await insist(lambda: self._replace(state)))
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            what = "has removed" if error.status == 404 else "goes on with"
-            raise SteersmanError(f"somebody else {what} this run (namespace {self.namespace!r})") from None
+            if error.status == 404:
+                raise RemovedError(f"somebody else has removed this run (namespace {self.namespace!r})") from None
+            raise SteersmanError(f"somebody else goes on with this run (namespace {self.namespace!r})") from None
 
     async def end(self) -> None:
         """Forget the run."""

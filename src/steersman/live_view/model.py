@@ -134,6 +134,7 @@ class ClusterView:
 
     def drop_node(self, name: str) -> None:
         """A node is gone."""
+        self.unreadable.discard(name)
         self._nodes.pop(name, None)
         self.version += 1
 
@@ -173,6 +174,7 @@ class ClusterView:
         except InputError:
             self.unreadable.add(pod_key(obj))
             return PodUse(*where)
+        self.unreadable.discard(pod_key(obj))
         return PodUse(*where, asked.cpu_milli, asked.memory_bytes, asked.gpu_total_milli)
 
     def nodes_known(self) -> set[str]:

@@ -63,11 +63,13 @@ async def _count(client: Client, namespaces: list[str]) -> int:
 
 
 async def _owner(client: Client) -> str:
-    """Who makes the pods that are left, for an error message."""
+    """Who makes the pods that are left, or keeps them, for an error message."""
     for pod in map(msgspec.json.decode, (await client.list("/api/v1/pods")).items):
         metadata = pod["metadata"]
         if metadata["namespace"] not in SYSTEM_NAMESPACES:
             owners = [f"{owner['kind']} {owner['name']}" for owner in metadata.get("ownerReferences", ())]
             made = f", which {owners[0]} makes; delete that first" if owners else ""
+            if metadata.get("deletionTimestamp") and (kept := metadata.get("finalizers")):
+                made = f", whose finalizer {kept[0]} keeps it"
             return f", such as {metadata['namespace']}/{metadata['name']}{made}"
     return ""

@@ -148,10 +148,10 @@ def check_new(name: str) -> None:
         return
     if found.ready and (found.way is not Way.BINARIES or servers.running(record.folder_of(name))):
         raise SteersmanError(
-            f"cluster {name!r} is up already ('steersman cluster status'); 'steersman cluster down' stops it, "
-            "--name starts another"
+            f"cluster {name!r} is up already ({record.command('status', name)}); "
+            f"{record.command('down', name)} stops it, --name starts another"
         )
-    raise SteersmanError(f"cluster {name!r} was not stopped well; 'steersman cluster down' removes what is left of it")
+    raise SteersmanError(f"cluster {name!r} was not stopped well; {record.command('down', name)} removes what is left")
 
 
 async def _fill(found: Record, wanted: Sequence[Node], created: Report) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.model import GPU_MILLI, Node, Requests
 from steersman.cluster.objects import is_finished, node_from_object, pod_from_object
+from steersman.errors import InputError
 from steersman.kube.client import Client
 from steersman.localcluster.nodes import MANY_PODS, NODES, is_ready
 from steersman.workloads.topology import RACK, ZONE
@@ -41,23 +42,29 @@ class NodeRow:
         return self.gpu_requested_milli / GPU_MILLI
 
 
-async def node_rows(client: Client) -> list[NodeRow]:
-    """A row for each node, by name.
-
-    Raises:
-        InputError: the cluster has a node or pod that is none of the model.
-    """
-    nodes = [
-        (node_from_object(found, file="the cluster", where=_where("Node", found)), is_ready(found))
-        for found in map(msgspec.json.decode, (await client.list(NODES)).items)
-    ]
+async def node_rows(client: Client) -> tuple[list[NodeRow], list[InputError]]:
+    """A row for each node, by name; and what is none of the model: such a node has, such a pod asks for, nothing."""
+    problems: list[InputError] = []
+    nodes = []
+    for found in map(msgspec.json.decode, (await client.list(NODES)).items):
+        try:
+            node = node_from_object(found, file="the cluster", where=_where("Node", found))
+        except InputError as problem:
+            problems.append(problem)
+            node = Node(found["metadata"]["name"], 0, 0, 0)
+        nodes.append((node, is_ready(found)))
     there: dict[str, list[tuple[int, int, int]]] = {}
     for found in map(msgspec.json.decode, (await client.list(PODS)).items):
         name = found.get("spec", {}).get("nodeName")
         if name and not is_finished(found):
-            asked = pod_from_object(found, file="the cluster", where=_where("Pod", found)).requests
+            try:
+                asked = pod_from_object(found, file="the cluster", where=_where("Pod", found)).requests
+            except InputError as problem:
+                problems.append(problem)
+                asked = Requests()
             there.setdefault(name, []).append((asked.cpu_milli, asked.memory_bytes, asked.gpu_total_milli))
-    return sorted((_row(node, ready, there.get(node.name, ())) for node, ready in nodes), key=lambda row: row.name)
+    rows = (_row(node, ready, there.get(node.name, ())) for node, ready in nodes)
+    return sorted(rows, key=lambda row: row.name), problems
 
 
 async def pods_by_phase(client: Client) -> Counter[str]:

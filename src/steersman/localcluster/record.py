@@ -57,6 +57,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def command(action: str, name: str) -> str:
+    """What a user types to do something to this cluster, and to no other, for messages."""
+    return f"'steersman cluster {action}" + ("'" if name == DEFAULT_NAME else f" --name {name}'")
+
+
 def folder_of(name: str) -> Path:
     """The folder of a cluster, which holds its record, its kubeconfig and its servers' data."""
     return clusters_root() / name
@@ -72,7 +77,7 @@ def find(name: str) -> Record | None:
     except OSError as error:
         raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        problem = f"is damaged ({error}); 'steersman cluster down --name {name}' removes the cluster"
+        problem = f"is damaged ({error}); {command('down', name)} removes the cluster"
         raise InputError(path, "", "", problem) from None
 
 
@@ -82,9 +87,9 @@ def require(name: str) -> Record:
     if record is None:
         others = ", ".join(names())
         known = f"; there are {others} (--name)" if others else ""
-        raise SteersmanError(f"no cluster {name!r}: 'steersman cluster up' starts one{known}")
+        raise SteersmanError(f"no cluster {name!r}: {command('up', name)} starts one{known}")
     if not record.ready:
-        raise SteersmanError(f"cluster {name!r} did not come up; 'steersman cluster down' removes what there is of it")
+        raise SteersmanError(f"cluster {name!r} did not come up; {command('down', name)} removes what there is of it")
     return record
 
 

@@ -1,0 +1,233 @@
+"""Live clusters with objects that are none of the model: what goes on working, and what is said about them."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.kube_double import failure
+from tests.unit.live_double import LiveDouble, node, on_double, pod
+
+from steersman.cli import main
+from steersman.cli.logs import say_warnings
+from steersman.cli.shadowing import follow
+from steersman.errors import InputError, SteersmanError
+from steersman.kube.client import Client
+from steersman.kube.config import Cluster, KubeConfig, User
+from steersman.live.commands import Place
+from steersman.live.reading import read_nodes, read_room
+from steersman.live.state import RunState, new_id
+from steersman.live.target import Target
+from steersman.live_view.model import ClusterView
+from steersman.live_view.objects import NodeObject, PodObject
+from steersman.localcluster import cleaning, record, servers
+from steersman.localcluster.cluster import check_new
+from steersman.localcluster.occupancy import node_rows
+
+GPU_COUNT, GPU_MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
+KUBECONFIG = """{"current-context": "here", "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}]
+, "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [{"name": "me", "user": {}}]}"""
+
+
+def odd_pod(name: str, on: str = "", milli: str = "1001") -> dict[str, dict[str, object]]:
+    found = pod(name, cpu="2", on=on)
+    found["metadata"]["annotations"] = {GPU_COUNT: "1", GPU_MILLI: milli}
+    return found
+
+
+def odd_node(name: str) -> dict[str, dict[str, object]]:
+    return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": {}}
+
+
+def put_odd_and_even(double: LiveDouble) -> None:
+    for each in (node("even"), odd_node("odd")):
+        double.put("/api/v1/nodes", each)
+    for each in (pod("even", cpu="16", on="even"), odd_pod("odd", on="even")):
+        double.put("/api/v1/namespaces/default/pods", each)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> object:
+    yield
+    structlog.reset_defaults()
+
+
+def test_the_table_of_nodes_shows_all_of_them_and_says_which_objects_count_as_nothing() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        put_odd_and_even(double)
+        rows, problems = await node_rows(client)
+        assert [(row.name, row.cpu_milli, row.cpu_requested_milli, row.pods_there) for row in rows] == [
+            ("even", 64_000, 16_000, 2),
+            ("odd", 0, 0, 0),
+        ]
+        assert [str(each).partition(",")[2].partition(",")[0].strip() for each in problems] == [
+            "Node odd",
+            "Pod default/odd",
+        ]
+
+    on_double(test)
+
+
+def test_the_command_says_in_one_line_what_it_did_not_understand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        put_odd_and_even(double)
+        found.append(await node_rows(client))
+
+    found: list[object] = []
+    on_double(test)
+    monkeypatch.setattr("steersman.localcluster.record.require", lambda _: None)
+    monkeypatch.setattr(sys.modules["steersman.cli.cluster"], "_ask", lambda *_: found[0])
+    assert main(["cluster", "nodes", "--format", "csv"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == 3
+    assert shown.err.startswith("warning: 2 objects are not understood")
+    assert shown.err.count("\n") == 1
+
+
+def test_a_workload_is_measured_by_what_is_understood_and_the_rest_is_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        put_odd_and_even(double)
+        assert [each.name for each in await read_nodes(client)] == ["even"]
+        room = await read_room(client)
+        assert room.used == (16 / 64, 1 / 256, 2 / 110)
+
+    say_warnings()
+    on_double(test)
+    shown = capsys.readouterr()
+    assert not shown.out
+    lines = shown.err.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == ["warning: nodes ignored"] * 2 + [
+        "warning: requests of pods ignored"
+    ]
+    assert "Pod odd" in lines[-1]
+
+
+def test_a_cluster_of_which_nothing_is_understood_says_why() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put("/api/v1/nodes", odd_node("odd"))
+        with pytest.raises(SteersmanError, match=r"no nodes that are understood: .*Node odd.*allocatable"):
+            await read_nodes(client)
+
+    on_double(test)
+
+
+def test_a_run_in_a_namespace_that_is_not_there_says_so() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        async def refuse(_: object) -> web.Response:
+            return failure(404, "NotFound")
+
+        double.fault = refuse
+        with pytest.raises(SteersmanError, match=r"there is no namespace 'elsewhere'; create it, or .*--namespace"):
+            await Place(client, "elsewhere").store.begin(RunState("run", new_id(), "", {}, 1))
+
+    on_double(test)
+
+
+def test_cleaning_names_the_finalizer_that_keeps_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "PATIENCE_SECONDS", 0.1)
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        kept = pod("kept")
+        kept["metadata"] |= {"finalizers": ["example.com/stay"], "deletionTimestamp": "2024-05-01T12:00:00Z"}
+        double.put("/api/v1/namespaces/default/pods", kept)
+
+        async def keep(request: web.Request) -> web.Response | None:
+            return web.json_response({}) if request.method == "DELETE" else None
+
+        double.fault = keep
+        with pytest.raises(SteersmanError, match=r"1 pods .* default/kept, whose finalizer example\.com/stay keeps it"):
+            await cleaning.clean(client, lambda *_: None)
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            {"event": "watch failed", "path": "/api", "error": "two\nlines"},
+            "warning: watch failed (path /api): two lines",
+        ),
+        ({"event": "leadership lost"}, "warning: leadership lost"),
+    ],
+)
+def test_commands_without_a_log_tell_warnings_and_nothing_else(
+    event: dict[str, str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say_warnings()
+    log = structlog.get_logger("any")
+    log.info("scheduling")
+    log.warning(**event)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"{line}\n")
+
+
+@pytest.mark.parametrize(("name", "told"), [("mine", "down --name mine'"), (record.DEFAULT_NAME, "down'")])
+def test_what_a_message_tells_to_type_is_about_the_same_cluster(
+    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
+    record.write(record.Record(name, record.Way.BINARIES, "/nowhere/kubeconfig", "kwok"))
+    for refuse in (record.require, check_new):
+        with pytest.raises(SteersmanError, match=f"'steersman cluster {told} removes"):
+            refuse(name)
+
+
+def test_a_cluster_that_does_not_answer_names_the_servers_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    record.write(record.Record("mine", record.Way.BINARIES, str(kubeconfig), "here", ready=True))
+    running = dict.fromkeys(servers.SERVERS, 1)
+    del running["etcd"]
+    monkeypatch.setattr(servers, "running", lambda _: running)
+    assert main(["cluster", "status", "--name", "mine"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: cluster 'mine' does not answer (etcd ended): http://127.0.0.1:9 ")
+    assert "'steersman cluster down --name mine' and 'up' start it anew" in said
+    assert said.count("\n") == 1
+
+
+def test_a_shadow_does_not_write_over_what_another_one_found(tmp_path: Path) -> None:
+    (tmp_path / "decisions.csv").write_text("of last week")
+    target = Target(KubeConfig(Path(), "", Cluster("http://127.0.0.1:9"), User(), "default"), ours=True)
+    with pytest.raises(InputError, match="not an empty folder; name a new one"):
+        follow(target, "fgd", "default-scheduler", tmp_path)
+    assert (tmp_path / "decisions.csv").read_text() == "of last week"
+
+
+def as_pod(content: object) -> PodObject:
+    return msgspec.json.decode(msgspec.json.encode(content), type=PodObject)
+
+
+def as_node(content: object) -> NodeObject:
+    return msgspec.json.decode(msgspec.json.encode(content), type=NodeObject)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("odd", "even", "gone")), st.booleans())))
+def test_the_view_counts_as_not_understood_what_is_so_now(history: list[tuple[str, str, bool]]) -> None:
+    view, now = ClusterView(), dict[str, str]()
+    for name, kind, is_node in history:
+        key = f"node-{name}" if is_node else f"default/{name}"
+        now[key] = kind
+        if is_node:
+            view.drop_node(key) if kind == "gone" else view.put_node(
+                as_node(node(key) if kind == "even" else odd_node(key))
+            )
+        elif kind == "gone":
+            view.drop_pod(key)
+        else:
+            content = odd_pod(name, milli="100" if kind == "even" else "-5")
+            content["metadata"]["namespace"] = "default"
+            view.put_pod(as_pod(content))
+    assert view.unreadable == {key for key, kind in now.items() if kind == "odd"}
