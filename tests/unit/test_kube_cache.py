@@ -258,6 +258,18 @@ def test_what_makes_no_sense_is_left_out_and_said_once(capsys: pytest.CaptureFix
     assert "many" in said
 
 
+def test_what_a_pod_asks_for_counts_whatever_else_it_says() -> None:
+    tested = cache()
+    tested.see_node(raw(node("n")))
+    tested.see_pod(raw(pod("a0", cpu="6", gpu=(1, 5000), on="n")))
+    assert tested.state.arrays.free[0, 0] == 2000, "it runs there, though its GPU share makes no sense"
+    tested.see_pod(raw(pod("b0", gpu=(1, 5000))))
+    waits = tested.pods["default/b0"]
+    assert "gpu-milli" in waits.unmodelled[0], "and while one waits its event says why"
+    tested.see_pod(raw({**pod("b0"), "metadata": {**pod("b0")["metadata"], "generation": 2}}))  # type: ignore[dict-item]
+    assert tested.pods["default/b0"].unmodelled == ()
+
+
 def test_a_node_that_changes_keeps_its_pods_and_its_slot() -> None:
     tested = cache()
     tested.see_node(raw(node("n", cpu=8)))

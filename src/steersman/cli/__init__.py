@@ -128,6 +128,10 @@ def open_closed_streams() -> bool:
 def describe(error: BaseException) -> tuple[str, int]:
     """What a user is told about an error, and the exit status, which is never that of success."""
     match error:
+        case BaseExceptionGroup(
+            exceptions=several
+        ):  # tasks that ran side by side; what we know how to tell comes first
+            return describe(min(several, key=lambda each: not isinstance(each, SteersmanError | BaseExceptionGroup)))
         case SteersmanError():
             return str(error), error.exit_status or SteersmanError.exit_status
         case typer.BadParameter():

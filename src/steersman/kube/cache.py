@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -223,13 +223,19 @@ class ClusterCache:
     def _decode(self, head: PodHead, raw: msgspec.Raw) -> CachedPod | None:
         obj = whole(raw)
         obj.get("spec", {}).pop("nodeName", None)
+        uses = unmodelled(obj)
         try:
             pod = pod_from_object(obj)
         except InputError as error:
             self._complain("pod", head.key, error)
-            return None
+            # What it asks for counts where it runs, whatever else it says; and while it waits somebody should be told.
+            uses = (*uses, f"what it does not understand ({error})")
+            try:
+                pod = pod_from_object(_plain(obj))
+            except InputError:
+                return None
         uid, generation = head.metadata.uid, head.metadata.generation
-        made = CachedPod(head.key, uid, pod, generation, unmodelled=unmodelled(obj), gpu=gpu_resource(obj))
+        made = CachedPod(head.key, uid, pod, generation, unmodelled=uses, gpu=gpu_resource(obj))
         self.select({key for selector in _selectors(pod.constraints) for key in _keys(selector)})
         self._number(made)
         return made
@@ -388,6 +394,14 @@ class NodeFeed:
             self.cache.lose_node(named_head(obj).metadata.name)
         else:
             self.cache.see_node(obj)
+
+
+def _plain(obj: dict[str, Any]) -> dict[str, Any]:
+    """A pod with nothing but what it is called, whose it is, and what its containers ask for."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "ownerReferences") if key in metadata}
+    asked = {key: spec[key] for key in ("containers", "initContainers", "overhead", "schedulerName") if key in spec}
+    return {"metadata": kept, "spec": asked}
 
 
 def _owner(pod: Pod) -> str:

@@ -73,7 +73,7 @@ class RawList(msgspec.Struct, frozen=True):
     """A list whose items are not decoded yet."""
 
     metadata: ListMeta
-    items: list[msgspec.Raw] = []
+    items: list[msgspec.Raw] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +179,19 @@ class Client:
 
     async def get(self, path: str, query: Query | None = None) -> Any:
         """The object at `path`. Raises as `request` does; tries again where the server is too busy."""
-        return msgspec.json.decode(await self._patiently("GET", path, query=query))
+        return self._understood(await self._patiently("GET", path, query=query))
 
     async def list(self, path: str, query: Query | None = None) -> Listed:
         """All objects of a collection, page by page. Raises as `request` does."""
         items: list[msgspec.Raw] = []
         asked = {"limit": str(PAGE), **(query or {})}
         while True:
-            page = self._lists.decode(await self._patiently("GET", path, query=asked))
-            items += page.items
+            body = await self._patiently("GET", path, query=asked)
+            try:
+                page = self._lists.decode(body)
+            except msgspec.MsgspecError as error:
+                raise self._strange(error) from None
+            items += page.items or ()
             if not page.metadata.continue_:
                 return Listed(items, page.metadata.resource_version)
             asked["continue"] = page.metadata.continue_
@@ -195,16 +199,16 @@ class Client:
     async def create(self, path: str, obj: object, query: Query | None = None) -> Any:
         """Create an object in a collection; what the server made of it. Raises as `request` does."""
         body = obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
-        return msgspec.json.decode(await self._patiently("POST", path, query=query, body=body))
+        return self._understood(await self._patiently("POST", path, query=query, body=body))
 
     async def patch(self, path: str, change: object, content_type: str = MERGE_PATCH) -> Any:
         """Change an object; what it is then. Raises as `request` does."""
         body = change if isinstance(change, bytes) else msgspec.json.encode(change)
-        return msgspec.json.decode(await self._patiently("PATCH", path, body=body, content_type=content_type))
+        return self._understood(await self._patiently("PATCH", path, body=body, content_type=content_type))
 
     async def replace(self, path: str, obj: object) -> Any:
         """Replace an object; 409 if it was changed meanwhile. Raises as `request` does."""
-        return msgspec.json.decode(await self._patiently("PUT", path, body=msgspec.json.encode(obj)))
+        return self._understood(await self._patiently("PUT", path, body=msgspec.json.encode(obj)))
 
     async def delete(self, path: str, query: Query | None = None) -> None:
         """Delete an object or a collection, which may take the server a minute. Raises as `request` does."""
@@ -220,6 +224,18 @@ class Client:
                     raise
                 await asyncio.sleep(max(error.retry_after, RETRY_SECONDS * 2**attempt) * random.uniform(0.8, 1.2))
         return await self.request(method, path, **arguments)
+
+    def _understood(self, body: bytes) -> Any:
+        try:
+            found = msgspec.json.decode(body)
+        except msgspec.MsgspecError as error:
+            raise self._strange(error) from None
+        if not isinstance(found, dict):
+            raise self._strange("no object")
+        return found
+
+    def _strange(self, why: object) -> SteersmanError:
+        return SteersmanError(f"{self._base} ({self._who()}) does not answer as a Kubernetes API does: {why}")
 
     def _error(self, doing: str, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         try:
@@ -240,13 +256,19 @@ class Client:
     def _unreachable(self, error: BaseException) -> UnreachableError:
         where = f"{self._base} ({self._who()})"
         cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, ssl.SSLError):
-            cause = cause.__cause__
+        # What aiohttp raises is an ssl.SSLError, too, but without what this says of itself.
+        while cause is not None and (not isinstance(cause, ssl.SSLError) or isinstance(cause, aiohttp.ClientError)):
+            cause = cause.__cause__ or getattr(cause, "certificate_error", None) or getattr(cause, "os_error", None)
         if isinstance(cause, ssl.SSLCertVerificationError):
             return UnreachableError(f"{where}: the server's certificate is not valid: {cause.verify_message}")
         if isinstance(cause, ssl.SSLError):
             reason = (cause.reason or str(cause)).replace("_", " ").lower()
-            return UnreachableError(f"{where}: TLS failed: {reason}; the client certificate may have expired")
+            said = (
+                "the server there does not speak it"
+                if "wrong version" in reason
+                else "the client certificate may have expired"
+            )
+            return UnreachableError(f"{where}: TLS failed: {reason}; {said}")
         if isinstance(error, TimeoutError):
             return UnreachableError(f"{where} did not answer in time")
         said = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -11,6 +11,7 @@ from steersman.kube.cache import ClusterCache
 from steersman.kube.client import Client
 from steersman.kube.config import KubeConfig
 from steersman.live.journal import Entry, Journal
+from steersman.live.running import Background
 
 POLL_SECONDS = 0.2
 
@@ -74,11 +75,11 @@ class Feed:
             self._synced.set()
 
     async def _watch(self) -> None:
-        async with Client(self.config) as client, asyncio.TaskGroup() as group:
+        async with Client(self.config) as client:
             cache = self._cache = ClusterCache(client, self._journal)
             self._journal.state = lambda: cache.state
-            for reflector in cache.reflectors:
-                group.create_task(reflector.run())
-            for reflector in cache.reflectors:
-                await reflector.synced.wait()
-            self._synced.set()
+            async with Background(*(reflector.run() for reflector in cache.reflectors)):
+                for reflector in cache.reflectors:
+                    await reflector.synced.wait()
+                self._synced.set()
+                await asyncio.Event().wait()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -13,6 +11,7 @@ from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod, ClusterCache
 from steersman.kube.client import Client
+from steersman.live.running import Background
 from steersman.live.thinking import PolicyFile, Thinking, on_trial
 from steersman.policies.decider import Decider
 from steersman.policies.prepared import PreparedPolicy
@@ -91,15 +90,13 @@ class WatchedCluster:
 
     async def run(self) -> None:
         """Watch, until cancelled. Raises ApiError: we may not."""
-        async with asyncio.TaskGroup() as group:
-            for reflector in self.cache.reflectors:
-                group.create_task(reflector.run())
+        async with Background(*(reflector.run() for reflector in self.cache.reflectors)):
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
             await self.thinking.learn_mix(self._models())
             self.renew()
             log.info("watching", nodes=len(self.cache.state.slots), policy=self.thinking.policy.name)
-            group.create_task(self.thinking.keep(self._models, self.renew))
+            await self.thinking.keep(self._models, self.renew)
 
 
 class Service:
@@ -123,7 +120,6 @@ class Service:
             )
         self.metrics = Metrics(None if client is None else lambda: self._age())
         self.watched = None if client is None else WatchedCluster(client, self.thinking, self.metrics)
-        self._alive_at = time.monotonic()
 
     @property
     def policy(self) -> AnyPolicy:
