@@ -10,7 +10,7 @@ from studies import tables
 from studies.common import SEEDS, Budget, Json, Say, desk, evaluate, shipped_split, train, training_options, workloads
 
 NAME = "ablations"
-MINUTES = 22
+MINUTES = 12
 VARIANTS = {
     "everything": "",
     "no-tables": "tables",
@@ -24,7 +24,7 @@ WORDS = {
     "no-sequences": "without sequences of typical pods",
     "no-fgd": "without FGD's score",
 }
-BUDGET = Budget(generations=30, seeds=(1, 2))
+BUDGET = Budget(generations=30)
 BASELINE = "fgd"
 METRIC = "gpu_allocation_percent"
 
@@ -100,7 +100,7 @@ def section(result: Json) -> str:
         [
             "## What the learned policy owes to its parts",
             "",
-            f"Every variant was trained {len(result['training_seeds'])} times, for {result['generations']} generations "
+            f"Trainings of every variant: {len(result['training_seeds'])}, of {result['generations']} generations "
             f"of {result['population']} candidates (a short training: the shipped policy has more), with the features "
             "named left out of the search, which otherwise starts at FGD with planned losses of devices. Means over "
             f"{len(result['workloads'])} workloads and seeds {tables.seeds_text(result['seeds'])}; intervals are over "
