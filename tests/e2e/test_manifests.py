@@ -43,6 +43,7 @@ def deployed(control_plane: LocalCluster) -> Iterator[LocalCluster]:
     """A cluster with what the manifests create, without the Deployment, whose image does not exist."""
     objects = [obj for obj in rendered(control_plane, "base") if obj["kind"] != "Deployment"]
     text = yaml.safe_dump_all(objects)
+    control_plane.must("cluster", "clean", "--name", control_plane.name)
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
     yield control_plane
     control_plane.kubectl("delete", "-f", "-", stdin=text)
