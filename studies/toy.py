@@ -48,11 +48,11 @@ TOY_OPTIONS: dict[str, Json] = {
     "actor-critic": {"rollout": 8, "critic_steps": 2, "actor_learning_rate": 1e-2, "critic_learning_rate": 1e-2},
     "ppo": {"rollout": 16, "actor_learning_rate": 1e-2, "critic_learning_rate": 1e-2},
     "imitation": {"learning_rate": 1e-2, "batch_size": 64, "update_every": 32},
-    EVOLUTION: {},
+    EVOLUTION: {"population": 32, "episodes": 8},
 }
 """For episodes of few decisions; on the real environments the algorithms have their default options."""
 DECISIONS = {"toy": 12_000, "deployments": 10_000, "inflation": 10_000}
-EVOLUTION_DECISIONS = {"toy": 250_000, "deployments": 100_000, "inflation": 100_000}
+EVOLUTION_DECISIONS = {"toy": 600_000, "deployments": 100_000, "inflation": 100_000}
 """Evolution takes no gradient steps, which are what costs the others time, but needs whole episodes."""
 TOY_EPISODES, TOY_SEED = 500, 99
 SEEDS = tuple(range(9001, 9021))
@@ -91,6 +91,7 @@ def run(say: Say, quick: bool = False) -> Json:
     for algorithm, network in asked["pairs"]:
         budget = "decisions" if algorithm == EVOLUTION else "evolution_decisions"
         known = {name: value for name, value in same.items() if name != budget}
+        known["toy_options"] = asked["toy_options"][algorithm]
         rows = found[f"{algorithm} {network}"] = []
         for seed in asked["training_seeds"]:
             progress(sum(map(len, found.values())), total)
