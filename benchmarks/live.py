@@ -221,7 +221,7 @@ def large_cluster() -> dict[str, Any]:
     seconds = []
     for pod in queue:
         start = time.perf_counter()
-        choice = decider.choose(pod.class_id, pod.labels_id, cache.peers(pod))
+        choice = decider.choose(pod.class_id, pod.labels_id, cache.peers(pod.pod))
         assert choice is not None
         cache.assume(pod, choice.slot, choice.devices)
         seconds.append(time.perf_counter() - start)
