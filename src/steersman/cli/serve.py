@@ -65,12 +65,13 @@ def serve(
     configure_logs(log_format, log_level)
 
     from steersman.live.running import run
+    from steersman.live.thinking import warm_up
     from steersman.policies.registry import resolve
-    from steersman.service.running import Service, warm_up
+    from steersman.service.running import Service, by_scores
 
     decides = resolve(settings.policy)
     with said_if_slow("compiling for this machine (once, about half a minute)"):
-        warm_up(decides)
+        warm_up(decides, by_scores)
     if target is None:
         run(Service(settings, None).run())
     else:

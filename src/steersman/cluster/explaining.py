@@ -63,12 +63,17 @@ def message(state: ClusterState, class_id: int, labels_id: int = 0, gpu: str = G
 
     `gpu` is as in `refusals`.
     """
+    if not state.slots:
+        return "no nodes available to schedule pods"
+    return sentence(len(state.slots), counted(state, class_id, labels_id, gpu))
+
+
+def counted(state: ClusterState, class_id: int, labels_id: int = 0, gpu: str = GPU) -> dict[str, int]:
+    """How many nodes are refused for which reason; `gpu` is as in `refusals`."""
     counts: Counter[str] = Counter()
     for why, where in refusals(state, class_id, labels_id, gpu):
         counts[why] += int(where.sum())
-    if not state.slots:
-        return "no nodes available to schedule pods"
-    return sentence(len(state.slots), counts)
+    return {why: count for why, count in counts.items() if count}
 
 
 def sentence(nodes: int, counts: Mapping[str, int]) -> str:

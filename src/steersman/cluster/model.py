@@ -7,7 +7,7 @@ times in seconds. Requests are rounded up and allocatable is rounded down by who
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 GPU_MILLI = 1000
 """Milli of one whole GPU device."""
@@ -189,6 +189,11 @@ class Pod:
     gpu_devices: tuple[int, ...] = ()
     cpu_limit_milli: int = 0
     memory_limit_bytes: int = 0
+
+    def unbound(self) -> Pod:
+        """The same without the node that it names."""
+        freed = replace(self.constraints, node_name="")
+        return replace(self, pod_class=replace(self.pod_class, constraints=freed))
 
     @property
     def requests(self) -> Requests:

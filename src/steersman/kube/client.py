@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -34,6 +34,9 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 Query = Mapping[str, str]
+
+
+T = TypeVar("T")
 
 
 class ApiError(SteersmanError):
@@ -99,6 +102,7 @@ class Client:
         self._agent = user_agent or f"steersman/{steersman.__version__}"
         self._session: aiohttp.ClientSession | None = None
         self._lists = msgspec.json.Decoder(RawList)
+        self._objects = msgspec.json.Decoder(dict[str, Any])
         self._statuses = msgspec.json.Decoder(Status)
 
     async def __aenter__(self) -> Self:
@@ -179,7 +183,7 @@ class Client:
 
     async def get(self, path: str, query: Query | None = None) -> Any:
         """The object at `path`. Raises as `request` does; tries again where the server is too busy."""
-        return self._understood(await self._patiently("GET", path, query=query))
+        return self._understood(await self._patiently("GET", path, query=query), self._objects)
 
     async def list(self, path: str, query: Query | None = None) -> Listed:
         """All objects of a collection, page by page. Raises as `request` does."""
@@ -187,10 +191,7 @@ class Client:
         asked = {"limit": str(PAGE), **(query or {})}
         while True:
             body = await self._patiently("GET", path, query=asked)
-            try:
-                page = self._lists.decode(body)
-            except msgspec.MsgspecError as error:
-                raise self._strange(error) from None
+            page = self._understood(body, self._lists)
             items += page.items or ()
             if not page.metadata.continue_:
                 return Listed(items, page.metadata.resource_version)
@@ -199,16 +200,17 @@ class Client:
     async def create(self, path: str, obj: object, query: Query | None = None) -> Any:
         """Create an object in a collection; what the server made of it. Raises as `request` does."""
         body = obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
-        return self._understood(await self._patiently("POST", path, query=query, body=body))
+        return self._understood(await self._patiently("POST", path, query=query, body=body), self._objects)
 
     async def patch(self, path: str, change: object, content_type: str = MERGE_PATCH) -> Any:
         """Change an object; what it is then. Raises as `request` does."""
         body = change if isinstance(change, bytes) else msgspec.json.encode(change)
-        return self._understood(await self._patiently("PATCH", path, body=body, content_type=content_type))
+        answer = await self._patiently("PATCH", path, body=body, content_type=content_type)
+        return self._understood(answer, self._objects)
 
     async def replace(self, path: str, obj: object) -> Any:
         """Replace an object; 409 if it was changed meanwhile. Raises as `request` does."""
-        return self._understood(await self._patiently("PUT", path, body=msgspec.json.encode(obj)))
+        return self._understood(await self._patiently("PUT", path, body=msgspec.json.encode(obj)), self._objects)
 
     async def delete(self, path: str, query: Query | None = None) -> None:
         """Delete an object or a collection, which may take the server a minute. Raises as `request` does."""
@@ -225,17 +227,12 @@ class Client:
                 await asyncio.sleep(max(error.retry_after, RETRY_SECONDS * 2**attempt) * random.uniform(0.8, 1.2))
         return await self.request(method, path, **arguments)
 
-    def _understood(self, body: bytes) -> Any:
+    def _understood(self, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         try:
-            found = msgspec.json.decode(body)
+            return decoder.decode(body)
         except msgspec.MsgspecError as error:
-            raise self._strange(error) from None
-        if not isinstance(found, dict):
-            raise self._strange("no object")
-        return found
-
-    def _strange(self, why: object) -> SteersmanError:
-        return SteersmanError(f"{self._base} ({self._who()}) does not answer as a Kubernetes API does: {why}")
+            who = f"{self._base} ({self._who()})"
+            raise SteersmanError(f"{who} does not answer as a Kubernetes API does: {error}") from None
 
     def _error(self, doing: str, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         try:

@@ -100,8 +100,7 @@ def _as_pod(pod: Pod, content: Mapping[str, Any], *, free: bool) -> Pod:
     pod = replace(pod, creation_time=created, deletion_time=None)
     if not free or MIRROR in (content["metadata"].get("annotations") or {}):
         return pod
-    freed = replace(pod.pod_class, constraints=replace(pod.constraints, node_name=""))
-    return replace(pod, pod_class=freed, gpu_devices=())
+    return replace(pod.unbound(), gpu_devices=())
 
 
 async def _services(client: Client, pods: Sequence[Pod]) -> tuple[Services, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from steersman.kube.client import Client
 from steersman.kube.selectors import Selectors
 from steersman.live.mix import LiveMix
 from steersman.live.spreading import LiveServices
-from steersman.policies.decider import Decider
+from steersman.policies.decider import Choice, Decider
 from steersman.policies.policy import KubeDefaultPolicy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.ready import sees_outlook
@@ -126,18 +126,13 @@ class Thinking:
                 renew()
 
 
-def on_trial(policy: AnyPolicy) -> tuple[Decider, int]:
-    """A policy on a tiny cluster, and the number of a class of pods that fits there twice."""
+def warm_up(policy: AnyPolicy, choose: Callable[[Decider, int], Choice | None] = Decider.choose) -> None:
+    """Let the policy choose a node for a class of pods on a tiny cluster, so that everything is compiled."""
     state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1),))
     c = state.class_id(PodClass(Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)))
-    return Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy), c
-
-
-def warm_up(policy: AnyPolicy) -> None:
-    """Let the policy decide once, so that everything is compiled."""
-    decider, c = on_trial(policy)
+    decider = Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy)
     for name in ("one", "two"):
-        choice = decider.choose(c)
+        choice = choose(decider, c)
         assert choice is not None
-        decider.state.place(name, c, choice.slot, choice.devices)
+        state.place(name, c, choice.slot, choice.devices)
         decider.changed(choice.slot)

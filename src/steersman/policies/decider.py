@@ -122,13 +122,17 @@ class Decider:
             return scores
         feasible = self.state.mask(class_id, labels_id)
         if isinstance(self.policy, KubeDefaultPolicy):
-            found = KubeDefault(self.state, self.services, self.policy.percentage).scores(class_id, labels_id, feasible)
+            found = self.kube_default(self.policy).scores(class_id, labels_id, feasible)
             return np.where(found >= 0, found.astype(np.float64), -np.inf)
         if self.asked is None or not feasible.any():
             return np.where(feasible, 0.0, -np.inf)
         if isinstance(self.asked, LiveNetwork):
             return self.asked.scores(class_id, peers, feasible, self.waiting)
         return self.asked.scores(class_id, feasible)
+
+    def kube_default(self, policy: KubeDefaultPolicy) -> KubeDefault:
+        """Scores and their parts, if that is the policy."""
+        return KubeDefault(self.state, self.services, policy.percentage, self.cluster.kube)
 
     def devices(self, class_id: int, slot: int) -> int:
         """The GPU devices, as a bit mask, that a pod of a class would get on a node that it fits on."""

@@ -19,7 +19,6 @@ from steersman.objectives.fragmentation import FragmentArrays
 from steersman.policies.decider import Decider
 from steersman.policies.encoding import encode_pods
 from steersman.policies.gpu_features import FEATURES
-from steersman.policies.kube_default import KubeDefault
 from steersman.policies.learned import KINDS, LearnedArrays
 from steersman.policies.learned_scores import features_now, features_with
 from steersman.policies.local import gradient, local_score
@@ -68,9 +67,8 @@ def contributions(
             found = _of_rules(decider, policy, class_id, slot, other)
         case LinearPolicy() | MlpPolicy() as policy:
             found = _of_learned(decider, policy, class_id, slot, other)
-        case KubeDefaultPolicy(percentage=percentage):
-            kube = KubeDefault(decider.state, decider.services, percentage)
-            parts = kube.breakdown(class_id, labels_id)
+        case KubeDefaultPolicy() as policy:
+            parts = decider.kube_default(policy).breakdown(class_id, labels_id)
             found = [_difference(name, float(part[slot]), float(part[other])) for name, part in parts.items()]
         case _ if isinstance(decider.asked, LiveNetwork):
             feasible = decider.state.mask(class_id, labels_id)

@@ -350,14 +350,21 @@ class KubeDefault:
         state: the cluster; call `refresh` when nodes came, changed or left.
         services: what selects pods that are to be spread by default.
         percentage: `percentageOfNodesToScore`; 0: the scheduler's own choice.
+        arrays: what `kube_arrays` made of all that, if somebody has it.
 
     Attributes:
         arrays: what the compiled decision works with.
     """
 
-    def __init__(self, state: ClusterState, services: Services | None = None, percentage: int = 0) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        services: Services | None = None,
+        percentage: int = 0,
+        arrays: KubeArrays | None = None,
+    ) -> None:
         self.state, self.services, self.percentage = state, services, percentage
-        self.arrays = kube_arrays(state, services, percentage)
+        self.arrays = kube_arrays(state, services, percentage) if arrays is None else arrays
 
     def refresh(self) -> None:
         """Look at nodes, classes and labels again; the next search starts where it would have."""

@@ -108,7 +108,7 @@ class Api:
         opinion = self._opinion_of(question, deadline, overloaded)
         return Scores(
             policy=self.policy(),
-            node_set=self.sets.keep(opinion.names),
+            node_set=question.node_set or self.sets.keep(opinion.names),
             scores=opinion.scores(),
             neutral=opinion.reason,
         )
@@ -205,7 +205,7 @@ class Api:
         if watched is None:
             raise BadQuestion("no cluster is watched here; send one as cluster")
         if names is None:
-            names = [node.name for node in watched.opinions.decider.state.nodes if node is not None]
+            names = watched.opinions.names
         return self._opinion(
             pod, names, lambda: watched.opinions.ask(pod, names, watched.peers(pod)), deadline, overloaded
         )
@@ -304,12 +304,3 @@ def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         ((twice, _),) = Counter(names).most_common(1)
         raise BadQuestion(f"nodes: {twice!r} is there twice")
-
-
-def refusals(why: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """How many nodes are refused, by reason."""
-    found: dict[str, int] = {}
-    for reasons in why.values():
-        for reason in reasons:
-            found[reason] = found.get(reason, 0) + 1
-    return found

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
+from steersman.cluster.explaining import counted
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.policies.decider import Decider
 from steersman.policies.explanation import contributions
 from steersman.policies.registry import AnyPolicy
-from steersman.service.api import Watched, refusals
+from steersman.service.api import Watched
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
-from steersman.service.opinions import BadQuestion, Opinions, cluster_of, decode_pod
+from steersman.service.opinions import BadQuestion, Opinions, cluster_of, decode_pod, place
 from steersman.workloads.mix import typical_pods
 from steersman.workloads.workload import Workload
 
@@ -70,30 +70,27 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
     state = ClusterState(workload.nodes)
     pod, there = workload.pods[number], Counter[int]()
     for i, each in enumerate(workload.pods):
-        slot = state.slots.get(each.constraints.node_name)
-        if slot is None or i == number:
+        if i == number or each.constraints.node_name not in state.slots:
             continue
-        devices = sum(1 << device for device in each.gpu_devices) or None
-        labels = state.labels_id(each)
-        state.place(f"{each.namespace}/{each.name}", state.class_id(each.pod_class), slot, devices, labels, force=True)
+        slot = place(state, each)
         if each.owner and (each.namespace, each.owner) == (pod.namespace, pod.owner):
             there[slot] += 1
-    freed = replace(pod.pod_class, constraints=replace(pod.constraints, node_name=""))
     decider = Decider(state, policy, mix=typical_pods(workload.pods), services=lambda: workload.services)
-    return explanation(policy.name, Opinions(decider), replace(pod, pod_class=freed), dict(there))
+    return explanation(policy.name, Opinions(decider), pod.unbound(), dict(there))
 
 
 def explanation(policy: str, opinions: Opinions, pod: Pod, peers: dict[int, int]) -> Explanation:
     """What a policy says about a pod."""
     ranking = opinions.ask(pod, None, peers)
     state = opinions.decider.state
+    c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
     made = Explanation(
         policy=policy,
         node="",
         score=0.0,
         runners_up=[],
         features=[],
-        refused=refusals(opinions.refused(pod)),
+        refused=counted(state, c, labels),
         nodes=len(state.slots),
     )
     if ranking.chosen < 0:
@@ -103,7 +100,6 @@ def explanation(policy: str, opinions: Opinions, pod: Pod, peers: dict[int, int]
     others = [i for i in order if i != ranking.chosen][:RUNNERS_UP]
     made.runners_up = [RunnerUp(node=ranking.names[i], score=float(ranking.raw[i])) for i in others]
     if others:
-        c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
         slot, other = state.slots[made.node], state.slots[ranking.names[others[0]]]
         made.features = [
             Feature(name=each.name, value=each.value, other=each.other, contribution=each.contribution)

@@ -91,8 +91,16 @@ def _place(state: ClusterState, pod: Pod) -> None:
         raise BadQuestion(f"runs on {name!r}, which is none of the nodes")
     if key in state.placements:
         raise BadQuestion(f"is there twice ({key})")
+    place(state, pod)
+
+
+def place(state: ClusterState, pod: Pod) -> int:
+    """Count a pod on the node of the state that it names, whose slot is returned."""
+    slot = state.slots[pod.constraints.node_name]
     devices = sum(1 << device for device in pod.gpu_devices) or None
-    state.place(key, state.class_id(pod.pod_class), state.slots[name], devices, state.labels_id(pod), force=True)
+    c = state.class_id(pod.unbound().pod_class)  # one class, wherever such pods run
+    state.place(f"{pod.namespace}/{pod.name}", c, slot, devices, state.labels_id(pod), force=True)
+    return slot
 
 
 def _object(raw: msgspec.Raw, what: str) -> dict[str, object]:
@@ -112,6 +120,11 @@ class Opinions:
     def __init__(self, decider: Decider) -> None:
         self.decider = decider
 
+    @property
+    def names(self) -> list[str]:
+        """Of all nodes, in the order of their slots."""
+        return [node.name for node in self.decider.state.nodes if node is not None]
+
     def ask(self, pod: Pod, names: Sequence[str] | None, peers: Mapping[int, int] | None = None) -> Ranking:
         """What the policy thinks of nodes for a pod.
 
@@ -127,7 +140,7 @@ class Opinions:
         c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
         scores = self.decider.scores(c, labels, peers or {})
         if names is None:
-            names = [node.name for node in state.nodes if node is not None]
+            names = self.names
         slots = np.array([state.slots.get(name, -1) for name in names], dtype=np.int64)
         raw = np.where(slots >= 0, scores[slots], -np.inf) if len(slots) else np.zeros(0)
         fits = np.isfinite(raw)

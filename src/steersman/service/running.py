@@ -12,8 +12,8 @@ from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod, ClusterCache
 from steersman.kube.client import Client
 from steersman.live.running import Background
-from steersman.live.thinking import PolicyFile, Thinking, on_trial
-from steersman.policies.decider import Decider
+from steersman.live.thinking import PolicyFile, Thinking
+from steersman.policies.decider import Choice, Decider
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.ready import sees_outlook
 from steersman.policies.registry import AnyPolicy
@@ -169,10 +169,7 @@ class Service:
         return "" if self.watched.cache.synced else "nodes and pods are not listed yet"
 
 
-def warm_up(policy: AnyPolicy) -> None:
-    """Ask the policy's opinion once, so that everything is compiled."""
-    decider, c = on_trial(policy)
-    for name in ("one", "two"):
-        scores = decider.scores(c)
-        decider.state.place(name, c, int(scores.argmax()), decider.devices(c, int(scores.argmax())))
-        decider.changed(int(scores.argmax()))
+def by_scores(decider: Decider, class_id: int) -> Choice:
+    """What `live.thinking.warm_up` chooses by, so that what the service asks is compiled."""
+    slot = int(decider.scores(class_id).argmax())
+    return Choice(slot, decider.devices(class_id, slot))
