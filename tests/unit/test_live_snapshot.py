@@ -101,6 +101,25 @@ def test_a_snapshot_reads_back_as_the_cluster(tmp_path, name):
     )
 
 
+def test_what_makes_no_sense_is_left_out_with_a_warning():
+    async def test(double: LiveDouble, client: Client) -> None:
+        full(double)
+        double.put(NODES, node("odd", cpu="much"))
+        for name in ("odd", "strange"):
+            bad = pod(name)
+            bad["metadata"]["annotations"] = {"alibabacloud.com/gpu-count": "many"}
+            double.put(SYSTEM, bad)
+        found = await snapshot.take(client, "mine")
+        assert [each.name for each in found.nodes] == ["gpu-node", "plain"]
+        assert len(found.pods) == 4
+        nodes, pods, *_ = found.warnings
+        assert nodes.startswith("1 nodes make no sense and are left out: the cluster, Node odd, status.")
+        assert pods.startswith("2 pods make no sense and are left out: such as the cluster, Pod kube-system/odd, ")
+        assert "gpu-count" in pods
+
+    on_double(test)
+
+
 def test_nothing_secret_is_written(tmp_path):
     taken(tmp_path / "mine.yaml")
     text = (tmp_path / "mine.yaml").read_text()

@@ -51,18 +51,27 @@ def documents(listed: Listed | Iterable[msgspec.Raw], kind: str, version: str = 
     return [Document({"apiVersion": version, "kind": kind, **whole(raw)}, "the cluster", "") for raw in items]
 
 
-async def read_nodes(client: Client) -> tuple[Node, ...]:
-    """The nodes that are understood. Raises SteersmanError: there is none."""
-    nodes, problems = list[Node](), list[InputError]()
-    for document in documents(await client.list(NODES), "Node"):
+def understood(found: Iterable[Document]) -> tuple[Objects, list[InputError]]:
+    """The nodes and pods among these that make sense, and what is wrong with the others."""
+    kept, problems = list[Document](), list[InputError]()
+    for document in found:
         try:
-            nodes += Objects([document]).nodes()
+            alone = Objects([document])
+            alone.nodes(), alone.pods(())
         except InputError as problem:
             problems.append(problem)
+        else:
+            kept.append(document)
+    return Objects(kept), problems
+
+
+async def read_nodes(client: Client) -> tuple[Node, ...]:
+    """The nodes that are understood. Raises SteersmanError: there is none."""
+    objects, problems = understood(documents(await client.list(NODES), "Node"))
     _warn("nodes ignored", problems)
-    if not nodes:
+    if not objects.objects:
         raise SteersmanError("the cluster has no nodes" + (f" that are understood: {problems[0]}" if problems else ""))
-    return tuple(nodes)
+    return objects.nodes()
 
 
 async def read_room(client: Client) -> Room:
@@ -97,9 +106,12 @@ def takes_pods(node: Node) -> bool:
 
 def _warn(what: str, problems: Sequence[InputError]) -> None:
     if problems:
-        log.warning(
-            what, count=len(problems), error=f"such as {problems[0]}" if len(problems) > 1 else str(problems[0])
-        )
+        log.warning(what, count=len(problems), error=example(problems))
+
+
+def example(problems: Sequence[InputError]) -> str:
+    """One of some problems."""
+    return f"such as {problems[0]}" if len(problems) > 1 else str(problems[0])
 
 
 def _amounts(node: Node) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from steersman.errors import InputError, SteersmanError
 from steersman.kube.client import ApiError, Client, Listed
 from steersman.kube.objects import whole
 from steersman.kube.selectors import REFUSALS, SELECTING
-from steersman.live.reading import ALL_PODS, NODES, documents
+from steersman.live.reading import ALL_PODS, NODES, documents, example, understood
 from steersman.workloads.files import YAML_SUFFIXES, new_folder, replacing
 from steersman.workloads.kubernetes import Objects, write_workload
 from steersman.workloads.selecting import services_to_objects
@@ -36,12 +36,17 @@ async def take(client: Client, name: str, *, free: bool = False) -> Workload:
             by themselves are not.
 
     Raises:
-        InputError: an object makes no sense.
+        InputError: a Service or controller makes no sense.
         SteersmanError: the cluster has no nodes or no pods, or does not let us look at them.
     """
-    nodes = Objects(documents(await client.list(NODES), "Node"))
+    nodes, odd_nodes = understood(documents(await client.list(NODES), "Node"))
     listed = await client.list(ALL_PODS)
-    objects = Objects(documents(listed, "Pod"))
+    objects, odd_pods = understood(documents(listed, "Pod"))
+    odd = tuple(
+        f"{len(problems)} {what} make no sense and are left out: {example(problems)}"
+        for what, problems in (("nodes", odd_nodes), ("pods", odd_pods))
+        if problems
+    )
     if not nodes.objects:
         raise SteersmanError("the cluster has no nodes")
     made = dict(_lives(listed))
@@ -52,7 +57,9 @@ async def take(client: Client, name: str, *, free: bool = False) -> Workload:
     if not pods:
         raise SteersmanError("the cluster has no pods that have not finished")
     services, missing = await _services(client, pods)
-    return Workload(name, nodes.nodes(), tuple(pods), services, (*nodes.warnings(), *objects.warnings(), *missing))
+    return Workload(
+        name, nodes.nodes(), tuple(pods), services, (*odd, *nodes.warnings(), *objects.warnings(), *missing)
+    )
 
 
 async def identity(client: Client) -> str:

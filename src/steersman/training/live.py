@@ -129,8 +129,10 @@ def begin(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> Path:
         if folder.exists() and any(folder.iterdir()) and not asked.exists():
             raise SteersmanError(f"{folder}: holds something that is no run; a new folder is right")
         (folder / METRICS).unlink(missing_ok=True)  # of a run that ended before there was anything to go on from
-    except (OSError, ValueError) as error:
-        raise SteersmanError(f"{folder}: cannot learn there: {error}") from None
+    except OSError as error:
+        raise SteersmanError(f"{folder}: cannot learn there: {error.strerror or error}") from None
+    except ValueError as error:
+        raise SteersmanError(f"{asked}: is no JSON, so this is no run: {error}") from None
     write_policy(policy, *read_policy(plan.policy))
     asked.write_text(json.dumps(plan.options()))
     return policy

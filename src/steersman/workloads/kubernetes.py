@@ -80,7 +80,9 @@ class KubernetesObject:
 
     def error(self, field: str, problem: str) -> InputError:
         """An error at this object."""
-        name = self.name if self.name.isprintable() else ascii(self.name)
+        namespace = self.content.get("metadata", {}).get("namespace")
+        name = f"{namespace}/{self.name}" if namespace else self.name
+        name = name if name.isprintable() else ascii(name)
         where = ", ".join(part for part in (self.document.where, f"{self.kind} {name}".strip()) if part)
         return InputError(self.document.file, where, field, problem)
 
