@@ -39,7 +39,7 @@ lint: .venv/dev ## ruff, mypy --strict and the direction of imports
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	.venv/bin/mypy -p studies
+	.venv/bin/mypy -p studies -p benchmarks
 	.venv/bin/lint-imports
 
 format: .venv/dev ## rewrite the code as lint wants it

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.e2e import parity
 
-from benchmarks import environments, learning, live, simulator
+from benchmarks import environments, large, learning, live, simulator
 
 BENCHMARKS = {
     "fgd-run": simulator.fgd_run,
@@ -20,7 +20,8 @@ BENCHMARKS = {
     "deployments-env": environments.deployments_env,
     "inflation-env": environments.inflation_env,
     "schedule-rate": live.schedule_rate,
-    "large-cluster": live.large_cluster,
+    "large-cluster": large.large_cluster,
+    "large-live": large.large_live,
     "parity": parity.benchmark,
 }
 RESULTS = Path(__file__).with_name("results.json")

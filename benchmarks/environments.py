@@ -24,8 +24,9 @@ DECISIONS = 11_000
 def _random_legal(mask: npt.NDArray[np.int8], rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """[E] a random legal action each: the first legal one from a random slot on, which is cheap to draw."""
     count, nodes = mask.shape
-    start = rng.integers(0, nodes, count)
-    return (np.array([np.roll(row, -s).argmax() for row, s in zip(mask, start, strict=True)]) + start) % nodes
+    start = rng.integers(0, nodes, (count,))
+    first = np.array([int(np.roll(mask[e], -int(start[e])).argmax()) for e in range(count)])
+    return np.asarray((first + start) % nodes)
 
 
 def deployments_env() -> Result:

@@ -1,10 +1,9 @@
-"""The live scheduler: its rate beside kube-scheduler's on the same cluster, and what large clusters cost."""
+"""The live scheduler: its rate beside kube-scheduler's on the same cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -20,15 +19,11 @@ import msgspec
 import numpy as np
 
 from steersman.evaluation.statistics import mean_interval
-from steersman.kube.cache import CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
-from steersman.kube.config import Cluster, KubeConfig, User, load
+from steersman.kube.config import load
 from steersman.kube.objects import named_head, pod_head
 from steersman.kube.reflector import EventType, Reflector
 from steersman.live.running import at_once
-from steersman.policies.decider import Decider
-from steersman.policies.registry import resolve
-from steersman.workloads.mix import typical_pods
 
 NODES, PODS, PAIRS = 1_000, 3_000, 7
 NAME = "benchmark"
@@ -47,7 +42,7 @@ def schedule_rate() -> dict[str, Any]:
     """Pods bound a second by steersman and by kube-scheduler, alternately, each started on 3,000 waiting pods."""
     policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
     pairs = int(os.environ.get("STEERSMAN_BENCH_PAIRS", PAIRS))
-    with TemporaryDirectory() as folder, _cluster(Path(folder), NODES) as (kubeconfig, programs):
+    with TemporaryDirectory() as folder, local_cluster(Path(folder), NODES) as (kubeconfig, programs):
         config = Path(folder, "scheduler.yaml")
         config.write_text(KUBE_CONFIG % (kubeconfig, SCHEDULER))
         ours = [STEERSMAN, "schedule", "--policy", policy, "--kubeconfig", kubeconfig, "--port", "0"]
@@ -77,7 +72,7 @@ def schedule_rate() -> dict[str, Any]:
 
 
 @contextmanager
-def _cluster(folder: Path, nodes: int) -> Iterator[tuple[Path, Path]]:
+def local_cluster(folder: Path, nodes: int) -> Iterator[tuple[Path, Path]]:
     """A cluster of its own: its kubeconfig, and the folder of the programs."""
     from steersman.localcluster import build
 
@@ -121,7 +116,7 @@ async def _run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
             while len(seen.times) < PODS:
                 await asyncio.sleep(0.05)
                 assert process.poll() is None, command
-            cpu = _cpu_seconds(process.pid)
+            cpu = cpu_seconds(process.pid)
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -131,7 +126,8 @@ async def _run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
     return (len(times) - 1) / (times[-1] - times[0]), 1000 * cpu / len(times)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -170,67 +166,4 @@ def pod_object(i: int, node: str = "", name: str = "") -> dict[str, Any]:
         },
         "spec": spec | ({"nodeName": node} if node else {}),
         "status": {"phase": "Running" if node else "Pending"},
-    }
-
-
-class _Nobody:
-    """Told of what happens, and does nothing but pass changes on."""
-
-    decider: Decider | None = None
-
-    def pod_came(self, pod: CachedPod) -> None:
-        pass
-
-    pod_waits = pod_bound = pod_gone = pod_came
-
-    def node_changed(self, slot: int, *, more: bool) -> None:
-        if self.decider is not None:
-            self.decider.changed(slot)
-
-    def rebuilt(self) -> None:
-        pass
-
-
-def large_cluster() -> dict[str, Any]:
-    """5,000 nodes and 50,000 pods in a cache fed with the API's JSON: memory, and the time of 5,000 decisions."""
-    policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
-    count, pods, waiting = 5_000, 50_000, 5_000
-    listener = _Nobody()
-    config = KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default")
-    cache = ClusterCache(Client(config), listener)
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
-    gpus = {"alibabacloud.com/gpu-count": "8", "alibabacloud.com/gpu-milli": "8000"}
-    began = time.process_time()
-    encode = msgspec.json.encode
-    NodeFeed(cache).replace(
-        [
-            msgspec.Raw(
-                encode({"metadata": {"name": f"n{i}"}, "status": {"allocatable": amounts | (gpus if i % 2 else {})}})
-            )
-            for i in range(count)
-        ]
-    )
-    PodFeed(cache).replace(
-        [msgspec.Raw(encode(pod_object(i, f"n{i % count}" if i >= waiting else ""))) for i in range(pods)]
-    )
-    listing = time.process_time() - began
-    queue = [pod for pod in cache.pods.values() if not pod.node]
-    mix = typical_pods(pod.pod for pod in cache.pods.values())
-    listener.decider = decider = Decider(cache.state, resolve(policy), mix=mix)
-    decider.choose(queue[0].class_id)
-    seconds = []
-    for pod in queue:
-        start = time.perf_counter()
-        choice = decider.choose(pod.class_id, pod.labels_id, cache.peers(pod.pod))
-        assert choice is not None
-        cache.assume(pod, choice.slot, choice.devices)
-        seconds.append(time.perf_counter() - start)
-    return {
-        "nodes": count,
-        "pods": pods,
-        "policy": policy,
-        "list_cpu_seconds": round(listing, 2),
-        "decision_ms_median": round(1000 * float(np.median(seconds)), 3),
-        "decision_ms_p99": round(1000 * float(np.percentile(seconds, 99)), 3),
-        "peak_memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 3),
     }

@@ -17,6 +17,7 @@ import numpy as np
 
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
+from steersman.simulation.result import Protocol
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.openb import embedded, embedded_names
 from steersman.workloads.workload import Workload
@@ -27,7 +28,7 @@ PUBLISHED_POLICIES = ("random", "dot-product", "gpu-clustering", "gpu-packing", 
 UNPUBLISHED = ("cpu072", "cpu235")
 
 
-def _timed_run(simulator: Simulator, policy: str, seed: int, protocol: str = "inflation") -> tuple[float, int]:
+def _timed_run(simulator: Simulator, policy: str, seed: int, protocol: Protocol = "inflation") -> tuple[float, int]:
     """Seconds of the event loop alone, and its decisions."""
     plan = schedule(simulator.workload, protocol, seed=seed, ratio=1.3, load=None)
     execution = Execution(simulator, plan, resolve(policy), seed, record=False)

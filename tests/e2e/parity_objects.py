@@ -209,10 +209,8 @@ class Maker:
         rng = self.rng
         expressions: list[Object] = []
         if self.chance(0.6):
-            key, values = rng.choice(
-                ((POOL, ("big", "small", "odd")), (ZONE, ("z0", "z1", "z2")), (RACK, ("k1", "k2")))
-            )
-            expressions.append({"key": key, "operator": rng.choice(("In", "NotIn")), "values": self.some(values, 2)})
+            key, there = rng.choice(((POOL, ("big", "small", "odd")), (ZONE, ("z0", "z1", "z2")), (RACK, ("k1", "k2"))))
+            expressions.append({"key": key, "operator": rng.choice(("In", "NotIn")), "values": self.some(there, 2)})
         if self.chance(0.3):
             expressions.append({"key": rng.choice((RACK, ZONE)), "operator": rng.choice(("Exists", "DoesNotExist"))})
         if self.chance(0.3):
@@ -225,7 +223,10 @@ class Maker:
         return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [name]}]}
 
     def _affinity(self, labels: dict[str, str], rich: float) -> Object:
-        rng, node, near, far = self.rng, {}, {}, {}
+        rng = self.rng
+        node: Object = {}
+        near: Object = {}
+        far: Object = {}
         if self.chance(0.35 * rich):
             terms = [self._node_term() for _ in range(rng.choice((1, 1, 2)))]
             if self.chance(0.05):  # terms that contradict themselves

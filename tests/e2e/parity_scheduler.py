@@ -140,7 +140,14 @@ def running_scheduler(program: Path, kubeconfig: Path, folder: Path, percentage:
     }
     configured, log = folder / "scheduler.json", folder / "scheduler.log"
     configured.write_text(json.dumps(settings))
-    command = [program, "--config", configured, "--secure-port=0", f"--feature-gates={GATES}", *VERBOSITY]
+    command: list[str | Path] = [
+        program,
+        "--config",
+        configured,
+        "--secure-port=0",
+        f"--feature-gates={GATES}",
+        *VERBOSITY,
+    ]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
         read = Log(log)
         try:
