@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -165,13 +164,3 @@ def test_a_port_that_is_taken_is_one_line() -> None:
 
         with pytest.raises(SteersmanError, match=rf"--port {port}: cannot listen there: .*in use.*; --port 0"):
             asyncio.run(main())
-
-
-def test_a_scrape_is_cheap_enough_for_the_loop_that_decides() -> None:
-    metrics = Metrics(Sources())
-    for result in ("scheduled", "unschedulable", "error"):
-        metrics.attempt(result, 0.1)  # type: ignore[arg-type]
-    began = time.process_time()
-    for _ in range(20):
-        generate_latest(metrics.registry)
-    assert (time.process_time() - began) / 20 < 0.02
