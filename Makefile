@@ -27,12 +27,12 @@ test-integration: .venv/dev ## integration tests alone
 	.venv/bin/pytest tests/integration
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
-	.venv/bin/pytest tests/e2e --ignore tests/e2e/chaos
+	.venv/bin/pytest tests/e2e
 
 test-go: ## the plugin's Go: format, vet, tests with the race detector (needs Go)
 	cd plugin && test -z "$$(gofmt -l .)" && go vet ./... && go test -race ./...
 
-test-chaos: .venv/dev ## the same while servers die, answers get lost and nodes vanish
+test-chaos: .venv/dev ## of these, those in which servers die, answers get lost and nodes vanish
 	.venv/bin/pytest tests/e2e/chaos
 
 lint: .venv/dev ## ruff, mypy --strict and the direction of imports
