@@ -47,7 +47,7 @@ func benchmarkScores(b *testing.B, policy *Policy, changes int) {
 			node := &state.Nodes[random.IntN(len(state.Nodes))]
 			node.CPU.Free = random.Int64N(node.CPU.Allocatable)
 		}
-		if err := policy.Scores(state, pods[i%len(pods)], candidates, out); err != nil {
+		if err := policy.Scores(b.Context(), state, pods[i%len(pods)], candidates, out); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,6 +1,9 @@
 package policy
 
-import "math"
+import (
+	"context"
+	"math"
+)
 
 // contextNetwork scores nodes by their features, the pod's and the cluster's; GPU devices are chosen by the best-fit
 // rule, as it was trained. With x_n = [node, pod, context]:
@@ -59,12 +62,15 @@ func (c *contextScorer) devices(node *Node, pod *Pod) (uint64, error) {
 	return node.bestDevices(pod), nil
 }
 
-func (c *contextScorer) scores(state *State, pod *Pod, candidates []int, out []float64) error {
-	if err := c.begin(state, pod, candidates); err != nil {
+func (c *contextScorer) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
+	if err := c.begin(ctx, state, pod, candidates); err != nil {
 		return err
 	}
 	kind := pod.kind()
 	for i, n := range candidates {
+		if err := over(ctx, i); err != nil {
+			return err
+		}
 		out[i] = math.Inf(-1)
 		if !c.fit[n] {
 			continue
@@ -92,8 +98,8 @@ func (c *contextScorer) score(state *State, n int, pod *Pod, network stack, room
 }
 
 // begin looks at the whole cluster, and takes in what all nodes share.
-func (c *contextScorer) begin(state *State, pod *Pod, candidates []int) error {
-	found, feasible, err := c.look(state, pod, candidates)
+func (c *contextScorer) begin(ctx context.Context, state *State, pod *Pod, candidates []int) error {
+	found, feasible, err := c.look(ctx, state, pod, candidates)
 	if err != nil {
 		return err
 	}
@@ -113,7 +119,7 @@ func (c *contextScorer) begin(state *State, pod *Pod, candidates []int) error {
 		return nil
 	}
 	c.phi.share(shared[:], c.phiRoom)
-	if err := c.pool(state, pod); err != nil {
+	if err := c.pool(ctx, state, pod); err != nil {
 		return err
 	}
 	c.byKind[kind].share(c.mean, c.rooms[kind])
@@ -121,10 +127,13 @@ func (c *contextScorer) begin(state *State, pod *Pod, candidates []int) error {
 }
 
 // look sums up the cluster, and counts the candidates that the pod has room on.
-func (c *contextScorer) look(state *State, pod *Pod, candidates []int) (*summary, int, error) {
+func (c *contextScorer) look(ctx context.Context, state *State, pod *Pod, candidates []int) (*summary, int, error) {
 	c.before, c.fit = c.before[:0], c.fit[:0]
 	found := &summary{waiting: state.Waiting}
 	for n := range state.Nodes {
+		if err := over(ctx, n); err != nil {
+			return nil, 0, err
+		}
 		node := &state.Nodes[n]
 		if err := node.check(); err != nil {
 			return nil, 0, err
@@ -147,13 +156,16 @@ func (c *contextScorer) look(state *State, pod *Pod, candidates []int) (*summary
 }
 
 // pool works out phi of all nodes, and its mean. A row without room and of zeros is no node.
-func (c *contextScorer) pool(state *State, pod *Pod) error {
+func (c *contextScorer) pool(ctx context.Context, state *State, pod *Pod) error {
 	for len(c.sets) < len(state.Nodes) {
 		c.sets = append(c.sets, make([]float64, len(c.mean)))
 	}
 	clear(c.mean)
 	there := 0
 	for n := range state.Nodes {
+		if err := over(ctx, n); err != nil {
+			return err
+		}
 		if err := c.view.encode(state, n, pod, c.fit[n], c.node); err != nil {
 			return err
 		}

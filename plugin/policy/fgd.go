@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"math"
 	"math/bits"
 )
@@ -14,8 +15,8 @@ func gradient(before, after float64) int64 {
 	return int64(100 * (1 / (1 + math.Exp(-(before-after)/1000))))
 }
 
-func (f *fgd) scores(state *State, pod *Pod, candidates []int, out []float64) error {
-	return eachFitting(state, pod, candidates, out, func(node *Node) (float64, error) {
+func (f *fgd) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
+	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) (float64, error) {
 		points, _, err := f.best(node, pod)
 		return float64(points), err
 	})

@@ -1,5 +1,7 @@
 package policy
 
+import "context"
+
 // learned is a policy of the score table. The score of placing a pod of kind k on a node is
 //
 //	after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node)
@@ -56,9 +58,9 @@ func (l *learned) scorer(mix *Mix, outlook *outlook) scorer {
 	return found
 }
 
-func (l *learnedScorer) scores(state *State, pod *Pod, candidates []int, out []float64) error {
+func (l *learnedScorer) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	l.begin(pod)
-	return eachFitting(state, pod, candidates, out, func(node *Node) (float64, error) {
+	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) (float64, error) {
 		score, _, err := l.best(node, pod)
 		return score, err
 	})

@@ -92,7 +92,7 @@ func open(all *tensors, card *Card) (*Policy, error) {
 			return nil, err
 		}
 	}
-	create, err := readNetwork(all, card, mix, seen)
+	create, pointwise, err := readNetwork(all, card, mix, seen)
 	if err != nil {
 		return nil, err
 	}
@@ -102,5 +102,5 @@ func open(all *tensors, card *Card) (*Policy, error) {
 	if err := all.checkAllRead(false, fmt.Sprintf("is not one that the view %q sees", card.View)); err != nil {
 		return nil, err
 	}
-	return newPolicy(card.Name, mix, create), nil
+	return newPolicy(card.Name, mix, Traits{Pointwise: pointwise}, create), nil
 }

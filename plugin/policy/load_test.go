@@ -289,7 +289,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		out := make([]float64, len(state.Nodes))
 		for _, pod := range pods {
-			if err := policy.Scores(state, pod, []int{0, 1, 2, 3}, out); err != nil {
+			if err := policy.Scores(t.Context(), state, pod, []int{0, 1, 2, 3}, out); err != nil {
 				continue
 			}
 			for n, score := range out {

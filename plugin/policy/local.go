@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"sort"
@@ -37,7 +38,7 @@ func Local(name string, mix *Mix) (*Policy, error) {
 		if mix == nil {
 			return nil, fmt.Errorf("policy %q needs a mix: that of a policy file that %q made", name, prepareCommand)
 		}
-		return newPolicy(name, mix, func() scorer { return &fgd{newFragmenter(mix)} }), nil
+		return newPolicy(name, mix, Traits{true, true}, func() scorer { return &fgd{newFragmenter(mix)} }), nil
 	}
 	score, ok := heuristics[name]
 	if !ok {
@@ -48,14 +49,16 @@ func Local(name string, mix *Mix) (*Policy, error) {
 		sort.Strings(known)
 		return nil, fmt.Errorf("unknown policy %q; known are %s", name, strings.Join(known, ", "))
 	}
-	return newPolicy(name, mix, func() scorer { return heuristic(score) }), nil
+	// The two may leave 0 to 100 on nodes beyond the largest of the openb cluster.
+	traits := Traits{Pointwise: true, Points: name != "dot-product" && name != "best-fit"}
+	return newPolicy(name, mix, traits, func() scorer { return heuristic(score) }), nil
 }
 
 // heuristic is a scorer that needs no room.
 type heuristic func(*Node, *Pod) int64
 
-func (h heuristic) scores(state *State, pod *Pod, candidates []int, out []float64) error {
-	return eachFitting(state, pod, candidates, out, func(node *Node) (float64, error) { return float64(h(node, pod)), nil })
+func (h heuristic) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
+	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) (float64, error) { return float64(h(node, pod)), nil })
 }
 
 func (h heuristic) devices(node *Node, pod *Pod) (uint64, error) { return node.bestDevices(pod), nil }

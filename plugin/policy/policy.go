@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -14,20 +15,28 @@ type Policy struct {
 	name    string
 	card    *Card
 	mix     *Mix
+	traits  Traits
 	create  func() scorer
 	workers chan scorer // that are at rest
+}
+
+// Traits say what scores depend on, and what they may be.
+type Traits struct {
+	Pointwise bool // the score of a node depends on the pod and that node alone: Peers and Waiting do not matter
+	Points    bool // scores are whole numbers from 0 to 100
 }
 
 // scorer computes scores for one goroutine at a time.
 type scorer interface {
 	// scores writes the score of each candidate, see Policy.Scores; what is given was checked.
-	scores(state *State, pod *Pod, candidates []int, out []float64) error
+	scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error
 	// devices are those of the node, on which the pod fits, that it would get there.
 	devices(node *Node, pod *Pod) (uint64, error)
 }
 
-func newPolicy(name string, mix *Mix, create func() scorer) *Policy {
-	return &Policy{name: name, mix: mix, create: create, workers: make(chan scorer, runtime.GOMAXPROCS(0))}
+func newPolicy(name string, mix *Mix, traits Traits, create func() scorer) *Policy {
+	workers := make(chan scorer, runtime.GOMAXPROCS(0))
+	return &Policy{name: name, mix: mix, traits: traits, create: create, workers: workers}
 }
 
 // Name is what results call the policy.
@@ -39,12 +48,15 @@ func (p *Policy) Card() *Card { return p.card }
 // Mix is the mix that was baked into the policy's file; nil if it has none.
 func (p *Policy) Mix() *Mix { return p.mix }
 
+// Traits say what the policy's scores depend on.
+func (p *Policy) Traits() Traits { return p.traits }
+
 // Scores writes the score of each candidate, an index of a node, into out: the higher, the better, and -Inf where the
 // pod has no room. Equal scores mean that the first of the candidates is the best.
 //
-// It fails if a node has a GPU model that the policy was not prepared for, if a pod or a node is none that can be, or if
-// a score is not a finite number.
-func (p *Policy) Scores(state *State, pod *Pod, candidates []int, out []float64) error {
+// It fails if a node has a GPU model that the policy was not prepared for, if a pod or a node is none that can be, if
+// a score is not a finite number, or soon after ctx is done.
+func (p *Policy) Scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	if len(out) < len(candidates) {
 		return fmt.Errorf("there is room for %d scores of %d nodes", len(out), len(candidates))
 	}
@@ -61,7 +73,7 @@ func (p *Policy) Scores(state *State, pod *Pod, candidates []int, out []float64)
 	}
 	worker := p.take()
 	defer p.give(worker)
-	return worker.scores(state, pod, candidates, out)
+	return worker.scores(ctx, state, pod, candidates, out)
 }
 
 // Devices are the GPU devices of a node, on which the pod must fit, that the pod would get there: a bit mask.
@@ -113,9 +125,12 @@ func (p *Policy) give(worker scorer) {
 
 // eachFitting scores the candidates that the pod has room on; the others are -Inf.
 func eachFitting(
-	state *State, pod *Pod, candidates []int, out []float64, score func(*Node) (float64, error),
+	ctx context.Context, state *State, pod *Pod, candidates []int, out []float64, score func(*Node) (float64, error),
 ) error {
 	for i, n := range candidates {
+		if err := over(ctx, i); err != nil {
+			return err
+		}
 		out[i] = math.Inf(-1)
 		node := &state.Nodes[n]
 		if !node.Fits(pod) {
@@ -129,6 +144,14 @@ func eachFitting(
 			return notFinite(node)
 		}
 		out[i] = found
+	}
+	return nil
+}
+
+// over looks every few nodes whether there is time left.
+func over(ctx context.Context, nodes int) error {
+	if nodes%64 == 63 {
+		return ctx.Err()
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestManyGoroutinesGetTheSameScores(t *testing.T) {
 	for name, policy := range everyPolicy(t) {
 		t.Run(name, func(t *testing.T) {
 			wanted := make([]float64, len(state.Nodes))
-			if err := policy.Scores(state, pod, all(state), wanted); err != nil {
+			if err := policy.Scores(t.Context(), state, pod, all(state), wanted); err != nil {
 				t.Fatal(err)
 			}
 			var group sync.WaitGroup
@@ -40,7 +40,7 @@ func TestManyGoroutinesGetTheSameScores(t *testing.T) {
 				group.Go(func() {
 					found := make([]float64, len(state.Nodes))
 					for range 5 {
-						if err := policy.Scores(state, pod, all(state), found); err != nil || !slices.Equal(found, wanted) {
+						if err := policy.Scores(t.Context(), state, pod, all(state), found); err != nil || !slices.Equal(found, wanted) {
 							t.Errorf("%v (%v), not %v", found, err, wanted)
 						}
 					}
@@ -56,7 +56,7 @@ func TestNothingIsAllocatedForANode(t *testing.T) {
 	pod, out, candidates := &Pod{CPU: 1000, GPUCount: 1, GPUMilli: 250}, make([]float64, 50), all(state)
 	for name, policy := range everyPolicy(t) {
 		found := testing.AllocsPerRun(20, func() {
-			if err := policy.Scores(state, pod, candidates, out); err != nil {
+			if err := policy.Scores(t.Context(), state, pod, candidates, out); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -74,10 +74,10 @@ func TestWhatIsKeptOfStatesChangesNothing(t *testing.T) {
 		for i := range clusters[:12] {
 			state, pod := clusters[i].state(), clusters[i].Pods[0].pod()
 			found, wanted := make([]float64, len(state.Nodes)), make([]float64, len(state.Nodes))
-			if err := used.Scores(state, pod, all(state), found); err != nil {
+			if err := used.Scores(t.Context(), state, pod, all(state), found); err != nil {
 				t.Fatal(err)
 			}
-			if err := packedPolicy(t, name).Scores(state, pod, all(state), wanted); err != nil {
+			if err := packedPolicy(t, name).Scores(t.Context(), state, pod, all(state), wanted); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(found, wanted) {
@@ -101,11 +101,11 @@ func TestStatesAreToldApart(t *testing.T) {
 	}
 	used, pod := packedPolicy(t, "linear"), &Pod{CPU: 500}
 	found, alone := make([]float64, len(state.Nodes)), []float64{0}
-	if err := used.Scores(state, pod, all(state), found); err != nil {
+	if err := used.Scores(t.Context(), state, pod, all(state), found); err != nil {
 		t.Fatal(err)
 	}
 	for n := range state.Nodes {
-		if err := packedPolicy(t, "linear").Scores(state, pod, []int{n}, alone); err != nil {
+		if err := packedPolicy(t, "linear").Scores(t.Context(), state, pod, []int{n}, alone); err != nil {
 			t.Fatal(err)
 		}
 		if found[n] != alone[0] {
@@ -133,13 +133,13 @@ func TestCandidatesMayComeInAnyOrder(t *testing.T) {
 		candidates, some := all(state), []int{7, 3, 19}
 		found, few := make([]float64, 20), make([]float64, 3)
 		slices.Reverse(candidates)
-		if err := policy.Scores(state, pod, candidates, found); err != nil {
+		if err := policy.Scores(t.Context(), state, pod, candidates, found); err != nil {
 			t.Fatal(err)
 		}
 		if seesCluster(policy) {
 			continue // and how many candidates there are
 		}
-		if err := policy.Scores(state, pod, some, few); err != nil {
+		if err := policy.Scores(t.Context(), state, pod, some, few); err != nil {
 			t.Fatal(err)
 		}
 		for i, n := range some {
@@ -176,7 +176,7 @@ func TestWhatCannotBeScoredIsAnError(t *testing.T) {
 		{changed(func(n *Node) { n.GPUFree = []int64{1001} }), share, []int{0}, "a GPU with 1001 milli left"},
 		{changed(func(n *Node) { n.GPUFree = make([]int64, 63) }), share, []int{0}, "has 63 GPUs; at most 62"},
 	} {
-		err := policy.Scores(each.state, each.pod, each.candidates, out)
+		err := policy.Scores(t.Context(), each.state, each.pod, each.candidates, out)
 		if err == nil || !strings.Contains(err.Error(), each.message) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v says not %q", err, each.message)
 		}
@@ -188,7 +188,7 @@ func TestWhatCannotBeScoredIsAnError(t *testing.T) {
 		t.Error("there are devices on a node that is not there")
 	}
 	peers := &Pod{CPU: 100, Peers: map[int]int{4: 1}}
-	if err := packedPolicy(t, "cluster-mlp").Scores(same, peers, []int{0}, out); err == nil {
+	if err := packedPolicy(t, "cluster-mlp").Scores(t.Context(), same, peers, []int{0}, out); err == nil {
 		t.Error("a pod has peers on a node that is not there")
 	}
 }
@@ -266,7 +266,7 @@ func TestFGDByHand(t *testing.T) {
 	}
 	state := &State{Nodes: []Node{{CPU: Amount{8000, 8000}, Pods: Amount{9, 9}, GPUFree: []int64{700, Whole}}}}
 	out := []float64{0}
-	if err := policy.Scores(state, &Pod{GPUCount: 1, GPUMilli: 300}, []int{0}, out); err != nil {
+	if err := policy.Scores(t.Context(), state, &Pod{GPUCount: 1, GPUMilli: 300}, []int{0}, out); err != nil {
 		t.Fatal(err)
 	}
 	// Before, only the pod without GPU cannot use the 1,700 milli. With the pod on the first device, 400 are left there,

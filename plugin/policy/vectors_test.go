@@ -197,10 +197,7 @@ func TestVectors(t *testing.T) {
 
 // seesCluster tells whether scores of a node depend on the others.
 func seesCluster(policy *Policy) bool {
-	worker := policy.take()
-	defer policy.give(worker)
-	_, ok := worker.(*contextScorer)
-	return ok
+	return !policy.Traits().Pointwise
 }
 
 // compare returns the largest difference of a score, relative to the score and at least to 1.
@@ -213,7 +210,7 @@ func compare(t *testing.T, policy *Policy, cluster *vectorCluster, name string) 
 	}
 	for i := range cluster.Pods {
 		pod := cluster.Pods[i].pod()
-		if err := policy.Scores(state, pod, candidates, out); err != nil {
+		if err := policy.Scores(t.Context(), state, pod, candidates, out); err != nil {
 			t.Fatal(err)
 		}
 		for n, score := range wanted.Scores[i] {

@@ -10,22 +10,22 @@ var (
 	normalisations = []string{"none", "layer", "batch"} // of which the last is folded into the weights
 )
 
-// readNetwork reads the weights of a file: what makes a scorer of them.
-func readNetwork(all *tensors, card *Card, mix *Mix, seen *outlook) (func() scorer, error) {
+// readNetwork reads the weights of a file: what makes a scorer of them, and whether it sees one node at a time.
+func readNetwork(all *tensors, card *Card, mix *Mix, seen *outlook) (create func() scorer, pointwise bool, err error) {
 	if err := checkNetwork(all.file, card); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	gpu := card.View == "gpu"
 	switch {
 	case gpu && card.Network == "linear" && !all.has("head.weight"):
 		found, err := readLinear(all)
-		return func() scorer { return found.scorer(mix, seen) }, err
+		return func() scorer { return found.scorer(mix, seen) }, true, err
 	case gpu && card.Network == "mlp" && all.inputs() == nodeFeatures+podFeatures:
 		found, err := readMLP(all, card)
-		return func() scorer { return found.scorer(mix, seen) }, err
+		return func() scorer { return found.scorer(mix, seen) }, true, err
 	default:
 		found, err := readContextNetwork(all, card)
-		return func() scorer { return found.scorer(mix, seen) }, err
+		return func() scorer { return found.scorer(mix, seen) }, false, err
 	}
 }
 

@@ -1,0 +1,86 @@
+package gpushare
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"steersman.dev/plugin/gpus"
+)
+
+// EventsToRegister are the events after which a pod that was refused here may fit: a pod with GPUs leaves, the pod itself
+// is changed, or a node comes or offers something else.
+func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	podEvents := fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete | fwk.Update}
+	nodeEvents := fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel}
+	return []fwk.ClusterEventWithHint{
+		{Event: podEvents, QueueingHintFn: p.afterPod},
+		{Event: nodeEvents, QueueingHintFn: p.afterNode},
+	}, nil
+}
+
+// afterPod tells whether a pod that left, or was changed, may have made room for a waiting one.
+func (*Plugin) afterPod(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk.QueueingHint, error) {
+	was, is, err := util.As[*v1.Pod](before, after)
+	switch {
+	case err != nil:
+		return fwk.Queue, err
+	case is == nil:
+		return queueIf(holdsGPUs(was)), nil
+	case is.UID == waiting.UID:
+		return queueIf(!sameWish(was, is)), nil
+	default: // the annotations of a pod that runs say something else now
+		return queueIf(is.Spec.NodeName != "" && !sameWish(was, is)), nil
+	}
+}
+
+// holdsGPUs tells whether a pod is on a node, or about to be, and asks for GPUs.
+func holdsGPUs(pod *v1.Pod) bool {
+	request, err := gpus.RequestOf(pod)
+	onNode := pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != ""
+	return onNode && err == nil && request.Count > 0
+}
+
+// sameWish tells whether what pods say of GPUs is the same, in the same words.
+func sameWish(one, other *v1.Pod) bool {
+	for _, key := range [...]string{gpus.CountKey, gpus.MilliKey, gpus.ModelKey, gpus.IndexKey} {
+		was, had := one.Annotations[key]
+		is, has := other.Annotations[key]
+		if was != is || had != has {
+			return false
+		}
+	}
+	return true
+}
+
+// afterNode tells whether a node that came, or was changed, may have the devices that a waiting pod asks for.
+func (*Plugin) afterNode(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk.QueueingHint, error) {
+	was, is, err := util.As[*v1.Node](before, after)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	request, err := requestOf(waiting)
+	if err != nil {
+		return fwk.QueueSkip, nil
+	}
+	offer, err := gpus.OfferOf(is)
+	if err != nil || int64(offer.Count) < request.Count || !request.Accepts(offer.Model) {
+		return fwk.QueueSkip, nil
+	}
+	if was == nil {
+		return fwk.Queue, nil
+	}
+	former, err := gpus.OfferOf(was)
+	changed := err != nil || former.Count < offer.Count || former.Model != offer.Model && !request.Accepts(former.Model)
+	return queueIf(changed), nil
+}
+
+func queueIf(worthIt bool) fwk.QueueingHint {
+	if worthIt {
+		return fwk.Queue
+	}
+	return fwk.QueueSkip
+}

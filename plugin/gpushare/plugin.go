@@ -1,0 +1,205 @@
+package gpushare
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"steersman.dev/plugin/gpus"
+	"steersman.dev/plugin/scoring"
+)
+
+// Name is what configurations call the plugin.
+const Name = "SteersmanGpuShare"
+
+var (
+	_ fwk.PreFilterPlugin   = &Plugin{}
+	_ fwk.FilterPlugin      = &Plugin{}
+	_ fwk.ReservePlugin     = &Plugin{}
+	_ fwk.BindPlugin        = &Plugin{}
+	_ fwk.EnqueueExtensions = &Plugin{}
+	_ fwk.SignPlugin        = &Plugin{}
+)
+
+// Plugin implements shared GPUs for a profile.
+type Plugin struct {
+	handle   fwk.Handle
+	ledger   *gpus.Ledger
+	nodes    nodes
+	checking sync.Once
+	wrong    string // about the profile
+}
+
+// New makes the plugin of a profile. It has no arguments.
+func New(_ context.Context, arguments runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	if unknown, ok := arguments.(*runtime.Unknown); ok && len(unknown.Raw) > 0 {
+		return nil, fmt.Errorf("pluginConfig of %s: it takes no args", Name)
+	}
+	plugin := &Plugin{handle: handle, ledger: gpus.Assumed}
+	return plugin, plugin.follow()
+}
+
+// Name is the plugin's name.
+func (*Plugin) Name() string { return Name }
+
+// follow forgets pods and nodes that are deleted.
+func (p *Plugin) follow() error {
+	informers := p.handle.SharedInformerFactory().Core().V1()
+	_, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if pod, ok := deleted(obj).(*v1.Pod); ok {
+			p.ledger.Release(pod.UID)
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if node, ok := deleted(obj).(*v1.Node); ok {
+			p.nodes.forget(node.Name)
+		}
+	}})
+	return err
+}
+
+// deleted is an object that an informer says is gone.
+func deleted(obj any) any {
+	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return last.Obj
+	}
+	return obj
+}
+
+// PreFilter reads what the pod asks for. Pods without GPUs are none of ours.
+func (p *Plugin) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
+	request, err := requestOf(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	}
+	if request.Count == 0 {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if wrong := p.misconfigured(); wrong != "" {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, wrong)
+	}
+	_, shares := pod.Annotations[gpus.CountKey]
+	state.Write(Name, asked{request, shares})
+	return nil, nil
+}
+
+// requestOf is what a waiting pod asks for. It may come with devices of another life, which must make sense all the same.
+func requestOf(pod *v1.Pod) (gpus.Request, error) {
+	request, err := gpus.RequestOf(pod)
+	if err == nil {
+		_, err = gpus.ParseIndex(pod.Annotations[gpus.IndexKey], request.Count)
+	}
+	return request, err
+}
+
+// asked is what the pod of this cycle asks for.
+type asked struct {
+	gpus.Request
+	shares bool // by annotations, not of a device plugin alone
+}
+
+// Clone is the same, which nobody writes to.
+func (a asked) Clone() fwk.StateData { return a }
+
+// PreFilterExtensions are none: Filter counts the pods of the node that it is shown.
+func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+// Filter lets a pod on nodes that have enough devices, with enough left, of a model that it accepts.
+func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	found, err := state.Read(Name)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	request, node := found.(asked), p.nodes.look(p.ledger, info)
+	switch {
+	case node.Err != nil && !request.shares:
+		return nil // the device plugin and kube-scheduler know what to make of the node
+	case node.Err != nil:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) had GPUs that make no sense")
+	case int64(len(node.Free)) < request.Count:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have so many GPUs")
+	case !request.Accepts(node.Model):
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
+	case !request.Fits(node.Free):
+		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
+	}
+	return nil
+}
+
+// Reserve chooses the devices that the pod gets on its node: those of the profile's policy, if it has an opinion, else
+// those that fit best.
+func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, name string) *fwk.Status {
+	found, err := state.Read(Name)
+	if err != nil {
+		return nil // a pod without GPUs
+	}
+	request := found.(asked)
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(name)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	node := p.ledger.LookWithout(info, pod.UID)
+	if node.Err != nil && !request.shares {
+		return nil
+	}
+	if !request.Fits(node.Free) {
+		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
+	}
+	p.ledger.Reserve(pod.UID, name, p.choose(request.Request, pod, info, node.Free))
+	return nil
+}
+
+func (p *Plugin) choose(request gpus.Request, pod *v1.Pod, info fwk.NodeInfo, free []int64) uint64 {
+	if chooser := scoring.ChooserOf(p.handle.ProfileName()); chooser != nil {
+		if devices, ok := chooser.Devices(pod, info); ok && request.MayHave(devices, free) {
+			return devices
+		}
+	}
+	return request.BestFit(free)
+}
+
+// Unreserve takes the devices back.
+func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
+	p.ledger.Release(pod.UID)
+}
+
+// SignPod says what the filter looks at, so that equal pods may be decided upon together.
+func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	request, err := requestOf(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
+	}
+	return []fwk.SignFragment{{Key: Name, Value: request}}, nil
+}
+
+// misconfigured is what is wrong with the profile: another plugin would bind the pod, without its devices.
+func (p *Plugin) misconfigured() string {
+	p.checking.Do(func() {
+		profile, ok := p.handle.(interface{ ListPlugins() *config.Plugins })
+		if !ok {
+			return
+		}
+		for _, plugin := range profile.ListPlugins().Bind.Enabled {
+			if plugin.Name == Name {
+				return
+			}
+			if plugin.Name == names.DefaultBinder {
+				break
+			}
+		}
+		p.wrong = fmt.Sprintf("profile %q does not bind by %s; enable it at bind, too", p.handle.ProfileName(), Name)
+	})
+	return p.wrong
+}

@@ -1,0 +1,399 @@
+package gpushare
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	cached "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"steersman.dev/plugin/gpus"
+	"steersman.dev/plugin/scoring"
+)
+
+// handle is as much of a framework as the plugin asks for.
+type handle struct {
+	fwk.Handle
+	snapshot *cached.Snapshot
+	client   kubernetes.Interface
+	factory  informers.SharedInformerFactory
+	binders  []string
+}
+
+func (h *handle) SnapshotSharedLister() fwk.SharedLister                 { return h.snapshot }
+func (h *handle) ClientSet() kubernetes.Interface                        { return h.client }
+func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
+func (h *handle) APICacher() fwk.APICacher                               { return nil }
+func (h *handle) ProfileName() string                                    { return "here" }
+func (h *handle) ListPlugins() *config.Plugins {
+	found := &config.Plugins{}
+	for _, name := range h.binders {
+		found.Bind.Enabled = append(found.Bind.Enabled, config.Plugin{Name: name})
+	}
+	return found
+}
+
+// plugin is one with a ledger of its own, for an API server at the address.
+func plugin(t *testing.T, server string, nodes []*v1.Node, pods ...*v1.Pod) *Plugin {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := &handle{
+		snapshot: cached.NewSnapshot(pods, nodes), client: client,
+		factory: informers.NewSharedInformerFactory(client, 0), binders: []string{Name, "DefaultBinder"},
+	}
+	made, err := New(t.Context(), nil, there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := made.(*Plugin)
+	found.ledger = &gpus.Ledger{}
+	return found
+}
+
+func node(name, model string, count int64) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{gpus.ModelKey: model}},
+		Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+			gpus.CountKey: *resource.NewQuantity(count, resource.DecimalSI),
+			gpus.MilliKey: *resource.NewQuantity(1000*count, resource.DecimalSI),
+		}},
+	}
+}
+
+// pod asks for "count milli models index"; "-" leaves one out.
+func pod(name, wish, node string) *v1.Pod {
+	made := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Namespace: "default", UID: types.UID(name), Annotations: map[string]string{},
+	}}
+	made.Spec.NodeName = node
+	keys := []string{gpus.CountKey, gpus.MilliKey, gpus.ModelKey, gpus.IndexKey}
+	for i, value := range strings.Fields(wish) {
+		if value != "-" {
+			made.Annotations[keys[i]] = value
+		}
+	}
+	return made
+}
+
+// fits runs the filters for a pod; why it is refused, "" where it is not.
+func fits(p *Plugin, pod *v1.Pod, on string) string {
+	state := framework.NewCycleState()
+	if _, status := p.PreFilter(context.Background(), state, pod, nil); !status.IsSuccess() {
+		return fmt.Sprint(status.Code(), ": ", status.Message())
+	}
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(on)
+	if err != nil {
+		return err.Error()
+	}
+	status := p.Filter(context.Background(), state, pod, info)
+	if status.IsSuccess() {
+		return ""
+	}
+	return fmt.Sprint(status.Code(), ": ", status.Message())
+}
+
+func TestFilter(t *testing.T) {
+	odd := node("odd", "V100", 2)
+	odd.Status.Allocatable[gpus.MilliKey] = resource.MustParse("1500")
+	p := plugin(t, "", []*v1.Node{node("two", "V100", 2), node("none", "", 0), node("unknown", "", 1), odd},
+		pod("a", "1 600 - 0", "two"), pod("b", "1 1000 - 1", "two"))
+	for _, test := range []struct{ wish, node, want string }{
+		{"1 400", "two", ""},
+		{"1 400 P100|V100", "two", ""},
+		{"1 401", "two", "Unschedulable: Insufficient GPU"},
+		{"2 100", "two", "Unschedulable: Insufficient GPU"},
+		{"3 100", "two", "UnschedulableAndUnresolvable: node(s) didn't have so many GPUs"},
+		{"1 400 P100", "two", "UnschedulableAndUnresolvable: node(s) didn't have the GPU model"},
+		{"1 400 P100", "unknown", "UnschedulableAndUnresolvable: node(s) didn't have the GPU model"},
+		{"1 400", "unknown", ""},
+		{"1 400", "none", "UnschedulableAndUnresolvable: node(s) didn't have so many GPUs"},
+		{"1 400", "odd", "UnschedulableAndUnresolvable: node(s) had GPUs that make no sense"},
+		{"", "two", "Skip: "},
+		{"0 0", "two", "Skip: "},
+		{
+			"1 1001", "two", "UnschedulableAndUnresolvable: metadata.annotations['alibabacloud.com/gpu-milli']: " +
+				`"1001" is too much; it is of each device, 0 to 1000`,
+		},
+		{
+			"2 100 - 7", "two", "UnschedulableAndUnresolvable: metadata.annotations['alibabacloud.com/gpu-index']: " +
+				`"7" does not name the pod's 2 devices; write device numbers as 2-3-4`,
+		},
+	} {
+		if found := fits(p, pod("waiting", test.wish, ""), test.node); found != test.want {
+			t.Errorf("%q on %s: %q; want %q", test.wish, test.node, found, test.want)
+		}
+	}
+}
+
+func TestDevicePluginsAreLeftAloneWhereSharingMakesNoSense(t *testing.T) {
+	sliced := node("sliced", "", 0)
+	sliced.Status.Allocatable = v1.ResourceList{"nvidia.com/gpu": resource.MustParse("80")}
+	p := plugin(t, "", []*v1.Node{sliced})
+	whole := pod("whole", "", "")
+	wanted := v1.ResourceRequirements{Requests: v1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}
+	whole.Spec.Containers = []v1.Container{{Resources: wanted}}
+	if found := fits(p, whole, "sliced"); found != "" {
+		t.Error(found)
+	}
+	if status := reserve(p, whole, "sliced"); !status.IsSuccess() || p.ledger.Len() != 0 {
+		t.Error(status)
+	}
+	if found := fits(p, pod("share", "1 500", ""), "sliced"); !strings.Contains(found, "make no sense") {
+		t.Error(found)
+	}
+}
+
+func TestTheFilterCountsTheNodeThatItIsShown(t *testing.T) {
+	p := plugin(t, "", []*v1.Node{node("one", "", 1)}, pod("victim", "1 600 - 0", "one"))
+	waiting := pod("waiting", "1 500", "")
+	if fits(p, waiting, "one") == "" {
+		t.Fatal("fits beside the victim")
+	}
+	info, _ := p.handle.SnapshotSharedLister().NodeInfos().Get("one")
+	without := info.Snapshot()
+	if err := without.RemovePod(klog.Background(), pod("victim", "1 600 - 0", "one")); err != nil {
+		t.Fatal(err)
+	}
+	state := framework.NewCycleState()
+	p.PreFilter(t.Context(), state, waiting, nil)
+	if status := p.Filter(t.Context(), state, waiting, without); !status.IsSuccess() {
+		t.Error(status)
+	}
+	if fits(p, waiting, "one") == "" {
+		t.Error("what was counted for preemption is taken for the node")
+	}
+}
+
+type chooser struct {
+	devices uint64
+	opinion bool
+}
+
+func (c chooser) Devices(*v1.Pod, fwk.NodeInfo) (uint64, bool) { return c.devices, c.opinion }
+
+// reserve is a pod's turn from its filters to its reservation.
+func reserve(p *Plugin, pod *v1.Pod, on string) *fwk.Status {
+	state := framework.NewCycleState()
+	p.PreFilter(context.Background(), state, pod, nil)
+	return p.Reserve(context.Background(), state, pod, on)
+}
+
+func TestReserveTakesThePolicysDevicesIfThePodMayHaveThem(t *testing.T) {
+	for name, test := range map[string]struct {
+		chooser scoring.Chooser
+		want    uint64
+	}{
+		"nobody chooses":     {nil, 0b010},
+		"the policy chooses": {chooser{0b100, true}, 0b100},
+		"no opinion":         {chooser{0b100, false}, 0b010},
+		"too little left":    {chooser{0b001, true}, 0b010},
+		"too many":           {chooser{0b110, true}, 0b010},
+		"none":               {chooser{0, true}, 0b010},
+		"not there":          {chooser{0b1000, true}, 0b010},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := plugin(t, "", []*v1.Node{node("n", "", 3)}, pod("a", "1 900 - 0", "n"), pod("b", "1 500 - 1", "n"))
+			scoring.Offer("here", test.chooser)
+			defer scoring.Offer("here", chooser{})
+			if status := reserve(p, pod("x", "1 400", ""), "n"); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			if found, ok := p.ledger.Reserved("x", "n"); !ok || found != test.want {
+				t.Errorf("%b; want %b", found, test.want)
+			}
+			p.Unreserve(t.Context(), nil, pod("x", "", ""), "n")
+			p.Unreserve(t.Context(), nil, pod("x", "", ""), "n")
+			if p.ledger.Len() != 0 {
+				t.Error("the reservation is not taken back")
+			}
+		})
+	}
+}
+
+func TestReserveRefusesWhatHasNoRoomAnyMore(t *testing.T) {
+	p := plugin(t, "", []*v1.Node{node("n", "", 1)}, pod("a", "1 900 - 0", "n"))
+	if status := reserve(p, pod("x", "1 400", ""), "n"); status.Code() != fwk.Unschedulable || p.ledger.Len() != 0 {
+		t.Error(status)
+	}
+	if status := reserve(p, pod("none", "", ""), "n"); !status.IsSuccess() || p.ledger.Len() != 0 {
+		t.Error(status)
+	}
+}
+
+func TestAProfileThatBindsOtherwiseIsToldToThePod(t *testing.T) {
+	for _, test := range []struct {
+		binders []string
+		refused bool
+	}{
+		{[]string{Name, "DefaultBinder"}, false},
+		{[]string{"Other", Name}, false},
+		{[]string{"DefaultBinder", Name}, true},
+		{[]string{"DefaultBinder"}, true},
+		{nil, true},
+	} {
+		p := plugin(t, "", []*v1.Node{node("n", "", 1)})
+		p.handle.(*handle).binders = test.binders
+		found := fits(p, pod("x", "1 400", ""), "n")
+		if (found != "") != test.refused || test.refused && !strings.Contains(found, `profile "here" does not bind by`) {
+			t.Errorf("%v: %q", test.binders, found)
+		}
+		if found := fits(p, pod("x", "", ""), "n"); found != "Skip: " {
+			t.Errorf("a pod without GPUs is refused: %q", found)
+		}
+	}
+}
+
+func TestArgumentsAreRefused(t *testing.T) {
+	unknown := &runtime.Unknown{Raw: []byte(`{"device": 1}`)}
+	if _, err := New(t.Context(), unknown, &handle{}); err == nil || !strings.Contains(err.Error(), Name) {
+		t.Error(err)
+	}
+}
+
+func TestEventsThatMakeRoom(t *testing.T) {
+	p := &Plugin{}
+	holder, plain := pod("holder", "1 500 - 0", "n"), pod("plain", "", "n")
+	nominated := pod("nominated", "1 500", "")
+	nominated.Status.NominatedNodeName = "n"
+	waiting := pod("waiting", "1 500 V100", "")
+	touched := waiting.DeepCopy()
+	touched.Status.Reason = "waits"
+	for name, test := range map[string]struct {
+		hint          fwk.QueueingHintFn
+		before, after any
+		want          bool
+	}{
+		"a holder leaves":             {p.afterPod, holder, nil, true},
+		"a pod without GPUs leaves":   {p.afterPod, plain, nil, false},
+		"another waiting pod leaves":  {p.afterPod, pod("other", "1 500", ""), nil, false},
+		"a nominated pod leaves":      {p.afterPod, nominated, nil, true},
+		"the pod is changed":          {p.afterPod, pod("waiting", "1 5000", ""), waiting, true},
+		"its status is":               {p.afterPod, waiting, touched, false},
+		"a holder's wish is changed":  {p.afterPod, holder, pod("holder", "1 300 - 0", "n"), true},
+		"another waiting pod's is":    {p.afterPod, pod("other", "1 500", ""), pod("other", "1 400", ""), false},
+		"a node comes":                {p.afterNode, nil, node("n", "V100", 1), true},
+		"one of another model":        {p.afterNode, nil, node("n", "P100", 1), false},
+		"one without GPUs":            {p.afterNode, nil, node("n", "V100", 0), false},
+		"a node gets more":            {p.afterNode, node("n", "V100", 1), node("n", "V100", 2), true},
+		"a node gets less":            {p.afterNode, node("n", "V100", 2), node("n", "V100", 1), false},
+		"a node's model is corrected": {p.afterNode, node("n", "P100", 1), node("n", "V100", 1), true},
+		"a node stays":                {p.afterNode, node("n", "V100", 1), node("n", "V100", 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, err := test.hint(klog.Background(), waiting, test.before, test.after)
+			if err != nil || (found == fwk.Queue) != test.want {
+				t.Errorf("%v, %v; want %v", found, err, test.want)
+			}
+		})
+	}
+	if found, err := p.afterPod(klog.Background(), waiting, "nonsense", nil); err == nil || found != fwk.Queue {
+		t.Errorf("%v, %v", found, err)
+	}
+	events, err := p.EventsToRegister(t.Context())
+	if err != nil || len(events) != 2 {
+		t.Error(events, err)
+	}
+}
+
+func TestDeletedPodsAndNodesAreForgotten(t *testing.T) {
+	if gone, ok := deleted(last(pod("x", "", ""))).(*v1.Pod); !ok || gone.Name != "x" {
+		t.Error("what an informer has missed is not understood")
+	}
+	p := plugin(t, "", []*v1.Node{node("n", "", 1)})
+	fits(p, pod("x", "1 400", ""), "n")
+	if _, ok := p.nodes.kept.Load("n"); !ok {
+		t.Fatal("nothing is kept")
+	}
+	p.nodes.forget("n")
+	if _, ok := p.nodes.kept.Load("n"); ok {
+		t.Error("the node is kept")
+	}
+}
+
+func TestPodsAreSignedByWhatTheyAskFor(t *testing.T) {
+	p := &Plugin{}
+	sign := func(wish string) string {
+		fragments, status := p.SignPod(t.Context(), pod("x", wish, ""))
+		if !status.IsSuccess() {
+			return status.Code().String()
+		}
+		return fmt.Sprint(fragments)
+	}
+	signs := []string{sign(""), sign("1 400"), sign("1 400 V100"), sign("2 400"), sign("1 4000")}
+	slices.Sort(signs)
+	if len(slices.Compact(signs)) != 5 || sign("1 400 - 2") != sign("1 0.4k") {
+		t.Error(signs)
+	}
+	if sign("1 4000") != "Unschedulable" {
+		t.Error(sign("1 4000"))
+	}
+}
+
+// TestManyAtATime is for the race detector: one scheduling cycle after another, each with many filters, beside bindings.
+func TestManyAtATime(t *testing.T) {
+	p := plugin(t, "", []*v1.Node{node("n", "", 8)}, pod("a", "1 300 - 0", "n"))
+	var binding sync.WaitGroup
+	for i := range 50 {
+		waiting, state := pod(fmt.Sprint(i), "1 100", ""), framework.NewCycleState()
+		p.PreFilter(t.Context(), state, waiting, nil)
+		info, _ := p.handle.SnapshotSharedLister().NodeInfos().Get("n")
+		var filters sync.WaitGroup
+		for range 8 {
+			filters.Go(func() { p.Filter(t.Context(), state, waiting, info) })
+		}
+		filters.Wait()
+		if status := p.Reserve(t.Context(), state, waiting, "n"); !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		binding.Go(func() {
+			p.ledger.Reserved(waiting.UID, "n")
+			p.Unreserve(context.Background(), state, waiting, "n")
+		})
+	}
+	binding.Wait()
+	if p.ledger.Len() != 0 {
+		t.Error(p.ledger.Len())
+	}
+}
+
+// BenchmarkFilter is a cycle's filters of 1,213 nodes, one of which has changed.
+func BenchmarkFilter(b *testing.B) {
+	there := make([]*v1.Node, 1213)
+	var pods []*v1.Pod
+	for i := range there {
+		name := fmt.Sprintf("node-%04d", i)
+		there[i] = node(name, "V100", 8)
+		for d := range 8 {
+			pods = append(pods, pod(fmt.Sprint(name, "-", d), fmt.Sprint("1 600 - ", d), name))
+		}
+	}
+	p := &Plugin{handle: &handle{binders: []string{Name}}, ledger: &gpus.Ledger{}}
+	infos, _ := cached.NewSnapshot(pods, there).NodeInfos().List()
+	waiting, state := pod("waiting", "1 500", ""), framework.NewCycleState()
+	p.PreFilter(b.Context(), state, waiting, nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.nodes.forget(there[0].Name)
+		for _, info := range infos {
+			p.Filter(b.Context(), state, waiting, info)
+		}
+	}
+}

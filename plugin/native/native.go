@@ -1,0 +1,142 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/policy"
+	"steersman.dev/plugin/scoring"
+)
+
+// Why a policy has no opinion.
+var (
+	ErrNoPolicy  = reason{errors.New("there is no policy yet"), "no-policy"}
+	ErrNoRoom    = reason{errors.New("the pod has room on none of the nodes, as the policy sees them"), "no-room"}
+	errNoNode    = reason{errors.New("a node is not in the scheduler's snapshot"), "snapshot"}
+	errNoListing = reason{errors.New("the scheduler's snapshot cannot be read"), "snapshot"}
+)
+
+// reason is an error with a name for counters.
+type reason struct {
+	error
+	name string
+}
+
+// Reason is what counters call it.
+func (r reason) Reason() string { return r.name }
+
+// Snapshot lists all nodes of the scheduler's snapshot: handle.SnapshotSharedLister().NodeInfos().
+type Snapshot interface {
+	List() ([]fwk.NodeInfo, error)
+}
+
+// Source scores nodes by the policy of a Keeper.
+type Source struct {
+	keeper   *Keeper
+	snapshot func() Snapshot
+
+	mutex   sync.Mutex // a profile decides on one pod at a time, so nobody waits for it
+	cluster cluster
+	table   table
+	number  int // of the policy that the table's scores are of
+	chosen  []int
+	raw     []float64
+}
+
+var (
+	_ scoring.Source  = (*Source)(nil)
+	_ scoring.Chooser = (*Source)(nil)
+)
+
+// New is a source that looks at the snapshot of the scheduling cycle that it is asked in.
+func New(keeper *Keeper, snapshot func() Snapshot) *Source {
+	return &Source{keeper: keeper, snapshot: snapshot, table: table{rows: map[Signature]*row{}}}
+}
+
+// Scores is that of scoring.Source. Its errors have a Reason.
+func (s *Source) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
+	running := s.keeper.Running()
+	if running == nil {
+		return ErrNoPolicy
+	}
+	asked, err := Sign(pod)
+	if err != nil {
+		return err
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	finished := false
+	defer func() {
+		if !finished { // a panic: nothing that is kept can be relied upon
+			s.cluster, s.table = cluster{}, table{rows: map[Signature]*row{}}
+		}
+	}()
+	err = s.rank(ctx, running, asked, pod, nodes, out)
+	finished = true
+	return err
+}
+
+func (s *Source) rank(
+	ctx context.Context, running *Running, asked Signature, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64,
+) error {
+	if err := s.follow(running); err != nil {
+		return err
+	}
+	s.chosen, s.raw = s.chosen[:0], s.raw[:0]
+	for _, info := range nodes {
+		n, known := s.cluster.index[info.Node().Name]
+		if !known {
+			return errNoNode
+		}
+		s.chosen, s.raw = append(s.chosen, n), append(s.raw, 0)
+	}
+	if err := s.score(ctx, running.Policy, asked, pod); err != nil {
+		return err
+	}
+	first := best(s.chosen, s.raw)
+	if first < 0 {
+		return ErrNoRoom
+	}
+	scoring.Rank(s.raw, first, out)
+	return nil
+}
+
+// follow brings what is kept up to date with the snapshot and the policy.
+func (s *Source) follow(running *Running) error {
+	infos, err := s.snapshot().List()
+	if err != nil {
+		return errNoListing
+	}
+	s.cluster.watchOwners(!running.Policy.Traits().Pointwise)
+	s.cluster.follow(infos)
+	if s.cluster.replaced || s.number != running.Number {
+		s.table.rows, s.number = map[Signature]*row{}, running.Number
+	}
+	return nil
+}
+
+func (s *Source) score(ctx context.Context, running *policy.Policy, asked Signature, pod *v1.Pod) error {
+	if running.Traits().Pointwise {
+		return s.table.scores(ctx, running, &s.cluster, asked, s.chosen, s.raw)
+	}
+	wanted := asked.pod()
+	wanted.Peers = s.cluster.owners.peers(pod)
+	return running.Scores(ctx, &s.cluster.state, wanted, s.chosen, s.raw)
+}
+
+// Devices is that of scoring.Chooser.
+func (s *Source) Devices(pod *v1.Pod, node fwk.NodeInfo) (uint64, bool) {
+	running := s.keeper.Running()
+	asked, err := Sign(pod)
+	if running == nil || err != nil {
+		return 0, false
+	}
+	state := policy.State{Nodes: make([]policy.Node, 1)}
+	look(node, &state.Nodes[0])
+	devices, err := running.Policy.Devices(&state, asked.pod(), 0)
+	return devices, err == nil
+}

@@ -1,0 +1,53 @@
+package native
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"steersman.dev/plugin/gpus"
+	"steersman.dev/plugin/policy"
+)
+
+// Signature is what scores depend on of a pod, but for its owner: pods of one signature have the same score on the same
+// node.
+type Signature struct {
+	CPU, Memory, CPUScored, MemoryScored, GPUCount, GPUMilli int64
+	GPUModels                                                string // A|B
+}
+
+// BadPod is the error where a pod asks for what makes no sense; the policy is not to blame.
+type BadPod struct{ error }
+
+// Reason is what counters call it.
+func (BadPod) Reason() string { return "pod" }
+
+// Unwrap is what is wrong.
+func (e BadPod) Unwrap() error { return e.error }
+
+// Sign is what a pod asks for, as kube-scheduler will count it on the pod's node. The error is a BadPod.
+func Sign(pod *v1.Pod) (Signature, error) {
+	asked := (&framework.PodInfo{Pod: pod}).CalculateResource()
+	devices, err := gpus.RequestOf(pod)
+	if err != nil {
+		return Signature{}, BadPod{err}
+	}
+	return Signature{
+		CPU: asked.Resource.GetMilliCPU(), Memory: asked.Resource.GetMemory(),
+		CPUScored: asked.Non0CPU, MemoryScored: asked.Non0Mem,
+		GPUCount: devices.Count, GPUMilli: devices.Milli, GPUModels: strings.Join(devices.Models, "|"),
+	}, nil
+}
+
+// pod is a pod of the signature, without an owner.
+func (s *Signature) pod() *policy.Pod {
+	found := &policy.Pod{
+		CPU: s.CPU, Memory: s.Memory, CPUScored: s.CPUScored, MemoryScored: s.MemoryScored,
+		GPUCount: s.GPUCount, GPUMilli: s.GPUMilli,
+	}
+	if s.GPUModels != "" {
+		found.GPUModels = strings.Split(s.GPUModels, "|")
+	}
+	return found
+}

@@ -1,0 +1,167 @@
+// Package remote asks a score service (steersman serve) for the scores of nodes.
+//
+// The service follows the cluster by itself, so a question is the pod and the names of the nodes that passed the
+// filters: only these, because the service puts its choice alone at the top, and that must be a node that the pod can
+// go to. Names are sent once; after that the version stands for them that the service gave them (NodeSets), as long as
+// both remember it.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/scoring"
+)
+
+const (
+	path = "/v1/scores"
+	// bytesOfScore and bytesBeside bound an answer: a score and its comma with room for spaces, and the rest of it.
+	bytesOfScore, bytesBeside = 8, 1 << 12
+	reloadInterval            = 10 * time.Second
+)
+
+// Config says where the service is, and how to be let in. Files are read anew when they change.
+type Config struct {
+	Endpoint  string // URL of the service without a path of its own: http://127.0.0.1:5000
+	TokenFile string // holds a bearer token; "" for none
+	CAFile    string // certificates that the service's must be signed by; "" for those of the system
+	CertFile  string // a certificate for the service to know us by; "" for none
+	KeyFile   string // its key
+}
+
+// check is the first field that makes no sense, and why; nil if all do.
+func (c *Config) check() error {
+	where, err := url.Parse(c.Endpoint)
+	switch {
+	case err != nil || where.Host == "" || where.Scheme != "http" && where.Scheme != "https":
+		return fmt.Errorf("endpoint: %q is no URL; http://HOST:PORT or https://HOST:PORT is right", c.Endpoint)
+	case where.User != nil || where.RawQuery != "" || where.Fragment != "":
+		return fmt.Errorf("endpoint: %q holds more than an address; HOST:PORT alone is right", where.Redacted())
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return errors.New("certFile, keyFile: one is of no use without the other")
+	case where.Scheme == "http" && (c.CAFile != "" || c.CertFile != ""):
+		return errors.New("caFile, certFile: are for https; the endpoint is http")
+	}
+	return nil
+}
+
+// Declined is the answer of a service that has no opinion about a pod, and says so.
+type Declined struct {
+	Reason string // shadow, canary, deadline, overload, stale, policy: see service/admission.py
+}
+
+func (d *Declined) Error() string { return fmt.Sprintf("the service has no opinion: %s", d.Reason) }
+
+// Failure is what a circuit breaker is to be told of an error of Scores: nil where the service works as it should and
+// only has nothing to say about this pod.
+func Failure(err error) error {
+	var declined *Declined
+	if errors.As(err, &declined) && declined.Reason != "deadline" && declined.Reason != "overload" {
+		return nil
+	}
+	return err
+}
+
+// Client asks a service. Many goroutines may use it at a time.
+type Client struct {
+	url   string
+	doors *doors
+	sets  nodeSets
+}
+
+var _ scoring.Source = (*Client)(nil)
+
+// New is a client that reads its files anew until ctx is done. The error names the field that makes no sense; a file
+// that cannot be used is not one: the scores fail until it can be.
+func New(ctx context.Context, config Config) (*Client, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	found := newDoors(config)
+	go found.keep(ctx, reloadInterval)
+	return &Client{url: strings.TrimSuffix(config.Endpoint, "/") + path, doors: found}, nil
+}
+
+// Scores asks the service, see scoring.Source. The error is a Declined where the service says that it has no opinion,
+// and else one line about what went wrong.
+func (c *Client) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
+	content, err := json.Marshal(essence(pod))
+	if err != nil {
+		return fmt.Errorf("the pod cannot be encoded: %w", err)
+	}
+	set := c.sets.find(nodes)
+	if set != nil {
+		err := c.ask(ctx, question(content, "nodeSet", set.version), set.version, set.order(nodes, out))
+		if !errors.Is(err, errUnknownSet) {
+			return err
+		}
+		c.sets.forget(set)
+	}
+	names := namesOf(nodes)
+	listed, err := json.Marshal(names)
+	if err != nil {
+		return fmt.Errorf("the names of nodes cannot be encoded: %w", err)
+	}
+	got := &target{out: out[:len(nodes)]}
+	if err := c.ask(ctx, question(content, "nodes", listed), nil, got); err != nil {
+		return err
+	}
+	c.sets.keep(got.version, names)
+	return nil
+}
+
+var errUnknownSet = errors.New("the service does not know the version of the node set")
+
+// ask sends a question and writes the scores of the answer. version: that was sent instead of names.
+func (c *Client) ask(ctx context.Context, body, version []byte, to *target) error {
+	door, err := c.doors.now()
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header = door.header
+	answer, err := door.client.Do(request)
+	if err != nil {
+		return within(ctx, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	most := bytesBeside + bytesOfScore*len(to.out)
+	content, err := io.ReadAll(io.LimitReader(answer.Body, int64(most)+1))
+	switch {
+	case err != nil:
+		return within(ctx, err)
+	case answer.StatusCode == http.StatusNotFound && version != nil:
+		return errUnknownSet
+	case answer.StatusCode != http.StatusOK:
+		return fmt.Errorf("the service answers with status %d: %s", answer.StatusCode, complaint(content))
+	case len(content) > most:
+		return fmt.Errorf("the answer is longer than %d bytes, too long for %d nodes", most, len(to.out))
+	}
+	return to.decode(content, version)
+}
+
+// within is an error of a request, short: the deadline is what matters where it is over.
+func within(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("the service did not answer: %w", context.Cause(ctx))
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("the service cannot be asked: %w", err)
+}

@@ -1,0 +1,532 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+const deadline = 100 * time.Millisecond
+
+// named is a node of which the name is known and nothing else.
+type named struct {
+	fwk.NodeInfo
+	node *v1.Node
+}
+
+func (n *named) Node() *v1.Node { return n.node }
+
+func nodesNamed(names ...string) []fwk.NodeInfo {
+	found := make([]fwk.NodeInfo, len(names))
+	for i, name := range names {
+		found[i] = &named{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+	}
+	return found
+}
+
+func manyNodes(count int) []fwk.NodeInfo {
+	names := make([]string, count)
+	for i := range names {
+		names[i] = fmt.Sprintf("node-%06d", i)
+	}
+	return nodesNamed(names...)
+}
+
+func somePod() *v1.Pod {
+	requests := v1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("1Gi")}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web-1", Namespace: "shop",
+			Labels:        map[string]string{"app": "web"},
+			Annotations:   map[string]string{applied: strings.Repeat("x", 1000), "alibabacloud.com/gpu-milli": "500"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+		},
+		Spec:   v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: requests}}}},
+		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+}
+
+func asking(t testing.TB, handler http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); server.CloseClientConnections(); server.Close() })
+	client, err := New(ctx, Config{Endpoint: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func scoresOf(t testing.TB, client *Client, nodes []fwk.NodeInfo) ([]int64, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	out := make([]int64, len(nodes))
+	return out, client.Scores(ctx, somePod(), nodes, out)
+}
+
+// service is a score service that gives a node its last digit as a score.
+type service struct {
+	mutex  sync.Mutex
+	sets   map[string][]string
+	asked  []map[string]json.RawMessage
+	closes bool // the connection after each answer
+}
+
+func (s *service) answer(w http.ResponseWriter, r *http.Request) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	asked := map[string]json.RawMessage{}
+	content, err := io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(content, &asked) != nil || r.URL.Path != "/v1/scores" || r.Method != http.MethodPost {
+		http.Error(w, `{"error": "bad"}`, http.StatusBadRequest)
+		return
+	}
+	s.asked = append(s.asked, asked)
+	var names []string
+	var version string
+	if asked["nodeSet"] != nil {
+		_ = json.Unmarshal(asked["nodeSet"], &version)
+		names = s.sets[version]
+		if names == nil {
+			http.Error(w, `{"error": "nodeSet is not known here"}`, http.StatusNotFound)
+			return
+		}
+	} else {
+		_ = json.Unmarshal(asked["nodes"], &names)
+		version = fmt.Sprintf("set-%d", len(s.sets))
+		if s.sets == nil {
+			s.sets = map[string][]string{}
+		}
+		s.sets[version] = names
+	}
+	scores := make([]int, len(names))
+	for i, name := range names {
+		scores[i] = int(name[len(name)-1] - '0')
+	}
+	if s.closes {
+		w.Header().Set("Connection", "close")
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"policy": "p", "nodeSet": version, "scores": scores, "neutral": "", "new": 1})
+}
+
+func TestNamesAreSentOnce(t *testing.T) {
+	there := &service{}
+	client := asking(t, there.answer)
+	for i, test := range []struct {
+		nodes []string
+		want  []int64
+		sent  string
+	}{
+		{[]string{"a1", "b2", "c3"}, []int64{1, 2, 3}, "nodes"},
+		{[]string{"a1", "b2", "c3"}, []int64{1, 2, 3}, "nodeSet"},
+		{[]string{"c3", "a1", "b2"}, []int64{3, 1, 2}, "nodeSet"},
+		{[]string{"a1", "b2"}, []int64{1, 2}, "nodes"},
+		{[]string{"a1", "b2", "d4"}, []int64{1, 2, 4}, "nodes"},
+		{[]string{"b2", "a1"}, []int64{2, 1}, "nodeSet"},
+	} {
+		got, err := scoresOf(t, client, nodesNamed(test.nodes...))
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Fatalf("%d: %v, %v", i, got, err)
+		}
+		last := there.asked[len(there.asked)-1]
+		if len(last) != 2 || last["pod"] == nil || last[test.sent] == nil {
+			t.Errorf("%d: sent %v", i, last)
+		}
+	}
+}
+
+func TestAServiceThatForgotIsSentTheNamesAgain(t *testing.T) {
+	there := &service{}
+	client := asking(t, there.answer)
+	nodes := nodesNamed("a1", "b2")
+	for range 2 {
+		if _, err := scoresOf(t, client, nodes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there.mutex.Lock()
+	there.sets = nil // it was started anew
+	there.mutex.Unlock()
+	got, err := scoresOf(t, client, nodesNamed("b2", "a1"))
+	if err != nil || !slices.Equal(got, []int64{2, 1}) || len(there.asked) != 4 {
+		t.Errorf("%v, %v after %d requests", got, err, len(there.asked))
+	}
+	if _, err := scoresOf(t, client, nodes); err != nil || len(there.asked) != 5 {
+		t.Errorf("%v: the new version is not used", err)
+	}
+}
+
+func TestFewSetsAreRemembered(t *testing.T) {
+	there := &service{}
+	client := asking(t, there.answer)
+	for i := range 3 * keptSets {
+		if _, err := scoresOf(t, client, nodesNamed("a1", fmt.Sprintf("b%d2", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(client.sets.known) != keptSets || len(client.sets.used) != keptSets {
+		t.Errorf("%d sets, %d uses", len(client.sets.known), len(client.sets.used))
+	}
+	if client.sets.find(nodesNamed("a1", "b02")) != nil || client.sets.find(nodesNamed("b952", "a1")) == nil {
+		t.Error("the wrong ones were forgotten")
+	}
+}
+
+func TestThePodIsSentWithoutWhatNobodyLooksAt(t *testing.T) {
+	there := &service{}
+	client := asking(t, there.answer)
+	if _, err := scoresOf(t, client, nodesNamed("a1")); err != nil {
+		t.Fatal(err)
+	}
+	var sent v1.Pod
+	if err := json.Unmarshal(there.asked[0]["pod"], &sent); err != nil {
+		t.Fatal(err)
+	}
+	pod := somePod()
+	if len(sent.ManagedFields) > 0 || len(sent.Annotations) != 1 || sent.Status.Phase != "" {
+		t.Errorf("sent %s", there.asked[0]["pod"])
+	}
+	if sent.Name != "web-1" || sent.Namespace != "shop" || sent.Labels["app"] != "web" ||
+		!sent.Spec.Containers[0].Resources.Requests.Cpu().Equal(*pod.Spec.Containers[0].Resources.Requests.Cpu()) {
+		t.Errorf("sent %s", there.asked[0]["pod"])
+	}
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	there, connected := &service{}, atomic.Int64{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(there.answer))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connected.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	client, err := New(t.Context(), Config{Endpoint: server.URL + "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if _, err := scoresOf(t, client, nodesNamed("a1", "b2")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if connected.Load() != 1 {
+		t.Errorf("%d connections for 20 requests", connected.Load())
+	}
+	there.closes = true
+	for range 3 {
+		if _, err := scoresOf(t, client, nodesNamed("a1", "b2")); err != nil {
+			t.Errorf("after a closed connection: %v", err)
+		}
+	}
+}
+
+func TestManyAskAtATime(t *testing.T) {
+	client := asking(t, (&service{}).answer)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 20 {
+				nodes := nodesNamed("a1", "b2", fmt.Sprintf("c%d3", (i+j)%5))
+				out := make([]int64, 3)
+				err := client.Scores(t.Context(), somePod(), nodes, out)
+				if err != nil || !slices.Equal(out, []int64{1, 2, 3}) {
+					t.Errorf("%v, %v", out, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestFaults: whatever the service does, there is an error of one line within the deadline.
+func TestFaults(t *testing.T) {
+	says := func(body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }
+	}
+	fails := func(status int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, body, status) }
+	}
+	scores := func(list string) http.HandlerFunc {
+		return says(`{"policy": "p", "nodeSet": "v", "scores": ` + list + `, "neutral": ""}`)
+	}
+	for _, test := range []struct {
+		name   string
+		answer http.HandlerFunc
+		want   string
+	}{
+		{"hangs", hang, "did not answer"},
+		{"drips", drip, "did not answer"},
+		{"hangs up", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "cannot be asked: EOF"},
+		{"closes mid-answer", closeEarly, "cannot be asked: unexpected EOF"},
+		{"huge body", func(w http.ResponseWriter, _ *http.Request) { flood(w) }, "longer than"},
+		{"huge header", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("x", 2*mostHeader))
+		}, "server response headers exceeded"},
+		{"500", fails(500, "oh\n\x1b[31mno"), `status 500: "oh\n\x1b[31mno\n"`},
+		{"500 with a reason", fails(500, `{"error": "no cluster"}`), `status 500: "no cluster"`},
+		{"500 with many words", fails(500, strings.Repeat("x", 10_000)), `xxx"...`},
+		{"401", fails(401, `{"error": "a bearer token is needed"}`), "status 401"},
+		{"404 of another server", fails(404, "nothing here"), "status 404"},
+		{"429", fails(429, ""), "status 429"},
+		{"204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "status 204"},
+		{"redirects", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other", 307) }, "status 307"},
+		{"nothing", says(""), "malformed"},
+		{"garbage", says("\x00\xff\x1b[31m garbage"), "malformed"},
+		{"HTML", says("<html></html>"), "malformed"},
+		{"half", says(`{"policy": "p", "nodeSet": "v", "scores": [1,`), "malformed"},
+		{"more than one", says(`{"nodeSet": "v", "scores": [1, 2]} {}`), "malformed"},
+		{"a list", says(`[1, 2]`), "malformed"},
+		{"null", says(`null`), "0 scores for 2 nodes"},
+		{"no scores", says(`{"nodeSet": "v"}`), "0 scores for 2 nodes"},
+		{"no version", says(`{"scores": [1, 2]}`), "names no version"},
+		{"by name", scores(`{"a1": 1, "b2": 2}`), "is no list"},
+		{"other names", scores(`{"x": 1, "y": 2}`), "is no list"},
+		{"too few", scores(`[1]`), "1 scores for 2 nodes"},
+		{"too many", scores(`[1, 2, 3]`), "3 scores for 2 nodes"},
+		{"NaN", scores(`[NaN, 1]`), "malformed"},
+		{"Infinity", scores(`[1, -Infinity]`), "malformed"},
+		{"null among them", scores(`[1, null]`), "scores[1]"},
+		{"text", scores(`["1", 2]`), "scores[0]"},
+		{"nested", scores(`[[1], 2]`), "scores[0]"},
+		{"fraction", scores(`[1, 2.5]`), "scores[1]"},
+		{"whole fraction", scores(`[1, 2.0]`), "scores[1]"},
+		{"exponent", scores(`[1e1, 2]`), "scores[0]"},
+		{"negative", scores(`[1, -1]`), "scores[1]"},
+		{"too high", scores(`[101, 1]`), "scores[0]"},
+		{"far too high", scores(`[1, 18446744073709551617]`), "scores[1]"},
+		{"scores twice", says(`{"nodeSet": "v", "scores": [1, 2], "scores": [3, 4]}`), "twice"},
+		{"declines", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "canary"}`), "no opinion: canary"},
+		{"declines oddly", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "\u001b[31m"}`), "no opinion: other"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			client := asking(t, test.answer)
+			began := time.Now()
+			_, err := scoresOf(t, client, nodesNamed("a1", "b2"))
+			if took := time.Since(began); took > deadline+500*time.Millisecond {
+				t.Errorf("took %v", took)
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("%v", err)
+			}
+			if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r > 0x7e }) || len(err.Error()) > 400 {
+				t.Errorf("the error is not one plain line: %q", err)
+			}
+			var declined *Declined
+			if errors.As(err, &declined) != strings.HasPrefix(test.name, "declines") {
+				t.Errorf("declined: %v", err)
+			}
+		})
+	}
+}
+
+// hang never answers. Without the body being read, a server does not see that its client went away.
+func hang(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+}
+
+// drip answers a byte at a time, without an end.
+func drip(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	for r.Context().Err() == nil {
+		_, _ = w.Write([]byte(" "))
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func flood(w http.ResponseWriter) {
+	part := []byte(strings.Repeat("[", 1<<16))
+	for range 1 << 10 {
+		if _, err := w.Write(part); err != nil {
+			return
+		}
+	}
+}
+
+func closeEarly(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", "1000")
+	_, _ = io.WriteString(w, `{"policy": "p"`)
+}
+
+func TestAnAnswerAboutOtherNodes(t *testing.T) {
+	there := &service{}
+	client := asking(t, func(w http.ResponseWriter, r *http.Request) {
+		if len(there.asked) == 0 {
+			there.answer(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, `{"policy": "p", "nodeSet": "elsewhere", "scores": [1, 2], "neutral": ""}`)
+	})
+	nodes := nodesNamed("a1", "b2")
+	if _, err := scoresOf(t, client, nodes); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scoresOf(t, client, nodes); err == nil || !strings.Contains(err.Error(), "about other nodes") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	client, err := New(t.Context(), Config{Endpoint: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scoresOf(t, client, nodesNamed("a1")); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAPodThatIsGivenUp(t *testing.T) {
+	client := asking(t, hang)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := client.Scores(ctx, somePod(), nodesNamed("a1"), make([]int64, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWhatABreakerIsTold(t *testing.T) {
+	other := errors.New("other")
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{other, true},
+		{fmt.Errorf("wrapped: %w", &Declined{"canary"}), false},
+		{&Declined{"shadow"}, false},
+		{&Declined{"stale"}, false},
+		{&Declined{"overload"}, true},
+		{&Declined{"deadline"}, true},
+	} {
+		if got := Failure(test.err); (got != nil) != test.want {
+			t.Errorf("%v: %v", test.err, got)
+		}
+	}
+}
+
+func TestConfigurationsThatMakeNoSense(t *testing.T) {
+	for _, test := range []struct {
+		config Config
+		field  string
+	}{
+		{Config{}, "endpoint"},
+		{Config{Endpoint: "localhost:5000"}, "endpoint"},
+		{Config{Endpoint: "unix:///run/x"}, "endpoint"},
+		{Config{Endpoint: "http://\x7f"}, "endpoint"},
+		{Config{Endpoint: "http://user:secret@host"}, "endpoint"},
+		{Config{Endpoint: "https://host?x=1"}, "endpoint"},
+		{Config{Endpoint: "https://host", CertFile: "c"}, "certFile, keyFile"},
+		{Config{Endpoint: "https://host", KeyFile: "k"}, "certFile, keyFile"},
+		{Config{Endpoint: "http://host", CAFile: "c"}, "caFile, certFile"},
+	} {
+		_, err := New(t.Context(), test.config)
+		if err == nil || !strings.HasPrefix(err.Error(), test.field+":") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v: %v", test.config, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("the password is told: %v", err)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		`{"policy":"p","nodeSet":"v","scores":[100,0,50],"neutral":""}`,
+		`{"nodeSet":"v","scores":[ 1 , 2,3 ]}`,
+		`{"nodeSet":"v","scores":[1,2,3],"scores":[1,2,3]}`,
+		`{"scores":[NaN]}`, `{"scores":{"a":1}}`, `[]`, `null`, `{"nodeSet":"v","scores":[1e1,-0,3.0]}`,
+		`{"nodeSet":"v","scores":[1,2,3],"neutral":"stale"}`,
+	} {
+		f.Add([]byte(seed), 3)
+	}
+	f.Fuzz(func(t *testing.T, content []byte, count int) {
+		count &= 1023
+		to := target{out: make([]int64, count)}
+		err := to.decode(content, nil)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r\x1b") {
+				t.Errorf("more than a line: %q", err)
+			}
+			return
+		}
+		var plain struct {
+			Scores []float64 `json:"scores"`
+		}
+		if json.Unmarshal(content, &plain) != nil || len(plain.Scores) != count {
+			t.Fatalf("took %q for %d scores", content, count)
+		}
+		for i, score := range to.out {
+			if score < 0 || score > 100 || float64(score) != plain.Scores[i] {
+				t.Errorf("scores[%d] is %d in %q", i, score, content)
+			}
+		}
+	})
+}
+
+func BenchmarkScores(b *testing.B) {
+	for _, count := range []int{420, 1000, 5000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			nodes, out := manyNodes(count), make([]int64, count)
+			client := asking(b, (&service{}).answer)
+			for b.Loop() {
+				if err := client.Scores(b.Context(), somePod(), nodes, out); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkQuestion(b *testing.B) {
+	pod, nodes, out := somePod(), manyNodes(1000), make([]int64, 1000)
+	var sets nodeSets
+	sets.keep("version", namesOf(nodes))
+	for b.Loop() {
+		content, err := json.Marshal(essence(pod))
+		if err != nil {
+			b.Fatal(err)
+		}
+		set := sets.find(nodes)
+		question(content, "nodeSet", set.version)
+		set.order(nodes, out)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	to := target{out: make([]int64, 1000)}
+	list := strings.TrimSuffix(strings.Repeat("50,", 1000), ",")
+	content := []byte(`{"policy":"p","nodeSet":"v","scores":[` + list + `],"neutral":""}`)
+	for b.Loop() {
+		if err := to.decode(content, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

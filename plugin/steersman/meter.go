@@ -1,0 +1,110 @@
+package steersman
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"steersman.dev/plugin/breaker"
+	"steersman.dev/plugin/native"
+)
+
+const subsystem = "steersman_plugin"
+
+// The plugin's metrics, on the scheduler's own /metrics.
+var (
+	decisions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "decisions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods by what ranked their nodes: scored (the policy), fallback, or neutral (nothing).",
+	}, []string{"profile", "outcome"})
+	fallbacks = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "fallbacks_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods whose nodes the policy did not rank, by reason.",
+	}, []string{"profile", "reason"})
+	agreement = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "agreement_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods bound: whether they went where the policy wanted.",
+	}, []string{"profile", "agrees"})
+	seconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "decision_duration_seconds", StabilityLevel: metrics.ALPHA,
+		Help: "Time that scores took.", Buckets: metrics.ExponentialBuckets(0.00001, 2, 20),
+	}, []string{"profile"})
+	policyReads = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "policy_reads_total", StabilityLevel: metrics.ALPHA,
+		Help: "Times that a changed policy file was read, by result: loaded or refused.",
+	}, []string{"profile", "result"})
+	policyLoaded = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "policy_loaded", StabilityLevel: metrics.ALPHA,
+		Help: "1 if there is a policy.",
+	}, []string{"profile"})
+	policySince = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "policy_loaded_timestamp_seconds", StabilityLevel: metrics.ALPHA,
+		Help: "Unix time at which the policy in use was read.",
+	}, []string{"profile"})
+	breakerState = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "breaker_state", StabilityLevel: metrics.ALPHA,
+		Help: "1 for the state of the circuit breaker: closed, open or half-open.",
+	}, []string{"profile", "state"})
+)
+
+var register = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(
+		decisions, fallbacks, agreement, seconds, policyReads, policyLoaded, policySince, breakerState)
+})
+
+// meter counts for one profile.
+type meter struct{ profile string }
+
+func newMeter(profile string) *meter {
+	register()
+	return &meter{profile}
+}
+
+func (m *meter) scored() { decisions.WithLabelValues(m.profile, "scored").Inc() }
+
+func (m *meter) neutral(reason string) { m.unscored("neutral", reason) }
+
+func (m *meter) fellBack(reason string) { m.unscored("fallback", reason) }
+
+func (m *meter) unscored(outcome, reason string) {
+	decisions.WithLabelValues(m.profile, outcome).Inc()
+	fallbacks.WithLabelValues(m.profile, reason).Inc()
+}
+
+func (m *meter) decided(took time.Duration) {
+	seconds.WithLabelValues(m.profile).Observe(took.Seconds())
+}
+
+func (m *meter) bound(agrees bool) {
+	label := "false"
+	if agrees {
+		label = "true"
+	}
+	agreement.WithLabelValues(m.profile, label).Inc()
+}
+
+// readPolicy takes note of a look at the policy file: the policy in use, and what was wrong with the file.
+func (m *meter) readPolicy(running *native.Running, err error) {
+	result, loaded := "loaded", 0.0
+	if err != nil {
+		result = "refused"
+	}
+	if running != nil {
+		loaded = 1
+		policySince.WithLabelValues(m.profile).Set(float64(running.Since.UnixNano()) / 1e9)
+	}
+	policyReads.WithLabelValues(m.profile, result).Inc()
+	policyLoaded.WithLabelValues(m.profile).Set(loaded)
+}
+
+func (m *meter) sawBreaker(now breaker.State) {
+	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
+		value := 0.0
+		if state == now {
+			value = 1
+		}
+		breakerState.WithLabelValues(m.profile, state.String()).Set(value)
+	}
+}

@@ -1,0 +1,38 @@
+package steersman
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/native"
+)
+
+// signature is what the scores of nodes depend on.
+type signature struct {
+	Policy int // which one, in the order in which they were read
+	Pod    native.Signature
+}
+
+// SignPod lets kube-scheduler place equal pods by the scores of the first one, the next best node after the best, as
+// long as each pod leaves no room for another on its node.
+//
+// That is what the policy would decide if a placement changes no other node's score, and if whole numbers tell apart all
+// nodes that the policy does: for built-in policies of whole-numbered scores (policy.Traits). Of all others, scores from
+// 0 to 100 are too coarse for the second best; networks that see the cluster, and a service, may think otherwise after
+// each placement; and a shadow is to see all pods.
+func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if p.keeper == nil || p.args.Mode == modeShadow {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "scores are not those of a policy in this process")
+	}
+	running := p.keeper.Running()
+	if running == nil || !running.Policy.Traits().Pointwise || !running.Policy.Traits().Points {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the next best node is not known before the pod is placed")
+	}
+	asked, err := native.Sign(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
+	}
+	return []fwk.SignFragment{{Key: Name, Value: signature{running.Number, asked}}}, nil
+}

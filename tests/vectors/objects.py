@@ -1,0 +1,96 @@
+"""Clusters of Kubernetes objects with the scores that a live policy gives: Python and Go are held to the same answers.
+
+The file `objects.json.gz` holds clusters of v1 Nodes and the v1 Pods that run there, pods that want a node, and for
+every policy the score of every node (null where the pod has no room), the whole-numbered scores that other schedulers
+get, the best node (-1: none), and the mask of the GPU devices there. `python -m tests.vectors.make_objects` writes it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from tests.vectors.cases import FOLDER, Answers, Json, Recorder
+
+from steersman.cluster.objects import pod_from_object
+from steersman.kube.cache import CachedPod, ClusterCache
+from steersman.kube.client import Client
+from steersman.kube.config import Cluster, KubeConfig, User
+from steersman.policies.decider import Decider
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.prepared import PreparedPolicy
+from steersman.policies.registry import AnyPolicy
+from steersman.service.ranking import Ranking
+from steersman.workloads.mix import TypicalPod
+
+FILE = FOLDER / "objects.json.gz"
+
+
+class Silent:
+    """A listener that nobody needs to be."""
+
+    def pod_came(self, pod: CachedPod) -> None: ...
+    def pod_waits(self, pod: CachedPod) -> None: ...
+    def pod_bound(self, pod: CachedPod) -> None: ...
+    def pod_gone(self, pod: CachedPod) -> None: ...
+    def node_changed(self, slot: int, *, more: bool) -> None: ...
+    def rebuilt(self) -> None: ...
+
+
+class Told(NamedTuple):
+    """Answers, and [P, N] the whole-numbered scores."""
+
+    answers: Answers
+    ranks: list[list[int]]
+
+
+def read() -> Json:
+    """All of the file."""
+    found: Json = json.loads(gzip.decompress(FILE.read_bytes()))
+    return found
+
+
+def cache_of(cluster: Json) -> ClusterCache:
+    """The live scheduler's cache when it has heard of the cluster's objects."""
+    client = Client(KubeConfig(Path("nowhere"), "", Cluster("http://127.0.0.1:9"), User(), "default"))
+    cache = ClusterCache(client, Silent())
+    for node in cluster["nodes"]:
+        cache.see_node(raw(node))
+    for pod in cluster["running"]:
+        cache.see_pod(raw(pod))
+    return cache
+
+
+def raw(obj: Json) -> msgspec.Raw:
+    """An object as it comes from the API."""
+    return msgspec.Raw(json.dumps(obj).encode())
+
+
+def ask(cluster: Json, policy: AnyPolicy, mix: tuple[TypicalPod, ...]) -> Told:
+    """What a policy on the live scheduler's cache says of the pods that want a node."""
+    recorder = None
+    if isinstance(policy, PreparedPolicy) and isinstance(policy.policy, NetworkPolicy):
+        recorder = Recorder(policy.policy.network)
+        policy = PreparedPolicy(replace(policy.policy, network=recorder), policy.prepared)
+    cache = cache_of(cluster)
+    names = [node["metadata"]["name"] for node in cluster["nodes"]]
+    assert [node.name for node in cache.state.nodes if node is not None] == names
+    decider = Decider(cache.state, policy, mix=mix)
+    scores, best, devices, clear, ranks = [], [], [], [], []
+    for obj in cluster["pods"]:
+        pod = pod_from_object(obj)
+        c, labels, peers = cache.state.class_id(pod.pod_class), cache.state.labels_id(pod), cache.peers(pod)
+        found = decider.scores(c, labels, peers)[: len(names)]
+        choice = decider.choose(c, labels, peers)
+        chosen = -1 if choice is None else choice.slot
+        scores.append(found)
+        best.append(chosen)
+        devices.append(0 if choice is None else choice.devices)
+        clear.append(choice is None or recorder is None or recorder.clear)
+        ranks.append(Ranking(names, found, chosen).scores().tolist())
+    return Told(Answers(np.array(scores), best, devices, clear), ranks)
