@@ -155,7 +155,7 @@ class FirstNode:
 
     name = "first"
 
-    def choose(self, class_id: int, labels_id: int, peers: dict[int, int]) -> Choice:
+    def choose(self, class_id: int, labels_id: int, peers: dict[int, int], limits: object) -> Choice:
         return Choice(0, 0)
 
     def changed(self, slot: int) -> None: ...

@@ -23,7 +23,7 @@ from steersman.policies.registry import resolve
 from steersman.service import admission
 from steersman.service.admission import in_canary
 from steersman.service.config import Canary, Config, Tls, read_config
-from steersman.service.opinions import NodeSets, Opinions, UnknownSet
+from steersman.service.opinions import NodeSet, NodeSets, Opinions, UnknownSet
 from steersman.service.ranking import NEUTRAL, Ranking, version_of
 from steersman.service.running import Service
 from steersman.workloads.mix import typical_pods
@@ -153,23 +153,23 @@ def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
 def test_nodes_that_are_not_known_fit_nothing_and_the_best_of_the_others_is_chosen(crowded):
     opinions = Opinions(Decider(crowded, resolve("best-fit")))
     asked = Pod("p", PodClass(Requests(1000, 1 << 20)))
-    everywhere = opinions.ask(asked, None)
+    everywhere = opinions.ask(*opinions.number(asked))
     assert everywhere.names[everywhere.chosen] == crowded.nodes[int(everywhere.raw.argmax())].name
     some = [everywhere.names[i] for i in np.argsort(everywhere.raw)[:5]]
-    ranking = opinions.ask(asked, ["gone", *some])
+    ranking = opinions.ask(*opinions.number(asked), NodeSet(["gone", *some]))
     assert not np.isfinite(ranking.raw[0])
     assert ranking.raw[ranking.chosen] == ranking.raw[1:].max()
 
 
 def test_lists_of_nodes_have_versions_and_the_least_used_are_forgotten():
     sets = NodeSets()
-    first = sets.keep(["a", "b"])
+    first = sets.keep(NodeSet(["a", "b"]))
     assert first == version_of(["a", "b"]) != version_of(["ab"]) != version_of(["b", "a"])
     for i in range(63):
-        sets.keep([str(i)])
-    assert sets.get(first) == ("a", "b")
-    sets.keep(["one more"])
-    assert sets.get(first) == ("a", "b"), "it was used just now"
+        sets.keep(NodeSet([str(i)]))
+    assert sets.get(first).names == ["a", "b"]
+    sets.keep(NodeSet(["one more"]))
+    assert sets.get(first).names == ["a", "b"], "it was used just now"
     with pytest.raises(UnknownSet):
         sets.get(version_of(["0"]))
 
@@ -374,6 +374,10 @@ def test_the_documents():
         status, text = await ask("/docs", method="GET")
         assert status == 200
         assert all(path in text for path in WHOLE)
+        for path, methods in document["paths"].items():
+            if "post" in methods:
+                example = methods["post"]["requestBody"]["content"]["application/json"]["example"]
+                assert (await ask(path, example))[0] == 200, path
         assert "http" not in text.replace("http-equiv", ""), "the page needs nothing from elsewhere"
 
     serve(story)
