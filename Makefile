@@ -24,7 +24,7 @@ test-unit: .venv/dev ## unit tests alone
 	.venv/bin/pytest -n 2 tests/unit
 
 test-integration: .venv/dev ## integration tests alone
-	.venv/bin/pytest -n 2 tests/integration
+	.venv/bin/pytest -n 2 --dist loadfile tests/integration
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
 	.venv/bin/pytest tests/e2e
