@@ -10,7 +10,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-versi
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo policy study test test-unit test-integration test-e2e test-go test-chaos lint format wheel bench requirements clean
+.PHONY: help demo policy study plugin test test-unit test-integration test-e2e test-go test-chaos lint format wheel bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,12 @@ test-e2e: .venv/dev ## tests against a running control plane (builds it once, so
 
 test-go: ## the plugin's Go: format, vet, tests with the race detector (needs Go)
 	cd plugin && test -z "$$(gofmt -l .)" && go vet ./... && go test -race ./...
+
+plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's plugins (needs Go)
+	cd plugin && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${version#v1.} && \
+	CGO_ENABLED=0 go build -mod=readonly -trimpath -buildvcs=false -o ../build/steersman-kube-scheduler -ldflags "-s -w \
+	-X k8s.io/component-base/version.gitVersion=$$version -X k8s.io/component-base/version.gitMajor=1 \
+	-X k8s.io/component-base/version.gitMinor=$${minor%%.*}" ./cmd/kube-scheduler
 
 test-chaos: .venv/dev ## of these, those in which servers die, answers get lost and nodes vanish
 	.venv/bin/pytest tests/e2e/chaos

@@ -30,7 +30,7 @@ class LocalCluster:
 
     def steersman(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command, whatever it ends with."""
-        command = [STEERSMAN, *arguments]
+        command: list[str | Path] = [STEERSMAN, *arguments]
         return subprocess.run(command, env=self.environment, text=True, capture_output=True, check=False, timeout=300)
 
     def must(self, *arguments: str) -> str:
