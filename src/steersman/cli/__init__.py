@@ -21,6 +21,7 @@ from steersman.cli.evaluate import evaluate
 from steersman.cli.explain import explain
 from steersman.cli.options import ManyValues
 from steersman.cli.policy import app as policy
+from steersman.cli.probe import probe
 from steersman.cli.schedule import schedule
 from steersman.cli.serve import serve
 from steersman.cli.simulate import simulate
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(explain)
+app.command()(probe)
 app.command()(schedule)
 app.command()(serve)
 app.command()(simulate)

@@ -16,7 +16,7 @@ from steersman.cli.cluster_options import (
     find_cluster,
     optional_scheduler,
 )
-from steersman.cli.display import said_if_slow
+from steersman.cli.display import said_if_slow, say
 from steersman.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
 from steersman.cli.options import POLICIES_HELP, path
 from steersman.errors import UsageError
@@ -52,6 +52,15 @@ def schedule(
             "it learned. DIR: its checkpoint, metrics and policy file; given again, it goes on.",
         ),
     ] = None,
+    telemetry: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="YAML that says what to ask which Prometheus: ma, la, lc and p0 decide by it, and limits of latency "
+            "in pods' annotations are kept, whoever decides.",
+        ),
+    ] = None,
     in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Bindings under way at a time.")] = 64,
     leader_elect: Annotated[
         bool, typer.Option(help="Decide only while holding a Lease, so that several replicas can run.")
@@ -76,6 +85,8 @@ def schedule(
 
     **Example**: steersman schedule --policy steersman
 
+    **By what Prometheus measures**: steersman schedule --policy p0 --telemetry telemetry.yaml
+
     **Try it on a real cluster, binding nothing**: steersman schedule --policy steersman --shadow
     """
     if output is not None and not shadow:
@@ -87,16 +98,21 @@ def schedule(
 
     from steersman.live.thinking import warm_up
     from steersman.policies.registry import resolve
+    from steersman.policies.telemetry_policy import TelemetryPolicy
     from steersman.scheduler.running import LiveScheduler, Settings
     from steersman.scheduler.scheduler import Options
+    from steersman.telemetry.prometheus.configuration import read_configuration
 
+    measured = None if telemetry is None else read_configuration(telemetry)
     decides = resolve(policy)
+    if measured is None and isinstance(decides, TelemetryPolicy):
+        say(f"--policy {policy} without --telemetry goes by what pods request alone")
     with said_if_slow("compiling for this machine (once, about half a minute)"):
-        warm_up(decides)
+        warm_up(decides, telemetry=measured is not None)
     if shadow:
         from steersman.cli.shadowing import follow
 
-        follow(target, policy, scheduler_name or "default-scheduler", output)
+        follow(target, policy, scheduler_name or "default-scheduler", output, measured)
         return
     pods_of = scheduler_name or "steersman"
     with ExitStack() as stack:
@@ -106,6 +122,7 @@ def schedule(
             policy = stack.enter_context(learning(target, policy, pods_of, learn, log_format, log_level))
         settings = Settings(
             policy=policy,
+            telemetry=measured,
             options=Options(pods_of, in_flight),
             leader_elect=leader_elect,
             lease_namespace=lease_namespace or target.config.namespace,

@@ -18,6 +18,8 @@ from steersman.kube.client import Client
 from steersman.live.target import Target
 from steersman.live.thinking import PolicyFile, Thinking
 from steersman.scheduler.shadow import Picture, Shadow, Tally
+from steersman.telemetry.prometheus.collector import Collector
+from steersman.telemetry.prometheus.configuration import Configuration
 
 DECISIONS, SUMMARY = "decisions.csv", "summary.csv"
 REPORT_SECONDS = 30.0
@@ -35,7 +37,9 @@ TITLES = {
 log = structlog.get_logger("shadow")
 
 
-def follow(target: Target, policy: str, shadowed: str, output: Path | None) -> None:
+def follow(
+    target: Target, policy: str, shadowed: str, output: Path | None, telemetry: Configuration | None = None
+) -> None:
     """Follow the scheduler of that name, and print at the end how the cluster is and how it would be."""
     with ExitStack() as stack:
         decisions = None
@@ -50,6 +54,8 @@ def follow(target: Target, policy: str, shadowed: str, output: Path | None) -> N
             shadow = Shadow(
                 client, thinking.decider, shadowed, selectors=selectors, came=thinking.see, output=decisions
             )
+            if telemetry is not None:
+                thinking.telemetry = Collector(telemetry, lambda: shadow.actual.cache.state.slots)
             await _run(shadow, thinking)
             return (shadow.tally, *shadow.pictures())
 
@@ -82,6 +88,8 @@ async def _run(shadow: Shadow, thinking: Thinking) -> None:
             group.create_task(shadow.run(lambda: thinking.learn_mix(models())))
             group.create_task(thinking.keep(models, shadow.renew))
             group.create_task(report())
+            if thinking.telemetry is not None:
+                group.create_task(thinking.telemetry.run())
     except asyncio.CancelledError:
         return
 

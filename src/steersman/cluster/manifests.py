@@ -7,10 +7,12 @@ kube-scheduler's scoring sees.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from steersman.cluster.latency import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.model import (
     UNLIMITED,
     Constraints,
@@ -93,6 +95,11 @@ def pod_to_object(pod: Pod) -> Manifest:
             annotations[key] = format_seconds(seconds)
     if pod.owner:
         annotations[OWNER_KEY] = pod.owner
+    for key, milliseconds in ((SOFT_KEYS[0], pod.latency.soft), (HARD_KEYS[0], pod.latency.hard)):
+        if milliseconds < math.inf:
+            annotations[key] = format_seconds(milliseconds)
+    if pod.latency.user:
+        annotations[USER_KEY] = pod.latency.user
     metadata = {
         **_present(annotations=annotations, labels=dict(pod.labels)),
         "name": pod.name,

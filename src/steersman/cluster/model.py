@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from steersman.cluster.latency import NO_LIMITS, LatencyLimits
+
 GPU_MILLI = 1000
 """Milli of one whole GPU device."""
 
@@ -173,8 +175,9 @@ class Pod:
 
     `creation_time` and `deletion_time` are seconds from the start of the trace, None where the source has none.
     `owner` names the Deployment, ReplicaSet or job that the pod belongs to as "Kind/name", "" if none. `gpu_devices`
-    are the devices of its node that a pod already holds where the source says so (a snapshot), else empty. The limits,
-    0 where there is none, decide nothing here and are kept for whoever writes the pod.
+    are the devices of its node that a pod already holds where the source says so (a snapshot), else empty. The limits
+    of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` is
+    how far it may be from its users.
     """
 
     name: str
@@ -189,6 +192,7 @@ class Pod:
     gpu_devices: tuple[int, ...] = ()
     cpu_limit_milli: int = 0
     memory_limit_bytes: int = 0
+    latency: LatencyLimits = NO_LIMITS
 
     def unbound(self) -> Pod:
         """The same without the node that it names."""

@@ -29,6 +29,7 @@ from steersman.cluster.fields import (
     text_map,
     texts,
 )
+from steersman.cluster.latency import limits_of
 from steersman.cluster.model import (
     GPU_MILLI,
     UNLIMITED,
@@ -265,6 +266,7 @@ def _pod(obj: Object, path: str, priority_classes: Mapping[str, int]) -> Pod:
         gpu_devices=_gpu_devices(annotations, notes, requests.gpu_count),
         cpu_limit_milli=units(limits.get(CPU, 0), 1000),
         memory_limit_bytes=units(limits.get(MEMORY, 0)),
+        latency=limits_of(annotations),
     )
 
 

@@ -130,6 +130,14 @@ class ClusterCache:
         slots = self.state.slots
         return {slots[node]: n for node, n in self._owners[_owner(pod)].items() if n and node in slots}
 
+    def number(self, pod: Pod) -> tuple[int, int]:
+        """The class and labels of a pod, here or not, in the state. Labels that nobody selects by are left out.
+
+        The state is another one afterwards if the pod selects by labels that were left out so far.
+        """
+        self.select({key for selector in _selectors(pod.constraints) for key in _keys(selector)})
+        return self._number(pod)
+
     # What we decide --------------------------------------------------------------------------------------------------
 
     def assume(self, pod: CachedPod, slot: int, devices: int) -> None:
@@ -205,7 +213,7 @@ class ClusterCache:
         """Make the state anew, with the classes and labels alone that pods still have."""
         self.state = ClusterState([node for node in self.state.nodes if node is not None])
         for pod in self.pods.values():
-            self._number(pod)
+            pod.class_id, pod.labels_id = self._number(pod.pod)
         for name, slot in self.state.slots.items():
             for key in self._on_node.get(name, ()):
                 self._place(self.pods[key], slot)
@@ -236,16 +244,12 @@ class ClusterCache:
                 return None
         uid, generation = head.metadata.uid, head.metadata.generation
         made = CachedPod(head.key, uid, pod, generation, unmodelled=uses, gpu=gpu_resource(obj))
-        self.select({key for selector in _selectors(pod.constraints) for key in _keys(selector)})
-        self._number(made)
+        made.class_id, made.labels_id = self.number(pod)
         return made
 
-    def _number(self, pod: CachedPod) -> None:
-        """Give a pod its class and labels in the state. Labels that nobody selects by are left out."""
-        state, model = self.state, pod.pod
-        pod.class_id = state.class_id(model.pod_class)
-        labels = {key: value for key, value in model.labels.items() if key in self._selected}
-        pod.labels_id = state.terms.labels_id(model.namespace, labels)
+    def _number(self, pod: Pod) -> tuple[int, int]:
+        labels = {key: value for key, value in pod.labels.items() if key in self._selected}
+        return self.state.class_id(pod.pod_class), self.state.terms.labels_id(pod.namespace, labels)
 
     def _settle(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw, *, new: bool) -> None:
         """Follow what the API says of a pod that is known."""
@@ -277,7 +281,7 @@ class ClusterCache:
         if placed:
             self.state.remove(pod.key)
         pod.pod, pod.unmodelled = fresh.pod, fresh.unmodelled
-        self._number(pod)
+        pod.class_id, pod.labels_id = self._number(pod.pod)
         if placed:
             slot = self.state.slots[pod.node]
             self._place(pod, slot)
@@ -336,6 +340,8 @@ class ClusterCache:
     def tidy(self) -> None:
         """Forget classes and labels of pods that are gone, and selectors that are no more, if there are many."""
         state = self.state
+        if max(len(state.classes), len(state.terms.label_sets), len(state.term_arrays.matched)) <= CLASSES_KEPT:
+            return  # what follows looks at every pod
         used = max(CLASSES_KEPT, 2 * len({pod.class_id for pod in self.pods.values()}))
         labels = max(CLASSES_KEPT, 2 * len({pod.labels_id for pod in self.pods.values()}))
         terms = state.term_arrays

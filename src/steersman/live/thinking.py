@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from steersman.cluster.latency import LatencyLimits
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
@@ -23,6 +24,8 @@ from steersman.policies.policy import KubeDefaultPolicy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.ready import sees_outlook
 from steersman.policies.registry import AnyPolicy, resolve
+from steersman.telemetry.prometheus.collector import Collector
+from steersman.telemetry.prometheus.configuration import Configuration
 
 CHECK_SECONDS = 10.0
 """Between looks at whether the mix or the policy file is another."""
@@ -86,10 +89,11 @@ class Thinking:
 
     Args:
         policy: which.
+        telemetry: what is measured of the cluster; None: nothing. Whoever made it keeps it up to date.
     """
 
-    def __init__(self, policy: PolicyFile) -> None:
-        self.file, self.mix = policy, LiveMix()
+    def __init__(self, policy: PolicyFile, telemetry: Collector | None = None) -> None:
+        self.file, self.mix, self.telemetry = policy, LiveMix(), telemetry
 
     @property
     def policy(self) -> AnyPolicy:
@@ -103,7 +107,14 @@ class Thinking:
     def decider(self, cache: ClusterCache) -> Decider:
         """A decider for the cache's state."""
         services = LiveServices(cache.selectors)
-        return Decider(cache.state, self.policy, mix=self.mix.pods, outlook=self.mix.outlook, services=services)
+        return Decider(
+            cache.state,
+            self.policy,
+            mix=self.mix.pods,
+            outlook=self.mix.outlook,
+            services=services,
+            telemetry=self.telemetry,
+        )
 
     def selectors(self, client: Client) -> Selectors | None:
         """What selects pods to be spread by default, if the policy does that."""
@@ -126,11 +137,22 @@ class Thinking:
                 renew()
 
 
-def warm_up(policy: AnyPolicy, choose: Callable[[Decider, int], Choice | None] = Decider.choose) -> None:
-    """Let the policy choose a node for a class of pods on a tiny cluster, so that everything is compiled."""
+def warm_up(
+    policy: AnyPolicy, choose: Callable[[Decider, int], Choice | None] = Decider.choose, *, telemetry: bool = False
+) -> None:
+    """Let the policy choose a node for a class of pods on a tiny cluster, so that everything is compiled.
+
+    Args:
+        policy: which.
+        choose: how it is asked.
+        telemetry: whether limits of latencies will be looked at.
+    """
     state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1),))
     c = state.class_id(PodClass(Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)))
-    decider = Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy)
+    measured = Collector(Configuration(), tuple) if telemetry else None
+    decider = Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy, telemetry=measured)
+    if telemetry:
+        decider.choose(c, limits=LatencyLimits(1.0, 1.0))
     for name in ("one", "two"):
         choice = choose(decider, c)
         assert choice is not None

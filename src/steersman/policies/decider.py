@@ -6,6 +6,8 @@ decides is the same compiled code.
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import best_devices
+from steersman.cluster.latency import NO_LIMITS, LatencyLimits
 from steersman.cluster.state import ClusterState
 from steersman.policies import deciding
 from steersman.policies.kube_default import KubeDefault
@@ -25,6 +28,8 @@ from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPoli
 from steersman.policies.prepared import Prepared, PreparedPolicy
 from steersman.policies.ready import choosers, ready
 from steersman.policies.registry import AnyPolicy
+from steersman.policies.telemetry_policy import TelemetryPolicy
+from steersman.policies.telemetry_sight import Sight, Telemetry
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays
 from steersman.workloads.workload import Services
 
@@ -52,11 +57,13 @@ class Decider:
         mix: the typical pods, for a policy that brings none.
         outlook: what follows from them, None: worked out when needed (about a second).
         services: says what `kube-default` spreads pods of by default; asked before each decision.
+        telemetry: what is measured of the nodes; None: nothing, so hard limits of latencies are not looked at.
         seed: of policies that draw random numbers.
 
     Attributes:
         asked: who is asked where scores are not compiled: a network or a user's own policy; else None.
         services: what pods are spread of now.
+        sight: what there is to see of the cluster for rules of telemetry and limits of latency.
         waiting: pods that wait since they fit nowhere, which networks see; the caller keeps it up to date.
 
     Raises:
@@ -73,6 +80,7 @@ class Decider:
         mix: tuple[TypicalPod, ...] = (),
         outlook: OutlookArrays | None = None,
         services: Callable[[], Services] = Services,
+        telemetry: Telemetry | None = None,
         seed: int = 0,
     ) -> None:
         self.state, self.name, self.waiting = state, policy.name, 0
@@ -82,8 +90,9 @@ class Decider:
         self.policy, self.mix, self.seed = policy, mix, seed
         self._services_now, self.services = services, services()
         self.chooser, self.rule = choosers(policy)
+        self.sight = Sight(state, telemetry)
         self._outlook = outlook
-        self._rng = np.array([seed], dtype=np.uint64)
+        self._rng, self._draw = np.array([seed], dtype=np.uint64), random.Random(seed)
         self._answer = np.zeros(2, dtype=np.int64)
         self._changed: set[int] = set()
         self._make()
@@ -91,36 +100,88 @@ class Decider:
     def changed(self, slot: int) -> None:
         """Tell that a node changed: a pod came or left, or the node itself is another."""
         self._changed.add(slot)
+        self.sight.changed(slot)
 
-    def choose(self, class_id: int, labels_id: int = 0, peers: Mapping[int, int] = NOBODY) -> Choice | None:
+    def choose(
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        peers: Mapping[int, int] = NOBODY,
+        limits: LatencyLimits = NO_LIMITS,
+    ) -> Choice | None:
         """The best node for a pod that passes every hard constraint; None: there is none.
 
         Args:
             class_id: of the pod.
             labels_id: its label set.
-            peers: slot -> how many pods of its owner run there; read by networks.
+            peers: slot -> how many pods of its owner run there; read by networks and rules of telemetry.
+            limits: how far it may be from its users. Where nodes are known to keep the hard one, it goes to one of
+                these.
 
         Raises:
             SteersmanError: a policy that is not compiled failed, or gave scores that are no finite numbers.
         """
         self.follow()
+        within = self._choose_within(class_id, labels_id, peers, limits) if self._filters(limits) else None
+        if within is not None:
+            return within
         if self.chooser == deciding.CHOOSE_ASK:
-            return self._ask(class_id, labels_id, peers)
+            return self._ask(class_id, labels_id, peers, limits)
         deciding.decide(self.cluster, self._mask, self._rng, self.chooser, self.rule, class_id, labels_id, self._answer)
         slot, devices = self._answer.tolist()
         return None if slot == deciding.NONE else Choice(slot, devices)
 
-    def scores(self, class_id: int, labels_id: int = 0, peers: Mapping[int, int] = NOBODY) -> npt.NDArray[np.float64]:
+    def _filters(self, limits: LatencyLimits) -> bool:
+        return limits.hard < math.inf and self.sight.telemetry is not None
+
+    def _choose_within(
+        self, class_id: int, labels_id: int, peers: Mapping[int, int], limits: LatencyLimits
+    ) -> Choice | None:
+        """The same among the nodes that keep the hard limit; None: that is all of them, or there is none."""
+        feasible = self.state.mask(class_id, labels_id)
+        kept = self.sight.keep_limit(class_id, feasible, peers, limits)
+        if (kept == feasible).all():
+            return None
+        if isinstance(self.policy, RandomPolicy):
+            slot = self._draw.choice(np.flatnonzero(kept).tolist())
+        else:
+            slot = int(np.argmax(self._scores(class_id, labels_id, peers, limits, kept)))
+        return Choice(slot, self.devices(class_id, slot))
+
+    def scores(
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        peers: Mapping[int, int] = NOBODY,
+        limits: LatencyLimits = NO_LIMITS,
+    ) -> npt.NDArray[np.float64]:
         """[N] what the policy thinks of every slot for a pod, -inf where it may not run. The rest is as for `choose`.
 
         `random` has no preference; `kube-default` has none about nodes beyond those that it would look at.
         """
         self.follow()
+        kept = None
+        if self._filters(limits):
+            mask = self.state.mask(class_id, labels_id)
+            kept = self.sight.keep_limit(class_id, mask, peers, limits, decides=False)
+        return self._scores(class_id, labels_id, peers, limits, kept)
+
+    def _scores(
+        self,
+        class_id: int,
+        labels_id: int,
+        peers: Mapping[int, int],
+        limits: LatencyLimits,
+        kept: npt.NDArray[np.bool_] | None,
+    ) -> npt.NDArray[np.float64]:
+        """The same of the slots that are kept alone; None: all that the pod may run on."""
         if self.chooser == deciding.CHOOSE_TABLE:
             scores = np.empty(len(self.state.nodes))
             deciding.score_nodes(self.cluster, self._mask, class_id, labels_id, scores)
-            return scores
-        feasible = self.state.mask(class_id, labels_id)
+            return scores if kept is None else np.where(kept, scores, -np.inf)
+        feasible = self.state.mask(class_id, labels_id) if kept is None else kept
+        if isinstance(self.policy, TelemetryPolicy):
+            return self.sight.scores(self.policy.rule, class_id, feasible, peers, limits)
         if isinstance(self.policy, KubeDefaultPolicy):
             found = self.kube_default(self.policy).scores(class_id, labels_id, feasible)
             return np.where(found >= 0, found.astype(np.float64), -np.inf)
@@ -129,6 +190,11 @@ class Decider:
         if isinstance(self.asked, LiveNetwork):
             return self.asked.scores(class_id, peers, feasible, self.waiting)
         return self.asked.scores(class_id, feasible)
+
+    @property
+    def sees_peers(self) -> bool:
+        """Whether the policy looks at where pods of the same owner run."""
+        return isinstance(self.asked, LiveNetwork) or isinstance(self.policy, TelemetryPolicy)
 
     def kube_default(self, policy: KubeDefaultPolicy) -> KubeDefault:
         """Scores and their parts, if that is the policy."""
@@ -141,13 +207,15 @@ class Decider:
             return int(best_devices(self.state.arrays, self.state.class_arrays, class_id, slot))
         return int(deciding.devices_on(self.cluster, self.rule, class_id, slot, self._rng))
 
-    def _ask(self, class_id: int, labels_id: int, peers: Mapping[int, int]) -> Choice | None:
+    def _ask(self, class_id: int, labels_id: int, peers: Mapping[int, int], limits: LatencyLimits) -> Choice | None:
         feasible = self.state.mask(class_id, labels_id)
         if not feasible.any():
             return None
         asked = self.asked
         if isinstance(asked, LiveNetwork):
             slot = asked.choose(class_id, peers, feasible, self.waiting)
+        elif isinstance(self.policy, TelemetryPolicy):
+            slot = int(np.argmax(self.sight.scores(self.policy.rule, class_id, feasible, peers, limits)))
         else:
             assert asked is not None
             slot = asked.choose(class_id, feasible)
@@ -211,7 +279,7 @@ class Decider:
         return self._outlook
 
     def _not_compiled(self) -> LiveNetwork | OwnPolicy | None:
-        if self.chooser != deciding.CHOOSE_ASK:
+        if self.chooser != deciding.CHOOSE_ASK or isinstance(self.policy, TelemetryPolicy):
             return None
         if isinstance(self.policy, NetworkPolicy):
             return LiveNetwork(self.policy, self.state.nodes, self.cluster)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays
+from steersman.cluster.latency import NO_LIMITS, LatencyLimits
 from steersman.compiled import kernel
 from steersman.features import GPU
 from steersman.objectives.fragmentation import FragmentArrays
@@ -26,6 +27,7 @@ from steersman.policies.network_live import LiveNetwork
 from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy
 from steersman.policies.registry import LOCAL
 from steersman.policies.showing import Seen
+from steersman.policies.telemetry_policy import TelemetryPolicy
 from steersman.workloads.mix import MixArrays
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +50,13 @@ class Contribution:
 
 
 def contributions(
-    decider: Decider, class_id: int, labels_id: int, peers: Mapping[int, int], slot: int, other: int
+    decider: Decider,
+    class_id: int,
+    labels_id: int,
+    peers: Mapping[int, int],
+    slot: int,
+    other: int,
+    limits: LatencyLimits = NO_LIMITS,
 ) -> list[Contribution]:
     """What told node `slot` from node `other`, the largest part first; nothing if a policy's scores have no parts.
 
@@ -59,6 +67,7 @@ def contributions(
         peers: slot -> how many pods of its owner run there.
         slot: the preferred node.
         other: the other one; the pod must fit on both.
+        limits: how far it may be from its users.
     """
     decider.follow()
     found: list[Contribution] = []
@@ -70,6 +79,10 @@ def contributions(
         case KubeDefaultPolicy() as policy:
             parts = decider.kube_default(policy).breakdown(class_id, labels_id)
             found = [_difference(name, float(part[slot]), float(part[other])) for name, part in parts.items()]
+        case TelemetryPolicy() as policy:
+            feasible = decider.state.mask(class_id, labels_id)
+            told = decider.sight.parts(policy.rule, class_id, feasible, peers, limits, (slot, other))
+            found = [Contribution(*each) for each in told]
         case _ if isinstance(decider.asked, LiveNetwork):
             feasible = decider.state.mask(class_id, labels_id)
             seen, groups = decider.asked.see(class_id, peers, feasible, decider.waiting)

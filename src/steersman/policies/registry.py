@@ -16,6 +16,7 @@ from steersman.policies import local
 from steersman.policies.own import blamed
 from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
 from steersman.policies.policy_file import SUFFIX, LearnedPolicy, open_policy
+from steersman.policies.telemetry_policy import OBJECTIVES, TelemetryPolicy
 
 ENTRY_POINTS = "steersman.policies"
 
@@ -33,12 +34,13 @@ SHIPPED = "steersman"
 BUILT_IN = ("random", *LOCAL, "kube-default", SHIPPED)
 MAX_WEIGHT = 1 << 31
 
-AnyPolicy = LearnedPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | Policy
+AnyPolicy = LearnedPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | TelemetryPolicy | Policy
 
 
 def names() -> tuple[str, ...]:
-    """Every registered name: the built-in policies, then those of installed packages."""
-    return BUILT_IN + tuple(sorted(point.name for point in metadata.entry_points(group=ENTRY_POINTS)))
+    """Every registered name: the built-in policies, those of telemetry, then those of installed packages."""
+    installed = sorted(point.name for point in metadata.entry_points(group=ENTRY_POINTS))
+    return (*BUILT_IN, *OBJECTIVES, *installed)
 
 
 def resolve(spec: str) -> AnyPolicy:
@@ -51,6 +53,8 @@ def resolve(spec: str) -> AnyPolicy:
         return _mix(spec)
     if spec in LOCAL:
         return LocalPolicy(spec, (LOCAL[spec],), (1.0,), fgd_devices=spec == "fgd")
+    if spec in OBJECTIVES:
+        return TelemetryPolicy(spec, OBJECTIVES[spec])
     if spec == "random":
         return RandomPolicy()
     if spec == SHIPPED or spec.endswith(SUFFIX):

@@ -24,7 +24,7 @@ from steersman.policies.telemetry_estimates import (
     latency_to_users,
     rates,
 )
-from steersman.policies.telemetry_filter import MARGIN, SAFE, hard_limit_risk
+from steersman.policies.telemetry_filter import MARGIN, SAFE, find_nearest, hard_limit_risk
 from steersman.telemetry.model import NODES, POD, SOFT, Seen
 from steersman.telemetry.requests import class_of, row_of, running
 
@@ -77,6 +77,7 @@ def decide(rule: int, seen: Seen, mask: npt.NDArray[np.int8], e: int) -> int:
     known = rates(seen, e)
     spread = spread_range(seen, mask, e)
     neutral = _average(rule, seen, mask, e, known)
+    _prepare(rule, seen, e)
     best, best_score = -1, -np.inf
     for n in range(seen.counts[e, NODES]):
         if not mask[e, n]:
@@ -87,6 +88,28 @@ def decide(rule: int, seen: Seen, mask: npt.NDArray[np.int8], e: int) -> int:
         if score > best_score:
             best, best_score = n, score
     return best
+
+
+@kernel
+def score_all(rule: int, seen: Seen, mask: npt.NDArray[np.int8], e: int, scores: npt.NDArray[np.float64]) -> None:
+    """Into scores, [N], what a rule other than `KUBE_DEFAULT` thinks of the nodes of environment `e`.
+
+    -inf where a node is not in the mask. `decide_all` takes the first of the highest.
+    """
+    known = rates(seen, e)
+    neutral = _average(rule, seen, mask, e, known)
+    _prepare(rule, seen, e)
+    for n in range(scores.shape[0]):
+        scores[n] = -np.inf
+        if n < seen.counts[e, NODES] and mask[e, n]:
+            scores[n] = _score(rule, seen, e, n, _after(rule, seen, e, n, known), neutral)
+
+
+@inner
+def _prepare(rule: int, seen: Seen, e: int) -> None:
+    """What `hard_limit_risk` needs."""
+    if rule == LATENCY_AWARE and seen.user[e, seen.counts[e, POD]] >= 0:
+        find_nearest(seen, e)
 
 
 @inner

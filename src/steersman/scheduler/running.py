@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,6 +19,9 @@ from steersman.live.web import ADDRESS, WebServer
 from steersman.scheduler.metrics import Metrics, Sources
 from steersman.scheduler.scheduler import Options, Scheduler
 from steersman.scheduler.telling import Conditions, Teller
+from steersman.telemetry.prometheus.collector import Collector
+from steersman.telemetry.prometheus.configuration import Configuration
+from steersman.telemetry.prometheus.metrics import TelemetryMetrics
 
 STUCK_SECONDS = 10.0
 """An event loop that did not come round for so long is not healthy."""
@@ -33,6 +37,7 @@ class Settings:
 
     Attributes:
         policy: a name or file, see `policies.registry.resolve`; a file is read anew when it changes.
+        telemetry: what is asked of Prometheus; None: nothing, so limits of latencies are not looked at.
         options: which pods.
         leader_elect: whether to decide only while holding a lease.
         lease_namespace, lease_name: of the lease.
@@ -40,6 +45,7 @@ class Settings:
     """
 
     policy: str
+    telemetry: Configuration | None = None
     options: Options = field(default_factory=Options)
     leader_elect: bool = False
     lease_namespace: str = "default"
@@ -58,12 +64,15 @@ class LiveScheduler(Scheduler):
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self.settings = settings
-        self.thinking = Thinking(PolicyFile(settings.policy))
+        self.telemetry = None if settings.telemetry is None else Collector(settings.telemetry, self._nodes)
+        self.thinking = Thinking(PolicyFile(settings.policy), self.telemetry)
         self.election = self._election(client) if settings.leader_elect else None
         self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
         self.conditions = Conditions(client)
         reflectors: dict[str, Reflector] = {}
         self.metrics = Metrics(self._sources(reflectors))
+        if self.telemetry is not None:
+            self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         teller = Teller(self.metrics, self.events, self.conditions)
         selectors = self.thinking.selectors(client)
         super().__init__(client, self.thinking.decider, teller, settings.options, self._may_decide, selectors)
@@ -93,6 +102,8 @@ class LiveScheduler(Scheduler):
             beside = [group.create_task(each) for each in (self._beat(), self.watch(), self.conditions.run())]
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
+            if self.telemetry is not None:
+                beside.append(group.create_task(self.telemetry.run()))
             await self.thinking.learn_mix(self.cache.state.gpu_models)
             beside.append(group.create_task(self.thinking.keep(lambda: self.cache.state.gpu_models, self.renew)))
             try:
@@ -110,6 +121,9 @@ class LiveScheduler(Scheduler):
             labels=dict([APP_LABEL]),
             annotations={POLICY_KEY: self.thinking.policy.name, "steersman/scheduler": settings.options.name},
         )
+
+    def _nodes(self) -> Collection[str]:
+        return self.cache.state.slots
 
     def _may_decide(self) -> bool:
         return self.election is None or self.election.is_leader

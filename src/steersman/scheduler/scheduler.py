@@ -43,6 +43,9 @@ class Witness(Protocol):
     def unschedulable(self, queued: QueuedPod, why: str, seconds: float) -> None:
         """A pod fits nowhere."""
 
+    def ignored(self, queued: QueuedPod, what: str) -> None:
+        """Something that a pod asks for makes no sense; it is scheduled without that."""
+
     def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
         """There was no decision, or the binding failed; the pod is tried again."""
 
@@ -200,10 +203,12 @@ class Scheduler:
         if (known := self._hopeless.get((pod.class_id, pod.gpu))) is not None and known[0] == self._room:
             self._no(queued, known[1], began)
             return
+        if pod.pod.latency.ignored and not queued.attempts:
+            self.witness.ignored(queued, "; ".join(pod.pod.latency.ignored))
         assert self.decider is not None
         self.decider.waiting = self.queue.unschedulable
         try:
-            choice = self.decider.choose(pod.class_id, pod.labels_id, cache.peers(pod.pod))
+            choice = self.decider.choose(pod.class_id, pod.labels_id, cache.peers(pod.pod), pod.pod.latency)
         except SteersmanError as error:
             self.queue.rest(queued)
             self.witness.failed(queued, "", str(error), time.monotonic() - began)

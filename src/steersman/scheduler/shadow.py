@@ -86,7 +86,7 @@ class Side:
         if self.decider is None:
             self.renew()
         assert self.decider is not None
-        return self.decider.choose(pod.class_id, pod.labels_id, peers)
+        return self.decider.choose(pod.class_id, pod.labels_id, peers, pod.pod.latency)
 
     def picture(self, unplaced: int) -> Picture:
         """What this cluster looks like."""

@@ -59,6 +59,12 @@ class Teller:
         if self.conditions is not None:
             self.conditions.put(queued.pod, why)
 
+    def ignored(self, queued: QueuedPod, what: str) -> None:
+        """Something that a pod asks for makes no sense; it is scheduled without that."""
+        log.warning("annotation ignored", pod=queued.pod.key, why=what)
+        if self.events is not None:
+            self.events.record(_reference(queued.pod), "LatencyLimitIgnored", what, "Warning")
+
     def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
         """There was no decision, or it could not be carried out; the pod is tried again."""
         self.metrics.attempt("error", seconds)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import PODS, ClassArrays, NodeArrays
-from steersman.telemetry.settings import Settings
+from steersman.telemetry.settings import ASSUMED_LINK, ASSUMED_POD_LINK, ASSUMED_SERVICE, Settings
 
 # Metrics: the queries of reference C. From `LATENCY` on: to the users of each zone.
 CPU_USED, MEMORY_AVAILABLE, FILESYSTEM_USED, NETWORK_RECEIVED, CONNECTIONS, RUNNING_PODS, LATENCY = range(7)
@@ -39,6 +39,8 @@ NODES, POD = range(2)
 INDEX, REPLICAS = range(2)
 # Columns of `Seen.limit`.
 SOFT, HARD = range(2)
+# Columns of `Seen.assumed`, see `settings.ASSUMED_SERVICE`.
+SERVICE, LINK, POD_LINK = range(3)
 
 # Columns of `World.use`, what a pod uses at load 1: milli-CPU, connections, received bytes per second; then what does
 # not depend on load: bytes of memory and of the filesystem.
@@ -89,6 +91,8 @@ class Seen(NamedTuple):
         user: [E, P] int64 zone of the pod's users, -1: it has none.
         limit: [E, P, 2] float64 soft and hard limit of the latency to its users in milliseconds, inf: none.
         replica: [E, P, 2] int64, columns INDEX, REPLICAS.
+        assumed: [E, 3] float64 what nobody measures, columns SERVICE, LINK, POD_LINK.
+        nearest: [E, N] float64 by zone; room in which `policies.telemetry_filter` works.
     """
 
     nodes: NodeArrays
@@ -102,6 +106,8 @@ class Seen(NamedTuple):
     user: npt.NDArray[np.int64]
     limit: npt.NDArray[np.float64]
     replica: npt.NDArray[np.int64]
+    assumed: npt.NDArray[np.float64]
+    nearest: npt.NDArray[np.float64]
 
 
 class World(NamedTuple):
@@ -196,6 +202,8 @@ def new_world(settings: Settings, environments: int) -> World:
         user=np.full((e, p), -1, integers),
         limit=np.full((e, p, 2), np.inf),
         replica=np.zeros((e, p, 2), integers),
+        assumed=np.tile([ASSUMED_SERVICE, ASSUMED_LINK, ASSUMED_POD_LINK], (e, 1)),
+        nearest=np.full((e, max(n, z)), np.nan),
     )
     return World(
         seen=seen,

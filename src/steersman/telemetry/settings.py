@@ -52,6 +52,10 @@ SYSTEM_CONNECTIONS = 20.0
 """What a node without pods uses: the kubelet, the runtime and monitoring agents. These bytes of memory are beside the
 allocatable ones."""
 
+ASSUMED_SERVICE, ASSUMED_LINK, ASSUMED_POD_LINK = 2.0, NODE_NETWORK, 0.15
+"""What a scheduler may assume of what it does not know: milliseconds in which an idle node serves a request, bytes a
+second of a node's link, and the most of it that a pod takes."""
+
 
 class Settings(NamedTuple):
     """What a user may change; kernels take it as it is.

@@ -1,0 +1,1 @@
+"""Telemetry of a live cluster: what is asked of Prometheus, the answers with their age, the probe of latencies."""

@@ -1,0 +1,152 @@
+"""The probe of latencies: measures, from the node that it runs on, round trips to users' endpoints, again and again.
+
+A round trip is a TCP connection to `host:port`, or a GET request over HTTP until the first byte of the answer, its
+connection included. The latency is the median of the last ones, so that one that took long is not taken for a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from steersman.errors import UsageError
+
+MILLISECONDS = 1000.0
+LOST_AFTER = 3
+"""Intervals without a round trip after which a latency is not known any more."""
+
+log = structlog.get_logger("probe")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a group of users is.
+
+    Attributes:
+        user: what they are called.
+        host, port: where a connection goes.
+        path: what is asked for by HTTP; "": nothing, the connection alone is measured.
+    """
+
+    user: str
+    host: str
+    port: int
+    path: str = ""
+
+
+def target(text: str) -> Target:
+    """A target as the command line has it: `USER=HOST:PORT` or `USER=http://HOST[:PORT]/PATH`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = re.fullmatch(r"([A-Za-z0-9][\w.-]*)=(http://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?(/\S*)?", text)
+    if found is not None:
+        user, http, host, port, path = found.groups()
+        number = int(port) if port else 80 if http else 0
+        if 0 < number < 1 << 16 and (http or not path):
+            return Target(user, host.strip("[]"), number, (path or "/") if http else "")
+    raise UsageError(f"--target {text}: is no target; USER=HOST:PORT or USER=http://HOST/PATH are right")
+
+
+async def round_trip(to: Target, timeout: float) -> float:
+    """Milliseconds of one. Raises OSError, TimeoutError: there was none."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout):
+        # A name is looked up before the clock starts.
+        (family, kind, protocol, _, address), *_ = await loop.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        try:
+            began = time.perf_counter()
+            await loop.sock_connect(connection, address)
+            if to.path:
+                host = f"[{to.host}]" if ":" in to.host else to.host
+                request = f"GET {to.path} HTTP/1.1\r\nHost: {host}:{to.port}\r\nConnection: close\r\n\r\n"
+                await loop.sock_sendall(connection, request.encode())
+                if not await loop.sock_recv(connection, 1):
+                    raise ConnectionError("closed without an answer")
+            return (time.perf_counter() - began) * MILLISECONDS
+        finally:
+            connection.close()
+
+
+class Probe(Collector):
+    """Measures the latency to every target, and is its metrics.
+
+    Args:
+        targets: whom to measure.
+        interval: seconds between two round trips to a target.
+        samples: round trips of which the median is taken.
+        timeout: seconds for one.
+    """
+
+    def __init__(
+        self, targets: Sequence[Target], interval: float = 5.0, samples: int = 9, timeout: float = 2.0
+    ) -> None:
+        self.targets, self.interval, self.timeout = tuple(targets), interval, timeout
+        self.failures = {each.user: 0 for each in targets}
+        self._trips: dict[str, deque[float]] = {each.user: deque(maxlen=samples) for each in targets}
+        self._measured_at = {each.user: float("-inf") for each in targets}
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for each in self.targets:
+                group.create_task(self._follow(each))
+
+    @property
+    def latencies(self) -> dict[str, float]:
+        """Milliseconds by users, without those that could not be reached lately."""
+        oldest = time.monotonic() - LOST_AFTER * self.interval - self.timeout
+        return {
+            user: statistics.median(trips)
+            for user, trips in self._trips.items()
+            if trips and self._measured_at[user] >= oldest
+        }
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client."""
+        latency = GaugeMetricFamily(
+            "steersman_probe_latency_milliseconds", "Median round trip from this node to users.", labels=("user",)
+        )
+        for user, milliseconds in self.latencies.items():
+            latency.add_metric((user,), milliseconds)
+        failures = CounterMetricFamily(
+            "steersman_probe_failures", "Round trips that came to nothing.", labels=("user",)
+        )
+        for user, count in self.failures.items():
+            failures.add_metric((user,), count)
+        yield latency
+        yield failures
+
+    async def _follow(self, to: Target) -> None:
+        reached = True
+        while True:
+            began = time.monotonic()
+            try:
+                self._trips[to.user].append(await round_trip(to, self.timeout))
+                self._measured_at[to.user] = time.monotonic()
+                if not reached:
+                    log.info("users are reached again", user=to.user)
+                reached = True
+            except (OSError, TimeoutError) as error:
+                self.failures[to.user] += 1
+                if reached:
+                    said = str(error) or "no answer in time"
+                    log.warning("users cannot be reached", user=to.user, host=to.host, port=to.port, error=said)
+                reached = False
+                if time.monotonic() - self._measured_at[to.user] > LOST_AFTER * self.interval:
+                    self._trips[to.user].clear()
+            await asyncio.sleep(max(self.interval - (time.monotonic() - began), 0.0))
