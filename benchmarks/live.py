@@ -52,7 +52,7 @@ def schedule_rate() -> dict[str, Any]:
         for i in range(pairs):
             commands = {"steersman": ours, "kube-scheduler": theirs}
             for name in sorted(commands, reverse=bool(i % 2)):
-                runs[name].append(asyncio.run(_run(kubeconfig, [str(part) for part in commands[name]])))
+                runs[name].append(asyncio.run(run(kubeconfig, [str(part) for part in commands[name]])))
                 print(f"  pair {i + 1}: {name} {runs[name][-1][0]:.0f} pods/s", flush=True)
     rates = {name: [rate for rate, _ in found] for name, found in runs.items()}
     ratios = np.array(rates["steersman"]) / np.array(rates["kube-scheduler"])
@@ -105,7 +105,7 @@ class _Bound:
             self.times.setdefault(head.key, time.monotonic())
 
 
-async def _run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
+async def run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
     """Pods bound a second, from the first to the last, and milliseconds of CPU a pod."""
     async with Client(load(kubeconfig)) as client:
         await _create(client)

@@ -248,18 +248,14 @@ func ParseIndex(text string, count int64) (uint64, error) {
 		return 0, nil
 	}
 	var devices uint64
-	var found int64
+	wrong := int64(strings.Count(text, "-"))+1 != count
 	for part := range strings.SplitSeq(text, "-") {
 		number, ok := deviceNumber(part)
-		if found++; !ok || devices>>number&1 != 0 || found > count {
-			found = -1
-			break
+		if wrong = wrong || !ok || devices>>number&1 != 0; wrong {
+			problem := fmt.Sprintf("%s does not name the pod's %d devices; write device numbers as 2-3-4", shown(text), count)
+			return 0, annotationError(IndexKey, problem)
 		}
 		devices |= 1 << number
-	}
-	if found != count {
-		problem := fmt.Sprintf("%s does not name the pod's %d devices; write device numbers as 2-3-4", shown(text), count)
-		return 0, annotationError(IndexKey, problem)
 	}
 	return devices, nil
 }

@@ -95,6 +95,7 @@ func TestParseIndex(t *testing.T) {
 		{"0-1", 1, 0, false},
 		{"0", 2, 0, false},
 		{"0", 0, 0, false},
+		{"0", -1, 0, false},
 		{"-", 2, 0, false},
 		{"0-", 2, 0, false},
 		{"+1", 1, 0, false},

@@ -2,12 +2,14 @@ package native
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -39,6 +41,13 @@ func plainPod(name string, cpuMilli, gpuMilli int64) *v1.Pod {
 		pod.Annotations = map[string]string{gpus.CountKey: "1", gpus.MilliKey: fmt.Sprint(gpuMilli)}
 	}
 	return pod
+}
+
+var logger = klog.Background()
+
+func randomPod(random *rand.Rand, name string) *v1.Pod {
+	share := []int64{0, 190, 500, 810}[random.IntN(4)]
+	return plainPod(name, 500*int64(1+random.IntN(6)), share)
 }
 
 func plainNodes(count, gpuCount int) list {

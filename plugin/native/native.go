@@ -29,15 +29,13 @@ type reason struct {
 // Reason is what counters call it.
 func (r reason) Reason() string { return r.name }
 
-// Snapshot lists all nodes of the scheduler's snapshot: handle.SnapshotSharedLister().NodeInfos().
-type Snapshot interface {
-	List() ([]fwk.NodeInfo, error)
-}
+// Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
+type Snapshot func() ([]fwk.NodeInfo, error)
 
 // Source scores nodes by the policy of a Keeper.
 type Source struct {
 	keeper   *Keeper
-	snapshot func() Snapshot
+	snapshot Snapshot
 
 	mutex   sync.Mutex // a profile decides on one pod at a time, so nobody waits for it
 	cluster cluster
@@ -53,7 +51,7 @@ var (
 )
 
 // New is a source that looks at the snapshot of the scheduling cycle that it is asked in.
-func New(keeper *Keeper, snapshot func() Snapshot) *Source {
+func New(keeper *Keeper, snapshot Snapshot) *Source {
 	return &Source{keeper: keeper, snapshot: snapshot, table: table{rows: map[Signature]*row{}}}
 }
 
@@ -107,7 +105,7 @@ func (s *Source) rank(
 
 // follow brings what is kept up to date with the snapshot and the policy.
 func (s *Source) follow(running *Running) error {
-	infos, err := s.snapshot().List()
+	infos, err := s.snapshot()
 	if err != nil {
 		return errNoListing
 	}

@@ -49,9 +49,7 @@ type objectAnswers struct {
 }
 
 // list is a snapshot.
-type list []fwk.NodeInfo
-
-func (l list) List() ([]fwk.NodeInfo, error) { return l, nil }
+type list = []fwk.NodeInfo
 
 // snapshot is the cluster as kube-scheduler has it.
 func (c *objectCluster) snapshot() list {
@@ -122,7 +120,7 @@ func sourceOf(t testing.TB, name, local string, nodes *list) *Source {
 		}
 	})
 	keeper.Look()
-	return New(keeper, func() Snapshot { return *nodes })
+	return New(keeper, func() ([]fwk.NodeInfo, error) { return *nodes, nil })
 }
 
 // TestTheSameObjectsGetTheSameScores holds raw scores, whole-numbered ones, the best node and its devices to what the

@@ -38,7 +38,10 @@ func LimitsOf(pod *v1.Pod) Limits {
 }
 
 // Limited says whether there is a limit at all.
-func (l *Limits) Limited() bool { return !math.IsInf(l.Soft, 1) || !math.IsInf(l.Hard, 1) }
+func (l *Limits) Limited() bool { return !math.IsInf(l.Soft, 1) || l.HasHard() }
+
+// HasHard says whether there is a hard limit.
+func (l *Limits) HasHard() bool { return !math.IsInf(l.Hard, 1) }
 
 func (l *Limits) milliseconds(annotations map[string]string, keys []string) float64 {
 	for _, key := range keys {

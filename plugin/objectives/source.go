@@ -121,3 +121,31 @@ func (e *eyes) rank(by rule, pod *v1.Pod, nodes []fwk.NodeInfo) ([]float64, []in
 	seen.score(by, mask, raw)
 	return raw, places, outcome, nil
 }
+
+// Keeper tells which nodes keep the hard limit of a pod's latency.
+type Keeper struct{ eyes }
+
+// NewKeeper goes by what a collector knows.
+func NewKeeper(collector *prometheus.Collector, snapshot Snapshot) *Keeper {
+	return &Keeper{newEyes(collector, snapshot)}
+}
+
+// Keep is the names of the given nodes, which the pod could go to, that keep its hard limit: all of them where it has
+// none, where no node keeps it, and where no latency is known.
+func (k *Keeper) Keep(pod *v1.Pod, nodes []fwk.NodeInfo) ([]string, Outcome, error) {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	seen, places, mask, err := k.look(pod, nodes)
+	if err != nil {
+		return nil, NoLimit, err
+	}
+	seen.learn()
+	outcome := seen.keepLimit(mask)
+	kept := make([]string, 0, len(nodes))
+	for _, n := range places {
+		if mask[n] {
+			kept = append(kept, k.sight.names[n])
+		}
+	}
+	return kept, outcome, nil
+}

@@ -268,3 +268,30 @@ func checkChoice(
 		}
 	}
 }
+
+// TestKeptNodes holds what the filter leaves to what Python leaves.
+func TestKeptNodes(t *testing.T) {
+	for i, each := range sharedCases(t) {
+		if !each.Measured {
+			continue
+		}
+		source, made := each.play(t, "la")
+		keeper := &Keeper{eyes{snapshot: source.snapshot}}
+		keeper.sight = source.sight
+		infos, _ := made.list()
+		var nodes []fwk.NodeInfo
+		var want []string
+		for n, info := range infos {
+			if each.Mask[n] {
+				nodes = append(nodes, info)
+			}
+			if each.Scores["la"][n] != nil {
+				want = append(want, info.Node().Name)
+			}
+		}
+		got, outcome, err := keeper.Keep(each.Pod.object("wanted"), nodes)
+		if err != nil || !slices.Equal(got, want) || strings.ReplaceAll(outcome.String(), "_", " ") != each.Outcome {
+			t.Errorf("case %d: %v, %s, %v; %v, %s are right", i, got, outcome, err, want, each.Outcome)
+		}
+	}
+}

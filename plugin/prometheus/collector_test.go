@@ -256,7 +256,7 @@ func TestFaults(t *testing.T) {
 		{"no pair", vector(`[{"metric": {}, "value": [1]}]`), "does not answer as Prometheus"},
 		{"no number", vector(`[{"metric": {}, "value": [1, "x"]}]`), "does not answer as Prometheus"},
 		{"no text", vector(`[{"metric": {}, "value": [1, 1]}]`), "does not answer as Prometheus"},
-		{"redirects", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", 307) }, "HTTP 307"},
+		{"redirects", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusTemporaryRedirect) }, "HTTP 307"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, there := collecting(t, "")

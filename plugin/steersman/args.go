@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"steersman.dev/plugin/prometheus"
 )
 
 // Modes: the policy is evaluated in this process; a score service is asked; either, but scores stay neutral.
@@ -29,8 +31,11 @@ const (
 type Args struct {
 	// Mode is native (the default), service or shadow.
 	Mode string `json:"mode"`
-	// Policy is the name of a built-in policy; "" for that of the file.
+	// Policy is the name of a built-in policy, or of an objective (ma, la, lc, p0); "" for the policy of the file.
 	Policy string `json:"policy"`
+	// TelemetryFile is a TelemetryConfiguration: where Prometheus is, what it is asked, and how old values may be. It is
+	// for the objectives, for hard limits of latencies, and for the fallback metrics.
+	TelemetryFile string `json:"telemetryFile"`
 	// PolicyFile was made by "steersman policy prepare": a policy, and the mix of typical pods that some built-in ones
 	// need, too. It is read anew when it changes.
 	PolicyFile string `json:"policyFile"`
@@ -47,6 +52,8 @@ type Args struct {
 	Timeout string `json:"timeout"`
 	// Fallback ranks nodes where the policy has no opinion: neutral (the default: all are equal) or metrics.
 	Fallback string `json:"fallback"`
+	// FallbackFeature is what the fallback metrics goes by: network_received_bytes_per_second.
+	FallbackFeature string `json:"fallbackFeature"`
 	// Breaker says when a policy or service that fails is left alone for a while.
 	Breaker BreakerArgs `json:"breaker"`
 
@@ -71,7 +78,8 @@ const (
 // parseArgs decodes and checks the arguments. The error is one line and names the field.
 func parseArgs(given runtime.Object) (*Args, error) {
 	found := &Args{
-		Mode: modeNative, Timeout: "50ms", Fallback: fallbackNeutral, Breaker: BreakerArgs{Failures: 5, Open: "10s"},
+		Mode: modeNative, Timeout: "50ms", Fallback: fallbackNeutral,
+		FallbackFeature: prometheus.NetworkReceived, Breaker: BreakerArgs{Failures: 5, Open: "10s"},
 	}
 	if given != nil {
 		raw, ok := given.(*runtime.Unknown)
@@ -122,6 +130,9 @@ func (a *Args) check() error {
 	}
 	if a.open, err = duration("breaker.open", a.Breaker.Open, minOpen, maxOpen); err != nil {
 		return err
+	}
+	if a.Fallback == fallbackMetrics && a.TelemetryFile == "" {
+		return errors.New("telemetryFile: is missing; fallback: metrics needs one")
 	}
 	return a.checkSource()
 }

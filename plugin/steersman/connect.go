@@ -3,33 +3,72 @@ package steersman
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/native"
+	"steersman.dev/plugin/objectives"
 	"steersman.dev/plugin/policy"
+	"steersman.dev/plugin/prometheus"
 	"steersman.dev/plugin/remote"
 	"steersman.dev/plugin/scoring"
 )
 
 // connect makes the sources of scores. The error names the argument that is wrong.
 func (p *Plugin) connect(ctx context.Context, logger klog.Logger, handle fwk.Handle) error {
-	if p.args.Endpoint != "" {
-		client, err := remote.New(ctx, remote.Config{
+	collector, err := p.connectTelemetry(ctx, handle)
+	if err != nil {
+		return err
+	}
+	snapshot := func() ([]fwk.NodeInfo, error) { return handle.SnapshotSharedLister().NodeInfos().List() }
+	if collector != nil && p.args.Mode != modeShadow {
+		p.limits = objectives.NewKeeper(collector, snapshot)
+	}
+	switch {
+	case p.args.Endpoint != "":
+		p.source, err = remote.New(ctx, remote.Config{
 			Endpoint:  p.args.Endpoint,
 			TokenFile: p.args.TokenFile,
 			CAFile:    p.args.CAFile,
 			CertFile:  p.args.CertFile,
 			KeyFile:   p.args.KeyFile,
 		})
-		p.source = client
+		return err
+	case slices.Contains(objectives.Names(), p.args.Policy) && p.args.PolicyFile != "":
+		return fmt.Errorf("policyFile: is of no use to the objective %q; leave it out", p.args.Policy)
+	case slices.Contains(objectives.Names(), p.args.Policy):
+		p.source, err = objectives.New(p.args.Policy, collector, snapshot)
 		return err
 	}
-	return p.connectNative(logger, handle)
+	return p.connectNative(logger, handle, snapshot)
 }
 
-func (p *Plugin) connectNative(logger klog.Logger, handle fwk.Handle) error {
+// connectTelemetry begins to ask Prometheus, if that is wanted.
+func (p *Plugin) connectTelemetry(ctx context.Context, handle fwk.Handle) (*prometheus.Collector, error) {
+	if p.args.TelemetryFile == "" {
+		return nil, nil
+	}
+	nodes := handle.SharedInformerFactory().Core().V1().Nodes().Lister()
+	collector, err := prometheus.Start(ctx, p.args.TelemetryFile, nodes)
+	if err != nil {
+		return nil, fmt.Errorf("telemetryFile: %w", err)
+	}
+	if p.args.Fallback == fallbackMetrics {
+		ranking, err := prometheus.NewByFeature(collector, p.args.FallbackFeature)
+		if err != nil {
+			return nil, fmt.Errorf("fallbackFeature: %w", err)
+		}
+		p.fallback = ranking
+	}
+	return collector, nil
+}
+
+func (p *Plugin) connectNative(
+	logger klog.Logger, handle fwk.Handle, snapshot func() ([]fwk.NodeInfo, error),
+) error {
 	if err := p.checkPolicy(); err != nil {
 		return err
 	}
@@ -38,7 +77,7 @@ func (p *Plugin) connectNative(logger klog.Logger, handle fwk.Handle) error {
 		tell(logger, p.args.PolicyFile, running, err)
 	})
 	p.keeper.Look()
-	found := native.New(p.keeper, func() native.Snapshot { return handle.SnapshotSharedLister().NodeInfos() })
+	found := native.New(p.keeper, snapshot)
 	p.source = found
 	if p.args.Mode != modeShadow {
 		scoring.Offer(handle.ProfileName(), found)
@@ -53,7 +92,7 @@ func (p *Plugin) checkPolicy() error {
 		return fmt.Errorf("policyFile: is missing; policy %q needs the mix of a prepared policy file", name)
 	case name != "" && name != policy.FGD:
 		if _, err := policy.Local(name, nil); err != nil {
-			return fmt.Errorf("policy: %w", err)
+			return fmt.Errorf("policy: %w, and objectives %s", err, strings.Join(objectives.Names(), ", "))
 		}
 	}
 	return nil

@@ -27,6 +27,10 @@ var (
 		Subsystem: subsystem, Name: "agreement_total", StabilityLevel: metrics.ALPHA,
 		Help: "Pods bound: whether they went where the policy wanted.",
 	}, []string{"profile", "agrees"})
+	hardLimits = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "hard_limits_total", StabilityLevel: metrics.ALPHA,
+		Help: "Attempts at pods with a hard limit of latency, by what became of it.",
+	}, []string{"profile", "outcome"})
 	seconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: subsystem, Name: "decision_duration_seconds", StabilityLevel: metrics.ALPHA,
 		Help: "Time that scores took.", Buckets: metrics.ExponentialBuckets(0.00001, 2, 20),
@@ -51,7 +55,7 @@ var (
 
 var register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(
-		decisions, fallbacks, agreement, seconds, policyReads, policyLoaded, policySince, breakerState)
+		decisions, fallbacks, agreement, hardLimits, seconds, policyReads, policyLoaded, policySince, breakerState)
 })
 
 // meter counts for one profile.
@@ -76,6 +80,8 @@ func (m *meter) unscored(outcome, reason string) {
 func (m *meter) decided(took time.Duration) {
 	seconds.WithLabelValues(m.profile).Observe(took.Seconds())
 }
+
+func (m *meter) limited(outcome string) { hardLimits.WithLabelValues(m.profile, outcome).Inc() }
 
 func (m *meter) bound(agrees bool) {
 	label := "false"

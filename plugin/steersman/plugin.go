@@ -17,6 +17,7 @@ import (
 
 	"steersman.dev/plugin/breaker"
 	"steersman.dev/plugin/native"
+	"steersman.dev/plugin/objectives"
 	"steersman.dev/plugin/scoring"
 )
 
@@ -30,18 +31,20 @@ const lookEvery = time.Second
 type Plugin struct {
 	args     *Args
 	source   scoring.Source
-	fallback scoring.Source // nil: all nodes are equal
-	keeper   *native.Keeper // nil if a service is asked
+	fallback scoring.Source     // nil: all nodes are equal
+	keeper   *native.Keeper     // nil if a service or an objective is asked
+	limits   *objectives.Keeper // nil without telemetry
 	breaker  *breaker.Breaker
 	meter    *meter
 	complain *complaints
 }
 
 var (
-	_ fwk.PreScorePlugin = (*Plugin)(nil)
-	_ fwk.ScorePlugin    = (*Plugin)(nil)
-	_ fwk.SignPlugin     = (*Plugin)(nil)
-	_ fwk.PostBindPlugin = (*Plugin)(nil)
+	_ fwk.PreFilterPlugin = (*Plugin)(nil)
+	_ fwk.PreScorePlugin  = (*Plugin)(nil)
+	_ fwk.ScorePlugin     = (*Plugin)(nil)
+	_ fwk.SignPlugin      = (*Plugin)(nil)
+	_ fwk.PostBindPlugin  = (*Plugin)(nil)
 )
 
 // New is the plugin of a profile. It fails if its arguments make no sense, and not because a file or a service is not

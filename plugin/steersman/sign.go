@@ -7,6 +7,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/native"
+	"steersman.dev/plugin/objectives"
 )
 
 // signature is what the scores of nodes depend on.
@@ -29,6 +30,9 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	running := p.keeper.Running()
 	if running == nil || !running.Policy.Traits().Pointwise || !running.Policy.Traits().Points {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the next best node is not known before the pod is placed")
+	}
+	if limits := objectives.LimitsOf(pod); p.limits != nil && limits.HasHard() {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "latencies change")
 	}
 	asked, err := native.Sign(pod)
 	if err != nil {

@@ -1,0 +1,160 @@
+"""Programs built once from a Go module and kept in the user's cache folder, by a digest of the module's files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from steersman.errors import SteersmanError
+from steersman.localcluster.folders import locked
+
+KEPT_BUILDS = 3
+SAID_LINES = 3
+
+Report = Callable[[int, int], None]
+"""Told how many of how many packages are compiled."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module and what is made of it.
+
+    Attributes:
+        folder: of its sources.
+        what: it makes, for messages ("the control plane").
+        takes: how long that takes, for messages ("about 6 minutes on 2 cores").
+        without_go: what to say where Go is missing.
+        flags: the linker's.
+        finish: arranges the programs, built into the folder that is its argument, in another one, its result.
+        tests: whether its tests are a part of what the programs are.
+    """
+
+    folder: Path
+    what: str
+    takes: str
+    without_go: str
+    flags: str
+    finish: Callable[[Path], Path]
+    tests: bool = True
+
+    def digest(self) -> str:
+        """Of all that goes into the programs."""
+        digest = hashlib.sha256(f"{platform.system()} {platform.machine()} {self.flags}".encode())
+        for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+            if not self.tests and (file.name.endswith("_test.go") or "testdata" in file.parts):
+                continue
+            content = file.read_bytes()
+            digest.update(f"\n{file.relative_to(self.folder).as_posix()} {len(content)}\n".encode() + content)
+        return digest.hexdigest()[:16]
+
+
+def built(module: Module, builds: Path, report: Report, say: Callable[[str], None]) -> Path:
+    """The folder with the module's programs, which are built if they are not there.
+
+    Args:
+        module: what to build.
+        builds: the folder of all builds of this module.
+        report: told how far the compilation is.
+        say: told in a line what takes long.
+
+    Raises:
+        SteersmanError: Go is missing, or the build failed; the message says where its log is.
+    """
+    target = builds / module.digest()
+    if target.is_dir():
+        os.utime(target)
+        return target
+    go = shutil.which("go")
+    if go is None:
+        raise SteersmanError(module.without_go)
+    with locked(builds / "lock", lambda: say(f"waiting for another steersman that builds {module.what}")):
+        if not target.is_dir():
+            say(f"building {module.what} from Go modules (once, {module.takes})")
+            _build(go, module, target, report)
+            _forget_old(builds)
+    return target
+
+
+def kubernetes_version(folder: Path) -> str:
+    """The version of Kubernetes that the Go sources in `folder` ask for: `v1.36.3`."""
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (folder / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def version_flags(folder: Path) -> str:
+    """The linker's flags: no debugging symbols, and the versions that the programs say they are."""
+    version = kubernetes_version(folder)
+    major, minor = version.removeprefix("v").split(".")[:2]
+    texts = {
+        "k8s.io/component-base/version.gitVersion": version,
+        "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor,
+        "sigs.k8s.io/kwok/pkg/consts.KubeVersion": version.removeprefix("v"),
+    }
+    return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in texts.items())])
+
+
+def _environment() -> dict[str, str]:
+    """The user's environment, with what makes two builds of the same sources the same."""
+    flags = "-mod=readonly -trimpath -buildvcs=false"
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags, "GOWORK": "off"}
+
+
+def _build(go: str, module: Module, target: Path, report: Report) -> None:
+    """Build into a folder beside `target`, which appears when all of it is there."""
+    for old in target.parent.glob("*.part"):  # of a build that was killed; we hold the lock
+        shutil.rmtree(old)
+    log = target.parent / "build.log"
+    with tempfile.TemporaryDirectory(suffix=".part", dir=target.parent, ignore_cleanup_errors=True) as temporary:
+        part = Path(temporary)
+        with log.open("w", encoding="utf-8") as file:
+            packages = sum(1 for _ in _lines([go, "list", "-deps", "./cmd/..."], module, file, log))
+            command = [go, "build", "-v", "-ldflags", module.flags, "-o", f"{part}{os.sep}", "./cmd/..."]
+            for compiled, _ in enumerate(_lines(command, module, file, log), start=1):
+                report(min(compiled, packages), packages)
+        module.finish(part).rename(target)
+    log.unlink()
+
+
+def _lines(command: list[str], module: Module, file: object, log: Path) -> Iterator[str]:
+    """Run Go and hand on the lines of its output, all of which go to the log. Raises SteersmanError: it failed."""
+    last: deque[str] = deque(maxlen=SAID_LINES)
+    with subprocess.Popen(
+        command,
+        cwd=module.folder,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                print(line, end="", file=file)  # type: ignore[call-overload]
+                last.append(line.strip())
+                yield line
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode:
+        said = " | ".join(last) or f"exit status {process.returncode}"
+        raise SteersmanError(f"{module.what} could not be built: {said} (log: {log})")
+
+
+def _forget_old(builds: Path) -> None:
+    """Remove builds of former versions but the latest; programs that still run keep what they have open."""
+    finished = [path for path in builds.iterdir() if path.is_dir()]
+    for old in sorted(finished, key=lambda path: path.stat().st_mtime)[:-KEPT_BUILDS]:
+        shutil.rmtree(old, ignore_errors=True)
