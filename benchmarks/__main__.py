@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.e2e import parity
 
-from benchmarks import environments, large, learning, live, simulator
+from benchmarks import environments, large, learning, live, plugin, reality, service, simulator
 
 BENCHMARKS = {
     "fgd-run": simulator.fgd_run,
@@ -23,6 +23,12 @@ BENCHMARKS = {
     "large-cluster": large.large_cluster,
     "large-live": large.large_live,
     "parity": parity.benchmark,
+    "plugin-native": plugin.plugin_native,
+    "plugin-service": plugin.plugin_service,
+    "plugin-breaker": plugin.plugin_breaker,
+    "extender-rate": service.extender_rate,
+    "service-latency": service.latency,
+    "reality": reality.simulation_equals_reality,
 }
 RESULTS = Path(__file__).with_name("results.json")
 

@@ -1,12 +1,24 @@
-"""`steersman serve` beside a real control plane: its opinion follows the cluster."""
+"""`steersman serve` beside a real control plane: its opinion follows the cluster, and outlives what goes wrong."""
 
 import json
+import os
+import shutil
+import socket
 import subprocess
+import threading
+import time
+import urllib.error
 import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from tests.e2e.conftest import STEERSMAN, LocalCluster, until
 from tests.e2e.test_schedule import Running, create, pod
 
@@ -59,3 +71,155 @@ def test_without_a_cluster_it_says_so(cluster: LocalCluster, tmp_path: Path) -> 
     done = cluster.steersman("serve", "--kubeconfig", str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path / 'none'}")
+
+
+class Forwarder:
+    """A way to the API server that can be cut and mended.
+
+    Attributes:
+        port: where it begins.
+    """
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target, self._open = target, set[socket.socket]()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._begin()
+
+    def _begin(self) -> None:
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(self._target)
+                self._open |= {near, far}
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while part := source.recv(1 << 16):
+                sink.sendall(part)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """Nobody gets through any more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._open.clear()
+
+    def mend(self) -> None:
+        """They do again."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._begin()
+
+
+@contextmanager
+def started(cluster: LocalCluster, folder: Path, *options: str | Path) -> Iterator[Running]:
+    """A service that knows the cluster."""
+    log = folder / "serve.log"
+    command = [STEERSMAN, "serve", "--port", "0", "--deadline", "10000", *options]
+    with log.open("w") as stream:
+        process = subprocess.Popen(command, env=cluster.environment, stdout=stream, stderr=stream)
+    running = Running(process, log)
+    try:
+        until(lambda: running.said("watching") or process.poll() is not None, 240)
+        assert process.poll() is None, log.read_text()
+        yield running
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_without_the_api_server_it_has_no_opinion_until_it_is_back(cluster: LocalCluster, tmp_path: Path) -> None:
+    content = yaml.safe_load(cluster.kubeconfig.read_text())
+    (entry,) = content["clusters"]
+    server = urlsplit(entry["cluster"]["server"])
+    assert server.hostname is not None
+    assert server.port is not None
+    way = Forwarder((server.hostname, server.port))
+    entry["cluster"]["server"] = f"{server.scheme}://127.0.0.1:{way.port}"
+    kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "service.yaml"
+    kubeconfig.write_text(yaml.safe_dump(content))
+    config.write_text("apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\nstaleSeconds: 1\n")
+    question = {"pod": pod("wanted", "1")}
+    try:
+        with started(
+            cluster, tmp_path, "--policy", "best-fit", "--kubeconfig", kubeconfig, "--config", config
+        ) as running:
+            assert ask(running, "/v1/scores", question)["neutral"] == ""
+            way.cut()
+            until(lambda: ask(running, "/v1/scores", question)["neutral"] == "stale")
+            scores = ask(running, "/v1/scores", question)["scores"]
+            assert set(scores) == {50}
+            way.mend()
+            until(lambda: ask(running, "/v1/scores", question)["neutral"] == "")
+            target = cluster.kubectl("get", "nodes", "-o", "name").split()[-1].removeprefix("node/")
+            create(cluster, pod("there", "5", nodeName=target))
+            until(lambda: ask(running, "/v1/suggestions", question)["node"] == target)
+    finally:
+        way.cut()
+
+
+def test_a_policy_file_is_replaced_and_spoiled_under_load_and_no_request_fails(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.safetensors"
+    with as_file(files("steersman") / "data" / "steersman.safetensors") as shipped:
+        shutil.copy(shipped, file)
+
+    def put(content: bytes) -> None:
+        (tmp_path / "new").write_bytes(content)
+        os.replace(tmp_path / "new", file)
+
+    found: Counter[str] = Counter()
+    ended = threading.Event()
+
+    def load(running: Running) -> None:
+        while not ended.is_set():
+            try:
+                found[ask(running, "/v1/scores", {"pod": pod("wanted", "1")})["neutral"] or "scored"] += 1
+            except OSError as error:
+                found[str(error)] += 1
+            time.sleep(0.01)
+
+    with started(cluster, tmp_path, "--policy", file, "--name", cluster.name) as running:
+        threads = [threading.Thread(target=load, args=(running,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            whole = file.read_bytes()
+            put(whole[: len(whole) // 2])
+            until(lambda: running.said("policy file cannot be used; the former policy goes on"))
+            os.utime(file)
+            put(whole)
+            until(lambda: running.said("policy file read anew"))
+            file.unlink()
+            until(lambda: sum(line["event"].startswith("policy file cannot") for line in running.log()) == 2)
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+        assert "[-]policy failed" in ready(running)
+    print(found)
+    assert found.keys() == {"scored"}
+    assert found["scored"] > 100
+
+
+def ready(running: Running) -> str:
+    """What `/readyz` says, whatever its status."""
+    port = next(line["port"] for line in running.log() if line["event"] == "listening")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return str(error.read().decode())

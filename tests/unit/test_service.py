@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,14 +17,19 @@ from hypothesis import strategies as st
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.errors import InputError, SteersmanError
+from steersman.kube import cache
+from steersman.kube.client import Client
+from steersman.kube.config import Cluster, KubeConfig, User
 from steersman.live.thinking import PolicyFile, Thinking
 from steersman.policies.decider import Decider
 from steersman.policies.explanation import contributions
 from steersman.policies.registry import resolve
 from steersman.service import admission
+from steersman.service import opinions as opinions_module
 from steersman.service.admission import in_canary
 from steersman.service.config import Canary, Config, Tls, read_config
-from steersman.service.opinions import NodeSet, NodeSets, Opinions, UnknownSet
+from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Pods, UnknownSet
+from steersman.service.opinions import decode_pod as real
 from steersman.service.ranking import NEUTRAL, Ranking, version_of
 from steersman.service.running import Service
 from steersman.workloads.mix import typical_pods
@@ -117,9 +123,14 @@ POLICIES = ("best-fit", "fgd", "fgd=2,best-fit=1", "kube-default", "steersman")
 @pytest.mark.parametrize("name", POLICIES)
 def test_scores_are_what_the_scheduler_decides_by(crowded, name):
     mix = typical_pods(embedded(SMALL).pods)
-    decider, chooses = (Decider(crowded, resolve(name), mix=mix) for _ in range(2))
+    decider, chooses, asked = (Decider(crowded, resolve(name), mix=mix) for _ in range(3))
+    opinions = Opinions(asked)
     for c in range(len(crowded.classes)):
-        choice, scores = chooses.choose(c), decider.scores(c)
+        choice, scores, ranking = chooses.choose(c), decider.scores(c), opinions.ask(c, 0)
+        assert (ranking.chosen < 0) == (choice is None)
+        if choice is not None:
+            chosen = crowded.slots[ranking.names[ranking.chosen]]
+            assert (chosen, ranking.devices) == (choice.slot, choice.devices), "the live scheduler's choice"
         np.testing.assert_array_equal(np.isfinite(scores), crowded.mask(c) & np.isfinite(scores))
         if choice is None:
             assert not np.isfinite(scores).any()
@@ -172,6 +183,62 @@ def test_lists_of_nodes_have_versions_and_the_least_used_are_forgotten():
     assert sets.get(first).names == ["a", "b"], "it was used just now"
     with pytest.raises(UnknownSet):
         sets.get(version_of(["0"]))
+    long = sets.keep(NodeSet(["x" * opinions_module.LARGEST_SET, "y"]))
+    with pytest.raises(UnknownSet):
+        sets.get(long)
+
+
+def test_the_numbers_of_pods_that_were_only_asked_about_are_forgotten(monkeypatch):
+    monkeypatch.setattr(cache, "CLASSES_KEPT", 20)
+    client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
+    watched = Service(Config(policy="best-fit"), client).watched
+    assert watched is not None
+    cache.NodeFeed(watched.cache).replace([msgspec.Raw(json.dumps(node("large", "64")).encode())])
+    watched.renew()
+    for i in range(200):
+        asked = Pod(f"p{i}", PodClass(Requests(1000 + i, 1 << 20)), labels={"app": str(i)})
+        numbers = watched.number(asked)
+        ranking = watched.opinions.ask(*numbers)
+        assert ranking.names[ranking.chosen] == "large"
+    assert len(watched.cache.state.classes) <= 22
+    assert len(watched.cache.state.terms.label_sets) == 1, "nobody selects by these labels"
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    picky = pod("picky", app="1")
+    picky["spec"]["topologySpreadConstraints"] = [spread | {"labelSelector": {"matchLabels": {"app": "1"}}}]
+    before = watched.opinions
+    numbers = watched.number(Pods().decode(msgspec.Raw(json.dumps(picky).encode())))
+    assert watched.opinions is not before, "labels count now, so the state is another"
+    assert watched.opinions.ask(*numbers).chosen == -1, "the node has no such label"
+
+
+def test_names_follow_nodes_that_come_and_go():
+    client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
+    watched = Service(Config(policy="best-fit"), client).watched
+    assert watched is not None
+    feed = cache.NodeFeed(watched.cache)
+
+    def raw(*nodes: Object) -> list[msgspec.Raw]:
+        return [msgspec.Raw(json.dumps(each).encode()) for each in nodes]
+
+    feed.replace(raw(node("a", "16"), node("b", "8")))
+    watched.renew()
+    asked, both = Pod("p", PodClass(Requests(1000, 1 << 20))), NodeSet(["a", "b"])
+
+    def chosen(nodes: NodeSet) -> str:
+        ranking = watched.opinions.ask(*watched.number(asked), nodes)
+        return ranking.names[ranking.chosen] if ranking.chosen >= 0 else ""
+
+    assert (chosen(both), chosen(watched.opinions.everywhere)) == ("b", "b")
+    for change, then, everywhere in (
+        (lambda: feed.change("DELETED", raw(node("b", "8"))[0]), "a", "a"),
+        (lambda: feed.change("ADDED", raw(node("c", "4"))[0]), "a", "c"),  # where b was
+        (lambda: feed.change("ADDED", raw(node("b", "2"))[0]), "b", "b"),
+        (lambda: feed.change("MODIFIED", raw(node("b", "32"))[0]), "a", "c"),
+        (lambda: feed.replace(raw(*(node(f"n{i}", "64") for i in range(40)), node("b"))), "b", "b"),
+    ):
+        change()
+        assert (chosen(both), chosen(watched.opinions.everywhere)) == (then, everywhere)
+    assert chosen(NodeSet(["gone", "a"])) == ""
 
 
 # Over HTTP ------------------------------------------------------------------------------------------------------------
@@ -309,6 +376,45 @@ def test_no_body_brings_it_down(data):
             assert status == 200 or (set(answer) == {"error"} and "\n" not in answer["error"])
 
     serve(story)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_pod_is_decoded_as_it_is_whatever_was_decoded_before(data):
+    def decoded(decode: Callable[[], Pod]) -> Pod | str:
+        try:
+            return decode()
+        except (BadQuestion, msgspec.DecodeError) as error:  # the latter: Infinity
+            return str(error)
+
+    pods, plain = Pods(), pod("first", app="web")
+    plain["metadata"] |= {"uid": "1", "annotations": {"alibabacloud.com/gpu-count": "1"}}
+    plain["spec"] |= {"volumes": [{"name": "token-1"}], "nodeSelector": {"disk": "ssd"}}
+    pods.decode(msgspec.Raw(json.dumps(plain).encode()))
+    other = spoiled(data, plain | {"metadata": plain["metadata"] | {"name": "second", "uid": "2"}})
+    raw = json.dumps(other).encode()
+    expected = decoded(lambda: Pods().decode(msgspec.Raw(raw)))
+    for _ in range(2):
+        assert decoded(lambda: pods.decode(msgspec.Raw(raw))) == expected
+
+
+def test_replicas_are_decoded_once(monkeypatch):
+    pods, decoded = Pods(), []
+    monkeypatch.setattr(opinions_module, "decode_pod", lambda content: decoded.append(content) or real(content))
+    for i in range(1500):
+        replica = pod(f"web-{i}")
+        replica["metadata"] |= {"uid": str(i), "managedFields": [i]}
+        replica["spec"]["containers"][0]["volumeMounts"] = [{"name": f"token-{i}"}]
+        assert pods.decode(msgspec.Raw(json.dumps(replica).encode())).name == f"web-{i}"
+    assert len(decoded) == 1
+    for i in range(1500):
+        pods.decode(msgspec.Raw(json.dumps(pod("web", cpu=f"{i + 1}m")).encode()))
+    assert len(pods._known) == opinions_module.PODS_KEPT
+    assert len(decoded) == 1501
+    large = pod("large", app="x" * opinions_module.LARGEST_POD)
+    for _ in range(2):
+        pods.decode(msgspec.Raw(json.dumps(large).encode()))
+    assert len(decoded) == 1503, "what is large is not kept"
 
 
 # Who is scored --------------------------------------------------------------------------------------------------------

@@ -36,6 +36,15 @@ def serve(
         float | None,
         typer.Option(metavar="MS", help="Milliseconds after which an answer is neutral instead. [default: 50]"),
     ] = None,
+    telemetry: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="YAML that says what to ask which Prometheus: ma, la, lc and p0 decide by it, and limits of latency "
+            "in pods' annotations are kept, whoever decides.",
+        ),
+    ] = None,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
     kubeconfig: Kubeconfig = None,
@@ -59,8 +68,11 @@ def serve(
     import msgspec
 
     given = {"policy": policy, "shadow": shadow, "address": address, "port": port, "deadline_milliseconds": deadline}
+    given["telemetry"] = None if telemetry is None else str(telemetry)
     settings = msgspec.structs.replace(settings, **{key: value for key, value in given.items() if value is not None})
     check(settings, config or "options")
+    if not watch and settings.telemetry:
+        raise UsageError("--no-watch follows no cluster, so there is nothing that --telemetry could measure")
     target = find_cluster(kubeconfig, context, name) if watch else None
     configure_logs(log_format, log_level)
 
@@ -71,7 +83,7 @@ def serve(
 
     decides = resolve(settings.policy)
     with said_if_slow("compiling for this machine (once, about half a minute)"):
-        warm_up(decides, by_scores)
+        warm_up(decides, by_scores, telemetry=bool(settings.telemetry))
     if target is None:
         run(Service(settings, None).run())
     else:

@@ -22,6 +22,8 @@ def in_canary(canary: Canary, pod: Pod) -> bool:
         return False
     if any(pod.labels.get(key) != value for key, value in canary.labels.items()):
         return False
+    if canary.share >= 1:
+        return True
     digest = hashlib.blake2b(f"{pod.namespace}/{pod.name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) < canary.share * 2**64
 

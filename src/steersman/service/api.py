@@ -30,10 +30,8 @@ from steersman.service.messages import (
     Suggestion,
 )
 from steersman.service.metrics import Metrics
-from steersman.service.opinions import BadQuestion, NodeSets, Opinions, cluster_of, decode_pod
+from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Pods, cluster_of
 from steersman.service.ranking import NEUTRAL, Ranking, neutral
-
-log = structlog.get_logger("service")
 
 
 class Watched(Protocol):
@@ -47,6 +45,9 @@ class Watched(Protocol):
     def age(self) -> float:
         """Seconds since what is known was right."""
 
+    def number(self, pod: Pod) -> tuple[int, int]:
+        """The numbers of a pod's class and labels; opinions may be others afterwards."""
+
     def peers(self, pod: Pod) -> Mapping[int, int]:
         """Slot -> how many pods of the pod's owner run there."""
 
@@ -59,14 +60,19 @@ class Opinion:
     """A ranking, or why there is none.
 
     Attributes:
-        names: of the nodes in question.
+        nodes: in question.
         ranking: None where scores are neutral.
         reason: why they are.
     """
 
-    names: Sequence[str]
+    nodes: NodeSet
     ranking: Ranking | None
     reason: str = ""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the nodes."""
+        return self.nodes.names
 
     def scores(self) -> list[int]:
         """[K] 0 to 100."""
@@ -99,7 +105,8 @@ class Api:
             opinions_of,
             metrics,
         )
-        self.sets = NodeSets()
+        self.sets, self._pods = NodeSets(), Pods()
+        self._log = structlog.get_logger("service").bind()  # bound once: it is on the path of every answer
 
     # Scores ----------------------------------------------------------------------------------------------------------
 
@@ -108,7 +115,7 @@ class Api:
         opinion = self._opinion_of(question, deadline, overloaded)
         return Scores(
             policy=self.policy(),
-            node_set=question.node_set or self.sets.keep(opinion.names),
+            node_set=self.sets.keep(opinion.nodes),
             scores=opinion.scores(),
             neutral=opinion.reason,
         )
@@ -132,11 +139,11 @@ class Api:
 
     def score(self, question: ScoreQuestion, deadline: Deadline, overloaded: bool = False) -> ScoreAnswer:
         """`POST /score`: nodes of the watched cluster are taken as they are there, others as they are sent."""
-        pod = decode_pod(question.pod)
+        pod = self._pods.decode(question.pod)
         names = [_name_of(raw, f"nodes[{i}]") for i, raw in enumerate(question.nodes)]
         _check_names(names)
         if self.watched is not None and not question.pods and self._knows(names):
-            opinion = self._watched_opinion(pod, names, deadline, overloaded)
+            opinion = self._watched_opinion(pod, NodeSet(names), deadline, overloaded)
         else:
             opinion = self._sent_opinion(pod, question.nodes, question.pods, deadline, overloaded)
         return ScoreAnswer(scores=dict(zip(opinion.names, opinion.scores(), strict=True)))
@@ -145,15 +152,15 @@ class Api:
 
     def filter(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> ExtenderFilterResult:
         """`POST /filter`. Where the policy has no say, every node passes."""
-        pod = decode_pod(args.pod)
+        pod = self._pods.decode(args.pod)
         names = _names_of(args)
         refused: dict[str, str] = {}
         said = self._excuse(pod, overloaded, deadline) or (admission.SHADOW if self.config.shadow else "")
         if said:
-            self._neutral(pod, names, said)
+            self._neutral(pod, NodeSet(names), said)
         else:
-            opinions = self._extender_opinions(args)
-            here, why = opinions.decider.state.slots, opinions.refused(pod)
+            opinions, numbers = self._extender_opinions(args, pod)
+            here, why = opinions.decider.state.slots, opinions.refused(*numbers)
             refused = {name: ", ".join(why[name]) for name in names if name in why}
             refused |= {name: "node is not known to steersman" for name in names if name not in here}
         kept = [i for i, name in enumerate(names) if name not in refused]
@@ -167,10 +174,10 @@ class Api:
 
     def prioritize(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> list[HostPriority]:
         """`POST /prioritize`."""
-        pod = decode_pod(args.pod)
+        pod = self._pods.decode(args.pod)
         names = _names_of(args)
         if self.watched is not None or args.nodes is None:
-            opinion = self._watched_opinion(pod, names, deadline, overloaded)
+            opinion = self._watched_opinion(pod, NodeSet(names), deadline, overloaded)
         else:
             opinion = self._sent_opinion(pod, args.nodes.items, (), deadline, overloaded)
         return [
@@ -178,37 +185,43 @@ class Api:
             for name, score in zip(opinion.names, opinion.scores(), strict=True)
         ]
 
-    def _extender_opinions(self, args: ExtenderArgs) -> Opinions:
+    def _extender_opinions(self, args: ExtenderArgs, pod: Pod) -> tuple[Opinions, tuple[int, int]]:
+        """And the numbers of the pod's class and labels there."""
         if self.watched is not None:
-            return self.watched.opinions
+            numbers = self.watched.number(pod)
+            return self.watched.opinions, numbers
         if args.nodes is None:
             raise BadQuestion("nodeNames: no cluster is watched; send Nodes (nodeCacheCapable: false), or watch one")
-        return self.opinions_of(cluster_of(args.nodes.items, ()))
+        opinions = self.opinions_of(cluster_of(args.nodes.items, ()))
+        return opinions, opinions.number(pod)
 
     # Opinions --------------------------------------------------------------------------------------------------------
 
     def _opinion_of(self, question: Question, deadline: Deadline, overloaded: bool) -> Opinion:
-        pod = decode_pod(question.pod)
+        pod = self._pods.decode(question.pod)
         if sum((question.nodes is not None, bool(question.node_set), question.cluster is not None)) > 1:
             raise BadQuestion("nodes, nodeSet and cluster: one of them says which nodes are meant")
         if question.cluster is not None:
             return self._sent_opinion(pod, question.cluster.nodes, question.cluster.pods, deadline, overloaded)
-        names: Sequence[str] | None = question.nodes
-        if names is not None:
-            _check_names(names)
+        nodes = None
+        if question.nodes is not None:
+            _check_names(question.nodes)
+            nodes = NodeSet(question.nodes)
         elif question.node_set:
-            names = self.sets.get(question.node_set)
-        return self._watched_opinion(pod, names, deadline, overloaded)
+            nodes = self.sets.get(question.node_set)
+        return self._watched_opinion(pod, nodes, deadline, overloaded)
 
-    def _watched_opinion(self, pod: Pod, names: Sequence[str] | None, deadline: Deadline, overloaded: bool) -> Opinion:
+    def _watched_opinion(self, pod: Pod, nodes: NodeSet | None, deadline: Deadline, overloaded: bool) -> Opinion:
         watched = self.watched
         if watched is None:
             raise BadQuestion("no cluster is watched here; send one as cluster")
-        if names is None:
-            names = watched.opinions.names
-        return self._opinion(
-            pod, names, lambda: watched.opinions.ask(pod, names, watched.peers(pod)), deadline, overloaded
-        )
+        asked = watched.opinions.everywhere if nodes is None else nodes
+
+        def ask() -> Ranking:
+            numbers = watched.number(pod)
+            return watched.opinions.ask(*numbers, asked, lambda: watched.peers(pod), pod.latency)
+
+        return self._opinion(pod, asked, ask, deadline, overloaded)
 
     def _sent_opinion(
         self,
@@ -219,15 +232,18 @@ class Api:
         overloaded: bool,
     ) -> Opinion:
         state = cluster_of(nodes, pods)  # before anything else: what is wrong with it is said in any case
-        names = list(state.slots)
-        return self._opinion(
-            pod, names, lambda: self.opinions_of(state).ask(pod, None), deadline, overloaded, is_sent=True
-        )
+        asked = NodeSet(list(state.slots))
+
+        def ask() -> Ranking:
+            opinions = self.opinions_of(state)
+            return opinions.ask(*opinions.number(pod), asked, limits=pod.latency)
+
+        return self._opinion(pod, asked, ask, deadline, overloaded, is_sent=True)
 
     def _opinion(
         self,
         pod: Pod,
-        names: Sequence[str],
+        nodes: NodeSet,
         ask: Callable[[], Ranking],
         deadline: Deadline,
         overloaded: bool,
@@ -236,21 +252,21 @@ class Api:
     ) -> Opinion:
         said = self._excuse(pod, overloaded, deadline, is_sent=is_sent)
         if said:
-            return self._neutral(pod, names, said)
+            return self._neutral(pod, nodes, said)
         try:
             ranking = ask()
         except SteersmanError as error:
-            log.error("no scores", pod=_key(pod), error=str(error))
-            return self._neutral(pod, names, admission.POLICY)
+            self._log.error("no scores", pod=_key(pod), error=str(error))
+            return self._neutral(pod, nodes, admission.POLICY)
         if deadline.passed:
-            return self._neutral(pod, names, admission.DEADLINE)
-        node = names[ranking.chosen] if ranking.chosen >= 0 else ""
+            return self._neutral(pod, nodes, admission.DEADLINE)
+        node = nodes.names[ranking.chosen] if ranking.chosen >= 0 else ""
         if self.config.shadow:
-            log.info("shadow", pod=_key(pod), node=node, policy=self.policy(), scores=_named(ranking))
-            return self._neutral(pod, names, admission.SHADOW)
-        log.debug("scored", pod=_key(pod), node=node, nodes=len(names))
+            self._log.info("shadow", pod=_key(pod), node=node, policy=self.policy(), scores=_named(ranking))
+            return self._neutral(pod, nodes, admission.SHADOW)
+        self._log.debug("scored", pod=_key(pod), node=node, nodes=len(nodes.names))
         self.metrics.scored(_key(pod), node)
-        return Opinion(names, ranking)
+        return Opinion(nodes, ranking)
 
     def _excuse(self, pod: Pod, overloaded: bool, deadline: Deadline, *, is_sent: bool = False) -> str:
         if overloaded:
@@ -260,10 +276,10 @@ class Api:
         age = None if is_sent or self.watched is None else self.watched.age
         return admission.excuse(self.config, pod, age)
 
-    def _neutral(self, pod: Pod, names: Sequence[str], reason: str) -> Opinion:
-        log.debug("neutral", pod=_key(pod), reason=reason)
+    def _neutral(self, pod: Pod, nodes: NodeSet, reason: str) -> Opinion:
+        self._log.debug("neutral", pod=_key(pod), reason=reason)
         self.metrics.fell_back(reason)
-        return Opinion(names, None, reason)
+        return Opinion(nodes, None, reason)
 
     def _knows(self, names: Sequence[str]) -> bool:
         assert self.watched is not None

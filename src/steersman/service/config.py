@@ -50,6 +50,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         stale_seconds: scores are neutral when the watches have been down for longer.
         token_file: holds a bearer token that requests must carry (except probes and metrics).
         tls: files for HTTPS.
+        telemetry: a file that says what to ask which Prometheus; "": nothing is measured.
     """
 
     policy: str = "steersman"
@@ -63,6 +64,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     stale_seconds: float = 60.0
     token_file: str = ""
     tls: Tls | None = None
+    telemetry: str = ""
 
 
 def read_config(path: Path) -> Config:

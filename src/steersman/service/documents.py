@@ -12,6 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 import steersman
+from steersman.service.examples import EXAMPLES
 from steersman.service.messages import Problem
 
 Json = dict[str, Any]
@@ -20,7 +21,9 @@ PROBLEMS = {
     400: "The body is malformed, or makes no sense; the message says where.",
     401: "There is no bearer token, or a wrong one.",
     404: "The version of a list of nodes is not known; send the list.",
+    408: "The body did not come in time.",
     413: "The body is too large.",
+    500: "The service failed at this; its log says why.",
     503: "Too many requests, or nothing is known of the cluster yet.",
 }
 TEMPLATE = "#/components/schemas/{name}"
@@ -47,7 +50,8 @@ def openapi(routes: Sequence[Route], *, secured: bool) -> Json:
         answers |= {
             str(status): _content(said, problem) for status, said in PROBLEMS.items() if secured or status != 401
         }
-        body = {"required": True, "content": {"application/json": {"schema": asked}}}
+        example = {"example": EXAMPLES[route.path]}
+        body = {"required": True, "content": {"application/json": {"schema": asked, **example}}}
         paths[route.path] = {
             "post": {
                 "summary": route.summary,
@@ -58,8 +62,9 @@ def openapi(routes: Sequence[Route], *, secured: bool) -> Json:
         }
     for path, what in (("/healthz", "Whether the service works."), ("/readyz", "Whether it can answer.")):
         text = {"200": {"description": "Yes."}, "503": {"description": "No; the body says why."}}
-        paths[path] = {"get": {"summary": what, "responses": text}}
-    paths["/metrics"] = {"get": {"summary": "For Prometheus.", "responses": {"200": {"description": "The metrics."}}}}
+        paths[path] = {"get": {"summary": what, "responses": text, "security": []}}
+    shown = {"200": {"description": "The metrics."}}
+    paths["/metrics"] = {"get": {"summary": "For Prometheus.", "responses": shown, "security": []}}
     document: Json = {
         "openapi": "3.1.0",
         "info": {
@@ -123,7 +128,8 @@ def page(document: Json) -> str:
 def _schemas(operation: Json) -> list[tuple[str, Json]]:
     found = []
     if "requestBody" in operation:
-        found.append(("body", operation["requestBody"]["content"]["application/json"]["schema"]))
+        content = operation["requestBody"]["content"]["application/json"]
+        found += [("example", content["example"]), ("body", content["schema"])]
     answer = operation["responses"]["200"].get("content")
     if answer:
         found.append(("answer", answer["application/json"]["schema"]))

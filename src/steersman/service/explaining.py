@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from steersman.cluster.explaining import counted
-from steersman.cluster.model import Pod
+from steersman.cluster.latency import LatencyLimits
 from steersman.cluster.state import ClusterState
 from steersman.policies.decider import Decider
 from steersman.policies.explanation import contributions
 from steersman.policies.registry import AnyPolicy
 from steersman.service.api import Watched
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
-from steersman.service.opinions import BadQuestion, Opinions, cluster_of, decode_pod, place
+from steersman.service.opinions import BadQuestion, Opinions, Pods, cluster_of, place
 from steersman.workloads.mix import typical_pods
 from steersman.workloads.workload import Workload
 
@@ -43,17 +43,19 @@ class Explainer:
             BadQuestion: the question makes no sense.
             SteersmanError: the policy failed.
         """
-        pod = decode_pod(question.pod)
+        pod = Pods().decode(question.pod)
         if question.nodes is not None or question.node_set:
             raise BadQuestion("nodes: an explanation is about all nodes; leave it out")
         peers = {}
         if question.cluster is not None:
             opinions = self.opinions_of(cluster_of(question.cluster.nodes, question.cluster.pods))
+            numbers = opinions.number(pod)
         elif self.watched is not None:
+            numbers = self.watched.number(pod)
             opinions, peers = self.watched.opinions, dict(self.watched.peers(pod))
         else:
             raise BadQuestion("no cluster is watched here; send one as cluster")
-        return explanation(self.policy(), opinions, pod, peers)
+        return explanation(self.policy(), opinions, numbers, peers, pod.latency)
 
 
 def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanation:
@@ -75,15 +77,16 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
         slot = place(state, each)
         if each.owner and (each.namespace, each.owner) == (pod.namespace, pod.owner):
             there[slot] += 1
-    decider = Decider(state, policy, mix=typical_pods(workload.pods), services=lambda: workload.services)
-    return explanation(policy.name, Opinions(decider), pod.unbound(), dict(there))
+    opinions = Opinions(Decider(state, policy, mix=typical_pods(workload.pods), services=lambda: workload.services))
+    return explanation(policy.name, opinions, opinions.number(pod.unbound()), dict(there), pod.latency)
 
 
-def explanation(policy: str, opinions: Opinions, pod: Pod, peers: dict[int, int]) -> Explanation:
-    """What a policy says about a pod."""
-    ranking = opinions.ask(pod, None, peers)
-    state = opinions.decider.state
-    c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
+def explanation(
+    policy: str, opinions: Opinions, numbers: tuple[int, int], peers: dict[int, int], limits: LatencyLimits
+) -> Explanation:
+    """What a policy says about a pod, whose class and labels have these numbers."""
+    ranking = opinions.ask(*numbers, None, lambda: peers, limits)
+    state, (c, labels) = opinions.decider.state, numbers
     made = Explanation(
         policy=policy,
         node="",

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import repeat
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from steersman.cluster import explaining
-from steersman.cluster.model import Pod
+from steersman.cluster.latency import NO_LIMITS, LatencyLimits
+from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import node_from_object, pod_from_object
 from steersman.cluster.state import ClusterState
 from steersman.errors import InputError, SteersmanError
 from steersman.kube.objects import whole
-from steersman.policies.decider import Decider
+from steersman.policies.decider import NOBODY, Decider
 from steersman.service.ranking import Ranking, version_of
 
 SETS_KEPT = 64
 """Lists of nodes that can be named by their version."""
+LARGEST_SET = 2 << 20
+"""Characters of all names in a list; a longer one is not remembered."""
+PODS_KEPT, LARGEST_POD = 1024, 16 << 10
+"""Pods that are remembered, so that their replicas need not be decoded; bytes of one."""
+PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
+"""Names that are right without a closer look."""
+UNKNOWN_METADATA = {"uid", "resourceVersion", "generation", "generateName", "creationTimestamp", "managedFields"}
+UNKNOWN_OF_CONTAINERS = {"env", "envFrom", "volumeMounts"}
+"""Fields that the model of a pod does not know, and large or different for each replica."""
 
 
 class BadQuestion(SteersmanError):  # noqa: N818 - what the asker did
@@ -29,22 +45,53 @@ class UnknownSet(SteersmanError):  # noqa: N818 - not our fault
     """A version of a list of nodes that is not known, or no more."""
 
 
+class NodeSet:
+    """A list of nodes that is asked about; equal lists have equal versions.
+
+    Attributes:
+        names: in the order of the question.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._slots: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._as_of: object = None
+
+    @cached_property
+    def version(self) -> str:
+        """A short name for the list."""
+        return version_of(self.names)
+
+    def slots(self, state: ClusterState, as_of: object) -> npt.NDArray[np.int64]:
+        """[K] where the nodes are, -1 for those that are not known.
+
+        Args:
+            state: the cluster.
+            as_of: another object whenever a name may stand for another slot.
+        """
+        if self._as_of is not as_of:
+            found = map(state.slots.get, self.names, repeat(-1))
+            self._slots, self._as_of = np.fromiter(found, dtype=np.int64, count=len(self.names)), as_of
+        return self._slots
+
+
 class NodeSets:
     """Lists of nodes by version, the least used forgotten first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._known: OrderedDict[str, NodeSet] = OrderedDict()
 
-    def keep(self, names: Sequence[str]) -> str:
+    def keep(self, nodes: NodeSet) -> str:
         """Remember a list; its version."""
-        version = version_of(names)
-        self._known[version] = tuple(names)
-        self._known.move_to_end(version)
+        if sum(map(len, nodes.names)) > LARGEST_SET:
+            return nodes.version
+        self._known[nodes.version] = self._known.get(nodes.version, nodes)
+        self._known.move_to_end(nodes.version)
         while len(self._known) > SETS_KEPT:
             self._known.popitem(last=False)
-        return version
+        return nodes.version
 
-    def get(self, version: str) -> tuple[str, ...]:
+    def get(self, version: str) -> NodeSet:
         """The list of a version. Raises UnknownSet: it is not known."""
         if version not in self._known:
             raise UnknownSet(f"nodeSet {version!r} is not known here; send the names of the nodes")
@@ -52,9 +99,50 @@ class NodeSets:
         return self._known[version]
 
 
-def decode_pod(raw: msgspec.Raw) -> Pod:
+class Pods:
+    """Decodes v1 Pods, and remembers what it made of them: replicas differ in their name alone."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, Pod] = OrderedDict()
+
+    def decode(self, raw: msgspec.Raw) -> Pod:
+        """A v1 Pod. Raises BadQuestion: it is none."""
+        content = _object(raw, "pod")
+        called = content.get("metadata")
+        name = called.pop("name", None) if isinstance(called, dict) else None
+        essence = msgspec.json.encode(_essence(content))
+        known = self._known.get(essence)
+        if known is not None and isinstance(name, str) and PLAIN_NAME.fullmatch(name):
+            self._known.move_to_end(essence)
+            return replace(known, name=name)
+        if isinstance(called, dict):
+            called["name"] = name
+        pod = decode_pod(content)
+        if len(essence) <= LARGEST_POD:
+            self._known[essence] = pod
+        if len(self._known) > PODS_KEPT:
+            self._known.popitem(last=False)
+        return pod
+
+
+def _essence(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod without what its model does not know, and what differs between replicas. Anything else is kept."""
+    found = {key: value for key, value in pod.items() if key != "status"}
+    metadata, spec = pod.get("metadata"), pod.get("spec")
+    if isinstance(metadata, dict):
+        found["metadata"] = {key: value for key, value in metadata.items() if key not in UNKNOWN_METADATA}
+    if isinstance(spec, dict):
+        found["spec"] = {key: value for key, value in spec.items() if key != "volumes"}
+        containers = spec.get("containers")
+        if isinstance(containers, list) and all(isinstance(each, dict) for each in containers):
+            found["spec"]["containers"] = [
+                {key: value for key, value in each.items() if key not in UNKNOWN_OF_CONTAINERS} for each in containers
+            ]
+    return found
+
+
+def decode_pod(content: dict[str, Any]) -> Pod:
     """A v1 Pod. Raises BadQuestion: it is none."""
-    content = _object(raw, "pod")
     try:
         return pod_from_object(content)
     except InputError as error:
@@ -103,7 +191,7 @@ def place(state: ClusterState, pod: Pod) -> int:
     return slot
 
 
-def _object(raw: msgspec.Raw, what: str) -> dict[str, object]:
+def _object(raw: msgspec.Raw, what: str) -> dict[str, Any]:
     content = whole(raw)
     if not isinstance(content, dict):
         raise BadQuestion(f"{what}: is no object")
@@ -119,39 +207,77 @@ class Opinions:
 
     def __init__(self, decider: Decider) -> None:
         self.decider = decider
+        self._nodes: list[Node | None] = []
+        self._as_of: object = None
+        self._everywhere: NodeSet | None = None
+        self._moved()
+
+    def changed(self, slot: int) -> None:
+        """Tell that a node changed: a pod came or left, or the node itself is another, came or went."""
+        self.decider.changed(slot)
+        nodes = self.decider.state.nodes
+        if len(nodes) != len(self._nodes):
+            self._moved()
+        elif nodes[slot] is not self._nodes[slot]:
+            before, now = self._nodes[slot], nodes[slot]
+            self._nodes[slot] = now
+            if before is None or now is None or before.name != now.name:
+                self._moved()
 
     @property
-    def names(self) -> list[str]:
-        """Of all nodes, in the order of their slots."""
-        return [node.name for node in self.decider.state.nodes if node is not None]
+    def everywhere(self) -> NodeSet:
+        """All nodes, in the order of their slots."""
+        if self._everywhere is None:
+            self._everywhere = NodeSet([node.name for node in self._nodes if node is not None])
+        return self._everywhere
 
-    def ask(self, pod: Pod, names: Sequence[str] | None, peers: Mapping[int, int] | None = None) -> Ranking:
-        """What the policy thinks of nodes for a pod.
+    def number(self, pod: Pod) -> tuple[int, int]:
+        """The numbers of a pod's class and labels in the state."""
+        return self.decider.state.class_id(pod.pod_class), self.decider.state.labels_id(pod)
+
+    def ask(
+        self,
+        c: int,
+        labels: int,
+        nodes: NodeSet | None = None,
+        peers: Callable[[], Mapping[int, int]] | None = None,
+        limits: LatencyLimits = NO_LIMITS,
+    ) -> Ranking:
+        """What the policy thinks of nodes for a pod. The choice is the live scheduler's, where it is among the nodes.
 
         Args:
-            pod: which.
-            names: of the nodes in question; None: all. Those that are not known fit nothing.
-            peers: slot -> how many pods of its owner run there.
+            c: the pod's class.
+            labels: its label set.
+            nodes: in question; None: all. Those that are not known fit nothing.
+            peers: says, slot -> how many pods of its owner run there.
+            limits: how far it may be from its users.
 
         Raises:
             SteersmanError: the policy failed.
         """
-        state = self.decider.state
-        c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
-        scores = self.decider.scores(c, labels, peers or {})
-        if names is None:
-            names = self.names
-        slots = np.array([state.slots.get(name, -1) for name in names], dtype=np.int64)
-        raw = np.where(slots >= 0, scores[slots], -np.inf) if len(slots) else np.zeros(0)
-        fits = np.isfinite(raw)
-        if not fits.any():
-            return Ranking(names, raw, -1)
-        # Of equals the lowest slot, as everywhere.
-        best = np.flatnonzero(raw == raw[fits].max())
-        chosen = int(best[np.argmin(slots[best])])
-        return Ranking(names, raw, chosen, self.decider.devices(c, int(slots[chosen])))
+        decider = self.decider
+        there = peers() if peers is not None and decider.sees_peers else NOBODY
+        scores, choice = decider.scores(c, labels, there, limits), decider.choose(c, labels, there, limits)
+        nodes = nodes or self.everywhere
+        slots = nodes.slots(decider.state, self._as_of)
+        known = slots >= 0
+        raw = scores[slots] if known.all() else np.where(known, scores[slots], -np.inf)
+        if choice is None:
+            return Ranking(nodes.names, raw, -1)
+        (places,) = np.nonzero(slots == choice.slot)
+        if len(places):
+            return Ranking(nodes.names, raw, int(places[0]), choice.devices)
+        if not np.isfinite(raw).any():
+            return Ranking(nodes.names, raw, -1)
+        (best,) = np.nonzero(raw == raw.max())
+        chosen = int(best[slots[best].argmin()])  # of equals the lowest slot, as everywhere
+        return Ranking(nodes.names, raw, chosen, decider.devices(c, int(slots[chosen])))
 
-    def refused(self, pod: Pod) -> dict[str, tuple[str, ...]]:
-        """Node -> why the pod may not run there."""
-        state = self.decider.state
-        return explaining.reasons(state, state.class_id(pod.pod_class), state.labels_id(pod))
+    def refused(self, c: int, labels: int) -> dict[str, tuple[str, ...]]:
+        """Node -> why a pod of the class with these labels may not run there."""
+        return explaining.reasons(self.decider.state, c, labels)
+
+    def _moved(self) -> None:
+        """A name may stand for another slot than before."""
+        self._nodes = list(self.decider.state.nodes)
+        self._as_of, self._everywhere = object(), None

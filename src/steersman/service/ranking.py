@@ -39,11 +39,12 @@ class Ranking:
         """
         found = np.zeros(len(self.raw), dtype=np.int64)
         fits = np.isfinite(self.raw)
-        if self.chosen < 0 or not fits.any():
+        raw = self.raw[fits]
+        if self.chosen < 0 or not len(raw):
             return found
-        low, high = self.raw[fits].min(), self.raw[fits].max()
-        span = high - low
-        found[fits] = np.floor((BEST - 1) * (self.raw[fits] - low) / span) if span > 0 else BEST - 1
+        low = raw.min()
+        span = raw.max() - low
+        found[fits] = (BEST - 1) * (raw - low) / span if span > 0 else BEST - 1  # cut off: nobody else gets 100
         found[self.chosen] = BEST
         return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 import structlog
 
@@ -23,6 +25,9 @@ from steersman.service.explaining import Explainer
 from steersman.service.metrics import Metrics
 from steersman.service.opinions import Opinions
 from steersman.service.server import Server
+from steersman.telemetry.prometheus.collector import Collector
+from steersman.telemetry.prometheus.configuration import read_configuration
+from steersman.telemetry.prometheus.metrics import TelemetryMetrics
 
 log = structlog.get_logger("service")
 
@@ -40,6 +45,7 @@ class WatchedCluster:
         self.thinking, self.metrics = thinking, metrics
         self.cache = ClusterCache(client, self, thinking.selectors(client))
         self._opinions: Opinions | None = None
+        self._grown = False
 
     @property
     def opinions(self) -> Opinions:
@@ -52,6 +58,16 @@ class WatchedCluster:
     def age(self) -> float:
         """Seconds since all watches were up."""
         return max(reflector.age for reflector in self.cache.reflectors)
+
+    def number(self, pod: Pod) -> tuple[int, int]:
+        """See `api.Watched`."""
+        if self._grown:
+            self.cache.tidy()  # what was only asked about is not kept for ever
+        state = self.opinions.decider.state
+        known = len(state.classes)
+        numbers = self.cache.number(pod)
+        self._grown = self.cache.state is state and len(state.classes) > known
+        return numbers
 
     def peers(self, pod: Pod) -> Mapping[int, int]:
         """See `api.Watched`."""
@@ -78,7 +94,7 @@ class WatchedCluster:
     def node_changed(self, slot: int, *, more: bool) -> None:
         """See `kube.cache.Listener`."""
         if self._opinions is not None:
-            self._opinions.decider.changed(slot)
+            self._opinions.changed(slot)
 
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`."""
@@ -90,11 +106,15 @@ class WatchedCluster:
 
     async def run(self) -> None:
         """Watch, until cancelled. Raises ApiError: we may not."""
-        async with Background(*(reflector.run() for reflector in self.cache.reflectors)):
+        telemetry = self.thinking.telemetry
+        beside = () if telemetry is None else (telemetry.run(),)
+        async with Background(*(reflector.run() for reflector in self.cache.reflectors), *beside):
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
             await self.thinking.learn_mix(self._models())
             self.renew()
+            gc.collect()
+            gc.freeze()  # nodes and pods stay; to look through them for garbage takes a tenth of a second each time
             log.info("watching", nodes=len(self.cache.state.slots), policy=self.thinking.policy.name)
             await self.thinking.keep(self._models, self.renew)
 
@@ -107,18 +127,25 @@ class Service:
         client: of the cluster to watch; None: every question brings one.
 
     Raises:
-        SteersmanError: without a cluster to watch, the policy has to be prepared.
+        SteersmanError: without a cluster to watch, the policy has to be prepared, and there is no telemetry.
+        InputError: the configuration of telemetry cannot be used.
     """
 
     def __init__(self, config: Config, client: Client | None) -> None:
         self.config = config
-        self.thinking = Thinking(PolicyFile(config.policy))
+        measured = read_configuration(Path(config.telemetry)) if config.telemetry else None
+        if measured is not None and client is None:
+            raise SteersmanError("telemetry is of a cluster that is watched, and none is")
+        self.telemetry = None if measured is None else Collector(measured, self._nodes)
+        self.thinking = Thinking(PolicyFile(config.policy), self.telemetry)
         if client is None and sees_outlook(self.policy) and not isinstance(self.policy, PreparedPolicy):
             raise SteersmanError(
                 f"policy {config.policy!r} derives tables from typical pods, and without a cluster to watch there are "
                 "none; steersman policy prepare puts them into a file"
             )
         self.metrics = Metrics(None if client is None else lambda: self._age())
+        if self.telemetry is not None:
+            self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.watched = None if client is None else WatchedCluster(client, self.thinking, self.metrics)
 
     @property
@@ -164,12 +191,16 @@ class Service:
         assert self.watched is not None
         return self.watched.age
 
+    def _nodes(self) -> Collection[str]:
+        return () if self.watched is None else self.watched.cache.state.slots
+
     def _unsynced(self) -> str:
         assert self.watched is not None
         return "" if self.watched.cache.synced else "nodes and pods are not listed yet"
 
 
-def by_scores(decider: Decider, class_id: int) -> Choice:
+def by_scores(decider: Decider, class_id: int) -> Choice | None:
     """What `live.thinking.warm_up` chooses by, so that what the service asks is compiled."""
     slot = int(decider.scores(class_id).argmax())
-    return Choice(slot, decider.devices(class_id, slot))
+    decider.devices(class_id, slot)
+    return decider.choose(class_id)

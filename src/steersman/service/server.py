@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ssl
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
-from steersman.errors import InputError, SteersmanError
-from steersman.live.web import OPEN, Checks, Handler, WebServer
+from steersman.errors import SteersmanError
+from steersman.live.web import OPEN, SHUTDOWN_SECONDS, Checks, Handler, WebServer
 from steersman.service.admission import Deadline
 from steersman.service.api import Api
-from steersman.service.config import Config, Tls, read_token
+from steersman.service.config import Config
 from steersman.service.documents import Route, openapi, page
 from steersman.service.explaining import Explainer
+from steersman.service.guard import Guard
+from steersman.service.limits import BODY_SECONDS, IDLE_SECONDS, Bodies, Connection, Connections, TooManyBodies
 from steersman.service.messages import (
     Explanation,
     ExtenderArgs,
@@ -39,6 +42,18 @@ OTHER = "other"
 """What all paths that there are not are called in metrics."""
 
 log = structlog.get_logger("service")
+
+
+class _OneLine(logging.Handler):
+    """What aiohttp says of requests that are no HTTP: a line for whoever looks for it, without the traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        log.debug("no request", said=record.getMessage(), error=" ".join(str(error or "").split()))
+
+
+_SAID = logging.Logger("service")
+_SAID.addHandler(_OneLine())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,81 +117,111 @@ class Server(WebServer):
         self, config: Config, api: Api, explainer: Explainer, metrics: Metrics, healthy: Checks, ready: Checks
     ) -> None:
         self.config, self._metrics = config, metrics
-        self._token = read_token(config.token_file) if config.token_file else None
-        self._busy = 0
+        self._guard = Guard(config)
+        self._whole = 0
+        self._bodies, self._connections = Bodies(config.max_body_bytes), Connections()
         self._known = {*OPEN, "/openapi.json", "/docs"}
         app = web.Application(client_max_size=config.max_body_bytes, middlewares=[self._watch])
         asked = endpoints(api, explainer)
         for each in asked:
             self._known.add(each.route.path)
             app.router.add_post(each.route.path, self._handler(each))
-        document = openapi([each.route for each in asked], secured=self._token is not None)
+        document = openapi([each.route for each in asked], secured=self._guard.has_token)
         app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
         app.router.add_get("/docs", _constant(page(document).encode(), "text/html"))
-        tls = None if config.tls is None else _tls(config.tls)
-        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, tls)
+        ready = {**ready, "files": lambda: self._guard.problem}
+        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, self._guard.tls)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS, logger=_SAID
+        )
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises SteersmanError: that address and port cannot be had."""
+        await super().__aenter__()
+        self._beside = [asyncio.create_task(each) for each in (self._connections.sweep(self._open), self._guard.keep())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._beside:
+            task.cancel()
+        await super().__aexit__(kind, error, trace)
+
+    def _open(self) -> Collection[Connection]:
+        server = self._runner.server
+        return () if server is None else server.connections
 
     @web.middleware
     async def _watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Count and time every request, and turn what goes wrong into one line of JSON."""
         began = asyncio.get_running_loop().time()
+        self._connections.began(request.protocol)
         try:
             answer = _problem(401, "a bearer token is needed") if self._is_stranger(request) else await handler(request)
         except web.HTTPException as error:
             answer = _of_http(error, self.config.max_body_bytes)
         except (BadQuestion, msgspec.DecodeError) as error:
             answer = _problem(400, str(error))
+        except UnicodeDecodeError as error:
+            answer = _problem(400, f"body: is no UTF-8: {error.reason}")
         except UnknownSet as error:
             answer = _problem(404, str(error))
         except SteersmanError as error:
             log.error("no answer", path=request.path, error=str(error))
             answer = _problem(503, str(error))
+        except TooManyBodies:
+            answer = _problem(503, "too many bodies are being read; try again", {"Retry-After": "1"})
+            answer.force_close()
+        except TimeoutError:
+            answer = _problem(408, f"the body did not come within {BODY_SECONDS:g} seconds")
+            answer.force_close()
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            answer = _problem(400, f"body: {str(error) or type(error).__name__}")
+            answer.force_close()
+        except Exception:  # what nobody thought of: one line here, with where it was raised in the log
+            log.exception("request failed", path=request.path)
+            answer = _problem(500, "the service failed at this; its log says why")
+        finally:
+            self._connections.ended(request.protocol)
         endpoint = request.path if request.path in self._known else OTHER
         self._metrics.request(endpoint, answer.status, asyncio.get_running_loop().time() - began)
         return answer
 
     def _is_stranger(self, request: web.Request) -> bool:
-        if self._token is None or request.path in OPEN:
-            return False
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        return kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token)
+        return request.path not in OPEN and self._guard.is_stranger(request)
 
     def _handler(self, endpoint: Endpoint) -> Handler:
         decode = msgspec.json.Decoder(endpoint.route.asked).decode
 
         async def handle(request: web.Request) -> web.Response:
             deadline = Deadline(self.config.deadline_milliseconds / 1000)
-            overloaded = self._busy >= self.config.max_requests
-            if overloaded and not endpoint.may_be_neutral:
-                return _problem(503, f"{self._busy} requests are being answered; try again", {"Retry-After": "1"})
-            self._busy += 1
+            body = await self._bodies.read(request)
             try:
-                body = decode(await request.read())
-                answer = (
-                    endpoint.answer(body, deadline, overloaded) if endpoint.may_be_neutral else endpoint.answer(body)
-                )
-            except RecursionError:
-                return _problem(400, "body: nested too deeply")
+                return await self._answer(endpoint, decode, body, deadline)
             finally:
-                self._busy -= 1
-            return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+                self._bodies.release(body)
 
         return handle
 
-
-def _tls(files: Tls) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(files.certificate, files.key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(files.certificate, "", "", f"with {files.key} is no usable certificate: {error}") from None
-    if files.client_ca:
-        context.verify_mode = ssl.CERT_REQUIRED
+    async def _answer(
+        self, endpoint: Endpoint, decode: Callable[[bytes], Any], body: bytes, deadline: Deadline
+    ) -> web.Response:
+        self._whole += 1
         try:
-            context.load_verify_locations(files.client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise InputError(files.client_ca, "", "", f"is no usable certificate: {error}") from None
-    return context
+            await asyncio.sleep(0)  # all whose bodies are there are counted first; those that come slowly are not
+            overloaded = self._whole > self.config.max_requests
+            if endpoint.may_be_neutral:
+                answer = endpoint.answer(decode(body), deadline, overloaded)
+            elif overloaded:
+                return _problem(503, f"{self._whole} requests are being answered; try again", {"Retry-After": "1"})
+            else:
+                answer = endpoint.answer(decode(body))
+            return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        except RecursionError:
+            return _problem(400, "body: nested too deeply")
+        finally:
+            self._whole -= 1
 
 
 def _problem(status: int, said: str, headers: Mapping[str, str] | None = None) -> web.Response:
