@@ -27,10 +27,11 @@ test-integration: .venv/dev ## integration tests alone
 	.venv/bin/pytest -n 2 --dist loadfile tests/integration
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
-	.venv/bin/pytest tests/e2e
+	.venv/bin/pytest -n 2 --dist loadfile tests/e2e
 
-test-go: ## the plugin's Go: format, vet, tests with the race detector (needs Go)
-	cd plugin && test -z "$$(gofmt -l .)" && go vet ./... && go test -race ./...
+test-go: ## the plugin's Go: format, vet, staticcheck, tests with the race detector (needs Go)
+	cd plugin && test -z "$$(gofmt -l .)" && go vet ./... && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... && \
+	go test -race ./...
 
 plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's plugins (needs Go)
 	cd plugin && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${version#v1.} && \

@@ -86,4 +86,5 @@ def _steps(outlook: OutlookArrays, mix: MixArrays) -> npt.NDArray[np.int64]:
     milli = np.where(devices > 0, np.append(mix.milli, 0)[mix.value[sequences]], 0)
     fine = np.moveaxis(mix.accepts[sequences], -1, 0) | (devices == 0)
     cpu = np.where(fine, mix.cpu[sequences], NEVER)
-    return np.stack([cpu, np.broadcast_to(devices, cpu.shape), np.broadcast_to(milli, cpu.shape)], axis=-1)
+    steps = np.stack([cpu, np.broadcast_to(devices, cpu.shape), np.broadcast_to(milli, cpu.shape)], axis=-1)
+    return np.ascontiguousarray(steps)  # kernels are compiled for a layout, and that of an empty mix is this one
