@@ -41,7 +41,9 @@ func TestFaults(t *testing.T) {
 		{"404 of another server", fails(404, "nothing here"), "status 404"},
 		{"429", fails(429, ""), "status 429"},
 		{"204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "status 204"},
-		{"redirects", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other", http.StatusTemporaryRedirect) }, "status 307"},
+		{"redirects", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/other", http.StatusTemporaryRedirect)
+		}, "status 307"},
 		{"nothing", says(""), "malformed"},
 		{"garbage", says("\x00\xff\x1b[31m garbage"), "malformed"},
 		{"HTML", says("<html></html>"), "malformed"},
