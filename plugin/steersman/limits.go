@@ -3,6 +3,7 @@ package steersman
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -16,16 +17,23 @@ import (
 	"steersman.dev/plugin/objectives"
 )
 
+// restriction marks, in the CycleState, a pod that is left only the nodes that keep its limit.
+type restriction struct{}
+
+// Clone is that of fwk.StateData.
+func (r restriction) Clone() fwk.StateData { return r }
+
+const restrictionKey = fwk.StateKey(Name + "/latency")
+
 // PreFilter leaves a pod with a hard limit of its latency the nodes that keep it, if there are such nodes among those
 // that have room for it. It never refuses a pod.
 //
 // Which nodes have room is told by what a node says for itself: resources, GPUs, taints, node affinity, ports. A pod
-// that no such node takes for another reason, such as anti-affinity, waits until one does.
+// that no such node takes for another reason, such as anti-affinity, is tried again without its limit (PostFilter).
 func (p *Plugin) PreFilter(
-	_ context.Context, _ fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
 ) (found *fwk.PreFilterResult, status *fwk.Status) {
-	limits := objectives.LimitsOf(pod)
-	if p.limits == nil || !limits.HasHard() {
+	if p.limits == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	defer func() {
@@ -34,6 +42,31 @@ func (p *Plugin) PreFilter(
 			found, status = nil, fwk.NewStatus(fwk.Skip)
 		}
 	}()
+	limits := objectives.LimitsOf(pod)
+	if len(limits.Ignored) > 0 {
+		p.handle.EventRecorder().Eventf(
+			pod, nil, v1.EventTypeWarning, "LatencyLimitIgnored", "Scheduling", "%s", strings.Join(limits.Ignored, "; "))
+	}
+	if !limits.HasHard() {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if p.relaxed.take(pod.UID) {
+		p.meter.limited("relaxed")
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	kept, err := p.within(pod, nodes)
+	if err != nil {
+		p.complain.about(reasonOf(err), err)
+	}
+	if len(kept) == 0 {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	state.Write(restrictionKey, restriction{})
+	return &fwk.PreFilterResult{NodeNames: sets.New(kept...)}, nil
+}
+
+// within is the nodes that keep the pod's limit; none: it is not to be restricted.
+func (p *Plugin) within(pod *v1.Pod, nodes []fwk.NodeInfo) ([]string, error) {
 	var open []fwk.NodeInfo
 	for _, node := range nodes {
 		if hasRoom(pod, node) {
@@ -42,14 +75,24 @@ func (p *Plugin) PreFilter(
 	}
 	kept, outcome, err := p.limits.Keep(pod, open)
 	if err != nil {
-		p.complain.about(reasonOf(err), err)
-		return nil, fwk.NewStatus(fwk.Skip)
+		return nil, err
 	}
 	p.meter.limited(outcome.String())
-	if outcome != objectives.KeptSafely && outcome != objectives.Kept || len(kept) == 0 {
-		return nil, fwk.NewStatus(fwk.Skip)
+	if outcome != objectives.KeptSafely && outcome != objectives.Kept || len(kept) == len(open) {
+		return nil, nil
 	}
-	return &fwk.PreFilterResult{NodeNames: sets.New(kept...)}, nil
+	return kept, nil
+}
+
+// PostFilter has a pod that found no node among those that keep its limit tried again without it, at once.
+func (p *Plugin) PostFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
+) (*fwk.PostFilterResult, *fwk.Status) {
+	if _, err := state.Read(restrictionKey); err == nil {
+		p.relaxed.put(pod.UID)
+		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{klog.KObj(pod).String(): pod})
+	}
+	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
 // PreFilterExtensions are none.

@@ -27,9 +27,10 @@ var (
 		Subsystem: subsystem, Name: "agreement_total", StabilityLevel: metrics.ALPHA,
 		Help: "Pods bound: whether they went where the policy wanted.",
 	}, []string{"profile", "agrees"})
-	hardLimits = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "hard_limits_total", StabilityLevel: metrics.ALPHA,
-		Help: "Attempts at pods with a hard limit of latency, by what became of it.",
+	latencyLimits = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "latency_limits_total", StabilityLevel: metrics.ALPHA,
+		Help: "Attempts at pods with a hard limit of latency, by what became of it: kept_safely, kept, kept_by_no_node, " +
+			"not_measured, or relaxed (other filters left none of the nodes that keep it).",
 	}, []string{"profile", "outcome"})
 	seconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: subsystem, Name: "decision_duration_seconds", StabilityLevel: metrics.ALPHA,
@@ -55,7 +56,7 @@ var (
 
 var register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(
-		decisions, fallbacks, agreement, hardLimits, seconds, policyReads, policyLoaded, policySince, breakerState)
+		decisions, fallbacks, agreement, latencyLimits, seconds, policyReads, policyLoaded, policySince, breakerState)
 })
 
 // meter counts for one profile.
@@ -81,7 +82,7 @@ func (m *meter) decided(took time.Duration) {
 	seconds.WithLabelValues(m.profile).Observe(took.Seconds())
 }
 
-func (m *meter) limited(outcome string) { hardLimits.WithLabelValues(m.profile, outcome).Inc() }
+func (m *meter) limited(outcome string) { latencyLimits.WithLabelValues(m.profile, outcome).Inc() }
 
 func (m *meter) bound(agrees bool) {
 	label := "false"

@@ -34,17 +34,20 @@ type Plugin struct {
 	fallback scoring.Source     // nil: all nodes are equal
 	keeper   *native.Keeper     // nil if a service or an objective is asked
 	limits   *objectives.Keeper // nil without telemetry
+	relaxed  *relaxed
+	handle   fwk.Handle
 	breaker  *breaker.Breaker
 	meter    *meter
 	complain *complaints
 }
 
 var (
-	_ fwk.PreFilterPlugin = (*Plugin)(nil)
-	_ fwk.PreScorePlugin  = (*Plugin)(nil)
-	_ fwk.ScorePlugin     = (*Plugin)(nil)
-	_ fwk.SignPlugin      = (*Plugin)(nil)
-	_ fwk.PostBindPlugin  = (*Plugin)(nil)
+	_ fwk.PreFilterPlugin  = (*Plugin)(nil)
+	_ fwk.PostFilterPlugin = (*Plugin)(nil)
+	_ fwk.PreScorePlugin   = (*Plugin)(nil)
+	_ fwk.ScorePlugin      = (*Plugin)(nil)
+	_ fwk.SignPlugin       = (*Plugin)(nil)
+	_ fwk.PostBindPlugin   = (*Plugin)(nil)
 )
 
 // New is the plugin of a profile. It fails if its arguments make no sense, and not because a file or a service is not
@@ -57,6 +60,8 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", handle.ProfileName())
 	found := &Plugin{
 		args:     args,
+		relaxed:  newRelaxed(),
+		handle:   handle,
 		breaker:  breaker.New(args.Breaker.Failures, args.open),
 		meter:    newMeter(handle.ProfileName()),
 		complain: newComplaints(logger),

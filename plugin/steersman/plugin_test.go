@@ -18,8 +18,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/breaker"
-	"steersman.dev/plugin/objectives"
-	"steersman.dev/plugin/prometheus"
 	"steersman.dev/plugin/remote"
 	"steersman.dev/plugin/scoring"
 )
@@ -286,44 +284,6 @@ func TestNewRefusesWhatMakesNoSense(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), each.says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", each.args, err)
 		}
-	}
-}
-
-func TestHardLimitsLeaveTheNodesThatKeepThem(t *testing.T) {
-	nodes := nodesOf(3)
-	nodes[2].(*framework.NodeInfo).AddPod(podOf("8")) // no room
-	now, configuration := time.Now(), prometheus.Defaults()
-	var values []prometheus.Value
-	for n, latency := range []float64{200, 30, 10} {
-		values = append(values, prometheus.Value{
-			Feature: prometheus.Latency, Node: fmt.Sprintf("node-%d", n), Value: latency,
-		})
-	}
-	plugin := plugged(t, `{"policy": "best-fit"}`, nodes)
-	limited := podOf("1")
-	limited.Annotations = map[string]string{"latencyHardConstraint": "100"}
-	skips := func(pod *v1.Pod) bool {
-		_, status := plugin.PreFilter(t.Context(), nil, pod, nodes)
-		return status.IsSkip()
-	}
-	if !skips(limited) {
-		t.Error("there is no telemetry, and yet a filter")
-	}
-	snapshot := func() ([]fwk.NodeInfo, error) { return nodes, nil }
-	plugin.limits = objectives.NewKeeper(prometheus.Fixed(configuration, values, now), snapshot)
-	if !skips(podOf("1")) {
-		t.Error("there is no limit, and yet a filter")
-	}
-	found, status := plugin.PreFilter(t.Context(), nil, limited, nodes)
-	if !status.IsSuccess() || len(found.NodeNames) != 1 || !found.NodeNames.Has("node-1") {
-		t.Errorf("%v, %v", found, status)
-	}
-	limited.Annotations["latencyHardConstraint"] = "20"
-	if !skips(limited) {
-		t.Error("no node with room keeps the limit, and yet there is a filter")
-	}
-	if _, status := plugin.SignPod(t.Context(), limited); status.IsSuccess() {
-		t.Error("a pod with a limit is signed")
 	}
 }
 
