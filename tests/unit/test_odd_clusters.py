@@ -107,7 +107,7 @@ def test_a_workload_is_measured_by_what_is_understood_and_the_rest_is_a_line(
     assert [line.partition(" (")[0] for line in lines] == ["warning: nodes ignored"] * 2 + [
         "warning: requests of pods ignored"
     ]
-    assert "Pod odd" in lines[-1]
+    assert "Pod default/odd" in lines[-1]
 
 
 def test_a_cluster_of_which_nothing_is_understood_says_why() -> None:

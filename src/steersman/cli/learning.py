@@ -22,11 +22,8 @@ from steersman.training.live import LivePlan, begin, learn_beside
 log = structlog.get_logger("learning")
 
 
-@contextmanager
-def learning(
-    target: Target, policy: str, scheduler_name: str, folder: Path, log_format: LogFormat, log_level: LogLevel
-) -> Iterator[str]:
-    """Learn from a scheduler's decisions meanwhile; the policy file that is to be used, which changes.
+def prepare(target: Target, policy: str, scheduler_name: str, folder: Path) -> tuple[LivePlan, Path]:
+    """What is to be learned, and the policy file that is to be used meanwhile, which changes.
 
     Raises:
         SteersmanError: the policy cannot go on learning, or not in that folder.
@@ -34,18 +31,25 @@ def learning(
     if not Path(policy).is_file():
         raise UsageError(f"--learn goes on from a policy file, and {policy!r} is none")
     plan = LivePlan(Path(policy), scheduler_name)
-    in_use = begin(plan, folder, ask_cluster(target, read_nodes))
-    process = start_worker(_work, plan, folder, target.config, log_format, log_level)
+    return plan, begin(plan, folder, ask_cluster(target, read_nodes))
+
+
+@contextmanager
+def learning(
+    plan: LivePlan, folder: Path, config: KubeConfig, log_format: LogFormat, log_level: LogLevel
+) -> Iterator[None]:
+    """Learn from a scheduler's decisions meanwhile, in a folder that was prepared."""
+    process = start_worker(_work, plan, folder, config, log_format, log_level)
     over = threading.Event()
 
     def mourn() -> None:
         connection.wait([process.sentinel])
         if not over.is_set():
-            log.error("the learning process has ended; scheduling goes on with the last policy", policy=str(in_use))
+            log.error("the learning process has ended; scheduling goes on with the last policy", folder=str(folder))
 
     threading.Thread(target=mourn, daemon=True).start()
     try:
-        yield str(in_use)
+        yield
     finally:
         over.set()
         kill([process])

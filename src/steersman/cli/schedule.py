@@ -107,19 +107,22 @@ def schedule(
     decides = resolve(policy)
     if measured is None and isinstance(decides, TelemetryPolicy):
         say(f"--policy {policy} without --telemetry goes by what pods request alone")
+    pods_of = scheduler_name or ("default-scheduler" if shadow else "steersman")
+    if learn is not None:
+        from steersman.cli.learning import learning, prepare
+
+        plan, in_use = prepare(target, policy, pods_of, learn)
+        policy = str(in_use)
     with said_if_slow("compiling for this machine (once, about half a minute)"):
         warm_up(decides, telemetry=measured is not None)
     if shadow:
         from steersman.cli.shadowing import follow
 
-        follow(target, policy, scheduler_name or "default-scheduler", output, measured)
+        follow(target, policy, pods_of, output, measured)
         return
-    pods_of = scheduler_name or "steersman"
     with ExitStack() as stack:
         if learn is not None:
-            from steersman.cli.learning import learning
-
-            policy = stack.enter_context(learning(target, policy, pods_of, learn, log_format, log_level))
+            stack.enter_context(learning(plan, learn, target.config, log_format, log_level))
         settings = Settings(
             policy=policy,
             telemetry=measured,
