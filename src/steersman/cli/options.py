@@ -145,6 +145,16 @@ POLICIES_HELP = (
     "balanced-allocation, kube-default, steersman, by telemetry ma, la, lc, p0, a mix such as fgd=500,gpu-packing=500, "
     "a policy file of steersman train (run/policy.safetensors), or your own as module:Class."
 )
+TelemetryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--telemetry",
+        parser=path,
+        metavar="FILE",
+        help="YAML that says what to ask which Prometheus: ma, la, lc and p0 decide by it, and limits of latency in "
+        "pods' annotations are kept, whoever decides.",
+    ),
+]
 NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kubernetes YAML."
 Output = Annotated[
     Path,

@@ -18,7 +18,7 @@ from steersman.cli.cluster_options import (
 )
 from steersman.cli.display import said_if_slow, say
 from steersman.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
-from steersman.cli.options import POLICIES_HELP, path
+from steersman.cli.options import POLICIES_HELP, TelemetryOption, path
 from steersman.errors import UsageError
 
 PORT = 10269
@@ -52,15 +52,7 @@ def schedule(
             "it learned. DIR: its checkpoint, metrics and policy file; given again, it goes on.",
         ),
     ] = None,
-    telemetry: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="YAML that says what to ask which Prometheus: ma, la, lc and p0 decide by it, and limits of latency "
-            "in pods' annotations are kept, whoever decides.",
-        ),
-    ] = None,
+    telemetry: TelemetryOption = None,
     in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Bindings under way at a time.")] = 64,
     leader_elect: Annotated[
         bool, typer.Option(help="Decide only while holding a Lease, so that several replicas can run.")

@@ -10,7 +10,7 @@ import typer
 from steersman.cli.cluster_options import ClusterName, Context, Kubeconfig, ask_cluster, find_cluster
 from steersman.cli.display import said_if_slow
 from steersman.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
-from steersman.cli.options import POLICIES_HELP, path
+from steersman.cli.options import POLICIES_HELP, TelemetryOption, path
 from steersman.errors import UsageError
 
 
@@ -36,15 +36,7 @@ def serve(
         float | None,
         typer.Option(metavar="MS", help="Milliseconds after which an answer is neutral instead. [default: 50]"),
     ] = None,
-    telemetry: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="YAML that says what to ask which Prometheus: ma, la, lc and p0 decide by it, and limits of latency "
-            "in pods' annotations are kept, whoever decides.",
-        ),
-    ] = None,
+    telemetry: TelemetryOption = None,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
     kubeconfig: Kubeconfig = None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from steersman.cluster.model import Node
+from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import is_finished
 from steersman.errors import InputError, SteersmanError
 from steersman.kube.client import Client, Listed
@@ -51,27 +51,47 @@ def documents(listed: Listed | Iterable[msgspec.Raw], kind: str, version: str = 
     return [Document({"apiVersion": version, "kind": kind, **whole(raw)}, "the cluster", "") for raw in items]
 
 
-def understood(found: Iterable[Document]) -> tuple[Objects, list[InputError]]:
-    """The nodes and pods among these that make sense, and what is wrong with the others."""
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What makes sense of some nodes or pods, and what is wrong with the others.
+
+    Attributes:
+        objects: those that make sense.
+        nodes, pods: what they are.
+        problems: of the others.
+    """
+
+    objects: Objects
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+    problems: tuple[InputError, ...]
+
+
+def understood(found: Iterable[Document]) -> Understood:
+    """Each of them by itself, so that one without sense is no reason not to take the others."""
     kept, problems = list[Document](), list[InputError]()
+    nodes, pods = list[Node](), list[Pod]()
     for document in found:
         try:
             alone = Objects([document])
-            alone.nodes(), alone.pods(())
+            made = alone.nodes(), alone.pods(())
         except InputError as problem:
             problems.append(problem)
-        else:
-            kept.append(document)
-    return Objects(kept), problems
+            continue
+        kept.append(document)
+        nodes += made[0]
+        pods += made[1]
+    return Understood(Objects(kept), tuple(nodes), tuple(pods), tuple(problems))
 
 
 async def read_nodes(client: Client) -> tuple[Node, ...]:
     """The nodes that are understood. Raises SteersmanError: there is none."""
-    objects, problems = understood(documents(await client.list(NODES), "Node"))
-    _warn("nodes ignored", problems)
-    if not objects.objects:
-        raise SteersmanError("the cluster has no nodes" + (f" that are understood: {problems[0]}" if problems else ""))
-    return objects.nodes()
+    found = understood(documents(await client.list(NODES), "Node"))
+    _warn("nodes ignored", found.problems)
+    if not found.nodes:
+        why = f" that are understood: {found.problems[0]}" if found.problems else ""
+        raise SteersmanError("the cluster has no nodes" + why)
+    return found.nodes
 
 
 async def read_room(client: Client) -> Room:

@@ -39,27 +39,26 @@ async def take(client: Client, name: str, *, free: bool = False) -> Workload:
         InputError: a Service or controller makes no sense.
         SteersmanError: the cluster has no nodes or no pods, or does not let us look at them.
     """
-    nodes, odd_nodes = understood(documents(await client.list(NODES), "Node"))
+    nodes = understood(documents(await client.list(NODES), "Node"))
     listed = await client.list(ALL_PODS)
-    objects, odd_pods = understood(documents(listed, "Pod"))
+    there = understood(documents(listed, "Pod"))
     odd = tuple(
-        f"{len(problems)} {what} make no sense and are left out: {example(problems)}"
-        for what, problems in (("nodes", odd_nodes), ("pods", odd_pods))
-        if problems
+        f"{len(found.problems)} {what} make no sense and are left out: {example(found.problems)}"
+        for what, found in (("nodes", nodes), ("pods", there))
+        if found.problems
     )
-    if not nodes.objects:
+    if not nodes.nodes:
         raise SteersmanError("the cluster has no nodes")
     made = dict(_lives(listed))
-    pods = [_as_pod(pod, made[pod.namespace, pod.name], free=free) for pod in objects.pods(())]
+    pods = [_as_pod(pod, made[pod.namespace, pod.name], free=free) for pod in there.pods]
     start = min((pod.creation_time or 0.0 for pod in pods), default=0.0)
     pods = [replace(pod, creation_time=(pod.creation_time or start) - start) for pod in pods]
     pods.sort(key=lambda pod: (not _placed(made[pod.namespace, pod.name]), pod.creation_time or 0.0))
     if not pods:
         raise SteersmanError("the cluster has no pods that have not finished")
     services, missing = await _services(client, pods)
-    return Workload(
-        name, nodes.nodes(), tuple(pods), services, (*odd, *nodes.warnings(), *objects.warnings(), *missing)
-    )
+    warnings = (*odd, *nodes.objects.warnings(), *there.objects.warnings(), *missing)
+    return Workload(name, nodes.nodes, tuple(pods), services, warnings)
 
 
 async def identity(client: Client) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from steersman.config_file import check_ranges, convert, read_document
 from steersman.errors import InputError
 
-API_VERSION, KIND = "steersman.dev/v1alpha1", "ScoreServiceConfiguration"
+KIND = "ScoreServiceConfiguration"
 LARGEST_BODY = 1 << 30
 
 
@@ -73,38 +73,22 @@ def read_config(path: Path) -> Config:
     Raises:
         InputError: it cannot be read, is no YAML, or holds something unknown or out of range.
     """
-    try:
-        document: Any = msgspec.yaml.decode(path.read_bytes())
-    except OSError as error:
-        raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise InputError(path, "", "", f"is no YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(document, dict):
-        raise InputError(path, "", "", f"is no mapping; apiVersion: {API_VERSION} and kind: {KIND} are right")
-    for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if document.pop(field, None) != wanted:
-            raise InputError(path, "", field, f"{wanted} is right")
-    try:
-        config = msgspec.convert(document, Config)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$")
-        raise InputError(path, "", place.strip("`.") or "file", problem) from None
+    config = convert(read_document(path, KIND), Config, path)
     check(config, path)
     return config
 
 
 def check(config: Config, source: Path | str) -> None:
     """Raise InputError: a number is out of range. `source`: where the configuration is from."""
-    for field, value, low, high in (
+    ranges = (
         ("port", config.port, 0, 65535),
         ("canary.share", config.canary.share, 0, 1),
         ("deadlineMilliseconds", config.deadline_milliseconds, 0.1, 60_000),
         ("maxBodyBytes", config.max_body_bytes, 1 << 10, LARGEST_BODY),
         ("maxRequests", config.max_requests, 1, 100_000),
         ("staleSeconds", config.stale_seconds, 0.1, 86_400),
-    ):
-        if not low <= value <= high:
-            raise InputError(source, "", field, f"is {value:g}; {low:g} to {high:g} is right")
+    )
+    check_ranges(ranges, source)
 
 
 def read_token(path: str) -> bytes:

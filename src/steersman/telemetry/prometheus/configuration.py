@@ -9,20 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
+from steersman.config_file import check_ranges, convert, read_document
 from steersman.errors import InputError
 from steersman.telemetry.model import METRICS
 
-API_VERSION, KIND = "steersman.dev/v1alpha1", "TelemetryConfiguration"
+KIND = "TelemetryConfiguration"
 LATENCY = "latency_milliseconds"
 """The feature that has a value for each node and each group of users."""
 FEATURES = (*(name for name, _ in METRICS), LATENCY)
 """Names of all features, in the order of `telemetry.model.METRICS`; the latency to users is the last."""
-
-T = TypeVar("T")
 
 WhenStale = Literal["last", "impute", "neutral"]
 """What stands for a value that is too old or missing: the last one whatever its age; the median of the other nodes'
@@ -168,25 +167,14 @@ def read_configuration(path: Path) -> Configuration:
     Raises:
         InputError: it cannot be read, is no YAML, or holds something unknown or out of range.
     """
-    try:
-        document: Any = msgspec.yaml.decode(path.read_bytes())
-    except OSError as error:
-        raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise InputError(path, "", "", f"is no YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(document, dict):
-        raise InputError(path, "", "", f"is no mapping; apiVersion: {API_VERSION} and kind: {KIND} are right")
-    for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if document.pop(field, None) != wanted:
-            raise InputError(path, "", field, f"{wanted} is right")
-    return configuration(document, path)
+    return configuration(read_document(path, KIND), path)
 
 
 def configuration(document: Mapping[str, Any], source: Path | str = "configuration") -> Configuration:
     """The configuration that a mapping holds, with defaults for what it does not say. Raises InputError: see above."""
     content = dict(document)
     content["features"] = _with_defaults(content.get("features"), source)
-    made = _convert(content, Configuration, source)
+    made = convert(content, Configuration, source)
     _check(made, source)
     return made
 
@@ -211,18 +199,8 @@ def _with_defaults(given: object, source: Path | str) -> dict[str, Feature]:
                 f"features.{name}.sampledAt",
                 "is missing; a query needs one for the time of its newest sample, such as timestamp(metric)",
             )
-        made[name] = _convert(msgspec.to_builtins(default) | (mine or {}), Feature, source, f"features.{name}")
+        made[name] = convert(msgspec.to_builtins(default) | (mine or {}), Feature, source, f"features.{name}")
     return made
-
-
-def _convert(content: object, kind: type[T], source: Path | str, inside: str = "") -> T:
-    """Raise InputError: the content is no such thing; the path of the field is below `inside`."""
-    try:
-        return msgspec.convert(content, kind)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$")
-        field = ".".join(part for part in (inside, place.strip("`.")) if part)
-        raise InputError(source, "", field or "file", problem) from None
 
 
 def _check(made: Configuration, source: Path | str) -> None:
@@ -245,9 +223,7 @@ def _check(made: Configuration, source: Path | str) -> None:
         ranges.append((f"features.{name}.maxAgeSeconds", feature.max_age_seconds, 0, 86_400))
         if feature.user_label and name != LATENCY:
             raise InputError(source, "", f"features.{name}.userLabel", f"is for {LATENCY} alone")
-    for field, value, low, high in ranges:
-        if not low <= value <= high:
-            raise InputError(source, "", field, f"is {value:g}; {low:g} to {high:g} is right")
+    check_ranges(ranges, source)
     _check_pattern(made.nodes.pattern, source)
 
 
