@@ -18,6 +18,7 @@ type cluster struct {
 	changed  []uint64       // by node, the time of its last change, never 0
 	now      uint64         // counts the changes of nodes
 	index    map[string]int // the nodes by name
+	next     [runs]int      // where nodes that are found by their place are expected
 	owners   *owners        // nil if nobody asks
 	replaced bool           // the nodes are others than before the last follow
 }
@@ -51,6 +52,24 @@ func (c *cluster) has(infos []fwk.NodeInfo) bool {
 		}
 	}
 	return true
+}
+
+// runs is how many stretches of the snapshot are followed at a time: kube-scheduler filters several side by side.
+const runs = 4
+
+// find is the number of a node of the snapshot. Nodes that passed the filters come nearly in the order of the snapshot,
+// so most are the next one of a run, which takes a fraction of the time of a look at the index.
+func (c *cluster) find(info fwk.NodeInfo) (int, bool) {
+	for r, n := range c.next {
+		if n < len(c.infos) && c.infos[n] == info {
+			c.next[r] = n + 1
+			return n, true
+		}
+	}
+	n, known := c.index[info.Node().Name]
+	copy(c.next[1:], c.next[:])
+	c.next[0] = n + 1
+	return n, known
 }
 
 // unseen is a generation that no node has.

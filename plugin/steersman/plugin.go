@@ -46,6 +46,7 @@ var (
 	_ fwk.PostFilterPlugin = (*Plugin)(nil)
 	_ fwk.PreScorePlugin   = (*Plugin)(nil)
 	_ fwk.ScorePlugin      = (*Plugin)(nil)
+	_ fwk.ScoreExtensions  = (*Plugin)(nil)
 	_ fwk.SignPlugin       = (*Plugin)(nil)
 	_ fwk.PostBindPlugin   = (*Plugin)(nil)
 )
@@ -98,9 +99,10 @@ const stateKey = fwk.StateKey(Name)
 
 // opinion is what the source thinks of the nodes that a pod may go to.
 type opinion struct {
-	scores map[string]int64 // by node; nil: all are equal
-	wanted string           // the node that would be chosen; "" if there is no opinion
-	reason string           // why there is none
+	nodes  []fwk.NodeInfo // those that were asked about
+	scores []int64        // by their position; nil: all are equal
+	wanted string         // the node that would be chosen; "" if there is no opinion
+	reason string         // why there is none
 }
 
 // Clone is that of fwk.StateData; an opinion does not change.
@@ -115,21 +117,41 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return nil
 }
 
-// Score is what PreScore found. It always succeeds.
-func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
-	found, err := state.Read(stateKey)
-	if err != nil {
-		return scoring.Neutral, nil // PreScore is not enabled
-	}
-	thought, ok := found.(*opinion)
-	if !ok || thought.scores == nil {
-		return scoring.Neutral, nil
-	}
-	return thought.scores[node.Node().Name], nil
+// Score is that of a node without an opinion; NormalizeScore writes what PreScore found, for all nodes at once. It always
+// succeeds.
+func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
+	return scoring.Neutral, nil
 }
 
-// ScoreExtensions is nil: scores go from 0 to 100 as they are.
-func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
+// ScoreExtensions is the plugin itself.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
+
+// NormalizeScore writes the scores that PreScore found. It always succeeds.
+func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, out fwk.NodeScoreList) *fwk.Status {
+	found, err := state.Read(stateKey)
+	if err != nil {
+		return nil // PreScore is not enabled
+	}
+	if thought, ok := found.(*opinion); ok && thought.isAbout(out) {
+		for i := range out {
+			out[i].Score = thought.scores[i]
+		}
+	}
+	return nil
+}
+
+// isAbout tells whether there is an opinion about these nodes, which kube-scheduler lists in the order of PreScore.
+func (o *opinion) isAbout(listed fwk.NodeScoreList) bool {
+	if o.scores == nil || len(listed) != len(o.nodes) {
+		return false
+	}
+	for i, node := range o.nodes {
+		if node.Node().Name != listed[i].Name {
+			return false
+		}
+	}
+	return true
+}
 
 // PostBind counts whether the pod went where the source wanted it.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {

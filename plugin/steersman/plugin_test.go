@@ -94,13 +94,20 @@ func cycle(t *testing.T, plugin *Plugin, pod *v1.Pod, nodes []fwk.NodeInfo) ([]i
 
 func scoresOf(t *testing.T, plugin *Plugin, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) []int64 {
 	t.Helper()
-	var found []int64
-	for _, node := range nodes {
+	listed := make(fwk.NodeScoreList, len(nodes))
+	for i, node := range nodes {
 		score, status := plugin.Score(t.Context(), state, pod, node)
 		if !status.IsSuccess() {
 			t.Errorf("Score: %v", status)
 		}
-		found = append(found, score)
+		listed[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
+	}
+	if status := plugin.NormalizeScore(t.Context(), state, pod, listed); !status.IsSuccess() {
+		t.Errorf("NormalizeScore: %v", status)
+	}
+	found := make([]int64, len(nodes))
+	for i := range found {
+		found[i] = listed[i].Score
 	}
 	return found
 }

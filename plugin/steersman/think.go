@@ -34,15 +34,13 @@ func (p *Plugin) think(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *
 		return &opinion{wanted: best(nodes, scores), reason: reasonShadow}
 	case err == nil:
 		p.meter.scored()
-		return ranked(nodes, scores)
+		return &opinion{nodes: nodes, scores: scores, wanted: best(nodes, scores)}
 	}
 	reason := reasonOf(err)
 	p.complain.about(reason, err)
 	if p.fallback != nil && p.args.Mode != modeShadow && guarded(ctx, p.fallback, pod, nodes, scores) == nil {
 		p.meter.fellBack(reason)
-		found := ranked(nodes, scores)
-		found.wanted = "" // it is not the policy that wants it there
-		return found
+		return &opinion{nodes: nodes, scores: scores} // it is not the policy that wants it somewhere
 	}
 	p.meter.neutral(reason)
 	return &opinion{reason: reason}
@@ -121,15 +119,6 @@ func failure(err error) error {
 		return nil
 	}
 	return remote.Failure(err)
-}
-
-// ranked is the opinion that these scores make.
-func ranked(nodes []fwk.NodeInfo, scores []int64) *opinion {
-	found := &opinion{scores: make(map[string]int64, len(nodes)), wanted: best(nodes, scores)}
-	for i, node := range nodes {
-		found.scores[node.Node().Name] = scores[i]
-	}
-	return found
 }
 
 // best is the node with the highest score, of equals the first.
