@@ -62,6 +62,7 @@ def pod(
     phase: str = "Pending",
     gpu: tuple[int, int] = (0, 0),
     index: str = "",
+    generation: int = 1,
     **spec: object,
 ) -> dict[str, object]:
     notes = {"alibabacloud.com/gpu-count": str(gpu[0]), "alibabacloud.com/gpu-milli": str(gpu[1])} if gpu[0] else {}
@@ -73,7 +74,7 @@ def pod(
             "name": name,
             "namespace": "default",
             "uid": uid,
-            "generation": 1,
+            "generation": generation,
             "annotations": notes,
             "labels": {"app": name[0]},
             "ownerReferences": [{"kind": "ReplicaSet", "name": name[0], "uid": "o", "controller": True}],
@@ -221,8 +222,16 @@ def test_changes_of_status_alone_do_not_wake_a_waiting_pod() -> None:
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     tested.see_pod(raw({**pod("a0"), "status": {"phase": "Pending", "conditions": conditions}}))
     assert [what for what, _ in tested.listener.told].count("waits") == 1
-    tested.see_pod(raw({**pod("a0", cpu="2")}))
-    assert [what for what, _ in tested.listener.told].count("waits") == 2
+    changes = (
+        pod("a0", cpu="2", generation=2),
+        pod("a0", cpu="2", generation=2, gpu=(1, 500)),  # annotations are no part of the spec
+        pod("a0", cpu="3", generation=0),  # as before Kubernetes 1.33
+        pod("a0", cpu="4", generation=0),
+    )
+    for i, change in enumerate(changes):
+        tested.see_pod(raw(change))
+        assert [what for what, _ in tested.listener.told].count("waits") == 2 + i
+    assert tested.pods["default/a0"].pod.requests.cpu_milli == 4000
 
 
 def test_labels_count_only_where_somebody_selects_by_them() -> None:

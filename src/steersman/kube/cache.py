@@ -48,6 +48,7 @@ class CachedPod:
         unmodelled: what it uses that decides about its placement and that we do not know.
         gpu: what it calls the GPUs that it asks for.
         class_id, labels_id: numbers in the state.
+        notes: its annotations while it waits: they say what it asks for, and may be others.
         seen: monotonic seconds at which we first saw it.
     """
 
@@ -63,6 +64,7 @@ class CachedPod:
     gpu: str = GPU
     class_id: int = -1
     labels_id: int = -1
+    notes: dict[str, str] | None = None
     seen: float = field(default_factory=time.monotonic)
 
 
@@ -243,7 +245,8 @@ class ClusterCache:
             except InputError:
                 return None
         uid, generation = head.metadata.uid, head.metadata.generation
-        made = CachedPod(head.key, uid, pod, generation, unmodelled=uses, gpu=gpu_resource(obj))
+        notes = head.metadata.annotations
+        made = CachedPod(head.key, uid, pod, generation, unmodelled=uses, gpu=gpu_resource(obj), notes=notes)
         made.class_id, made.labels_id = self.number(pod)
         return made
 
@@ -264,17 +267,19 @@ class ClusterCache:
             self.listener.pod_waits(pod)
 
     def _may_differ(self, pod: CachedPod, head: PodHead) -> bool:
-        """Whether it must be decoded to see if the model is another; one that waits always is (annotations count)."""
-        return (
-            not pod.node or head.metadata.generation != pod.generation or (head.metadata.labels or {}) != pod.pod.labels
-        )
+        """Whether it must be decoded to see if the model is another."""
+        meta = head.metadata
+        if meta.generation != pod.generation or (meta.labels or {}) != pod.pod.labels:
+            return True
+        # Before 1.33 pods have no generation.
+        return not pod.node and (not meta.generation or meta.annotations != pod.notes)
 
     def _renew(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw) -> bool:
         """Decode a pod again; whether the model is another."""
         fresh = self._decode(head, raw)
         if fresh is None:
             return False
-        pod.generation, pod.gpu = fresh.generation, fresh.gpu
+        pod.generation, pod.gpu, pod.notes = fresh.generation, fresh.gpu, fresh.notes
         if (fresh.pod, fresh.unmodelled) == (pod.pod, pod.unmodelled):
             return False
         placed = pod.key in self.state.placements
@@ -302,7 +307,7 @@ class ClusterCache:
         self.listener.pod_bound(pod)
 
     def _put(self, pod: CachedPod, node: str, devices: int | None) -> None:
-        pod.node, pod.devices = node, devices
+        pod.node, pod.devices, pod.notes = node, devices, None
         self._on_node[node].add(pod.key)
         if pod.pod.owner:
             self._owners[_owner(pod.pod)][node] += 1
