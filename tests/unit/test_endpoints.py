@@ -63,7 +63,7 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
     )
     metrics.attempt("scheduled", 0.00015)
     metrics.attempt("unschedulable", 0.3)
-    metrics.decided(0.0005)
+    metrics.decided(0.0005, 0.00015)
     metrics.bound(2.0, 3)
 
     async def story(port: int) -> None:
@@ -79,7 +79,8 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
         assert value("schedule_attempts_total", result="unschedulable") == 1
         assert value("scheduling_attempt_duration_seconds_bucket", result="scheduled", le="0.0001") == 0
         assert value("scheduling_attempt_duration_seconds_bucket", result="scheduled", le="0.0002") == 1
-        assert value("scheduling_algorithm_duration_seconds_count") == 1
+        assert value("scheduling_algorithm_duration_seconds_sum") == 0.0005
+        assert value("scheduling_algorithm_cpu_seconds_sum") == 0.00015
         assert value("pod_scheduling_sli_duration_seconds_sum") == 2
         assert value("pod_scheduling_attempts_bucket", le="4.0") == 1
         assert value("pending_pods", queue="active") == 3
@@ -101,7 +102,7 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
 
 def test_durations_are_resolved_from_a_tenth_of_a_millisecond_to_ten_seconds() -> None:
     metrics = Metrics(Sources())
-    metrics.decided(9.0)
+    metrics.decided(9.0, 9.0)
     found = {name: value for name, value in samples_of(metrics) if "algorithm_duration_seconds_bucket" in name[0]}
     bounds = sorted(float(dict(labels)["le"]) for _, labels in found)
     assert bounds[0] == 0.0001

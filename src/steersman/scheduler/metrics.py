@@ -70,6 +70,10 @@ class Metrics:
             "scheduling_attempt_duration_seconds", "An attempt to schedule a pod: decision and binding.", "result"
         )
         self._decision_seconds = self._seconds("scheduling_algorithm_duration_seconds", "A decision alone.")
+        self._decision_cpu_seconds = self._seconds(
+            "scheduling_algorithm_cpu_seconds",
+            "CPU of a decision alone; for the rest of its duration it had no core.",
+        )
         self._pod_seconds = self._seconds(
             "pod_scheduling_sli_duration_seconds", "From when a pod was queued until it was bound, all attempts."
         )
@@ -87,9 +91,10 @@ class Metrics:
         self._attempts.labels(result).inc()
         self._attempt_seconds.labels(result).observe(seconds)
 
-    def decided(self, seconds: float) -> None:
-        """A decision took so long."""
+    def decided(self, seconds: float, cpu_seconds: float) -> None:
+        """A decision took so long, and so much of a core."""
         self._decision_seconds.observe(seconds)
+        self._decision_cpu_seconds.observe(cpu_seconds)
 
     def bound(self, seconds: float, attempts: int) -> None:
         """A pod was bound, so long after it was queued, by its so manieth attempt."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -105,6 +106,8 @@ class LiveScheduler(Scheduler):
             if self.telemetry is not None:
                 beside.append(group.create_task(self.telemetry.run()))
             await self.thinking.learn_mix(self.cache.state.gpu_models)
+            gc.collect()
+            gc.freeze()  # nodes and pods stay; looking through 50,000 of them for garbage takes a tenth of a second
             beside.append(group.create_task(self.thinking.keep(lambda: self.cache.state.gpu_models, self.renew)))
             try:
                 await (self.election.run(self.schedule) if self.election is not None else self.schedule())

@@ -34,8 +34,8 @@ log = structlog.get_logger("scheduler")
 class Witness(Protocol):
     """Who is told about decisions. `seconds` are those of the attempt."""
 
-    def decided(self, seconds: float, *, fits: bool) -> None:
-        """A decision took so long."""
+    def decided(self, seconds: float, cpu_seconds: float) -> None:
+        """A decision took so long, and so much of a core."""
 
     def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
         """A pod was bound."""
@@ -207,13 +207,14 @@ class Scheduler:
             self.witness.ignored(queued, "; ".join(pod.pod.latency.ignored))
         assert self.decider is not None
         self.decider.waiting = self.queue.unschedulable
+        cpu = time.thread_time()
         try:
             choice = self.decider.choose(pod.class_id, pod.labels_id, cache.peers(pod.pod), pod.pod.latency)
         except SteersmanError as error:
             self.queue.rest(queued)
             self.witness.failed(queued, "", str(error), time.monotonic() - began)
             return
-        self.witness.decided(time.monotonic() - began, fits=choice is not None)
+        self.witness.decided(time.monotonic() - began, time.thread_time() - cpu)
         if choice is None:
             why = message(cache.state, pod.class_id, pod.labels_id, pod.gpu)
             if pod.pod.priority > 0:

@@ -34,9 +34,9 @@ class Teller:
     def __init__(self, metrics: Metrics, events: EventRecorder | None, conditions: Conditions | None) -> None:
         self.metrics, self.events, self.conditions = metrics, events, conditions
 
-    def decided(self, seconds: float, *, fits: bool) -> None:
-        """A decision took so long."""
-        self.metrics.decided(seconds)
+    def decided(self, seconds: float, cpu_seconds: float) -> None:
+        """A decision took so long, and so much of a core."""
+        self.metrics.decided(seconds, cpu_seconds)
 
     def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
         """A pod was bound, so long after the decision began."""
