@@ -130,7 +130,7 @@ def test_scores_are_what_the_scheduler_decides_by(crowded, name):
         assert (ranking.chosen < 0) == (choice is None)
         if choice is not None:
             chosen = crowded.slots[ranking.names[ranking.chosen]]
-            assert (chosen, ranking.devices) == (choice.slot, choice.devices), "the live scheduler's choice"
+            assert (chosen, ranking.devices()) == (choice.slot, choice.devices), "the live scheduler's choice"
         np.testing.assert_array_equal(np.isfinite(scores), crowded.mask(c) & np.isfinite(scores))
         if choice is None:
             assert not np.isfinite(scores).any()

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 import structlog
 import trustme
+from aiohttp.web import HTTPRequestEntityTooLarge
 from tests.unit.test_service import CLUSTER, node, pod
 
 from steersman.cli.logs import LogFormat, LogLevel, configure_logs
@@ -255,8 +256,14 @@ def test_too_many_at_a_time_get_neutral_scores_or_are_sent_away():
 class _Request:
     """As much of a request as is read."""
 
-    def __init__(self, chunks: list[bytes], length: int | None = None) -> None:
-        self.content_length, self.content, self._chunks = length, self, chunks
+    def __init__(self, chunks: list[bytes], length: int | None = None, *, whole: bool = False) -> None:
+        self.content_length, self.content, self._chunks, self._whole = length, self, chunks, whole
+
+    def is_eof(self) -> bool:
+        return self._whole
+
+    def read_nowait(self) -> bytes:
+        return b"".join(self._chunks)
 
     async def iter_any(self):
         for chunk in self._chunks:
@@ -264,16 +271,20 @@ class _Request:
             yield chunk
 
 
-def test_bodies_that_are_held_are_bounded():
+@pytest.mark.parametrize("whole", [False, True])
+def test_bodies_that_are_held_are_bounded(whole):
     async def story() -> None:
         bodies = Bodies(10)
-        held = [await bodies.read(_Request([b"12345", b"67890"])) for _ in range(4)]
+        with pytest.raises(HTTPRequestEntityTooLarge):
+            await bodies.read(_Request([b"12345", b"678901"], whole=whole))
+        assert bodies.held == 0
+        held = [await bodies.read(_Request([b"12345", b"67890"], whole=whole)) for _ in range(4)]
         assert (held[0], bodies.held) == (b"1234567890", 40)
         with pytest.raises(TooManyBodies):
-            await bodies.read(_Request([b"1"]))
+            await bodies.read(_Request([b"1"], whole=whole))
         assert bodies.held == 40
         bodies.release(held.pop())
-        assert await bodies.read(_Request([b"1"])) == b"1"
+        assert await bodies.read(_Request([b"1"], whole=whole)) == b"1"
         assert bodies.held == 31
 
     asyncio.run(story())

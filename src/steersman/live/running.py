@@ -9,6 +9,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+import uvloop
+
 from steersman.kube.client import ApiError, UnreachableError
 from steersman.processes import SIGNALS
 
@@ -49,7 +51,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
                 signal.signal(number, former[number])
 
     try:
-        return asyncio.run(watched())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(watched())
     except asyncio.CancelledError:
         if received and callable(handler := former[received[0]]):
             handler(received[0], None)  # it knows how this process ends

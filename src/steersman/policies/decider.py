@@ -131,6 +131,10 @@ class Decider:
         slot, devices = self._answer.tolist()
         return None if slot == deciding.NONE else Choice(slot, devices)
 
+    def is_by_scores(self, limits: LatencyLimits = NO_LIMITS) -> bool:
+        """Whether `choose` takes the first slot of the highest of `scores`: who has these need not ask it, too."""
+        return self.chooser == deciding.CHOOSE_TABLE and not self._filters(limits)
+
     def _filters(self, limits: LatencyLimits) -> bool:
         return limits.hard < math.inf and self.sight.telemetry is not None
 

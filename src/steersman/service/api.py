@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import structlog
 
 from steersman.cluster.model import Pod
@@ -74,9 +75,9 @@ class Opinion:
         """Of the nodes."""
         return self.nodes.names
 
-    def scores(self) -> list[int]:
+    def scores(self) -> npt.NDArray[np.int64]:
         """[K] 0 to 100."""
-        return neutral(len(self.names)) if self.ranking is None else self.ranking.scores().tolist()
+        return neutral(len(self.names)) if self.ranking is None else self.ranking.scores()
 
 
 class Api:
@@ -116,7 +117,7 @@ class Api:
         return Scores(
             policy=self.policy(),
             node_set=self.sets.keep(opinion.nodes),
-            scores=opinion.scores(),
+            scores=opinion.scores().tolist(),
             neutral=opinion.reason,
         )
 
@@ -131,9 +132,11 @@ class Api:
         return Suggestion(
             policy=self.policy(),
             node=ranking.names[ranking.chosen] if ranking.chosen >= 0 else "",
-            gpus=list(device_indices(ranking.devices)),
+            gpus=list(device_indices(ranking.devices())),
             scores={
-                name: score for name, score, there in zip(opinion.names, opinion.scores(), fits, strict=True) if there
+                name: score
+                for name, score, there in zip(opinion.names, opinion.scores().tolist(), fits, strict=True)
+                if there
             },
         )
 
@@ -146,7 +149,7 @@ class Api:
             opinion = self._watched_opinion(pod, NodeSet(names), deadline, overloaded)
         else:
             opinion = self._sent_opinion(pod, question.nodes, question.pods, deadline, overloaded)
-        return ScoreAnswer(scores=dict(zip(opinion.names, opinion.scores(), strict=True)))
+        return ScoreAnswer(scores=dict(zip(opinion.names, opinion.scores().tolist(), strict=True)))
 
     # kube-scheduler's extender ---------------------------------------------------------------------------------------
 
@@ -180,10 +183,7 @@ class Api:
             opinion = self._watched_opinion(pod, NodeSet(names), deadline, overloaded)
         else:
             opinion = self._sent_opinion(pod, args.nodes.items, (), deadline, overloaded)
-        return [
-            HostPriority(host=name, score=score // 10)
-            for name, score in zip(opinion.names, opinion.scores(), strict=True)
-        ]
+        return list(map(HostPriority, opinion.names, (opinion.scores() // 10).tolist()))
 
     def _extender_opinions(self, args: ExtenderArgs, pod: Pod) -> tuple[Opinions, tuple[int, int]]:
         """And the numbers of the pod's class and labels there."""

@@ -47,22 +47,30 @@ class Bodies:
         length = request.content_length or 0
         if length > self.largest:
             raise web.HTTPRequestEntityTooLarge(self.largest, length)
+        if request.content.is_eof():  # all of it came with the head
+            body = request.content.read_nowait()
+            self._hold(len(body), 0)
+            return body
         chunks: list[bytes] = []
         size = 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 async for chunk in request.content.iter_any():
+                    self._hold(len(chunk), size)
                     size += len(chunk)
-                    self.held += len(chunk)
-                    if size > self.largest:
-                        raise web.HTTPRequestEntityTooLarge(self.largest, size)
-                    if self.held > self.room:
-                        raise TooManyBodies
                     chunks.append(chunk)
         except BaseException:
             self.held -= size
             raise
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _hold(self, more: int, size: int) -> None:
+        """Hold more of a body of which there is so much. Raises what `read` says, and holds nothing then."""
+        if size + more > self.largest:
+            raise web.HTTPRequestEntityTooLarge(self.largest, size + more)
+        if self.held + more > self.room:
+            raise TooManyBodies
+        self.held += more
 
     def release(self, body: bytes) -> None:
         """It is not needed any more."""
@@ -85,6 +93,10 @@ class Connections:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: dict[Connection, float] = {}
+
+    def __len__(self) -> int:
+        """Those on which a request came, and that were open when they were last looked through."""
+        return len(self._until)
 
     def began(self, connection: Connection) -> None:
         """A request came on it: it is at work."""

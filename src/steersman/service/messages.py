@@ -161,7 +161,7 @@ class ExtenderFilterResult(Struct, kw_only=True, rename="pascal"):
     error: str = ""
 
 
-class HostPriority(Struct, kw_only=True, rename="pascal"):
+class HostPriority(Struct, rename="pascal", gc=False):
     """An extender's score of a node, 0 to 10."""
 
     host: str

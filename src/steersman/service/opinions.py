@@ -6,7 +6,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import Any
 
@@ -257,21 +257,20 @@ class Opinions:
         """
         decider = self.decider
         there = peers() if peers is not None and decider.sees_peers else NOBODY
-        scores, choice = decider.scores(c, labels, there, limits), decider.choose(c, labels, there, limits)
+        scores = decider.scores(c, labels, there, limits)
+        by_scores = decider.is_by_scores(limits)
+        choice = None if by_scores else decider.choose(c, labels, there, limits)
         nodes = nodes or self.everywhere
         slots = nodes.slots(decider.state, self._as_of)
         known = slots >= 0
         raw = scores[slots] if known.all() else np.where(known, scores[slots], -np.inf)
-        if choice is None:
+        if choice is not None and len(places := np.flatnonzero(slots == choice.slot)):
+            return Ranking(nodes.names, raw, int(places[0]), lambda: choice.devices)
+        if not np.isfinite(raw).any() or (choice is None and not by_scores):
             return Ranking(nodes.names, raw, -1)
-        (places,) = np.nonzero(slots == choice.slot)
-        if len(places):
-            return Ranking(nodes.names, raw, int(places[0]), choice.devices)
-        if not np.isfinite(raw).any():
-            return Ranking(nodes.names, raw, -1)
-        (best,) = np.nonzero(raw == raw.max())
+        best = np.flatnonzero(raw == raw.max())
         chosen = int(best[slots[best].argmin()])  # of equals the lowest slot, as everywhere
-        return Ranking(nodes.names, raw, chosen, decider.devices(c, int(slots[chosen])))
+        return Ranking(nodes.names, raw, chosen, partial(decider.devices, c, int(slots[chosen])))
 
     def refused(self, c: int, labels: int) -> dict[str, tuple[str, ...]]:
         """Node -> why a pod of the class with these labels may not run there."""

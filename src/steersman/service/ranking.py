@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +23,13 @@ class Ranking:
         names: [K] of the nodes.
         raw: [K] its scores, -inf where the pod does not fit.
         chosen: the position of the node it would choose, -1: the pod fits on none of them.
-        devices: GPU devices there, as a bit mask.
+        devices: says the GPU devices there, as a bit mask.
     """
 
     names: Sequence[str]
     raw: Floats
     chosen: int
-    devices: int = 0
+    devices: Callable[[], int] = int
 
     def scores(self) -> npt.NDArray[np.int64]:
         """[K] 0 to 100: 100 the chosen node alone, the others by how near they come, 0 where the pod does not fit.
@@ -49,9 +49,9 @@ class Ranking:
         return found
 
 
-def neutral(count: int) -> list[int]:
-    """The same score for every one of so many nodes."""
-    return [NEUTRAL] * count
+def neutral(count: int) -> npt.NDArray[np.int64]:
+    """[K] the same score for every one of so many nodes."""
+    return np.full(count, NEUTRAL)
 
 
 def version_of(names: Sequence[str]) -> str:

@@ -209,7 +209,8 @@ class Server(WebServer):
     ) -> web.Response:
         self._whole += 1
         try:
-            await asyncio.sleep(0)  # all whose bodies are there are counted first; those that come slowly are not
+            if len(self._connections) > 1:
+                await asyncio.sleep(0)  # all whose bodies are there are counted first; those that come slowly are not
             overloaded = self._whole > self.config.max_requests
             if endpoint.may_be_neutral:
                 answer = endpoint.answer(decode(body), deadline, overloaded)
