@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import uvloop
 from aiohttp import web
 
 from steersman.service.messages import ExtenderArgs, HostPriority
@@ -19,7 +20,7 @@ async def main() -> None:
 
     async def prioritize(request: web.Request) -> web.Response:
         names = decode(await request.read()).node_names or ()
-        same = [HostPriority(host=name, score=5) for name in names]
+        same = [HostPriority(name, 5) for name in names]
         return web.Response(body=msgspec.json.encode(same), content_type="application/json")
 
     app = web.Application(client_max_size=1 << 25)
@@ -32,4 +33,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks.live import SCHEDULER, STEERSMAN, local_cluster, pod_object
+from benchmarks.live import SCHEDULER, STEERSMAN, local_cluster, peak_memory, pod_object
 from steersman.kube.cache import CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User, load
@@ -29,8 +29,10 @@ from steersman.policies.registry import resolve
 from steersman.workloads.mix import typical_pods
 
 NODES, PODS, WAITING = 5_000, 50_000, 5_000
+RATE, ARRIVALS = 40, 2_400
+"""Pods that come a second, and in all, after those that waited; the servers on the same cores then have some rest."""
 PORT = 18_269
-DECISION = re.compile(r'^steersman_scheduling_algorithm_duration_seconds_bucket{le="([^"]+)"} (\S+)$', re.MULTILINE)
+DECISION = re.compile(r'^steersman_scheduling_algorithm_(\w+)_seconds_bucket{le="([^"]+)"} (\S+)$', re.MULTILINE)
 
 
 class _Nobody:
@@ -97,44 +99,61 @@ def large_cluster() -> dict[str, Any]:
 
 
 def large_live() -> dict[str, Any]:
-    """A real API server with 5,000 nodes and 50,000 pods, of which 5,000 wait for `steersman schedule`."""
+    """On a real API server: 5,000 nodes, 50,000 pods of which 5,000 wait for `steersman schedule`; then more come."""
     policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
     with TemporaryDirectory() as folder, local_cluster(Path(folder), NODES) as (kubeconfig, _):
         asyncio.run(_fill(kubeconfig))
-        command: list[str | Path] = [
-            STEERSMAN,
-            "schedule",
-            "--policy",
-            policy,
-            "--kubeconfig",
-            kubeconfig,
-            "--port",
-            str(PORT),
-        ]
-        command += ["--scheduler-name", SCHEDULER]
+        command = [str(STEERSMAN), "schedule", "--policy", policy, "--kubeconfig", str(kubeconfig)]
+        command += ["--port", str(PORT), "--scheduler-name", SCHEDULER]
         began = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            while sum((buckets := _decisions()).values()) < WAITING:
-                time.sleep(0.2)
-                assert process.poll() is None, command
+            burst = _decided(process, WAITING)
             seconds = time.monotonic() - began
-            status = Path(f"/proc/{process.pid}/status").read_text()
+            asyncio.run(_arrive(kubeconfig))
+            both = _decided(process, WAITING + ARRIVALS)
+            memory = peak_memory(process.pid)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()
-    shares = np.cumsum(list(buckets.values())) / sum(buckets.values())
-    p99 = list(buckets)[int(np.argmax(shares >= 0.99))]
-    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
-    assert peak is not None
+    steady = {kind: {end: both[kind][end] - burst[kind][end] for end in both[kind]} for kind in both}
     return {
         "nodes": NODES,
         "pods": PODS,
         "policy": policy,
         "seconds_from_start_to_last_decision": round(seconds, 1),
-        "decision_ms_p99_below": round(1000 * p99, 3),
-        "peak_memory_gb": round(int(peak[1]) / 1e6, 3),
+        **{f"burst_decision_{kind}_ms_p99_below": _p99(buckets) for kind, buckets in burst.items()},
+        "steady_pods_per_second": RATE,
+        **{f"steady_decision_{kind}_ms_p99_below": _p99(buckets) for kind, buckets in steady.items()},
+        "peak_memory_gb": round(memory / 1e9, 3),
     }
+
+
+Decisions = dict[str, dict[float, float]]
+"""Kind of time -> upper end of a bucket in seconds -> decisions in it."""
+
+
+def _decided(process: subprocess.Popen[bytes], count: int) -> Decisions:
+    """What `_decisions` says as soon as there are so many."""
+    while sum((found := _decisions()).get("duration", {}).values()) < count:
+        time.sleep(0.2)
+        assert process.poll() is None, process.args
+    return found
+
+
+def _p99(buckets: dict[float, float]) -> float:
+    """Milliseconds, the upper end of the bucket that the 99th percentile is in."""
+    shares = np.cumsum(list(buckets.values())) / sum(buckets.values())
+    return round(1000 * list(buckets)[int(np.argmax(shares >= 0.99))], 3)
+
+
+async def _arrive(kubeconfig: Path) -> None:
+    """Pods come, one after the other."""
+    path = "/api/v1/namespaces/default/pods"
+    async with Client(load(kubeconfig)) as client, asyncio.TaskGroup() as group:
+        for i in range(ARRIVALS):
+            group.create_task(client.create(path, pod_object(PODS + i)))
+            await asyncio.sleep(1 / RATE)
 
 
 async def _fill(kubeconfig: Path) -> None:
@@ -146,12 +165,14 @@ async def _fill(kubeconfig: Path) -> None:
         await at_once(partial(client.create, path, pod_object(i)) for i in range(WAITING))
 
 
-def _decisions() -> dict[float, float]:
-    """Upper end of a bucket in seconds -> decisions in it."""
+def _decisions() -> Decisions:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=10) as answer:
             found = DECISION.findall(answer.read().decode())
     except OSError:  # it does not listen yet
         return {}
-    ends = [(0.0, 0.0), *((float(end), float(count)) for end, count in found)]
-    return {end: count - before for (_, before), (end, count) in pairwise(ends)}
+    made: Decisions = {}
+    for kind in ("duration", "cpu"):
+        ends = [(0.0, 0.0), *((float(end), float(count)) for what, end, count in found if what == kind)]
+        made[kind] = {end: count - before for (_, before), (end, count) in pairwise(ends)}
+    return made

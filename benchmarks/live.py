@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,36 +38,50 @@ profiles: [{schedulerName: %s}]
 """
 
 
+Attempt = Callable[[], tuple[float, float]]
+"""Lets a scheduler bind all pods: pods a second, and milliseconds of its CPU a pod."""
+
+
 def schedule_rate() -> dict[str, Any]:
     """Pods bound a second by steersman and by kube-scheduler, alternately, each started on 3,000 waiting pods."""
     policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
-    pairs = int(os.environ.get("STEERSMAN_BENCH_PAIRS", PAIRS))
     with TemporaryDirectory() as folder, local_cluster(Path(folder), NODES) as (kubeconfig, programs):
         config = Path(folder, "scheduler.yaml")
         config.write_text(KUBE_CONFIG % (kubeconfig, SCHEDULER))
         ours = [STEERSMAN, "schedule", "--policy", policy, "--kubeconfig", kubeconfig, "--port", "0"]
         ours += ["--scheduler-name", SCHEDULER]
         theirs = [programs / "kube-scheduler", f"--config={config}", "--secure-port=0"]
-        runs: dict[str, list[tuple[float, float]]] = {"steersman": [], "kube-scheduler": []}
-        for i in range(pairs):
-            commands = {"steersman": ours, "kube-scheduler": theirs}
-            for name in sorted(commands, reverse=bool(i % 2)):
-                runs[name].append(asyncio.run(run(kubeconfig, [str(part) for part in commands[name]])))
-                print(f"  pair {i + 1}: {name} {runs[name][-1][0]:.0f} pods/s", flush=True)
-    rates = {name: [rate for rate, _ in found] for name, found in runs.items()}
-    ratios = np.array(rates["steersman"]) / np.array(rates["kube-scheduler"])
+        commands = {"steersman": ours, "kube-scheduler": theirs}
+        return {"policy": policy} | compared(
+            {name: partial(run, kubeconfig, [str(part) for part in command]) for name, command in commands.items()}
+        )
+
+
+def compared(attempts: Mapping[str, Attempt]) -> dict[str, Any]:
+    """What two schedulers attain, alternately, and the ratios of the first one's rates to the second one's."""
+    pairs = int(os.environ.get("STEERSMAN_BENCH_PAIRS", PAIRS))
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in attempts}
+    for i in range(pairs):
+        for name in sorted(attempts, reverse=bool(i % 2)):
+            found[name].append(attempts[name]())
+            print(f"  pair {i + 1}: {name} {found[name][-1][0]:.0f} pods/s", flush=True)
+    first, second = (np.array([rate for rate, _ in each]) for each in found.values())
+    ratios = first / second
     return {
         "nodes": NODES,
         "pods": PODS,
         "pairs": pairs,
-        "policy": policy,
-        "steersman_pods_per_second": round(float(np.median(rates["steersman"])), 1),
-        "kube_scheduler_pods_per_second": round(float(np.median(rates["kube-scheduler"])), 1),
         "ratio_median": round(float(np.median(ratios)), 3),
-        "ratio_interval": [round(end, 3) for end in mean_interval(ratios)],
+        "ratio_interval": [round(end, 3) for end in mean_interval(ratios)] if pairs > 1 else None,
         "ratios": [round(float(ratio), 3) for ratio in ratios],
-        "steersman_cpu_ms_per_pod": round(float(np.median([cpu for _, cpu in runs["steersman"]])), 3),
-        "kube_scheduler_cpu_ms_per_pod": round(float(np.median([cpu for _, cpu in runs["kube-scheduler"]])), 3),
+        **{
+            f"{name}_pods_per_second": round(float(np.median([rate for rate, _ in each])), 1)
+            for name, each in found.items()
+        },
+        **{
+            f"{name}_cpu_ms_per_pod": round(float(np.median([cpu for _, cpu in each])), 3)
+            for name, each in found.items()
+        },
     }
 
 
@@ -105,8 +119,12 @@ class _Bound:
             self.times.setdefault(head.key, time.monotonic())
 
 
-async def run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
-    """Pods bound a second, from the first to the last, and milliseconds of CPU a pod."""
+def run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
+    """Pods that a scheduler binds a second, from the first to the last, and milliseconds of its CPU a pod."""
+    return asyncio.run(_run(kubeconfig, command))
+
+
+async def _run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
     async with Client(load(kubeconfig)) as client:
         await _create(client)
         seen = _Bound()
@@ -130,6 +148,11 @@ def cpu_seconds(pid: int) -> float:
     """CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory(pid: int) -> int:
+    """Bytes of a process that were resident at most."""
+    return 1024 * int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0])
 
 
 async def _create(client: Client) -> None:

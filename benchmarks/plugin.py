@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 from tests.e2e.plugin_build import configuration, free_port, plugged_scheduler, profile
 
-from benchmarks.live import NODES, PAIRS, PODS, SCHEDULER, STEERSMAN, local_cluster, run
-from steersman.evaluation.statistics import mean_interval
+from benchmarks.live import NODES, SCHEDULER, STEERSMAN, compared, local_cluster, run
 from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.registry import policy_path
 from steersman.workloads.openb import embedded
@@ -87,31 +84,15 @@ def _compared(
     mode: str, args: Callable[[Path, int], Mapping[str, Any]], beside: Beside = lambda *_: nullcontext()
 ) -> dict[str, Any]:
     """Pods bound a second with the plugin and without it, alternately, each started on 3,000 waiting pods."""
-    pairs, program = int(os.environ.get("STEERSMAN_BENCH_PAIRS", PAIRS)), plugged_scheduler()
+    program = plugged_scheduler()
     with TemporaryDirectory() as folder, local_cluster(Path(folder), NODES) as (kubeconfig, _):
         port = free_port()
-        profiles = {PLAIN: profile(None, name=SCHEDULER), mode: profile(args(Path(folder), port), name=SCHEDULER)}
-        runs: dict[str, list[tuple[float, float]]] = {name: [] for name in profiles}
-        for i in range(pairs):
-            for name in sorted(profiles, reverse=bool(i % 2)):
-                file = Path(folder, f"{name}.json")
-                file.write_text(json.dumps(configuration(kubeconfig, [profiles[name]])))
-                with beside(kubeconfig, port) if name == mode else nullcontext():
-                    command = [str(program), f"--config={file}", "--secure-port=0"]
-                    runs[name].append(asyncio.run(run(kubeconfig, command)))
-                print(f"  pair {i + 1}: {name} {runs[name][-1][0]:.0f} pods/s", flush=True)
-    ratios = np.array([rate for rate, _ in runs[mode]]) / np.array([rate for rate, _ in runs[PLAIN]])
-    return {
-        "nodes": NODES,
-        "pods": PODS,
-        "pairs": pairs,
-        "ratio_median": round(float(np.median(ratios)), 3),
-        "ratio_interval": [round(end, 3) for end in mean_interval(ratios)] if pairs > 1 else None,
-        "ratios": [round(float(ratio), 3) for ratio in ratios],
-        **{f"{name}_pods_per_second": _median(found, 0) for name, found in runs.items()},
-        **{f"{name}_cpu_ms_per_pod": _median(found, 1) for name, found in runs.items()},
-    }
 
+        def attempt(name: str, args: Mapping[str, Any] | None, beside: Beside) -> tuple[float, float]:
+            file = Path(folder, f"{name}.json")
+            file.write_text(json.dumps(configuration(kubeconfig, [profile(args, name=SCHEDULER)])))
+            with beside(kubeconfig, port):
+                return run(kubeconfig, [str(program), f"--config={file}", "--secure-port=0"])
 
-def _median(found: list[tuple[float, float]], which: int) -> float:
-    return round(float(np.median([each[which] for each in found])), 3)
+        with_it = partial(attempt, mode, args(Path(folder), port), beside)
+        return compared({mode: with_it, PLAIN: partial(attempt, PLAIN, None, lambda *_: nullcontext())})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.live import NODES, PAIRS, PODS, SCHEDULER, local_cluster, run
+from benchmarks.live import NODES, PODS, SCHEDULER, STEERSMAN, compared, cpu_seconds, local_cluster, peak_memory, run
 from benchmarks.service_api import pod_object
 
 EXTENDER = Path(__file__).parents[1] / "deploy" / "extender" / "kube-scheduler.yaml"
-STEERSMAN = Path(sys.executable).with_name("steersman")
 RATE = 100
 """Requests a second."""
 SECONDS, WARM_UP_SECONDS = 30, 3
@@ -91,51 +90,35 @@ class Service:
 
     def cpu_seconds(self) -> float:
         """Of CPU that it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def memory_bytes(self) -> int:
         """Resident at most so far."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+        return peak_memory(self.process.pid)
 
 
 def extender_rate() -> dict[str, Any]:
     """Pods that kube-scheduler binds a second with the service and with an extender without an opinion, alternately."""
     policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
-    pairs = int(os.environ.get("STEERSMAN_BENCH_PAIRS", PAIRS))
-    runs: dict[str, list[float]] = {"service": [], "no-op": []}
     cpu: list[float] = []
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         with local_cluster(folder, NODES) as (kubeconfig, programs), _noop() as noop:
             options = ("--kubeconfig", str(kubeconfig), "--policy", policy)
             with started(folder, *options) as service:
-                ports = {"service": service.port, "no-op": noop}
-                for i in range(pairs):
-                    for name in sorted(ports, reverse=bool(i % 2)):
-                        config = _extended(folder, kubeconfig, ports[name])
-                        command = [str(programs / "kube-scheduler"), f"--config={config}", "--secure-port=0"]
-                        before = service.cpu_seconds()
-                        runs[name].append(asyncio.run(run(kubeconfig, command))[0])
-                        if name == "service":
-                            cpu.append(1000 * (service.cpu_seconds() - before) / PODS)
-                        print(f"  pair {i + 1}: {name} {runs[name][-1]:.0f} pods/s", flush=True)
+
+                def attempt(port: int) -> tuple[float, float]:
+                    config, before = _extended(folder, kubeconfig, port), service.cpu_seconds()
+                    found = run(kubeconfig, [str(programs / "kube-scheduler"), f"--config={config}", "--secure-port=0"])
+                    if port == service.port:
+                        cpu.append(1000 * (service.cpu_seconds() - before) / PODS)
+                    return found
+
+                rates = compared({"service": partial(attempt, service.port), "no-op": partial(attempt, noop)})
                 scrape = urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=10)
                 said = [line for line in scrape.read().decode().splitlines() if line.startswith(OUTCOMES)]
-    ratios = np.array(runs["service"]) / np.array(runs["no-op"])
-    return {
-        "nodes": NODES,
-        "pods": PODS,
-        "pairs": pairs,
-        "policy": policy,
-        "service_pods_per_second": round(float(np.median(runs["service"])), 1),
-        "noop_pods_per_second": round(float(np.median(runs["no-op"])), 1),
-        "ratio_median": round(float(np.median(ratios)), 3),
-        "ratios": [round(float(ratio), 3) for ratio in ratios],
-        "service_cpu_ms_per_pod": round(float(np.median(cpu)), 3),
-        "outcomes": said,
-    }
+    more = {"policy": policy, "service_itself_cpu_ms_per_pod": round(float(np.median(cpu)), 3), "outcomes": said}
+    return rates | more
 
 
 OUTCOMES = ("steersman_service_decisions_total{", "steersman_service_fallbacks_total{")
