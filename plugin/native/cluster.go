@@ -5,6 +5,7 @@ import (
 
 	"steersman.dev/plugin/gpus"
 	"steersman.dev/plugin/policy"
+	"steersman.dev/plugin/scoring"
 )
 
 // rackKey is the label of a node's rack.
@@ -13,21 +14,19 @@ const rackKey = "rack"
 // cluster is the scheduler's snapshot as policies see it. Only nodes that changed are looked at anew.
 type cluster struct {
 	state    policy.State
-	infos    []fwk.NodeInfo // by node, of the snapshot: the same object as long as it is the same node
-	seen     []int64        // by node, the generation that was looked at
-	changed  []uint64       // by node, the time of its last change, never 0
-	now      uint64         // counts the changes of nodes
-	index    map[string]int // the nodes by name
-	next     [runs]int      // where nodes that are found by their place are expected
-	owners   *owners        // nil if nobody asks
-	replaced bool           // the nodes are others than before the last follow
+	places   scoring.Places
+	seen     []int64  // by node, the generation that was looked at
+	changed  []uint64 // by node, the time of its last change, never 0
+	now      uint64   // counts the changes of nodes
+	owners   *owners  // nil if nobody asks
+	replaced bool     // the nodes are others than before the last follow
 }
 
 // follow brings everything up to date with the snapshot.
 func (c *cluster) follow(infos []fwk.NodeInfo) {
-	c.replaced = !c.has(infos)
+	c.replaced = c.places.Follow(infos)
 	if c.replaced {
-		c.reset(infos)
+		c.reset(len(infos))
 	}
 	for n, info := range infos {
 		if generation := info.GetGeneration(); generation != c.seen[n] {
@@ -41,50 +40,13 @@ func (c *cluster) follow(infos []fwk.NodeInfo) {
 	}
 }
 
-// has tells whether these are the nodes that are known, in the same order.
-func (c *cluster) has(infos []fwk.NodeInfo) bool {
-	if len(infos) != len(c.infos) {
-		return false
-	}
-	for n, info := range infos {
-		if c.infos[n] != info {
-			return false
-		}
-	}
-	return true
-}
-
-// runs is how many stretches of the snapshot are followed at a time: kube-scheduler filters several side by side.
-const runs = 4
-
-// find is the number of a node of the snapshot. Nodes that passed the filters come nearly in the order of the snapshot,
-// so most are the next one of a run, which takes a fraction of the time of a look at the index.
-func (c *cluster) find(info fwk.NodeInfo) (int, bool) {
-	for r, n := range c.next {
-		if n < len(c.infos) && c.infos[n] == info {
-			c.next[r] = n + 1
-			return n, true
-		}
-	}
-	n, known := c.index[info.Node().Name]
-	copy(c.next[1:], c.next[:])
-	c.next[0] = n + 1
-	return n, known
-}
-
 // unseen is a generation that no node has.
 const unseen = -1
 
-func (c *cluster) reset(infos []fwk.NodeInfo) {
-	count := len(infos)
-	c.infos = append([]fwk.NodeInfo(nil), infos...)
+func (c *cluster) reset(count int) {
 	c.state.Nodes, c.seen, c.changed = make([]policy.Node, count), make([]int64, count), make([]uint64, count)
-	c.index = make(map[string]int, count) // a new one: cycles under way may still read the old one
-	for n, info := range infos {
+	for n := range c.seen {
 		c.seen[n] = unseen
-		if node := info.Node(); node != nil {
-			c.index[node.Name] = n
-		}
 	}
 	if c.owners != nil {
 		c.owners = newOwners(count)
@@ -98,8 +60,8 @@ func (c *cluster) watchOwners(wanted bool) {
 	}
 	c.owners = nil
 	if wanted {
-		c.owners = newOwners(len(c.infos))
-		for n, info := range c.infos {
+		c.owners = newOwners(len(c.places.All()))
+		for n, info := range c.places.All() {
 			c.owners.look(n, info)
 		}
 	}

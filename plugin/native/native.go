@@ -86,7 +86,7 @@ func (s *Source) rank(
 	}
 	s.chosen, s.raw = s.chosen[:0], s.raw[:0]
 	for _, info := range nodes {
-		n, known := s.cluster.find(info)
+		n, known := s.cluster.places.Find(info)
 		if !known {
 			return errNoNode
 		}

@@ -12,9 +12,9 @@ const saidBytes = 200 // of a service's own words, in an error
 
 // target is where the scores of an answer go.
 type target struct {
-	out       []int64
-	positions []int  // of out, for each score of the answer; nil: the same
-	version   string // of the node set, once an answer was decoded
+	out     []int64
+	order   []int  // for each score of the answer, its place in out; nil: the same
+	version string // of the node set, once an answer was decoded
 }
 
 // answer is what the service says. A newer service may say more.
@@ -117,10 +117,10 @@ func (t *target) decode(content, version []byte) error {
 		}
 	}
 	for i, score := range scores {
-		if t.positions == nil {
+		if t.order == nil {
 			t.out[i] = score
 		} else {
-			t.out[t.positions[i]] = score
+			t.out[t.order[i]] = score
 		}
 	}
 	t.version = said.NodeSet.value

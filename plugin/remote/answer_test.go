@@ -45,7 +45,7 @@ func BenchmarkScores(b *testing.B) {
 	for _, count := range []int{420, 1000, 5000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			nodes, out := manyNodes(count), make([]int64, count)
-			client := asking(b, (&service{}).answer)
+			client := asking(b, (&service{}).answer, &nodes)
 			for b.Loop() {
 				if err := client.Scores(b.Context(), somePod(), nodes, out); err != nil {
 					b.Fatal(err)
@@ -56,17 +56,19 @@ func BenchmarkScores(b *testing.B) {
 }
 
 func BenchmarkQuestion(b *testing.B) {
-	pod, nodes, out := somePod(), manyNodes(1000), make([]int64, 1000)
-	var sets nodeSets
-	sets.keep("version", namesOf(nodes))
+	pod, nodes := somePod(), manyNodes(1000)
+	known := snapshotNodes{list: snapshotOf(&nodes)}
 	for b.Loop() {
 		content, err := json.Marshal(essence(pod))
 		if err != nil {
 			b.Fatal(err)
 		}
-		set := sets.find(nodes)
-		question(content, "nodeSet", set.version)
-		set.order(nodes, out)
+		asked, err := known.ask(nodes)
+		if err != nil {
+			b.Fatal(err)
+		}
+		asked.question(content)
+		known.knows(asked.list, "version")
 	}
 }
 

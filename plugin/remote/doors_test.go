@@ -109,10 +109,11 @@ func write(t *testing.T, path string, content []byte) {
 
 func ask(t *testing.T, endpoint string, d *doors) error {
 	t.Helper()
-	client := &Client{url: endpoint + path, doors: d}
+	nodes := nodesNamed("a1")
+	client := &Client{url: endpoint + path, doors: d, nodes: snapshotNodes{list: snapshotOf(&nodes)}}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	return client.Scores(ctx, somePod(), nodesNamed("a1"), make([]int64, 1))
+	return client.Scores(ctx, somePod(), nodes, make([]int64, 1))
 }
 
 // TestFilesAreReadAnew goes through what files may hold, one change at a time, with one pair of doors.

@@ -73,9 +73,10 @@ func TestFaults(t *testing.T) {
 		{"declines oddly", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "\u001b[31m"}`), "no opinion: other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			client := asking(t, test.answer)
+			nodes := nodesNamed("a1", "b2")
+			client := asking(t, test.answer, &nodes)
 			began := time.Now()
-			_, err := scoresOf(t, client, nodesNamed("a1", "b2"))
+			_, err := scoresOf(t, client, nodes)
 			if took := time.Since(began); took > deadline+500*time.Millisecond {
 				t.Errorf("took %v", took)
 			}
@@ -124,15 +125,14 @@ func closeEarly(w http.ResponseWriter, _ *http.Request) {
 }
 
 func TestAnAnswerAboutOtherNodes(t *testing.T) {
-	there := &service{}
+	there, nodes := &service{}, nodesNamed("a1", "b2")
 	client := asking(t, func(w http.ResponseWriter, r *http.Request) {
 		if len(there.asked) == 0 {
 			there.answer(w, r)
 			return
 		}
 		_, _ = io.WriteString(w, `{"policy": "p", "nodeSet": "elsewhere", "scores": [1, 2], "neutral": ""}`)
-	})
-	nodes := nodesNamed("a1", "b2")
+	}, &nodes)
 	if _, err := scoresOf(t, client, nodes); err != nil {
 		t.Fatal(err)
 	}
@@ -148,11 +148,12 @@ func TestNobodyListens(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	_ = listener.Close()
-	client, err := New(t.Context(), Config{Endpoint: "http://" + address})
+	nodes := nodesNamed("a1")
+	client, err := New(t.Context(), Config{Endpoint: "http://" + address}, snapshotOf(&nodes))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := scoresOf(t, client, nodesNamed("a1")); err == nil || !strings.Contains(err.Error(), "connection refused") {
+	if _, err := scoresOf(t, client, nodes); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,116 +1,98 @@
 package remote
 
 import (
+	"encoding/base64"
 	"encoding/json"
-	"hash/maphash"
-	"slices"
+	"fmt"
 	"sync"
 
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/scoring"
 )
 
-// keptSets is how many node sets are remembered; a service remembers 64 (service/opinions.py), of all its askers.
-const keptSets = 32
+// Snapshot lists all nodes of the snapshot of the scheduling cycle under way.
+type Snapshot func() ([]fwk.NodeInfo, error)
 
-// seed makes hashes of names that nobody else can foresee.
-var seed = maphash.MakeSeed()
+// snapshotNodes are the nodes of the snapshot, of which every question is about some. The service is sent their names
+// once, as long as the nodes stay the same, and then which of them are meant.
+type snapshotNodes struct {
+	list Snapshot
 
-// nodeSet is a list of nodes that the service has a version for.
-type nodeSet struct {
-	version   []byte // as JSON
-	names     []string
-	positions map[string]int
+	mutex   sync.Mutex
+	places  scoring.Places
+	lists   int    // of names so far
+	version []byte // that the service gave the last one, as JSON; nil: it does not know it
+	ranks   []int  // by node: 1 + its place in the question, 0 if it is not in it
 }
 
-// nodeSets are those that were sent last, in whatever order: kube-scheduler filters with many workers, so the same nodes
-// come in another order each time. The zero value is none.
-type nodeSets struct {
-	mutex sync.Mutex
-	known map[uint64]*nodeSet
-	used  []uint64 // keys, the one that was used longest ago first
+// part is what a question says about nodes.
+type part struct {
+	list    int    // which list of names
+	version []byte // see snapshotNodes
+	names   []byte // of all nodes, as JSON, if there is no version
+	among   []byte // those that are meant, a bit mask in base64 as JSON
+	order   []int  // for each score of the answer, which of the nodes it is of
 }
 
-// find is the set of these nodes, nil if it is not known.
-func (s *nodeSets) find(nodes []fwk.NodeInfo) *nodeSet {
-	key := uint64(0)
-	for _, node := range nodes {
-		key += maphash.String(seed, node.Node().Name)
+// ask makes a question about nodes of the snapshot.
+func (s *snapshotNodes) ask(nodes []fwk.NodeInfo) (part, error) {
+	all, err := s.list()
+	if err != nil {
+		return part{}, fmt.Errorf("the scheduler's snapshot cannot be read: %w", err)
 	}
 	s.mutex.Lock()
-	found := s.known[key]
-	if found != nil {
-		s.touch(key)
+	defer s.mutex.Unlock()
+	if s.places.Follow(all) {
+		s.lists++
+		s.version, s.ranks = nil, make([]int, len(all))
 	}
-	s.mutex.Unlock()
-	if found == nil || len(found.names) != len(nodes) {
-		return nil
+	clear(s.ranks)
+	mask := make([]byte, (len(all)+7)/8)
+	for i, node := range nodes {
+		n, known := s.places.Find(node)
+		if !known || s.ranks[n] > 0 {
+			return part{}, fmt.Errorf("node %q is not in the scheduler's snapshot, or asked about twice", node.Node().Name)
+		}
+		s.ranks[n] = i + 1
+		mask[n/8] |= 1 << (n % 8)
 	}
-	for _, node := range nodes {
-		if _, there := found.positions[node.Node().Name]; !there {
-			return nil // another set with the same hash
+	found := part{list: s.lists, version: s.version, order: make([]int, 0, len(nodes))}
+	for _, rank := range s.ranks {
+		if rank > 0 {
+			found.order = append(found.order, rank-1)
 		}
 	}
-	return found
-}
-
-// order is where scores go that come in the order of the set.
-func (s *nodeSet) order(nodes []fwk.NodeInfo, out []int64) *target {
-	positions := make([]int, len(nodes))
-	for i, node := range nodes {
-		positions[s.positions[node.Node().Name]] = i
+	found.among = base64.StdEncoding.AppendEncode([]byte{'"'}, mask)
+	found.among = append(found.among, '"')
+	if s.version == nil {
+		found.names, err = json.Marshal(namesOf(all))
 	}
-	return &target{out: out[:len(nodes)], positions: positions}
+	return found, err
 }
 
-// keep remembers the version of a list of names.
-func (s *nodeSets) keep(version string, names []string) {
-	written, err := json.Marshal(version)
-	if err != nil {
+// knows takes note of the version of a list of names, "" if the service does not know it any more. It counts for nothing
+// if the nodes are others by now.
+func (s *snapshotNodes) knows(list int, version string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if list != s.lists {
 		return
 	}
-	set := &nodeSet{written, names, make(map[string]int, len(names))}
-	key := uint64(0)
-	for i, name := range names {
-		set.positions[name] = i
-		key += maphash.String(seed, name)
+	s.version = nil
+	if written, err := json.Marshal(version); err == nil && version != "" {
+		s.version = written
 	}
-	if len(set.positions) < len(names) {
-		return // a node twice, which no scheduler does
-	}
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if s.known == nil {
-		s.known = map[uint64]*nodeSet{}
-	}
-	s.known[key] = set
-	s.touch(key)
-	if len(s.used) > keptSets {
-		delete(s.known, s.used[0])
-		s.used = s.used[1:]
-	}
-}
-
-// forget drops a set that the service does not know any more.
-func (s *nodeSets) forget(set *nodeSet) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	for key, each := range s.known {
-		if each == set {
-			delete(s.known, key)
-			s.used = slices.DeleteFunc(s.used, func(other uint64) bool { return other == key })
-		}
-	}
-}
-
-// touch makes a set the one that was used last.
-func (s *nodeSets) touch(key uint64) {
-	s.used = append(slices.DeleteFunc(s.used, func(other uint64) bool { return other == key }), key)
 }
 
 func namesOf(nodes []fwk.NodeInfo) []string {
 	names := make([]string, len(nodes))
-	for i, node := range nodes {
-		names[i] = node.Node().Name
+	for i, info := range nodes {
+		if node := info.Node(); node != nil {
+			names[i] = node.Name
+		} else {
+			names[i] = fmt.Sprintf("(%d)", i) // it is gone, and its pods will follow; no node is called so
+		}
 	}
 	return names
 }

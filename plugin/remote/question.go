@@ -1,6 +1,8 @@
 package remote
 
 import (
+	"bytes"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -37,14 +39,11 @@ func withoutApplied(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// question is the body of a request: the pod, and one more field; both values are JSON.
-func question(pod []byte, field string, value []byte) []byte {
-	body := make([]byte, 0, len(pod)+len(value)+len(field)+16)
-	body = append(body, `{"pod":`...)
-	body = append(body, pod...)
-	body = append(body, `,"`...)
-	body = append(body, field...)
-	body = append(body, `":`...)
-	body = append(body, value...)
-	return append(body, '}')
+// question is the body of a request about a pod, which is JSON.
+func (p *part) question(pod []byte) []byte {
+	field, nodes := `,"nodeSet":`, p.version
+	if nodes == nil {
+		field, nodes = `,"nodes":`, p.names
+	}
+	return bytes.Join([][]byte{[]byte(`{"pod":`), pod, []byte(field), nodes, []byte(`,"among":`), p.among, {'}'}}, nil)
 }

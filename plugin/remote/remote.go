@@ -77,20 +77,21 @@ func Failure(err error) error {
 type Client struct {
 	url   string
 	doors *doors
-	sets  nodeSets
+	nodes snapshotNodes
 }
 
 var _ scoring.Source = (*Client)(nil)
 
 // New is a client that reads its files anew until ctx is done. The error names the field that makes no sense; a file
 // that cannot be used is not one: the scores fail until it can be.
-func New(ctx context.Context, config Config) (*Client, error) {
+func New(ctx context.Context, config Config, snapshot Snapshot) (*Client, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
 	found := newDoors(config)
 	go found.keep(ctx, reloadInterval)
-	return &Client{url: strings.TrimSuffix(config.Endpoint, "/") + path, doors: found}, nil
+	url := strings.TrimSuffix(config.Endpoint, "/") + path
+	return &Client{url: url, doors: found, nodes: snapshotNodes{list: snapshot}}, nil
 }
 
 // Scores asks the service, see scoring.Source. The error is a Declined where the service says that it has no opinion,
@@ -100,30 +101,28 @@ func (c *Client) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, 
 	if err != nil {
 		return fmt.Errorf("the pod cannot be encoded: %w", err)
 	}
-	set := c.sets.find(nodes)
-	if set != nil {
-		err := c.ask(ctx, question(content, "nodeSet", set.version), set.version, set.order(nodes, out))
-		if !errors.Is(err, errUnknownSet) {
+	for range 2 {
+		asked, err := c.nodes.ask(nodes)
+		if err != nil {
 			return err
 		}
-		c.sets.forget(set)
-	}
-	names := namesOf(nodes)
-	listed, err := json.Marshal(names)
-	if err != nil {
-		return fmt.Errorf("the names of nodes cannot be encoded: %w", err)
-	}
-	got := &target{out: out[:len(nodes)]}
-	if err := c.ask(ctx, question(content, "nodes", listed), nil, got); err != nil {
+		got := &target{out: out[:len(nodes)], order: asked.order}
+		err = c.ask(ctx, asked.question(content), asked.version, got)
+		if errors.Is(err, errUnknownSet) {
+			c.nodes.knows(asked.list, "")
+			continue // with the names
+		}
+		if err == nil && asked.version == nil {
+			c.nodes.knows(asked.list, got.version)
+		}
 		return err
 	}
-	c.sets.keep(got.version, names)
-	return nil
+	return errUnknownSet
 }
 
 var errUnknownSet = errors.New("the service does not know the version of the node set")
 
-// ask sends a question and writes the scores of the answer. version: that was sent instead of names.
+// ask sends a question and writes the scores of the answer. version: that was sent instead of names, nil: none was.
 func (c *Client) ask(ctx context.Context, body, version []byte, to *target) error {
 	door, err := c.doors.now()
 	if err != nil {

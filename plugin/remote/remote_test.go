@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
 const deadline = 100 * time.Millisecond
@@ -62,16 +63,21 @@ func somePod() *v1.Pod {
 	}
 }
 
-func asking(t testing.TB, handler http.HandlerFunc) *Client {
+// asking is a client of a service, and of a scheduler whose snapshot is all.
+func asking(t testing.TB, handler http.HandlerFunc, all *[]fwk.NodeInfo) *Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); server.CloseClientConnections(); server.Close() })
-	client, err := New(ctx, Config{Endpoint: server.URL})
+	client, err := New(ctx, Config{Endpoint: server.URL}, snapshotOf(all))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return client
+}
+
+func snapshotOf(all *[]fwk.NodeInfo) Snapshot {
+	return func() ([]fwk.NodeInfo, error) { return *all, nil }
 }
 
 func scoresOf(t testing.TB, client *Client, nodes []fwk.NodeInfo) ([]int64, error) {
@@ -117,9 +123,13 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		s.sets[version] = names
 	}
-	scores := make([]int, len(names))
+	var among []byte
+	_ = json.Unmarshal(asked["among"], &among)
+	scores := []int{}
 	for i, name := range names {
-		scores[i] = int(name[len(name)-1] - '0')
+		if among[i/8]>>(i%8)&1 == 1 {
+			scores = append(scores, int(name[len(name)-1]-'0'))
+		}
 	}
 	if s.closes {
 		w.Header().Set("Connection", "close")
@@ -128,35 +138,45 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestNamesAreSentOnce(t *testing.T) {
-	there := &service{}
-	client := asking(t, there.answer)
+	there, all := &service{}, nodesNamed("a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8", "i9")
+	more := append(slices.Clone(all), nodesNamed("j0")...)
+	shown := all
+	client := asking(t, there.answer, &shown)
 	for i, test := range []struct {
-		nodes []string
-		want  []int64
-		sent  string
+		all  []fwk.NodeInfo
+		some []int
+		want []int64
+		sent string
 	}{
-		{[]string{"a1", "b2", "c3"}, []int64{1, 2, 3}, "nodes"},
-		{[]string{"a1", "b2", "c3"}, []int64{1, 2, 3}, "nodeSet"},
-		{[]string{"c3", "a1", "b2"}, []int64{3, 1, 2}, "nodeSet"},
-		{[]string{"a1", "b2"}, []int64{1, 2}, "nodes"},
-		{[]string{"a1", "b2", "d4"}, []int64{1, 2, 4}, "nodes"},
-		{[]string{"b2", "a1"}, []int64{2, 1}, "nodeSet"},
+		{all, []int{0, 1, 2}, []int64{1, 2, 3}, "nodes"},
+		{all, []int{0, 1, 2}, []int64{1, 2, 3}, "nodeSet"},
+		{all, []int{2, 0, 8}, []int64{3, 1, 9}, "nodeSet"},
+		{all, []int{8, 7, 6, 5, 4, 3, 2, 1, 0}, []int64{9, 8, 7, 6, 5, 4, 3, 2, 1}, "nodeSet"},
+		{more, []int{9, 1}, []int64{0, 2}, "nodes"},
+		{more, []int{1, 9}, []int64{2, 0}, "nodeSet"},
+		{all[:2], []int{1}, []int64{2}, "nodes"},
+		{all[1:3], []int{1}, []int64{3}, "nodes"},
+		{[]fwk.NodeInfo{all[2], all[1]}, []int{0, 1}, []int64{3, 2}, "nodes"},
 	} {
-		got, err := scoresOf(t, client, nodesNamed(test.nodes...))
+		shown = test.all
+		some := make([]fwk.NodeInfo, len(test.some))
+		for at, n := range test.some {
+			some[at] = shown[n]
+		}
+		got, err := scoresOf(t, client, some)
 		if err != nil || !slices.Equal(got, test.want) {
 			t.Fatalf("%d: %v, %v", i, got, err)
 		}
 		last := there.asked[len(there.asked)-1]
-		if len(last) != 2 || last["pod"] == nil || last[test.sent] == nil {
+		if len(last) != 3 || last["pod"] == nil || last["among"] == nil || last[test.sent] == nil {
 			t.Errorf("%d: sent %v", i, last)
 		}
 	}
 }
 
 func TestAServiceThatForgotIsSentTheNamesAgain(t *testing.T) {
-	there := &service{}
-	client := asking(t, there.answer)
-	nodes := nodesNamed("a1", "b2")
+	there, nodes := &service{}, nodesNamed("a1", "b2")
+	client := asking(t, there.answer, &nodes)
 	for range 2 {
 		if _, err := scoresOf(t, client, nodes); err != nil {
 			t.Fatal(err)
@@ -165,7 +185,7 @@ func TestAServiceThatForgotIsSentTheNamesAgain(t *testing.T) {
 	there.mutex.Lock()
 	there.sets = nil // it was started anew
 	there.mutex.Unlock()
-	got, err := scoresOf(t, client, nodesNamed("b2", "a1"))
+	got, err := scoresOf(t, client, []fwk.NodeInfo{nodes[1], nodes[0]})
 	if err != nil || !slices.Equal(got, []int64{2, 1}) || len(there.asked) != 4 {
 		t.Errorf("%v, %v after %d requests", got, err, len(there.asked))
 	}
@@ -174,26 +194,45 @@ func TestAServiceThatForgotIsSentTheNamesAgain(t *testing.T) {
 	}
 }
 
-func TestFewSetsAreRemembered(t *testing.T) {
-	there := &service{}
-	client := asking(t, there.answer)
-	for i := range 3 * keptSets {
-		if _, err := scoresOf(t, client, nodesNamed("a1", fmt.Sprintf("b%d2", i))); err != nil {
-			t.Fatal(err)
+func TestAVersionOfOtherNodesIsNotUsed(t *testing.T) {
+	there, nodes := &service{}, nodesNamed("a1", "b2")
+	client := asking(t, there.answer, &nodes)
+	asked, err := client.nodes.ask(nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes = nodesNamed("c3", "d4") // while the service answers
+	if _, err := client.nodes.ask(nodes); err != nil {
+		t.Fatal(err)
+	}
+	client.nodes.knows(asked.list, "set-0")
+	if got, err := scoresOf(t, client, nodes); err != nil || !slices.Equal(got, []int64{3, 4}) || there.asked[0]["nodes"] == nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestNodesThatAreNotInTheSnapshot(t *testing.T) {
+	there, nodes := &service{}, nodesNamed("a1", "b2")
+	client := asking(t, there.answer, &nodes)
+	for _, some := range [][]fwk.NodeInfo{nodesNamed("c3"), {nodes[0], nodes[0]}} {
+		if _, err := scoresOf(t, client, some); err == nil || len(there.asked) > 0 {
+			t.Errorf("%v", err)
 		}
 	}
-	if len(client.sets.known) != keptSets || len(client.sets.used) != keptSets {
-		t.Errorf("%d sets, %d uses", len(client.sets.known), len(client.sets.used))
+	nodes = append(nodes, framework.NewNodeInfo(), framework.NewNodeInfo()) // nodes that are gone
+	if got, err := scoresOf(t, client, nodes[:2]); err != nil || !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("%v, %v", got, err)
 	}
-	if client.sets.find(nodesNamed("a1", "b02")) != nil || client.sets.find(nodesNamed("b952", "a1")) == nil {
-		t.Error("the wrong ones were forgotten")
+	client.nodes.list = func() ([]fwk.NodeInfo, error) { return nil, errors.New("no") }
+	if _, err := scoresOf(t, client, nodes[:2]); err == nil {
+		t.Error("there is no snapshot")
 	}
 }
 
 func TestThePodIsSentWithoutWhatNobodyLooksAt(t *testing.T) {
-	there := &service{}
-	client := asking(t, there.answer)
-	if _, err := scoresOf(t, client, nodesNamed("a1")); err != nil {
+	there, nodes := &service{}, nodesNamed("a1")
+	client := asking(t, there.answer, &nodes)
+	if _, err := scoresOf(t, client, nodes); err != nil {
 		t.Fatal(err)
 	}
 	var sent v1.Pod
@@ -220,12 +259,13 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	server.Start()
 	defer server.Close()
-	client, err := New(t.Context(), Config{Endpoint: server.URL + "/"})
+	nodes := nodesNamed("a1", "b2")
+	client, err := New(t.Context(), Config{Endpoint: server.URL + "/"}, snapshotOf(&nodes))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
-		if _, err := scoresOf(t, client, nodesNamed("a1", "b2")); err != nil {
+		if _, err := scoresOf(t, client, nodes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -234,35 +274,37 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	there.closes = true
 	for range 3 {
-		if _, err := scoresOf(t, client, nodesNamed("a1", "b2")); err != nil {
+		if _, err := scoresOf(t, client, nodes); err != nil {
 			t.Errorf("after a closed connection: %v", err)
 		}
 	}
 }
 
 func TestManyAskAtATime(t *testing.T) {
-	client := asking(t, (&service{}).answer)
-	var all sync.WaitGroup
+	all := nodesNamed("a1", "b2", "c3", "d4", "e5")
+	client := asking(t, (&service{}).answer, &all)
+	var askers sync.WaitGroup
 	for i := range 8 {
-		all.Go(func() {
+		askers.Go(func() {
 			for j := range 20 {
-				nodes := nodesNamed("a1", "b2", fmt.Sprintf("c%d3", (i+j)%5))
-				out := make([]int64, 3)
+				third := (i + j) % 3
+				nodes, out := []fwk.NodeInfo{all[1], all[2+third], all[0]}, make([]int64, 3)
 				err := client.Scores(t.Context(), somePod(), nodes, out)
-				if err != nil || !slices.Equal(out, []int64{1, 2, 3}) {
+				if err != nil || !slices.Equal(out, []int64{2, int64(3 + third), 1}) {
 					t.Errorf("%v, %v", out, err)
 				}
 			}
 		})
 	}
-	all.Wait()
+	askers.Wait()
 }
 
 func TestAPodThatIsGivenUp(t *testing.T) {
-	client := asking(t, hang)
+	nodes := nodesNamed("a1")
+	client := asking(t, hang, &nodes)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := client.Scores(ctx, somePod(), nodesNamed("a1"), make([]int64, 1)); !errors.Is(err, context.Canceled) {
+	if err := client.Scores(ctx, somePod(), nodes, make([]int64, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -302,7 +344,7 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 		{Config{Endpoint: "https://host", KeyFile: "k"}, "certFile, keyFile"},
 		{Config{Endpoint: "http://host", CAFile: "c"}, "caFile, certFile"},
 	} {
-		_, err := New(t.Context(), test.config)
+		_, err := New(t.Context(), test.config, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), test.field+":") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", test.config, err)
 		}

@@ -35,7 +35,7 @@ func (p *Plugin) connect(ctx context.Context, logger klog.Logger, handle fwk.Han
 			CAFile:    p.args.CAFile,
 			CertFile:  p.args.CertFile,
 			KeyFile:   p.args.KeyFile,
-		})
+		}, snapshot)
 		return err
 	case slices.Contains(objectives.Names(), p.args.Policy) && p.args.PolicyFile != "":
 		return fmt.Errorf("policyFile: is of no use to the objective %q; leave it out", p.args.Policy)

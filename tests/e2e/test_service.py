@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,6 +33,11 @@ def ask(running: Running, path: str, question: Any) -> Any:
         return json.loads(answer.read())
 
 
+def _mask(count: int) -> str:
+    """The first and the last of so many nodes."""
+    return b64encode((1 | 1 << count - 1).to_bytes(-(-count // 8), "little")).decode()
+
+
 def test_its_opinion_follows_the_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
     log = tmp_path / "serve.log"
     command = [STEERSMAN, "serve", "--name", cluster.name, "--port", "0", "--policy", "best-fit", "--deadline", "10000"]
@@ -49,6 +55,8 @@ def test_its_opinion_follows_the_cluster(cluster: LocalCluster, tmp_path: Path) 
         assert (len(first["scores"]), first["neutral"]) == (len(names), "")
         again = ask(running, "/v1/scores", {"pod": wanted, "nodeSet": first["nodeSet"]})
         assert again == first
+        some = ask(running, "/v1/scores", {"pod": wanted, "nodeSet": first["nodeSet"], "among": _mask(len(names))})
+        assert (len(some["scores"]), some["nodeSet"]) == (2, first["nodeSet"])
 
         target = sorted(names)[-1]
         create(cluster, pod("there", "5", nodeName=target))

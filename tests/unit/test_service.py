@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.errors import InputError, SteersmanError
 from steersman.kube import cache
@@ -28,7 +28,7 @@ from steersman.service import admission
 from steersman.service import opinions as opinions_module
 from steersman.service.admission import in_canary
 from steersman.service.config import Canary, Config, Tls, read_config
-from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Pods, UnknownSet
+from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Part, Pods, UnknownSet
 from steersman.service.opinions import decode_pod as real
 from steersman.service.ranking import NEUTRAL, Ranking, version_of
 from steersman.service.running import Service
@@ -241,6 +241,23 @@ def test_names_follow_nodes_that_come_and_go():
     assert chosen(NodeSet(["gone", "a"])) == ""
 
 
+@given(st.integers(1, 40), st.randoms(use_true_random=False))
+def test_a_part_of_a_list_is_as_good_as_a_list_of_its_own(count, random):
+    names = [f"n{i}" for i in range(count)]
+    state = ClusterState([Node(name, 1000 * random.randint(1, 9), 1 << 30) for name in names])
+    opinions = Opinions(Decider(state, resolve("best-fit")))
+    c = state.class_id(PodClass(Requests(cpu_milli=2000, memory_bytes=1 << 20)))
+    random.shuffle(names)
+    names.insert(random.randrange(count + 1), "unknown")
+    picked = sorted(random.sample(range(len(names)), random.randint(1, len(names))))
+    mask = sum(1 << i for i in picked).to_bytes(-(-len(names) // 8), "little")
+    whole, sets = NodeSet(names), NodeSets()
+    part = Part(whole, mask)
+    found, wanted = (opinions.ask(c, 0, nodes) for nodes in (part, NodeSet([names[i] for i in picked])))
+    assert (list(found.names), found.chosen, found.raw.tolist()) == (wanted.names, wanted.chosen, wanted.raw.tolist())
+    assert sets.get(sets.keep(part)) is whole
+
+
 # Over HTTP ------------------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +311,12 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/scores", {"pod": pod(), "nodeSet": "x", "nodes": ["a"]}, 400, "one of them"),
     ("/v1/scores", {"pod": pod(), "nodeSet": "x"}, 404, "nodeSet 'x' is not known here"),
     ("/v1/scores", {"pod": pod(), "nodes": []}, 400, "there is none"),
+    ("/v1/scores", {"pod": pod(), "among": "AQ=="}, 400, "among: of which nodes?"),
+    ("/v1/scores", {"pod": pod(), "cluster": CLUSTER, "among": "AQ=="}, 400, "all nodes are meant"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "?"}, 400, "base64"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AQA="}, 400, "among: has 2 bytes; 1 are right for 1 nodes"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "Ag=="}, 400, "lowest 1 bits"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AA=="}, 400, "one or more"),
     ("/v1/scores", {"pod": 7, "cluster": CLUSTER}, 400, "pod: is no object"),
     ("/v1/scores", {"pod": pod(), "cluster": {"nodes": []}}, 400, "nodes: there is none"),
     ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a"), node("a")]}}, 400, "not unique"),
@@ -307,6 +330,7 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a", "?")]}}, 400, "nodes[0]"),
     ("/v1/scores", {"pod": pod(), "cluster": {**CLUSTER, "pods": [pod("x", where="mars")]}}, 400, "pods[0]"),
     ("/v1/explain", {"pod": pod(), "nodes": ["a"]}, 400, "an explanation is about all nodes"),
+    ("/v1/explain", {"pod": pod(), "cluster": CLUSTER, "among": "AQ=="}, 400, "an explanation is about all nodes"),
     ("/score", {"pod": pod(), "nodes": [{}]}, 400, "nodes[0]"),
     ("/score", {"pod": pod(), "nodes": [node("a"), node("a")]}, 400, "'a' is there twice"),
     ("/filter", {"Pod": pod()}, 400, "Nodes or NodeNames"),

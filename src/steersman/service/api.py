@@ -31,7 +31,7 @@ from steersman.service.messages import (
     Suggestion,
 )
 from steersman.service.metrics import Metrics
-from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Pods, cluster_of
+from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Part, Pods, cluster_of
 from steersman.service.ranking import NEUTRAL, Ranking, neutral
 
 
@@ -202,6 +202,8 @@ class Api:
         if sum((question.nodes is not None, bool(question.node_set), question.cluster is not None)) > 1:
             raise BadQuestion("nodes, nodeSet and cluster: one of them says which nodes are meant")
         if question.cluster is not None:
+            if question.among is not None:
+                raise BadQuestion("among: of a cluster that is sent, all nodes are meant; leave it out")
             return self._sent_opinion(pod, question.cluster.nodes, question.cluster.pods, deadline, overloaded)
         nodes = None
         if question.nodes is not None:
@@ -209,6 +211,10 @@ class Api:
             nodes = NodeSet(question.nodes)
         elif question.node_set:
             nodes = self.sets.get(question.node_set)
+        if question.among is not None:
+            if nodes is None:
+                raise BadQuestion("among: of which nodes? send nodes or nodeSet, too")
+            nodes = Part(nodes, question.among)
         return self._watched_opinion(pod, nodes, deadline, overloaded)
 
     def _watched_opinion(self, pod: Pod, nodes: NodeSet | None, deadline: Deadline, overloaded: bool) -> Opinion:

@@ -44,7 +44,7 @@ class Explainer:
             SteersmanError: the policy failed.
         """
         pod = Pods().decode(question.pod)
-        if question.nodes is not None or question.node_set:
+        if question.nodes is not None or question.node_set or question.among is not None:
             raise BadQuestion("nodes: an explanation is about all nodes; leave it out")
         peers = {}
         if question.cluster is not None:

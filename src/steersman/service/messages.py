@@ -25,12 +25,15 @@ class Question(Struct, forbid_unknown_fields=True, kw_only=True, rename="camel")
         pod: the v1 Pod; it need not be in the cluster.
         nodes: names of nodes of the cluster that the service watches; None: all of them.
         node_set: instead, the version of a list of names that was sent before, as an answer named it.
+        among: of the nodes in `nodes` or `node_set`, those that are meant, as a bit mask in base64: the lowest bit of
+            the first byte stands for the first node. So a list that stays the same need not be sent for each pod.
         cluster: instead, a whole cluster, for a service that watches none.
     """
 
     pod: KubernetesObject
     nodes: list[str] | None = None
     node_set: str = ""
+    among: bytes | None = None
     cluster: Snapshot | None = None
 
 
@@ -47,8 +50,8 @@ class Scores(Struct, kw_only=True, rename="camel"):
     Attributes:
         policy: whose opinion.
         node_set: the version of the list of nodes, which can be sent instead of it.
-        scores: of the nodes, in the order of the question (of the cluster where it named none): 100 the best, 0 where
-            the pod does not fit; all equal if `neutral`.
+        scores: of the nodes that were meant, in the order of the question (of the cluster where it named none): 100 the
+            best, 0 where the pod does not fit; all equal if `neutral`.
         neutral: why there is no opinion; "" if there is one.
     """
 

@@ -75,6 +75,32 @@ class NodeSet:
         return self._slots
 
 
+class Part(NodeSet):
+    """Some of the nodes of a list, in its order.
+
+    Args:
+        whole: the list.
+        mask: see `messages.Question.among`.
+
+    Raises:
+        BadQuestion: the mask is not one of that list, or no node is meant.
+    """
+
+    def __init__(self, whole: NodeSet, mask: bytes) -> None:
+        self.whole, count = whole, len(whole.names)
+        length = -(-count // 8)
+        if len(mask) != length:
+            raise BadQuestion(f"among: has {len(mask)} bytes; {length} are right for {count} nodes")
+        self._picked = np.flatnonzero(np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little"))
+        if not len(self._picked) or self._picked[-1] >= count:
+            raise BadQuestion(f"among: one or more of the lowest {count} bits are right, and no others")
+        super().__init__([whole.names[i] for i in self._picked.tolist()])
+
+    def slots(self, state: ClusterState, as_of: object) -> npt.NDArray[np.int64]:
+        """See `NodeSet`."""
+        return self.whole.slots(state, as_of)[self._picked]
+
+
 class NodeSets:
     """Lists of nodes by version, the least used forgotten first."""
 
@@ -82,10 +108,13 @@ class NodeSets:
         self._known: OrderedDict[str, NodeSet] = OrderedDict()
 
     def keep(self, nodes: NodeSet) -> str:
-        """Remember a list; its version."""
-        if sum(map(len, nodes.names)) > LARGEST_SET:
-            return nodes.version
-        self._known[nodes.version] = self._known.get(nodes.version, nodes)
+        """Remember a list, the whole one if these are a part of one; its version."""
+        if isinstance(nodes, Part):
+            nodes = nodes.whole
+        if nodes.version not in self._known:
+            if sum(map(len, nodes.names)) > LARGEST_SET:
+                return nodes.version
+            self._known[nodes.version] = nodes
         self._known.move_to_end(nodes.version)
         while len(self._known) > SETS_KEPT:
             self._known.popitem(last=False)
