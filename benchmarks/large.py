@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import resource
-import signal
 import subprocess
 import time
 import urllib.request
@@ -114,7 +113,7 @@ def large_live() -> dict[str, Any]:
             both = _decided(process, WAITING + ARRIVALS)
             memory = peak_memory(process.pid)
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
             process.wait()
     steady = {kind: {end: both[kind][end] - burst[kind][end] for end in both[kind]} for kind in both}
     return {
