@@ -29,13 +29,10 @@ type reason struct {
 // Reason is what counters call it.
 func (r reason) Reason() string { return r.name }
 
-// Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
-type Snapshot func() ([]fwk.NodeInfo, error)
-
 // Source scores nodes by the policy of a Keeper.
 type Source struct {
 	keeper   *Keeper
-	snapshot Snapshot
+	snapshot scoring.Snapshot
 
 	mutex   sync.Mutex // a profile decides on one pod at a time, so nobody waits for it
 	cluster cluster
@@ -51,7 +48,7 @@ var (
 )
 
 // New is a source that looks at the snapshot of the scheduling cycle that it is asked in.
-func New(keeper *Keeper, snapshot Snapshot) *Source {
+func New(keeper *Keeper, snapshot scoring.Snapshot) *Source {
 	return &Source{keeper: keeper, snapshot: snapshot, table: table{rows: map[Signature]*row{}}}
 }
 

@@ -27,9 +27,6 @@ var rules = map[string]rule{"ma": mostAllocated, "la": leastAllocated, "lc": lea
 // Names are those of the objectives.
 func Names() []string { return slices.Sorted(maps.Keys(rules)) }
 
-// Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
-type Snapshot func() ([]fwk.NodeInfo, error)
-
 // Source ranks nodes by one objective.
 type Source struct {
 	rule rule
@@ -40,7 +37,7 @@ var _ scoring.Source = (*Source)(nil)
 
 // New is the source of an objective by its name. Without a collector, nil, it goes by requests and numbers of pods, and
 // knows of no latency.
-func New(name string, collector *prometheus.Collector, snapshot Snapshot) (*Source, error) {
+func New(name string, collector *prometheus.Collector, snapshot scoring.Snapshot) (*Source, error) {
 	found, known := rules[name]
 	if !known {
 		return nil, fmt.Errorf("%q is no objective; %s are right", name, strings.Join(Names(), ", "))
@@ -69,12 +66,12 @@ func (s *Source) Scores(_ context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, ou
 
 // eyes look at the cluster for one pod at a time.
 type eyes struct {
-	snapshot Snapshot
+	snapshot scoring.Snapshot
 	mutex    sync.Mutex // a profile decides on one pod at a time, so nobody waits for it
 	sight    sight
 }
 
-func newEyes(collector *prometheus.Collector, snapshot Snapshot) eyes {
+func newEyes(collector *prometheus.Collector, snapshot scoring.Snapshot) eyes {
 	return eyes{snapshot: snapshot, sight: sight{collector: collector, now: time.Now}}
 }
 
@@ -126,7 +123,7 @@ func (e *eyes) rank(by rule, pod *v1.Pod, nodes []fwk.NodeInfo) ([]float64, []in
 type Keeper struct{ eyes }
 
 // NewKeeper goes by what a collector knows.
-func NewKeeper(collector *prometheus.Collector, snapshot Snapshot) *Keeper {
+func NewKeeper(collector *prometheus.Collector, snapshot scoring.Snapshot) *Keeper {
 	return &Keeper{newEyes(collector, snapshot)}
 }
 

@@ -11,13 +11,10 @@ import (
 	"steersman.dev/plugin/scoring"
 )
 
-// Snapshot lists all nodes of the snapshot of the scheduling cycle under way.
-type Snapshot func() ([]fwk.NodeInfo, error)
-
 // snapshotNodes are the nodes of the snapshot, of which every question is about some. The service is sent their names
 // once, as long as the nodes stay the same, and then which of them are meant.
 type snapshotNodes struct {
-	list Snapshot
+	list scoring.Snapshot
 
 	mutex   sync.Mutex
 	places  scoring.Places

@@ -84,7 +84,7 @@ var _ scoring.Source = (*Client)(nil)
 
 // New is a client that reads its files anew until ctx is done. The error names the field that makes no sense; a file
 // that cannot be used is not one: the scores fail until it can be.
-func New(ctx context.Context, config Config, snapshot Snapshot) (*Client, error) {
+func New(ctx context.Context, config Config, snapshot scoring.Snapshot) (*Client, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"steersman.dev/plugin/scoring"
 )
 
 const deadline = 100 * time.Millisecond
@@ -76,7 +78,7 @@ func asking(t testing.TB, handler http.HandlerFunc, all *[]fwk.NodeInfo) *Client
 	return client
 }
 
-func snapshotOf(all *[]fwk.NodeInfo) Snapshot {
+func snapshotOf(all *[]fwk.NodeInfo) scoring.Snapshot {
 	return func() ([]fwk.NodeInfo, error) { return *all, nil }
 }
 

@@ -2,6 +2,9 @@ package scoring
 
 import fwk "k8s.io/kube-scheduler/framework"
 
+// Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
+type Snapshot func() ([]fwk.NodeInfo, error)
+
 // runs is how many stretches of the snapshot are followed at a time: kube-scheduler filters several side by side.
 const runs = 4
 
@@ -18,7 +21,7 @@ func (p *Places) Follow(infos []fwk.NodeInfo) bool {
 		return false
 	}
 	p.infos = append([]fwk.NodeInfo(nil), infos...)
-	p.index = make(map[string]int, len(infos)) // a new one: cycles under way may still read the old one
+	p.index = make(map[string]int, len(infos))
 	for n, info := range infos {
 		if node := info.Node(); node != nil {
 			p.index[node.Name] = n

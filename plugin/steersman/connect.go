@@ -67,7 +67,7 @@ func (p *Plugin) connectTelemetry(ctx context.Context, handle fwk.Handle) (*prom
 }
 
 func (p *Plugin) connectNative(
-	logger klog.Logger, handle fwk.Handle, snapshot func() ([]fwk.NodeInfo, error),
+	logger klog.Logger, handle fwk.Handle, snapshot scoring.Snapshot,
 ) error {
 	if err := p.checkPolicy(); err != nil {
 		return err
