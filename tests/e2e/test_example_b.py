@@ -132,6 +132,7 @@ def test_kube_scheduler_that_asks_the_score_service_assigns_all_pods(
         # kube-scheduler scores nothing where one node alone fits, and spares a service that was late for a while.
         scored = {line["pod"] for line in service.log() if line["event"] == "scored"}
         assert len(PODS) // 2 <= len(scored) <= len(PODS)
+        assert counted(service, "decisions")["scored"] >= len(scored)
         until(lambda: sum(counted(service, "agreement").values()) == len(scored))
         # kube-scheduler counts a pod at once, the service when its watch has seen it: in between it chooses as before.
         assert counted(service, "agreement").get("true", 0) >= len(scored) // 2

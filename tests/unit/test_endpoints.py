@@ -79,6 +79,7 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
         assert value("schedule_attempts_total", result="unschedulable") == 1
         assert value("scheduling_attempt_duration_seconds_bucket", result="scheduled", le="0.0001") == 0
         assert value("scheduling_attempt_duration_seconds_bucket", result="scheduled", le="0.0002") == 1
+        assert value("scheduling_algorithm_duration_seconds_count") == 1
         assert value("scheduling_algorithm_duration_seconds_sum") == 0.0005
         assert value("scheduling_algorithm_cpu_seconds_sum") == 0.00015
         assert value("pod_scheduling_sli_duration_seconds_sum") == 2
