@@ -10,6 +10,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/prometheus"
+	"steersman.dev/plugin/scoring"
 )
 
 // ownerKey is an annotation for the owner of a pod without a controller, "Kind/name".
@@ -30,7 +31,6 @@ func ownerOf(pod *v1.Pod) owner {
 
 // place is a node of the snapshot, as it was when it was looked at.
 type place struct {
-	info       fwk.NodeInfo
 	generation int64
 	history    history
 	owners     map[owner]int
@@ -42,9 +42,9 @@ type sight struct {
 	collector *prometheus.Collector // nil: nothing is measured
 	now       func() time.Time
 
+	nodes  scoring.Places
 	places []place
 	names  []string
-	index  map[string]int
 
 	readings *prometheus.Readings // that the values below are of
 	looked   time.Time
@@ -58,7 +58,7 @@ type column struct{ feature, user string }
 // follow brings everything up to date with the snapshot.
 func (s *sight) follow(infos []fwk.NodeInfo) {
 	now := s.now()
-	if !s.has(infos) {
+	if s.nodes.Follow(infos) {
 		s.replace(infos)
 	}
 	for n, info := range infos {
@@ -74,31 +74,16 @@ func (s *sight) follow(infos []fwk.NodeInfo) {
 	}
 }
 
-func (s *sight) has(infos []fwk.NodeInfo) bool {
-	if len(infos) != len(s.places) {
-		return false
-	}
-	for n, info := range infos {
-		if s.places[n].info != info {
-			return false
-		}
-	}
-	return true
-}
-
 // replace takes other nodes; those that stay keep their history.
 func (s *sight) replace(infos []fwk.NodeInfo) {
-	before, index := s.places, s.index
-	s.places, s.names, s.index = make([]place, len(infos)), make([]string, len(infos)), make(map[string]int, len(infos))
+	histories := make(map[string]history, len(s.names))
+	for n, name := range s.names {
+		histories[name] = s.places[n].history
+	}
+	s.places, s.names = make([]place, len(infos)), make([]string, len(infos))
 	for n, info := range infos {
-		s.places[n].info = info
-		if info.Node() == nil {
-			continue // it is gone, and its pods will follow
-		}
-		name := info.Node().Name
-		s.names[n], s.index[name] = name, n
-		if former, there := index[name]; there {
-			s.places[n].history = before[former].history
+		if node := info.Node(); node != nil { // else it is gone, and its pods will follow
+			s.names[n], s.places[n].history = node.Name, histories[node.Name]
 		}
 	}
 	s.readings = nil
@@ -148,7 +133,7 @@ func (s *sight) show(pod *v1.Pod) *seen {
 	found.podCPU, found.limited = float64(request.Cpu().MilliValue()), found.limits.Limited()
 	whose := ownerOf(pod)
 	for n := range s.places {
-		info := s.places[n].info
+		info := s.nodes.All()[n]
 		found.capacity[n] = float64(info.GetAllocatable().GetMilliCPU())
 		found.requested[n] = float64(info.GetRequested().GetMilliCPU())
 		found.running[n] = float64(len(info.GetPods()))

@@ -95,7 +95,7 @@ func (e *eyes) look(pod *v1.Pod, nodes []fwk.NodeInfo) (*seen, []int, []bool, er
 	e.sight.follow(infos)
 	places, mask := make([]int, len(nodes)), make([]bool, len(infos))
 	for i, node := range nodes {
-		n, there := e.sight.index[node.Node().Name]
+		n, there := e.sight.nodes.Find(node)
 		if !there {
 			return nil, nil, nil, errSnapshot
 		}
