@@ -345,9 +345,13 @@ class ClusterState:
         """[N] where a pod of the class with these labels may run now: all hard constraints, resources and devices."""
         feasible = np.empty(len(self.nodes), dtype=np.bool_)
         kernel.fit_mask(self.arrays, self.class_arrays, class_id, feasible)
-        if not self.terms.idle and dynamic.terms_active(self.term_arrays, class_id, labels_id):
+        if self.sees_others(class_id, labels_id):
             dynamic.terms_mask(self.term_arrays, class_id, labels_id, feasible)
         return feasible
+
+    def sees_others(self, class_id: int, labels_id: int) -> bool:
+        """Whether other pods could keep a pod of the class with these labels from a node."""
+        return not self.terms.idle and dynamic.terms_active(self.term_arrays, class_id, labels_id)
 
     def place(
         self,

@@ -38,6 +38,7 @@ CHANGES_KEPT = 1 << 14
 CLASS_ROOM = 64
 UNSEEN = -1
 NOBODY: Mapping[int, int] = {}
+NO_NEWS = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,14 @@ class Decider:
         Raises:
             SteersmanError: a policy that is not compiled failed, or gave scores that are no finite numbers.
         """
-        self.follow()
+        self._renew()
         within = self._choose_within(class_id, labels_id, peers, limits) if self._filters(limits) else None
         if within is not None:
             return within
         if self.chooser == deciding.CHOOSE_ASK:
             return self._ask(class_id, labels_id, peers, limits)
-        deciding.decide(self.cluster, self._mask, self._rng, self.chooser, self.rule, class_id, labels_id, self._answer)
+        news, chooser, rule, answer = self._news(), self.chooser, self.rule, self._answer
+        deciding.decide(self.cluster, news, self._mask, self._rng, chooser, rule, class_id, labels_id, answer)
         slot, devices = self._answer.tolist()
         return None if slot == deciding.NONE else Choice(slot, devices)
 
@@ -163,7 +165,7 @@ class Decider:
 
         `random` has no preference; `kube-default` has none about nodes beyond those that it would look at.
         """
-        self.follow()
+        self._renew()
         kept = None
         if self._filters(limits):
             mask = self.state.mask(class_id, labels_id)
@@ -180,9 +182,16 @@ class Decider:
     ) -> npt.NDArray[np.float64]:
         """The same of the slots that are kept alone; None: all that the pod may run on."""
         if self.chooser == deciding.CHOOSE_TABLE:
-            scores = np.empty(len(self.state.nodes))
-            deciding.score_nodes(self.cluster, self._mask, class_id, labels_id, scores)
+            scores, mask = np.empty(len(self.state.nodes)), self._mask
+            if masked := self.state.sees_others(class_id, labels_id):
+                mask = self.state.mask(class_id, labels_id)
+            cluster = self.cluster
+            scored = deciding.Scored(
+                cluster.nodes, cluster.classes, cluster.mix, cluster.fragments, cluster.table, cluster.learned
+            )
+            deciding.score_nodes(scored, self._news(), mask, masked, class_id, scores)
             return scores if kept is None else np.where(kept, scores, -np.inf)
+        self._follow()
         feasible = self.state.mask(class_id, labels_id) if kept is None else kept
         if isinstance(self.policy, TelemetryPolicy):
             return self.sight.scores(self.policy.rule, class_id, feasible, peers, limits)
@@ -212,6 +221,7 @@ class Decider:
         return int(deciding.devices_on(self.cluster, self.rule, class_id, slot, self._rng))
 
     def _ask(self, class_id: int, labels_id: int, peers: Mapping[int, int], limits: LatencyLimits) -> Choice | None:
+        self._follow()
         feasible = self.state.mask(class_id, labels_id)
         if not feasible.any():
             return None
@@ -228,21 +238,31 @@ class Decider:
 
     def follow(self) -> None:
         """Bring everything up to date with the state."""
+        self._renew()
+        self._follow()
+
+    def _renew(self) -> None:
+        """Follow everything but what changed on nodes."""
         state, cluster = self.state, self.cluster
         classes, terms = state.class_arrays, state.term_arrays
         grown = state.arrays is not cluster.nodes or len(state.classes) > self._room
         known = classes is cluster.classes and terms is cluster.terms
-        services = self._services_now()
-        if services != self.services:
+        if isinstance(self.policy, KubeDefaultPolicy) and (services := self._services_now()) != self.services:
             self.services, grown = services, True
         if grown or not (known or isinstance(self.policy, LocalPolicy | LinearPolicy | RandomPolicy)):
             self._make()
         elif not known:
             self.cluster = cluster._replace(classes=classes, terms=terms)
-        if self._changed:
-            self._follow()
 
     def _follow(self) -> None:
+        news = self._news()
+        if len(news):
+            deciding.follow(self.cluster, news)
+
+    def _news(self) -> npt.NDArray[np.int64]:
+        """Slots of the nodes that changed since this was last asked, for the kernel that follows them."""
+        if not self._changed:
+            return NO_NEWS
         changed = np.array(sorted(self._changed), dtype=np.int64)
         self._changed.clear()
         table = self.cluster.table
@@ -250,7 +270,7 @@ class Decider:
             table.seen[:], table.logged[0] = UNSEEN, 0
             if isinstance(self.asked, LiveNetwork):
                 self.asked.forget()
-        deciding.follow(self.cluster, changed)
+        return changed
 
     def _make(self) -> None:
         """Make everything from the state as it is."""

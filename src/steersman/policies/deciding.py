@@ -46,6 +46,17 @@ class Cluster(NamedTuple):
     learned: LearnedArrays
 
 
+class Scored(NamedTuple):
+    """The part of it that scores in the table depend on: what is not passed to a kernel need not be unpacked for it."""
+
+    nodes: NodeArrays
+    classes: ClassArrays
+    mix: MixArrays
+    fragments: FragmentArrays
+    table: TableArrays
+    learned: LearnedArrays
+
+
 @inner
 def random_below(rng: npt.NDArray[np.uint64], bound: int) -> int:
     """A number in [0, bound) from the only stream of `rng`, [1]."""
@@ -120,7 +131,7 @@ def choose_devices(cluster: Cluster, rule: int, c: int, n: int, rng: npt.NDArray
 
 
 @inner
-def node_is_different(cluster: Cluster, n: int) -> None:
+def node_is_different(cluster: Cluster | Scored, n: int) -> None:
     """Bring what is known of node `n` up to date, which changed."""
     refresh(cluster.mix, cluster.nodes, cluster.fragments, n)
     if cluster.learned.before.shape[0] > 0:
@@ -128,9 +139,16 @@ def node_is_different(cluster: Cluster, n: int) -> None:
     node_changed(cluster.table, n)
 
 
+@inner
+def _follow(cluster: Cluster | Scored, changed: npt.NDArray[np.int64]) -> None:
+    for i in range(changed.shape[0]):
+        node_is_different(cluster, changed[i])
+
+
 @kernel
 def decide(
     cluster: Cluster,
+    changed: npt.NDArray[np.int64],
     mask: npt.NDArray[np.bool_],
     rng: npt.NDArray[np.uint64],
     chooser: int,
@@ -143,6 +161,7 @@ def decide(
 
     Args:
         cluster: as it is.
+        changed: nodes that are not as they were at the last decision.
         mask: [N] room.
         rng: [1] state of the random numbers.
         chooser: how the node is chosen, not CHOOSE_ASK.
@@ -151,6 +170,7 @@ def decide(
         labels: label set.
         answer: [2] NODE (NONE if it fits nowhere) and DEVICES are written to it.
     """
+    _follow(cluster, changed)
     masked = terms_active(cluster.terms, c, labels)
     if masked:
         find_feasible(cluster, mask, c, labels)
@@ -162,22 +182,26 @@ def decide(
 
 @kernel
 def score_nodes(
-    cluster: Cluster, mask: npt.NDArray[np.bool_], c: int, labels: int, scores: npt.NDArray[np.float64]
+    scored: Scored,
+    changed: npt.NDArray[np.int64],
+    mask: npt.NDArray[np.bool_],
+    masked: bool,
+    c: int,
+    scores: npt.NDArray[np.float64],
 ) -> None:
-    """Into scores, [N], what the score table says of class `c` with these labels; -inf where it may not run.
+    """Into scores, [N], what the score table says of class `c`; -inf where it may not run.
 
     Args:
-        cluster: as it is, with a table.
-        mask: [N] room.
+        scored: of the cluster as it is, with a table.
+        changed: as for `decide`.
+        mask: [N] where it may run, other pods included.
+        masked: whether other pods matter; if not, the table knows where it may run.
         c: class.
-        labels: label set.
         scores: [N] is written to.
     """
-    masked = terms_active(cluster.terms, c, labels)
-    if masked:
-        find_feasible(cluster, mask, c, labels)
-    catch_up(cluster.table, cluster.mix, cluster.fragments, cluster.learned, cluster.nodes, cluster.classes, c)
-    masked_scores(cluster.table, c, mask, masked, scores)
+    _follow(scored, changed)
+    catch_up(scored.table, scored.mix, scored.fragments, scored.learned, scored.nodes, scored.classes, c)
+    masked_scores(scored.table, c, mask, masked, scores)
 
 
 @kernel
@@ -189,5 +213,4 @@ def devices_on(cluster: Cluster, rule: int, c: int, n: int, rng: npt.NDArray[np.
 @kernel
 def follow(cluster: Cluster, changed: npt.NDArray[np.int64]) -> None:
     """Bring what is known of the `changed` nodes up to date."""
-    for i in range(changed.shape[0]):
-        node_is_different(cluster, changed[i])
+    _follow(cluster, changed)
