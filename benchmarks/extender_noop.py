@@ -1,6 +1,6 @@
 """An extender without an opinion, in a process of its own: what an extender costs by being there.
 
-`python -m benchmarks.extender_noop`: prints its port. HTTP server, decoder and messages are those of the service.
+`python -m benchmarks.extender_noop`: prints its port. HTTP server and decoder are those of the service.
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from steersman.service.messages import ExtenderArgs, HostPriority
+from steersman.service.messages import HostPriority
+
+
+class Args(msgspec.Struct, rename="pascal"):
+    """What it reads of kube-scheduler's question."""
+
+    node_names: list[str]
 
 
 async def main() -> None:
     """Serve until killed."""
-    decode = msgspec.json.Decoder(ExtenderArgs).decode
+    decode = msgspec.json.Decoder(Args).decode
 
     async def prioritize(request: web.Request) -> web.Response:
-        names = decode(await request.read()).node_names or ()
+        names = decode(await request.read()).node_names
         same = [HostPriority(name, 5) for name in names]
         return web.Response(body=msgspec.json.encode(same), content_type="application/json")
 

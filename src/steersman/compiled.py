@@ -18,7 +18,16 @@ from numba import types
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KERNEL_ROOMS = ("cluster", "envs/kernels", "objectives", "policies", "simulation", "telemetry", "workloads")
+KERNEL_ROOMS = (
+    "cluster",
+    "envs/kernels",
+    "objectives",
+    "policies",
+    "service/kernels",
+    "simulation",
+    "telemetry",
+    "workloads",
+)
 KEPT_CACHES = 3
 
 

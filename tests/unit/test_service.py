@@ -28,6 +28,9 @@ from steersman.service import admission
 from steersman.service import opinions as opinions_module
 from steersman.service.admission import in_canary
 from steersman.service.config import Canary, Config, Tls, read_config
+from steersman.service.kernels.extending import find_nodes, node_texts, write_answer
+from steersman.service.kernels.ranking import NOWHERE, pick
+from steersman.service.messages import HostPriority
 from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Part, Pods, UnknownSet
 from steersman.service.opinions import decode_pod as real
 from steersman.service.ranking import NEUTRAL, Ranking, version_of
@@ -90,7 +93,9 @@ def serve(story: Callable[[Ask], Awaitable[None]], **changes: Any) -> None:
 def test_the_choice_alone_has_the_highest_score_and_order_is_kept(raw):
     values = np.array(raw)
     chosen = int(values.argmax()) if np.isfinite(values).any() else -1
-    scores = Ranking([str(i) for i in range(len(raw))], values, chosen).scores()
+    ranking = Ranking([str(i) for i in range(len(raw))], values, chosen)
+    scores = ranking.scores()
+    assert ranking.scores(10).tolist() == (scores // 10).tolist()
     assert ((scores >= 0) & (scores <= 100)).all()
     assert (scores[~np.isfinite(values)] == 0).all()
     if chosen >= 0:
@@ -100,6 +105,56 @@ def test_the_choice_alone_has_the_highest_score_and_order_is_kept(raw):
         for a in others:
             for b in others:
                 assert scores[a] <= scores[b] or values[a] > values[b]
+
+
+@given(st.data(), st.lists(st.sampled_from([-math.inf, 0.0, 1.0, 2.5]), min_size=1, max_size=12))
+def test_the_best_of_the_nodes_in_question_is_picked(data, scores):
+    count = len(scores)
+    slots = data.draw(st.lists(st.integers(-1, count - 1), min_size=1, max_size=count + 2))
+    wanted = data.draw(st.integers(-1, count - 1))
+    raw = np.empty(len(slots))
+    chosen = pick(np.array(scores), np.array(slots), wanted, raw)
+    assert raw.tolist() == [scores[slot] if slot >= 0 else -math.inf for slot in slots]
+    if wanted >= 0 and wanted in slots:
+        assert chosen == slots.index(wanted)
+    elif max(raw) == -math.inf:
+        assert chosen == NOWHERE
+    else:
+        assert slots[chosen] == min(slot for slot, score in zip(slots, raw, strict=True) if score == max(raw))
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "n-1", "n-10", "n-100", "node.with.dots", "ä", 'q"', "b\\"]), max_size=8)
+
+
+@given(
+    NAMES, st.one_of(NAMES, st.lists(st.sampled_from(["a", "", "n-2", 7, None, "\n"]))), st.integers(0, 9), st.data()
+)
+def test_names_in_json_are_found_or_left_to_a_closer_look(names, asked, spoiled, data):
+    there = list(dict.fromkeys(names)) or ["only"]
+    holes = ["", *there]
+    texts, body = node_texts(holes), json.dumps(asked, separators=(",", ":"), ensure_ascii=False).encode()
+    if spoiled == 0:
+        at = data.draw(st.integers(0, len(body) - 1))
+        body = body[:at] + data.draw(st.binary(max_size=2)) + body[at + data.draw(st.integers(0, 2)) :]
+    slots = np.full(len(holes), -1)
+    for _ in range(2):  # the first question leaves nothing behind for the second
+        found = find_nodes(texts, np.frombuffer(body, dtype=np.uint8), slots)
+        if found:
+            assert [holes[slot] for slot in slots[:found]] == json.loads(body)
+            assert len(set(slots[:found])) == found
+    is_plain = spoiled > 0 and b"\\" not in body and set(asked) <= set(there) and len(set(asked)) == len(asked) > 0
+    assert found or not is_plain
+
+
+@given(st.data(), st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=9, unique=True))
+def test_an_answer_written_in_place_is_the_json_of_its_messages(data, names):
+    slots = data.draw(st.lists(st.integers(0, len(names) - 1), min_size=1, unique=True))
+    scores = data.draw(st.lists(st.integers(0, 10), min_size=len(slots), max_size=len(slots)))
+    rows = node_texts(names).rows
+    answer = np.empty((len(slots), rows.shape[1]), dtype=np.uint8)
+    write_answer(rows, np.array(slots), np.array(scores), answer)
+    wanted = [HostPriority(names[slot], score) for slot, score in zip(slots, scores, strict=True)]
+    assert msgspec.json.decode(b"[" + answer.tobytes(), type=list[HostPriority]) == wanted
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +264,45 @@ def test_the_numbers_of_pods_that_were_only_asked_about_are_forgotten(monkeypatc
     numbers = watched.number(Pods().decode(msgspec.Raw(json.dumps(picky).encode())))
     assert watched.opinions is not before, "labels count now, so the state is another"
     assert watched.opinions.ask(*numbers).chosen == -1, "the node has no such label"
+
+
+def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
+    client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
+    watched = Service(Config(policy="best-fit"), client).watched
+    assert watched is not None
+    cache.NodeFeed(watched.cache).replace([raw_of(node("large", "64"))])
+    feed = cache.PodFeed(watched.cache)
+    there = pod("web", app="web")
+    there["metadata"] |= {"uid": "1", "generation": 1, "annotations": {"a": "b"}, "resourceVersion": "7"}
+    claims = pod("claims")
+    claims["metadata"] |= {"uid": "2", "generation": 1}
+    claims["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    old = pod("old")  # as API servers before 1.33 have it
+    feed.replace([raw_of(there), raw_of(claims), raw_of(old)])
+    watched.renew()
+    found = watched.waiting(raw_of(there))
+    assert found is not None
+    assert (found.class_id, found.labels_id) == watched.number(Pods().decode(raw_of(there)))
+    meta, spec = there["metadata"], there["spec"]
+    assert watched.waiting(raw_of(there | {"metadata": meta | {"resourceVersion": "8"}})) is found
+    for other in (
+        *(there | {"metadata": meta | change} for change in ({"uid": "3"}, {"name": "new"}, {"generation": 2})),
+        *(there | {"metadata": meta | change} for change in ({"labels": {"app": "x"}}, {"annotations": {"a": "c"}})),
+        there | {"spec": spec | {"nodeName": "large"}},
+        {"metadata": {key: value for key, value in meta.items() if key != "uid"}, "spec": spec},
+        {"spec": spec},
+        {"metadata": 7},
+        claims,
+        old,
+    ):
+        assert watched.waiting(raw_of(other)) is None
+    assert watched.waiting(msgspec.Raw(b'{"metadata":{"name":"\xff"}}')) is None
+    feed.change("MODIFIED", raw_of(there | {"spec": spec | {"nodeName": "large"}}))
+    assert watched.waiting(raw_of(there)) is None, "it is bound"
+
+
+def raw_of(obj: Object) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(obj).encode())
 
 
 def test_names_follow_nodes_that_come_and_go():

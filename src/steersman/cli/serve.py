@@ -71,11 +71,11 @@ def serve(
     from steersman.live.running import run
     from steersman.live.thinking import warm_up
     from steersman.policies.registry import resolve
-    from steersman.service.running import Service, by_scores
+    from steersman.service.running import Service, by_opinion
 
     decides = resolve(settings.policy)
     with said_if_slow("compiling for this machine (once, about half a minute)"):
-        warm_up(decides, by_scores, telemetry=bool(settings.telemetry))
+        warm_up(decides, by_opinion, telemetry=bool(settings.telemetry))
     if target is None:
         run(Service(settings, None).run())
     else:

@@ -140,6 +140,18 @@ class ClusterCache:
         self.select({key for selector in _selectors(pod.constraints) for key in _keys(selector)})
         return self._number(pod)
 
+    def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
+        """The pod of this JSON if it waits here, and just as the JSON says; None: look at it closely."""
+        try:
+            head = pod_head(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        known = self.pods.get(head.key)
+        if known is None or known.uid != head.metadata.uid or known.node or head.spec.node_name:
+            return None
+        is_clear = known.generation > 0 and not known.unmodelled
+        return known if is_clear and not self._may_differ(known, head) else None
+
     # What we decide --------------------------------------------------------------------------------------------------
 
     def assume(self, pod: CachedPod, slot: int, devices: int) -> None:

@@ -15,11 +15,15 @@ import structlog
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.errors import SteersmanError
+from steersman.kube.cache import CachedPod
 from steersman.kube.objects import named_head
 from steersman.service import admission
 from steersman.service.admission import Deadline
 from steersman.service.config import Config
+from steersman.service.kernels.extending import HIGHEST
+from steersman.service.kernels.ranking import BEST
 from steersman.service.messages import (
+    NULL,
     ExtenderArgs,
     ExtenderFilterResult,
     HostPriority,
@@ -34,6 +38,9 @@ from steersman.service.metrics import Metrics
 from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Part, Pods, cluster_of
 from steersman.service.ranking import NEUTRAL, Ranking, neutral
 
+Numbers = tuple[int, int]
+"""Of a pod's class and labels in a state."""
+
 
 class Watched(Protocol):
     """A cluster that is watched."""
@@ -46,8 +53,14 @@ class Watched(Protocol):
     def age(self) -> float:
         """Seconds since what is known was right."""
 
-    def number(self, pod: Pod) -> tuple[int, int]:
-        """The numbers of a pod's class and labels; opinions may be others afterwards."""
+    def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
+        """The pod of this JSON if it waits in the cluster, and just as the JSON says."""
+
+    def find(self, names: msgspec.Raw) -> NodeSet | None:
+        """The nodes of a JSON array of names, if it plainly names different ones that are there."""
+
+    def number(self, pod: Pod) -> Numbers:
+        """Of a pod; opinions may be others afterwards."""
 
     def peers(self, pod: Pod) -> Mapping[int, int]:
         """Slot -> how many pods of the pod's owner run there."""
@@ -75,9 +88,9 @@ class Opinion:
         """Of the nodes."""
         return self.nodes.names
 
-    def scores(self) -> npt.NDArray[np.int64]:
-        """[K] 0 to 100."""
-        return neutral(len(self.names)) if self.ranking is None else self.ranking.scores()
+    def scores(self, best: int = BEST) -> npt.NDArray[np.int64]:
+        """[K] 0 to `best`, which is at most 100."""
+        return neutral(len(self.names), best) if self.ranking is None else self.ranking.scores(best)
 
 
 class Api:
@@ -155,40 +168,63 @@ class Api:
 
     def filter(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> ExtenderFilterResult:
         """`POST /filter`. Where the policy has no say, every node passes."""
-        pod = self._pods.decode(args.pod)
-        names = _names_of(args)
+        pod, known = self._extender_pod(args.pod)
+        nodes = self._extender_nodes(args)
         refused: dict[str, str] = {}
         said = self._excuse(pod, overloaded, deadline) or (admission.SHADOW if self.config.shadow else "")
         if said:
-            self._neutral(pod, NodeSet(names), said)
+            self._neutral(pod, nodes, said)
         else:
-            opinions, numbers = self._extender_opinions(args, pod)
+            opinions, numbers = self._extender_opinions(args, pod, known)
             here, why = opinions.decider.state.slots, opinions.refused(*numbers)
-            refused = {name: ", ".join(why[name]) for name in names if name in why}
-            refused |= {name: "node is not known to steersman" for name in names if name not in here}
-        kept = [i for i, name in enumerate(names) if name not in refused]
+            refused = {name: ", ".join(why[name]) for name in nodes.names if name in why}
+            refused |= {name: "node is not known to steersman" for name in nodes.names if name not in here}
         result = ExtenderFilterResult(failed_nodes=refused)
-        if args.node_names is not None:
-            result.node_names = [names[i] for i in kept]
+        if args.nodes is None:
+            result.node_names = [name for name in nodes.names if name not in refused]
         else:
-            assert args.nodes is not None
-            result.nodes = NodeList(items=[args.nodes.items[i] for i in kept], metadata=args.nodes.metadata)
+            items = zip(args.nodes.items, nodes.names, strict=True)
+            kept = [item for item, name in items if name not in refused]
+            result.nodes = NodeList(items=kept, metadata=args.nodes.metadata)
         return result
 
-    def prioritize(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> list[HostPriority]:
+    def prioritize(
+        self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False
+    ) -> list[HostPriority] | msgspec.Raw:
         """`POST /prioritize`."""
-        pod = self._pods.decode(args.pod)
-        names = _names_of(args)
+        pod, known = self._extender_pod(args.pod)
+        nodes = self._extender_nodes(args)
         if self.watched is not None or args.nodes is None:
-            opinion = self._watched_opinion(pod, NodeSet(names), deadline, overloaded)
+            opinion = self._watched_opinion(pod, nodes, deadline, overloaded, known)
         else:
             opinion = self._sent_opinion(pod, args.nodes.items, (), deadline, overloaded)
-        return list(map(HostPriority, opinion.names, (opinion.scores() // 10).tolist()))
+        scores, answer = opinion.scores(HIGHEST), None
+        if self.watched is not None and opinion.ranking is not None:
+            answer = self.watched.opinions.priorities(opinion.nodes, scores)
+        return list(map(HostPriority, opinion.names, scores.tolist())) if answer is None else answer
 
-    def _extender_opinions(self, args: ExtenderArgs, pod: Pod) -> tuple[Opinions, tuple[int, int]]:
-        """And the numbers of the pod's class and labels there."""
+    def _extender_nodes(self, args: ExtenderArgs) -> NodeSet:
+        """The nodes in question. Raises BadQuestion: there are none, or one twice."""
+        if (args.nodes is None) == (bytes(args.node_names) == NULL):
+            raise BadQuestion("Nodes or NodeNames: one of them is right")
+        if args.nodes is not None:
+            names = [_name_of(raw, f"Nodes.items[{i}]") for i, raw in enumerate(args.nodes.items)]
+        else:
+            found = None if self.watched is None else self.watched.find(args.node_names)
+            if found is not None:
+                return found
+            names = _node_names(args.node_names)
+        _check_names(names)
+        return NodeSet(names)
+
+    def _extender_pod(self, raw: msgspec.Raw) -> tuple[Pod, Numbers | None]:
+        """The pod, and its numbers if kube-scheduler and we have the same of it from the API: it is decoded then."""
+        known = None if self.watched is None else self.watched.waiting(raw)
+        return (self._pods.decode(raw), None) if known is None else (known.pod, (known.class_id, known.labels_id))
+
+    def _extender_opinions(self, args: ExtenderArgs, pod: Pod, known: Numbers | None) -> tuple[Opinions, Numbers]:
         if self.watched is not None:
-            numbers = self.watched.number(pod)
+            numbers = known or self.watched.number(pod)
             return self.watched.opinions, numbers
         if args.nodes is None:
             raise BadQuestion("nodeNames: no cluster is watched; send Nodes (nodeCacheCapable: false), or watch one")
@@ -217,14 +253,16 @@ class Api:
             nodes = Part(nodes, question.among)
         return self._watched_opinion(pod, nodes, deadline, overloaded)
 
-    def _watched_opinion(self, pod: Pod, nodes: NodeSet | None, deadline: Deadline, overloaded: bool) -> Opinion:
+    def _watched_opinion(
+        self, pod: Pod, nodes: NodeSet | None, deadline: Deadline, overloaded: bool, known: Numbers | None = None
+    ) -> Opinion:
         watched = self.watched
         if watched is None:
             raise BadQuestion("no cluster is watched here; send one as cluster")
         asked = watched.opinions.everywhere if nodes is None else nodes
 
         def ask() -> Ranking:
-            numbers = watched.number(pod)
+            numbers = known or watched.number(pod)
             return watched.opinions.ask(*numbers, asked, lambda: watched.peers(pod), pod.latency)
 
         return self._opinion(pod, asked, ask, deadline, overloaded)
@@ -301,16 +339,11 @@ def _named(ranking: Ranking) -> dict[str, int]:
     return dict(zip(ranking.names, ranking.scores().tolist(), strict=True))
 
 
-def _names_of(args: ExtenderArgs) -> list[str]:
-    """The nodes that an extender is asked about. Raises BadQuestion: there are none, or one twice."""
-    if (args.nodes is None) == (args.node_names is None):
-        raise BadQuestion("Nodes or NodeNames: one of them is right")
-    names = args.node_names
-    if names is None:
-        assert args.nodes is not None
-        names = [_name_of(raw, f"Nodes.items[{i}]") for i, raw in enumerate(args.nodes.items)]
-    _check_names(names)
-    return names
+def _node_names(raw: msgspec.Raw) -> list[str]:
+    try:
+        return msgspec.json.decode(raw, type=list[str])
+    except msgspec.ValidationError as error:
+        raise BadQuestion(f"NodeNames: {error}") from None
 
 
 def _name_of(raw: msgspec.Raw, where: str) -> str:

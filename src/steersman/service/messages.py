@@ -15,6 +15,11 @@ KubernetesObject = Annotated[
     msgspec.Raw,
     Meta(extra_json_schema={"type": "object", "additionalProperties": True, "description": "as in its API"}),
 ]
+NULL = b"null"
+NodeNames = Annotated[
+    msgspec.Raw,
+    Meta(extra_json_schema={"type": ["array", "null"], "items": {"type": "string"}, "description": "of nodes"}),
+]
 Score = Annotated[int, Meta(ge=0, le=100)]
 
 
@@ -151,7 +156,7 @@ class ExtenderArgs(Struct, forbid_unknown_fields=True, kw_only=True, rename="pas
 
     pod: KubernetesObject
     nodes: NodeList | None = None
-    node_names: list[str] | None = None
+    node_names: NodeNames = msgspec.field(default_factory=lambda: msgspec.Raw(NULL))
 
 
 class ExtenderFilterResult(Struct, kw_only=True, rename="pascal"):

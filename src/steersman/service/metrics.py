@@ -45,15 +45,21 @@ class Metrics:
             gauge.set_function(state_age)
         ProcessCollector(registry=self.registry)
         self._wanted: OrderedDict[str, str] = OrderedDict()
+        self._scored = self._decisions.labels("scored")
+        self._of: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # to look labels up costs more than to count
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         """A request was answered."""
-        self._requests.labels(endpoint, str(status)).inc()
-        self._seconds.labels(endpoint).observe(seconds)
+        key = (endpoint, status)
+        if key not in self._of:
+            self._of[key] = self._requests.labels(endpoint, str(status)), self._seconds.labels(endpoint)
+        requests, durations = self._of[key]
+        requests.inc()
+        durations.observe(seconds)
 
     def scored(self, pod: str, node: str) -> None:
         """The policy wants a pod (namespace and name) on a node."""
-        self._decisions.labels("scored").inc()
+        self._scored.inc()
         self._wanted[pod] = node
         self._wanted.move_to_end(pod)
         if len(self._wanted) > REMEMBERED:

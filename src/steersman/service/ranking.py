@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-BEST, NEUTRAL = 100, 50
-"""The score of the node that the policy would choose; of every node where it has no opinion."""
+from steersman.service.kernels.ranking import BEST, rank
+
+NEUTRAL = 50
+"""The score of every node where the policy has no opinion."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,7 +24,7 @@ class Ranking:
     Attributes:
         names: [K] of the nodes.
         raw: [K] its scores, -inf where the pod does not fit.
-        chosen: the position of the node it would choose, -1: the pod fits on none of them.
+        chosen: the position of the node it would choose, `NOWHERE`: the pod fits on none of them.
         devices: says the GPU devices there, as a bit mask.
     """
 
@@ -31,27 +33,20 @@ class Ranking:
     chosen: int
     devices: Callable[[], int] = int
 
-    def scores(self) -> npt.NDArray[np.int64]:
-        """[K] 0 to 100: 100 the chosen node alone, the others by how near they come, 0 where the pod does not fit.
+    def scores(self, best: int = BEST) -> npt.NDArray[np.int64]:
+        """[K] 0 to `best`, at most 100: that for the chosen node alone, others by how near they come, 0 if it fits not.
 
         The best is alone at the top, so that whoever takes the highest score takes the policy's choice even where
         rounding, or the policy itself, makes no difference.
         """
-        found = np.zeros(len(self.raw), dtype=np.int64)
-        fits = np.isfinite(self.raw)
-        raw = self.raw[fits]
-        if self.chosen < 0 or not len(raw):
-            return found
-        low = raw.min()
-        span = raw.max() - low
-        found[fits] = (BEST - 1) * (raw - low) / span if span > 0 else BEST - 1  # cut off: nobody else gets 100
-        found[self.chosen] = BEST
+        found = np.empty(len(self.raw), dtype=np.int64)
+        rank(self.raw, self.chosen, best, found)
         return found
 
 
-def neutral(count: int) -> npt.NDArray[np.int64]:
+def neutral(count: int, best: int = BEST) -> npt.NDArray[np.int64]:
     """[K] the same score for every one of so many nodes."""
-    return np.full(count, NEUTRAL)
+    return np.full(count, NEUTRAL * best // BEST)
 
 
 def version_of(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from steersman.cluster.model import Pod
@@ -22,8 +23,9 @@ from steersman.policies.registry import AnyPolicy
 from steersman.service.api import Api
 from steersman.service.config import Config
 from steersman.service.explaining import Explainer
+from steersman.service.kernels.extending import HIGHEST
 from steersman.service.metrics import Metrics
-from steersman.service.opinions import Opinions
+from steersman.service.opinions import NodeSet, Opinions
 from steersman.service.server import Server
 from steersman.telemetry.prometheus.collector import Collector
 from steersman.telemetry.prometheus.configuration import read_configuration
@@ -58,6 +60,14 @@ class WatchedCluster:
     def age(self) -> float:
         """Seconds since all watches were up."""
         return max(reflector.age for reflector in self.cache.reflectors)
+
+    def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
+        """See `api.Watched`."""
+        return self.cache.waiting(raw)
+
+    def find(self, names: msgspec.Raw) -> NodeSet | None:
+        """See `api.Watched`."""
+        return None if self._opinions is None else self._opinions.find(names)
 
     def number(self, pod: Pod) -> tuple[int, int]:
         """See `api.Watched`."""
@@ -199,8 +209,12 @@ class Service:
         return "" if self.watched.cache.synced else "nodes and pods are not listed yet"
 
 
-def by_scores(decider: Decider, class_id: int) -> Choice | None:
+def by_opinion(decider: Decider, class_id: int) -> Choice | None:
     """What `live.thinking.warm_up` chooses by, so that what the service asks is compiled."""
-    slot = int(decider.scores(class_id).argmax())
-    decider.devices(class_id, slot)
+    opinions = Opinions(decider)
+    nodes = opinions.find(msgspec.Raw(msgspec.json.encode(opinions.everywhere.names)))
+    assert nodes is not None
+    ranking = opinions.ask(class_id, 0, nodes)
+    opinions.priorities(nodes, ranking.scores(HIGHEST))
+    ranking.devices()
     return decider.choose(class_id)

@@ -1,0 +1,1 @@
+"""Compiled steps of answers, apart, so that an edit elsewhere compiles nothing anew."""
