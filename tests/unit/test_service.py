@@ -28,7 +28,7 @@ from steersman.service import admission
 from steersman.service import opinions as opinions_module
 from steersman.service.admission import in_canary
 from steersman.service.config import Canary, Config, Tls, read_config
-from steersman.service.kernels.extending import find_nodes, node_texts, write_answer
+from steersman.service.kernels.extending import LONGEST_SCORE, find_nodes, node_texts, write_answer
 from steersman.service.kernels.ranking import NOWHERE, pick
 from steersman.service.messages import HostPriority
 from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Part, Pods, UnknownSet
@@ -151,10 +151,12 @@ def test_an_answer_written_in_place_is_the_json_of_its_messages(data, names):
     slots = data.draw(st.lists(st.integers(0, len(names) - 1), min_size=1, unique=True))
     scores = data.draw(st.lists(st.integers(0, 10), min_size=len(slots), max_size=len(slots)))
     rows = node_texts(names).rows
-    answer = np.empty((len(slots), rows.shape[1]), dtype=np.uint8)
-    write_answer(rows, np.array(slots), np.array(scores), answer)
+    answer = np.zeros(1 + len(slots) * (rows.shape[1] + LONGEST_SCORE), dtype=np.uint8)
+    length = write_answer(rows, np.array(slots), np.array(scores), answer)
+    assert not answer[length:].any()
     wanted = [HostPriority(names[slot], score) for slot, score in zip(slots, scores, strict=True)]
-    assert msgspec.json.decode(b"[" + answer.tobytes(), type=list[HostPriority]) == wanted
+    assert answer[:length].tobytes() == msgspec.json.encode(wanted)
+    assert write_answer(rows, np.array([*slots, -1]), np.array([*scores, 0]), np.zeros(1000, dtype=np.uint8)) == 0
 
 
 @pytest.fixture(scope="module")

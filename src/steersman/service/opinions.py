@@ -22,7 +22,7 @@ from steersman.cluster.state import ClusterState
 from steersman.errors import InputError, SteersmanError
 from steersman.kube.objects import whole
 from steersman.policies.decider import NOBODY, Decider
-from steersman.service.kernels.extending import NodeTexts, find_nodes, node_texts, write_answer
+from steersman.service.kernels.extending import LONGEST_SCORE, NodeTexts, find_nodes, node_texts, write_answer
 from steersman.service.kernels.ranking import NOWHERE, pick
 from steersman.service.ranking import Ranking, version_of
 
@@ -345,12 +345,12 @@ class Opinions:
     def priorities(self, nodes: NodeSet, ranks: npt.NDArray[np.int64]) -> msgspec.Raw | None:
         """An extender's answer about nodes whose scores are [K] 0 to 10; None: not all of them are known."""
         slots = nodes.slots(self.decider.state, self._as_of)
-        if slots.min() < 0:
+        if not self._nodes:
             return None
         rows = self._node_texts().rows
-        answer = np.empty((len(slots), rows.shape[1]), dtype=np.uint8)
-        write_answer(rows, slots, ranks, answer)
-        return msgspec.Raw(b"[" + answer.tobytes())
+        answer = np.empty(1 + len(slots) * (rows.shape[1] + LONGEST_SCORE), dtype=np.uint8)
+        length = write_answer(rows, slots, ranks, answer)
+        return msgspec.Raw(answer[:length].tobytes()) if length else None
 
     def _node_texts(self) -> NodeTexts:
         if self._texts is None:

@@ -21,9 +21,9 @@ Slots = npt.NDArray[np.int64]
 HIGHEST = 10
 """The best score that an extender may give."""
 HEAD = b'{"Host":"'
-TENS, ONES, END = -4, -3, -1
-"""Columns of a node's text, at its end: the digits of its score, a brace, and what parts it from the next one."""
-QUOTE, COMMA, OPENS, CLOSES, BACKSLASH, ZERO = b'",[]\\0'
+QUOTE, COMMA, OPENS, CLOSES, BRACE, BACKSLASH, ZERO, END = b'",[]}\\0\0'
+LONGEST_SCORE = 4
+"""Bytes that may follow a node's text: two digits, a brace, and a comma or bracket."""
 NOBODY = -1
 FNV_BASIS, FNV_PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
 """Of the hash FNV-1a with 64 bits, http://www.isthe.com/chongo/tech/comp/fnv/."""
@@ -33,7 +33,7 @@ class NodeTexts(NamedTuple):
     """What is said of N nodes, to be found by their names.
 
     Attributes:
-        rows: [N, W] the JSON of each one's `HostPriority` with a score of 0 and a comma, spaced to the same width.
+        rows: [N, W] the JSON of each one's `HostPriority` up to its score, and END as often as there is room.
         table: [M] slots at the hash of their name or, where that is taken, further on; NOBODY: free. M is a power of 2.
         asked: [N] the last question that named the node.
         questions: [1] so far.
@@ -47,11 +47,10 @@ class NodeTexts(NamedTuple):
 
 def node_texts(names: Sequence[str]) -> NodeTexts:
     """The texts of one node or more, by slot; "" where there is none."""
-    hosts = [msgspec.json.encode(name) for name in names]
-    width = max(map(len, hosts))
-    rows = b"".join(b'{"Host":%b,"Score":%b0},' % (host, b" " * (1 + width - len(host))) for host in hosts)
+    hosts = [b'{"Host":%b,"Score":' % msgspec.json.encode(name) for name in names]
+    width = max(map(len, hosts)) + 1
     texts = NodeTexts(
-        rows=np.frombuffer(rows, dtype=np.uint8).reshape(len(hosts), -1),
+        rows=np.frombuffer(b"".join(host.ljust(width, bytes([END])) for host in hosts), np.uint8).reshape(-1, width),
         table=np.full(1 << (2 * len(hosts)).bit_length(), NOBODY, dtype=np.int32),
         asked=np.zeros(len(hosts), dtype=np.int32),
         questions=np.zeros(1, dtype=np.int32),
@@ -88,23 +87,30 @@ def find_nodes(texts: NodeTexts, json: Bytes, slots: Slots) -> int:
 
 
 @kernel
-def write_answer(rows: Bytes, slots: Slots, ranks: npt.NDArray[np.int64], answer: Bytes) -> None:
-    """Write an extender's answer, but for the bracket that it begins with.
+def write_answer(rows: Bytes, slots: Slots, ranks: npt.NDArray[np.int64], answer: Bytes) -> int:
+    """Write an extender's answer; how many bytes it has, 0 if not all of the nodes are known.
 
     Args:
         rows: [N, W] see `NodeTexts`.
-        slots: [K] of the nodes in question, one or more.
+        slots: [K] of the nodes in question, one or more; below 0 for one that is not known.
         ranks: [K] their scores, 0 to HIGHEST.
-        answer: [K, W] is written to.
+        answer: [1 + K (W + LONGEST_SCORE)] is written to.
     """
-    count, width = answer.shape
-    for i in range(count):
-        for j in range(width):
-            answer[i, j] = rows[slots[i], j]
-        answer[i, width + ONES] = ZERO + ranks[i] % HIGHEST
+    answer[0], end = OPENS, 1
+    for i in range(slots.shape[0]):
+        if slots[i] < 0:
+            return 0
+        j = 0
+        while rows[slots[i], j] != END:
+            answer[end] = rows[slots[i], j]
+            end, j = end + 1, j + 1
         if ranks[i] == HIGHEST:
-            answer[i, width + TENS] = ZERO + 1
-    answer[count - 1, width + END] = CLOSES
+            answer[end] = ZERO + 1
+            end += 1
+        answer[end], answer[end + 1], answer[end + 2] = ZERO + ranks[i] % HIGHEST, BRACE, COMMA
+        end += 3
+    answer[end - 1] = CLOSES
+    return end
 
 
 @inner
