@@ -3,6 +3,8 @@
 import asyncio
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -301,6 +303,46 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     assert watched.waiting(msgspec.Raw(b'{"metadata":{"name":"\xff"}}')) is None
     feed.change("MODIFIED", raw_of(there | {"spec": spec | {"nodeName": "large"}}))
     assert watched.waiting(raw_of(there)) is None, "it is bound"
+
+
+ASKED_AFTER_WARMING_UP = """
+import gc, sys
+import msgspec
+from numba.core.registry import CPUDispatcher
+from steersman.cluster.model import Constraints, Node, PodAffinityTerm, PodClass, PodSelector, Requests
+from steersman.cluster.state import ClusterState
+from steersman.live.thinking import warm_up
+from steersman.policies.decider import Decider
+from steersman.policies.registry import resolve
+from steersman.service.kernels.extending import HIGHEST
+from steersman.service.opinions import Opinions
+from steersman.service.running import by_opinion
+
+def compiled():
+    return {each.py_func.__name__: len(each.overloads) for each in gc.get_objects() if isinstance(each, CPUDispatcher)}
+
+warm_up(resolve(sys.argv[1]), by_opinion)
+before = compiled()
+state = ClusterState([Node(name, 8000, 1 << 30, labels={"zone": name}) for name in ("a", "b")])
+apart = Constraints(anti_affinity=(PodAffinityTerm(PodSelector((), None), "zone"),))
+c = state.class_id(PodClass(Requests(1000, 1 << 20), apart))
+opinions = Opinions(Decider(state, resolve(sys.argv[1])))
+for pod, slot in (("one", 0), ("two", 1), ("three", -1)):
+    nodes = opinions.find(msgspec.Raw(b'["a","b"]'))
+    ranking = opinions.ask(c, 0, nodes)
+    opinions.priorities(nodes, ranking.scores(HIGHEST))
+    assert len(opinions.refused(c, 0)) == (2 if slot < 0 else slot), (pod, opinions.refused(c, 0))
+    if slot >= 0:
+        state.place(pod, c, slot, ranking.devices())
+        opinions.changed(slot)
+assert compiled() == before, {name for name, n in compiled().items() if n != before.get(name)}
+"""
+
+
+@pytest.mark.parametrize("name", ["best-fit", "kube-default"])
+def test_nothing_is_compiled_any_more_when_questions_come(name):
+    done = subprocess.run([sys.executable, "-c", ASKED_AFTER_WARMING_UP, name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def raw_of(obj: Object) -> msgspec.Raw:

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from steersman.cluster.latency import LatencyLimits
-from steersman.cluster.model import Node, PodClass, Requests
+from steersman.cluster.model import Constraints, Node, PodClass, PodSelector, Requests, TopologySpread
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod, ClusterCache
@@ -20,6 +20,7 @@ from steersman.kube.selectors import Selectors
 from steersman.live.mix import LiveMix
 from steersman.live.spreading import LiveServices
 from steersman.policies.decider import Choice, Decider
+from steersman.policies.kube_arrays import HOSTNAME
 from steersman.policies.policy import KubeDefaultPolicy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.ready import sees_outlook
@@ -140,21 +141,25 @@ class Thinking:
 def warm_up(
     policy: AnyPolicy, choose: Callable[[Decider, int], Choice | None] = Decider.choose, *, telemetry: bool = False
 ) -> None:
-    """Let the policy choose a node for a class of pods on a tiny cluster, so that everything is compiled.
+    """Let the policy choose a node for two pods on a tiny cluster, so that everything is compiled.
+
+    The second one is kept from nodes by other pods, of which some kernels are asked for such pods alone.
 
     Args:
         policy: which.
         choose: how it is asked.
         telemetry: whether limits of latencies will be looked at.
     """
-    state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1),))
-    c = state.class_id(PodClass(Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)))
+    state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1, labels={HOSTNAME: "node"}),))
+    requests = Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)
+    spread = TopologySpread(max_skew=9, topology_key=HOSTNAME, hard=True, selector=PodSelector((), None))
+    classes = [state.class_id(PodClass(requests, each)) for each in (Constraints(), Constraints(spread=(spread,)))]
     measured = Collector(Configuration(), tuple) if telemetry else None
     decider = Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy, telemetry=measured)
     if telemetry:
-        decider.choose(c, limits=LatencyLimits(1.0, 1.0))
-    for name in ("one", "two"):
+        decider.choose(classes[0], limits=LatencyLimits(1.0, 1.0))
+    for c in classes:
         choice = choose(decider, c)
         assert choice is not None
-        state.place(name, c, choice.slot, choice.devices)
+        state.place(f"pod {c}", c, choice.slot, choice.devices)
         decider.changed(choice.slot)

@@ -217,4 +217,5 @@ def by_opinion(decider: Decider, class_id: int) -> Choice | None:
     ranking = opinions.ask(class_id, 0, nodes)
     opinions.priorities(nodes, ranking.scores(HIGHEST))
     ranking.devices()
+    opinions.refused(class_id, 0)
     return decider.choose(class_id)
