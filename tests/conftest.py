@@ -1,7 +1,10 @@
 """What all tests share."""
 
 import signal
+from collections.abc import Iterator
 
+import pytest
+import structlog
 from hypothesis import settings
 
 # The first example may compile a kernel, so no deadline per example; a failure prints how to replay it.
@@ -12,3 +15,10 @@ settings.load_profile("steersman")
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    """Whatever a test does to the log, as every command does, ends with it."""
+    yield
+    structlog.reset_defaults()

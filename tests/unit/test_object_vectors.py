@@ -26,11 +26,9 @@ def files() -> Iterator[dict[str, Path]]:
 
 
 @pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
+def _silent() -> None:
     """The cache complains of pods that make no sense, and of these there are many."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    yield
-    structlog.reset_defaults()
 
 
 def test_there_are_objects_of_every_kind(content: Json) -> None:

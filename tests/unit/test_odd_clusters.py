@@ -50,12 +50,6 @@ def put_odd_and_even(double: LiveDouble) -> None:
         double.put("/api/v1/namespaces/default/pods", each)
 
 
-@pytest.fixture(autouse=True)
-def _logs_as_they_were() -> object:
-    yield
-    structlog.reset_defaults()
-
-
 def test_the_table_of_nodes_shows_all_of_them_and_says_which_objects_count_as_nothing() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         put_odd_and_even(double)

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import structlog
 import trustme
 from aiohttp.web import HTTPRequestEntityTooLarge
 from tests.unit.test_service import CLUSTER, node, pod
@@ -25,14 +24,6 @@ from steersman.service import limits
 from steersman.service.config import Config, Tls
 from steersman.service.limits import Bodies, Connections, TooManyBodies
 from steersman.service.running import Service
-
-
-@pytest.fixture(autouse=True)
-def logs():
-    """Whatever a test does to the log ends with it."""
-    yield
-    structlog.reset_defaults()
-
 
 QUESTION = json.dumps({"pod": pod(), "cluster": CLUSTER}).encode()
 
