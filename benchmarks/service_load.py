@@ -35,7 +35,10 @@ class Connection:
 
     def receive(self) -> tuple[int, int] | None:
         """Status and size of the body if the answer is whole."""
-        self.read += self.socket.recv(1 << 18)
+        more = self.socket.recv(1 << 18)
+        if not more:
+            raise ConnectionError("the service closed a connection that it had a question on")
+        self.read += more
         end = self.read.find(b"\r\n\r\n")
         if end < 0:
             return None
@@ -50,6 +53,12 @@ class Connection:
         return status, length
 
 
+def _connected(port: int) -> Connection:
+    opened = socket.create_connection(("127.0.0.1", port))
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(opened)
+
+
 def load(port: int, path: str, bodies: list[str], rate: float, count: int, warm_up: int) -> dict[str, Any]:
     """Send them."""
     requests = []
@@ -58,10 +67,6 @@ def load(port: int, path: str, bodies: list[str], rate: float, count: int, warm_
         head = f"POST {path} HTTP/1.1\r\nHost: localhost:{port}\r\nContent-Type: application/json\r\n"
         requests.append(f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw)
     free: deque[Connection] = deque()
-    for _ in range(CONNECTIONS):
-        opened = socket.create_connection(("127.0.0.1", port))
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        free.append(Connection(opened))
     waiting: deque[tuple[float, bytes]] = deque()
     busy: set[Connection] = set()
     milliseconds: list[float] = []
@@ -74,8 +79,8 @@ def load(port: int, path: str, bodies: list[str], rate: float, count: int, warm_
         while sent < total and began + sent / rate <= now:
             waiting.append((began + sent / rate, requests[sent % len(requests)]))
             sent += 1
-        while waiting and free:
-            connection = free.pop()
+        while waiting and (free or len(busy) < CONNECTIONS):
+            connection = free.pop() if free else _connected(port)  # one that asks nothing would be closed in time
             connection.due, request = waiting.popleft()
             late += time.perf_counter() - connection.due > 0.001
             connection.socket.sendall(request)
