@@ -23,6 +23,7 @@ from steersman.kube.cache import CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User, load
 from steersman.live.running import at_once
+from steersman.localcluster.servers import running
 from steersman.policies.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.mix import typical_pods
@@ -109,7 +110,7 @@ def large_live() -> dict[str, Any]:
         command = [str(STEERSMAN), "schedule", "--policy", policy, "--kubeconfig", str(kubeconfig)]
         command += ["--port", str(PORT), "--scheduler-name", SCHEDULER]
         own, *others = cores = sorted(os.sched_getaffinity(0))
-        servers = _servers(Path(folder))
+        servers = running(kubeconfig.parent).values()
         began = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -142,19 +143,6 @@ def large_live() -> dict[str, Any]:
         },
         "peak_memory_gb": round(memory / 1e9, 3),
     }
-
-
-def _servers(folder: Path) -> list[int]:
-    """Processes that name the folder in their command line: the cluster's."""
-    wanted = str(folder).encode()
-    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and wanted in _command(pid)]
-
-
-def _command(pid: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has ended
-        return b""
 
 
 def _hold(pid: int, cores: list[int]) -> None:
@@ -198,8 +186,8 @@ async def _fill(kubeconfig: Path) -> None:
     path = "/api/v1/namespaces/default/pods"
     async with Client(load(kubeconfig)) as client:
         nodes = [msgspec.json.decode(raw)["metadata"]["name"] for raw in (await client.list("/api/v1/nodes")).items]
-        running = (pod_object(i, nodes[i % len(nodes)]) for i in range(WAITING, PODS))
-        await at_once(partial(client.create, path, each) for each in running)
+        bound = (pod_object(i, nodes[i % len(nodes)]) for i in range(WAITING, PODS))
+        await at_once(partial(client.create, path, each) for each in bound)
         await at_once(partial(client.create, path, pod_object(i)) for i in range(WAITING))
 
 

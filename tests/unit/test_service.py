@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.test_kube_cache import raw
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
@@ -252,7 +253,7 @@ def test_the_numbers_of_pods_that_were_only_asked_about_are_forgotten(monkeypatc
     client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
     watched = Service(Config(policy="best-fit"), client).watched
     assert watched is not None
-    cache.NodeFeed(watched.cache).replace([msgspec.Raw(json.dumps(node("large", "64")).encode())])
+    cache.NodeFeed(watched.cache).replace([raw(node("large", "64"))])
     watched.renew()
     for i in range(200):
         asked = Pod(f"p{i}", PodClass(Requests(1000 + i, 1 << 20)), labels={"app": str(i)})
@@ -265,7 +266,7 @@ def test_the_numbers_of_pods_that_were_only_asked_about_are_forgotten(monkeypatc
     picky = pod("picky", app="1")
     picky["spec"]["topologySpreadConstraints"] = [spread | {"labelSelector": {"matchLabels": {"app": "1"}}}]
     before = watched.opinions
-    numbers = watched.number(Pods().decode(msgspec.Raw(json.dumps(picky).encode())))
+    numbers = watched.number(Pods().decode(raw(picky)))
     assert watched.opinions is not before, "labels count now, so the state is another"
     assert watched.opinions.ask(*numbers).chosen == -1, "the node has no such label"
 
@@ -274,7 +275,7 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
     watched = Service(Config(policy="best-fit"), client).watched
     assert watched is not None
-    cache.NodeFeed(watched.cache).replace([raw_of(node("large", "64"))])
+    cache.NodeFeed(watched.cache).replace([raw(node("large", "64"))])
     feed = cache.PodFeed(watched.cache)
     there = pod("web", app="web")
     there["metadata"] |= {"uid": "1", "generation": 1, "annotations": {"a": "b"}, "resourceVersion": "7"}
@@ -282,13 +283,13 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     claims["metadata"] |= {"uid": "2", "generation": 1}
     claims["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     old = pod("old")  # as API servers before 1.33 have it
-    feed.replace([raw_of(there), raw_of(claims), raw_of(old)])
+    feed.replace([raw(there), raw(claims), raw(old)])
     watched.renew()
-    found = watched.waiting(raw_of(there))
+    found = watched.waiting(raw(there))
     assert found is not None
-    assert (found.class_id, found.labels_id) == watched.number(Pods().decode(raw_of(there)))
+    assert (found.class_id, found.labels_id) == watched.number(Pods().decode(raw(there)))
     meta, spec = there["metadata"], there["spec"]
-    assert watched.waiting(raw_of(there | {"metadata": meta | {"resourceVersion": "8"}})) is found
+    assert watched.waiting(raw(there | {"metadata": meta | {"resourceVersion": "8"}})) is found
     for other in (
         *(there | {"metadata": meta | change} for change in ({"uid": "3"}, {"name": "new"}, {"generation": 2})),
         *(there | {"metadata": meta | change} for change in ({"labels": {"app": "x"}}, {"annotations": {"a": "c"}})),
@@ -299,10 +300,10 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
         claims,
         old,
     ):
-        assert watched.waiting(raw_of(other)) is None
+        assert watched.waiting(raw(other)) is None
     assert watched.waiting(msgspec.Raw(b'{"metadata":{"name":"\xff"}}')) is None
-    feed.change("MODIFIED", raw_of(there | {"spec": spec | {"nodeName": "large"}}))
-    assert watched.waiting(raw_of(there)) is None, "it is bound"
+    feed.change("MODIFIED", raw(there | {"spec": spec | {"nodeName": "large"}}))
+    assert watched.waiting(raw(there)) is None, "it is bound"
 
 
 ASKED_AFTER_WARMING_UP = """
@@ -345,20 +346,13 @@ def test_nothing_is_compiled_any_more_when_questions_come(name):
     assert done.returncode == 0, done.stderr
 
 
-def raw_of(obj: Object) -> msgspec.Raw:
-    return msgspec.Raw(json.dumps(obj).encode())
-
-
 def test_names_follow_nodes_that_come_and_go():
     client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
     watched = Service(Config(policy="best-fit"), client).watched
     assert watched is not None
     feed = cache.NodeFeed(watched.cache)
 
-    def raw(*nodes: Object) -> list[msgspec.Raw]:
-        return [msgspec.Raw(json.dumps(each).encode()) for each in nodes]
-
-    feed.replace(raw(node("a", "16"), node("b", "8")))
+    feed.replace([raw(node("a", "16")), raw(node("b", "8"))])
     watched.renew()
     asked, both = Pod("p", PodClass(Requests(1000, 1 << 20))), NodeSet(["a", "b"])
 
@@ -368,11 +362,11 @@ def test_names_follow_nodes_that_come_and_go():
 
     assert (chosen(both), chosen(watched.opinions.everywhere)) == ("b", "b")
     for change, then, everywhere in (
-        (lambda: feed.change("DELETED", raw(node("b", "8"))[0]), "a", "a"),
-        (lambda: feed.change("ADDED", raw(node("c", "4"))[0]), "a", "c"),  # where b was
-        (lambda: feed.change("ADDED", raw(node("b", "2"))[0]), "b", "b"),
-        (lambda: feed.change("MODIFIED", raw(node("b", "32"))[0]), "a", "c"),
-        (lambda: feed.replace(raw(*(node(f"n{i}", "64") for i in range(40)), node("b"))), "b", "b"),
+        (lambda: feed.change("DELETED", raw(node("b", "8"))), "a", "a"),
+        (lambda: feed.change("ADDED", raw(node("c", "4"))), "a", "c"),  # where b was
+        (lambda: feed.change("ADDED", raw(node("b", "2"))), "b", "b"),
+        (lambda: feed.change("MODIFIED", raw(node("b", "32"))), "a", "c"),
+        (lambda: feed.replace([*(raw(node(f"n{i}", "64")) for i in range(40)), raw(node("b"))]), "b", "b"),
     ):
         change()
         assert (chosen(both), chosen(watched.opinions.everywhere)) == (then, everywhere)
@@ -552,12 +546,12 @@ def test_a_pod_is_decoded_as_it_is_whatever_was_decoded_before(data):
     pods, plain = Pods(), pod("first", app="web")
     plain["metadata"] |= {"uid": "1", "annotations": {"alibabacloud.com/gpu-count": "1"}}
     plain["spec"] |= {"volumes": [{"name": "token-1"}], "nodeSelector": {"disk": "ssd"}}
-    pods.decode(msgspec.Raw(json.dumps(plain).encode()))
+    pods.decode(raw(plain))
     other = spoiled(data, plain | {"metadata": plain["metadata"] | {"name": "second", "uid": "2"}})
-    raw = json.dumps(other).encode()
-    expected = decoded(lambda: Pods().decode(msgspec.Raw(raw)))
+    body = json.dumps(other).encode()
+    expected = decoded(lambda: Pods().decode(msgspec.Raw(body)))
     for _ in range(2):
-        assert decoded(lambda: pods.decode(msgspec.Raw(raw))) == expected
+        assert decoded(lambda: pods.decode(msgspec.Raw(body))) == expected
 
 
 def test_replicas_are_decoded_once(monkeypatch):
@@ -567,15 +561,15 @@ def test_replicas_are_decoded_once(monkeypatch):
         replica = pod(f"web-{i}")
         replica["metadata"] |= {"uid": str(i), "managedFields": [i]}
         replica["spec"]["containers"][0]["volumeMounts"] = [{"name": f"token-{i}"}]
-        assert pods.decode(msgspec.Raw(json.dumps(replica).encode())).name == f"web-{i}"
+        assert pods.decode(raw(replica)).name == f"web-{i}"
     assert len(decoded) == 1
     for i in range(1500):
-        pods.decode(msgspec.Raw(json.dumps(pod("web", cpu=f"{i + 1}m")).encode()))
+        pods.decode(raw(pod("web", cpu=f"{i + 1}m")))
     assert len(pods._known) == opinions_module.PODS_KEPT
     assert len(decoded) == 1501
     large = pod("large", app="x" * opinions_module.LARGEST_POD)
     for _ in range(2):
-        pods.decode(msgspec.Raw(json.dumps(large).encode()))
+        pods.decode(raw(large))
     assert len(decoded) == 1503, "what is large is not kept"
 
 

@@ -198,10 +198,12 @@ class Api:
             opinion = self._watched_opinion(pod, nodes, deadline, overloaded, known)
         else:
             opinion = self._sent_opinion(pod, args.nodes.items, (), deadline, overloaded)
-        scores, answer = opinion.scores(HIGHEST), None
+        scores = opinion.scores(HIGHEST)
         if self.watched is not None and opinion.ranking is not None:
             answer = self.watched.opinions.priorities(opinion.nodes, scores)
-        return list(map(HostPriority, opinion.names, scores.tolist())) if answer is None else answer
+            if answer is not None:
+                return answer
+        return list(map(HostPriority, opinion.names, scores.tolist()))
 
     def _extender_nodes(self, args: ExtenderArgs) -> NodeSet:
         """The nodes in question. Raises BadQuestion: there are none, or one twice."""
