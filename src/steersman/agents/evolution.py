@@ -50,6 +50,8 @@ ARRIVALS_BETWEEN_LOOKS = 40
 SPREAD_SEED = 7
 PLANS_KEPT = 16
 POINTS = 100.0
+LEAST_COST = 5.0
+"""Percent of GPU not allocated; savings of less are not blown up by being compared with next to nothing."""
 SHORT_WAIT = 900.0
 """Seconds: mean waits well below it count as equal."""
 FGD_TERM = "fgd"
@@ -140,7 +142,7 @@ class Task:
         """
         if self.objective == "waiting-time":
             return POINTS * math.log((reference + SHORT_WAIT) / (cost + SHORT_WAIT))
-        return POINTS * (reference - cost) / max(reference, 1e-9)
+        return POINTS * (reference - cost) / max(reference, LEAST_COST)
 
     def said(self, gain: float, reference: str) -> str:
         """A gain on a policy of that name, in words."""

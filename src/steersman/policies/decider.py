@@ -24,7 +24,14 @@ from steersman.policies.network_live import LiveNetwork
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy import (
+    KubeDefaultPolicy,
+    LinearPolicy,
+    LocalPolicy,
+    Policy,
+    PortfolioPolicy,
+    RandomPolicy,
+)
 from steersman.policies.prepared import Prepared, PreparedPolicy
 from steersman.policies.ready import choosers, ready
 from steersman.policies.registry import AnyPolicy
@@ -88,6 +95,8 @@ class Decider:
         self.prepared: Prepared | None = None
         if isinstance(policy, PreparedPolicy):
             self.prepared, policy = policy.prepared, policy.policy
+        elif isinstance(policy, PortfolioPolicy):
+            policy = policy.first
         self.policy, self.mix, self.seed = policy, mix, seed
         self._services_now, self.services = services, services()
         self.chooser, self.rule = choosers(policy)

@@ -20,12 +20,12 @@ from steersman.objectives.fragmentation import FragmentArrays
 from steersman.policies.decider import Decider
 from steersman.policies.encoding import encode_pods
 from steersman.policies.gpu_features import FEATURES
+from steersman.policies.heuristics import LOCAL
 from steersman.policies.learned import KINDS, LearnedArrays
 from steersman.policies.learned_scores import features_now, features_with
 from steersman.policies.local import gradient, local_score
 from steersman.policies.network_live import LiveNetwork
 from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy
-from steersman.policies.registry import LOCAL
 from steersman.policies.showing import Seen
 from steersman.policies.telemetry_policy import TelemetryPolicy
 from steersman.workloads.mix import MixArrays

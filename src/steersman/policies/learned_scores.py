@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, alike_before, best_devices, pod_kind
+from steersman.cluster.arrays import CPU, MEMORY, WHOLE, ClassArrays, NodeArrays, alike_before, best_devices, pod_kind
 from steersman.compiled import inner, kernel, outlined, pasted
 from steersman.policies.afterstates import device_key
-from steersman.policies.gpu_features import FEATURES, describe
+from steersman.policies.gpu_features import FEATURES, describe, usable_cpu, usable_cpu_of
 from steersman.policies.learned import FRAGMENTED, KEY, KINDS, VALUE, LearnedArrays
 from steersman.policies.local import gradient
 from steersman.telemetry.randomness import GOLDEN, mixed
@@ -18,10 +18,10 @@ from steersman.workloads.mix import MixArrays
 
 
 @inner
-def _devices_key(nodes: NodeArrays, n: int) -> np.uint64:
+def _devices_key(learned: LearnedArrays, nodes: NodeArrays, n: int) -> np.uint64:
     """A hash of what is fixed about node `n`, and of its devices as they are."""
     fixed = np.uint64(nodes.gpu_model[n]) * GOLDEN + np.uint64(nodes.gpu_count[n])
-    key = mixed(fixed * GOLDEN + np.uint64(nodes.allocatable[n, CPU]))
+    key = mixed(fixed * GOLDEN + np.uint64(usable_cpu_of(learned.outlook, nodes, n)))
     for d in range(nodes.gpu_count[n]):
         key += device_key(nodes.gpu_free[n, d])
     return np.uint64(key)
@@ -31,6 +31,19 @@ def _devices_key(nodes: NodeArrays, n: int) -> np.uint64:
 def _state_key(devices_key: np.uint64, cpu: int) -> np.uint64:
     """A hash, never 0, of a state with `cpu` milli-CPU."""
     return np.uint64(mixed(devices_key + np.uint64(cpu) * GOLDEN) | np.uint64(1))
+
+
+@inner
+def _cpu_now(learned: LearnedArrays, nodes: NodeArrays, n: int) -> int:
+    """Return the milli-CPU that pods can use of node `n` as it is."""
+    return usable_cpu(learned.outlook, nodes.free[n, CPU], nodes.free[n, MEMORY])
+
+
+@inner
+def _cpu_with(learned: LearnedArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
+    """Return the milli-CPU that pods could use of node `n` with a pod of class `c` on it."""
+    cpu, memory = nodes.free[n, CPU] - classes.request[c, CPU], nodes.free[n, MEMORY] - classes.request[c, MEMORY]
+    return usable_cpu(learned.outlook, cpu, memory)
 
 
 @inner
@@ -105,8 +118,8 @@ def learned_refresh_all(learned: LearnedArrays, mix: MixArrays, nodes: NodeArray
 @outlined
 def learned_refresh(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, n: int) -> None:
     """Look at node `n`, which changed, anew."""
-    learned.node_keys[n] = _devices_key(nodes, n)
-    cpu, before = nodes.free[n, CPU], learned.before
+    learned.node_keys[n] = _devices_key(learned, nodes, n)
+    cpu, before = _cpu_now(learned, nodes, n), learned.before
     known = described(learned, mix, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
     values = learned.columns.shape[1] // 2
     for first in range(0, values, 4):
@@ -130,7 +143,7 @@ def _score(
     devices_key: np.uint64,
 ) -> float:
     """The score of class `c`, of a kind, on devices (-1: best-fitting ones) of node `n`, and their hash with it."""
-    cpu = nodes.free[n, CPU] - classes.request[c, CPU]
+    cpu = _cpu_with(learned, nodes, classes, c, n)
     key = _state_key(devices_key, cpu)
     row = _row(key, learned.keys.shape[0])
     if learned.keys[row, KEY] != key:
@@ -211,7 +224,7 @@ def learned_device(
 @inner
 def features_now(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, n: int) -> int:
     """The row of `features` for node `n` as it is."""
-    cpu = nodes.free[n, CPU]
+    cpu = _cpu_now(learned, nodes, n)
     return described(learned, mix, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
 
 
@@ -220,7 +233,7 @@ def features_with(
     learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int
 ) -> int:
     """The row of `features` for node `n` with a pod of class `c` on the devices of the bit mask."""
-    cpu, milli, key = nodes.free[n, CPU] - classes.request[c, CPU], classes.gpu_milli[c], learned.node_keys[n]
+    cpu, milli, key = _cpu_with(learned, nodes, classes, c, n), classes.gpu_milli[c], learned.node_keys[n]
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
             key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])

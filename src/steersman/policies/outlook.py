@@ -38,7 +38,7 @@ class OutlookArrays(NamedTuple):
         sequences: [S, L] typical pods in the order in which they come; the second half of the sequences is GPU pods.
         model: [M + 1, 2] share of the GPU demand that insists on the model (divided among those it accepts), and that
             accepts it.
-        cpu_per_gpu: [1] milli-CPU that the mix asks for with each GPU milli.
+        ratios: [2] milli-CPU that the mix asks for with each GPU milli, and with each byte of memory (0: no memory).
         smallest: [1] the smallest milli of a device that a typical pod asks for.
     """
 
@@ -48,7 +48,7 @@ class OutlookArrays(NamedTuple):
     pods_per_cpu: Array
     sequences: npt.NDArray[np.int64]
     model: Array
-    cpu_per_gpu: Array
+    ratios: Array
     smallest: npt.NDArray[np.int64]
 
 
@@ -57,6 +57,7 @@ def outlook_arrays(pods: Sequence[TypicalPod], mix: MixArrays) -> OutlookArrays:
     demand = np.array([pod.share * pod.gpu_milli * pod.gpu_count for pod in pods], dtype=np.float64)
     total = demand.sum()
     cpu = np.array([pod.share * pod.cpu_milli for pod in pods], dtype=np.float64).sum()
+    memory = sum(pod.share * pod.memory_bytes for pod in pods)
     milli = sorted({pod.gpu_milli for pod in pods if pod.gpu_count})
     return OutlookArrays(
         tables=_tables(pods),
@@ -65,7 +66,7 @@ def outlook_arrays(pods: Sequence[TypicalPod], mix: MixArrays) -> OutlookArrays:
         pods_per_cpu=np.array([1.0 / pod.cpu_milli for pod in pods]),
         sequences=_sequences(pods),
         model=_models(pods, mix, demand / total if total else demand),
-        cpu_per_gpu=np.array([cpu / total if total else 0.0]),
+        ratios=np.array([cpu / total if total else 0.0, cpu / memory if memory else 0.0]),
         smallest=np.array([milli[0] if milli else 0], dtype=np.int64),
     )
 

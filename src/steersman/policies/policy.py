@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -84,6 +84,28 @@ class MlpPolicy:
             layer = f"layers.{i}" if i + 1 < len(self.network) else "head"
             found |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
         return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PortfolioPolicy:
+    """Several sets of weights and rules, of which a short simulation takes the best for a cluster and its pods.
+
+    `simulation.selection` chooses; until it has, or where there is nothing to simulate, the first member decides.
+
+    Attributes:
+        name: what results call it, whichever member decides.
+        members: what there is to choose from, by its own name; learned policies first.
+        digest: the same for two portfolios with the same members.
+    """
+
+    name: str
+    members: tuple[LinearPolicy | LocalPolicy, ...]
+    digest: str
+
+    @property
+    def first(self) -> LinearPolicy | LocalPolicy:
+        """The member that decides where nothing was simulated, under the portfolio's name."""
+        return replace(self.members[0], name=self.name)
 
 
 @dataclass(frozen=True, slots=True)

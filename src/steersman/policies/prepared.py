@@ -24,11 +24,11 @@ from steersman.features import View
 from steersman.policies.learned import VIEW
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import GROUPS, SEQUENCES, TABLES, OutlookArrays, outlook_arrays
-from steersman.policies.policy import LinearPolicy, MlpPolicy
+from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
-VERSION = 1
+VERSION = 2
 MIX, OUTLOOK = "mix.", "outlook."
 """How the names of the tensors begin; then follows the field of `MixArrays` or `OutlookArrays`."""
 
@@ -111,7 +111,7 @@ class Prepared:
 class PreparedPolicy:
     """A learned policy that brings its own mix."""
 
-    policy: LinearPolicy | MlpPolicy | NetworkPolicy
+    policy: LocalPolicy | LinearPolicy | MlpPolicy | NetworkPolicy
     prepared: Prepared
 
     @property
@@ -199,7 +199,7 @@ class _Reader:
             pods_per_cpu=self._real("outlook.pods_per_cpu", (pods,)),
             sequences=self._whole("outlook.sequences", (SEQUENCES, -1 if pods else 0), 0, max(0, pods - 1)),
             model=self._real("outlook.model", (models + 1, 2)),
-            cpu_per_gpu=self._real("outlook.cpu_per_gpu", (1,)),
+            ratios=self._real("outlook.ratios", (2,)),
             smallest=self._whole("outlook.smallest", (1,), 0, WHOLE),
         )
 

@@ -97,6 +97,39 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     return Schedule(pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False)
 
 
+def draw(workload: Workload, protocol: Protocol, seed: int, ratio: float, load: float | None) -> Schedule:
+    """Arrivals that are like those of a protocol's runs, for trying policies before a run.
+
+    `inflation`: see `resample`. `arrivals`: the workload's pods in a random order. `timed`: Poisson arrivals at `load`;
+    without one at the load that the trace's times amount to.
+    """
+    if protocol == "inflation":
+        return resample(workload, ratio=ratio, seed=seed)
+    random = np.random.default_rng(seed)
+    count = len(workload.pods)
+    if protocol == "timed":
+        load = trace_load(workload) if load is None else load
+        if load > 0:
+            return schedule(workload, protocol, seed=seed, ratio=ratio, load=load)
+    pods, nodes = random.permutation(count), random.permutation(len(workload.nodes))
+    return Schedule(pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, protocol == "timed")
+
+
+def trace_load(workload: Workload) -> float:
+    """Return the demand over capacity that a trace offers in the mean; 0 where a pod has no end or all come at once."""
+    ends = [pod.deletion_time for pod in workload.pods]
+    starts = [pod.creation_time or 0.0 for pod in workload.pods]
+    span = max(starts, default=0.0) - min(starts, default=0.0)
+    capacity = float(sum(node.gpu_count for node in workload.nodes) * GPU_MILLI)
+    if not (span > 0 and capacity) or any(end is None for end in ends):
+        return 0.0
+    work = sum(
+        pod.requests.gpu_total_milli * ((end or 0.0) - start)
+        for pod, start, end in zip(workload.pods, starts, ends, strict=True)
+    )
+    return min(100.0, work / (capacity * span))
+
+
 def _durations(workload: Workload, random: np.random.Generator) -> npt.NDArray[np.float64]:
     """The trace's durations; exponential ones where a pod has none."""
     generated = random.exponential(DEFAULT_DURATION, len(workload.pods))

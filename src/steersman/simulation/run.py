@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -17,16 +19,17 @@ from steersman.policies.learned import LearnedArrays, learned_arrays
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import Policy
+from steersman.policies.policy import LinearPolicy, LocalPolicy, Policy, PortfolioPolicy
 from steersman.policies.prepared import Prepared, PreparedPolicy
 from steersman.policies.ready import choosers, ready
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.simulation import engine, metrics
 from steersman.simulation.answers import NetworkAnswers, OwnAnswers
-from steersman.simulation.arrivals import Schedule, schedule
+from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.recount import recount
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
+from steersman.simulation.selection import Selection, select, unallocated_percent
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.places import Places, places
 from steersman.workloads.workload import Workload
@@ -73,6 +76,7 @@ class Simulator:
         self._hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_hopeless(self._state.arrays, self._state.class_arrays, self._hopeless)
         self._learned: tuple[str, LearnedArrays] | None = None
+        self._members: dict[tuple[str, Protocol, float, float | None], LinearPolicy | LocalPolicy] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
 
     @property
@@ -117,6 +121,35 @@ class Simulator:
         named = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
         return (f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods fit on no node at all: {named}",)
 
+    def member(
+        self, portfolio: PortfolioPolicy, *, protocol: Protocol, ratio: float = 1.3, load: float | None = None
+    ) -> LinearPolicy | LocalPolicy:
+        """Return the member of a portfolio that does best here by short simulations, under the portfolio's name."""
+        key = portfolio.digest, protocol, ratio, load
+        if key not in self._members:
+            chosen = self.select(portfolio.members, protocol=protocol, ratio=ratio, load=load).best
+            self._members[key] = portfolio.members[chosen]
+        return replace(self._members[key], name=portfolio.name)
+
+    def select(
+        self, policies: Sequence[AnyPolicy], *, protocol: Protocol, ratio: float = 1.3, load: float | None = None
+    ) -> Selection:
+        """Compare policies on draws that are like the protocol's runs, see `selection.select`.
+
+        The cost is what is not allocated in the end, in percent, and in `timed` the mean wait in seconds.
+        """
+
+        def play(i: int, plan: Schedule, seed: int) -> float:
+            return self.play(policies[i], plan, seed).cost(protocol)
+
+        return select(len(policies), lambda seed: draw(self.workload, protocol, seed, ratio, load), play)
+
+    def play(self, policy: AnyPolicy, plan: Schedule, seed: int) -> Execution:
+        """Run a policy on given arrivals to the end."""
+        execution = Execution(self, plan, policy, seed, record=False)
+        execution.finish(None)
+        return execution
+
     def run(
         self,
         policy: str | AnyPolicy,
@@ -132,6 +165,8 @@ class Simulator:
         """One run, see `simulate`. `shuffle` False: `inflation` keeps the order of the workload's pods."""
         if isinstance(policy, str):
             policy = resolve(policy)
+        if isinstance(policy, PortfolioPolicy):
+            policy = self.member(policy, protocol=protocol, ratio=ratio, load=load)
         plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=load, shuffle=shuffle)
         execution = Execution(self, plan, policy, seed, record)
         execution.finish(progress)
@@ -147,6 +182,8 @@ class Execution:
         if isinstance(policy, PreparedPolicy):
             policy.prepared.check(policy.name, simulator.workload.nodes)
             self.prepared, policy = policy.prepared, policy.policy
+        elif isinstance(policy, PortfolioPolicy):
+            policy = policy.first
         self.policy = policy
         self.state = simulator._state.permuted(plan.nodes)
         self.arrivals = engine.Arrivals(
@@ -213,6 +250,17 @@ class Execution:
     def _answer(self) -> None:
         """Ask a policy that is not compiled for the best node."""
         self.run.question[engine.ANSWER] = self.answers.choose(int(self.run.question[engine.QUESTION]))
+
+    def cost(self, protocol: Protocol) -> float:
+        """Return what a good policy makes small: percent of the GPUs not allocated in the end, or the mean wait in s.
+
+        Where pods or nodes have no GPUs, CPU counts in their place. Infinite where no pod was ever bound.
+        """
+        if protocol != "timed":
+            return unallocated_percent(self.state.arrays, gpus=bool(self.simulator._demand.any()))
+        metrics = self.result(protocol, 0, 1.0).metrics
+        waits = [metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds"]
+        return waits[0] if waits and math.isfinite(waits[0]) else math.inf
 
     def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
         """What the run came to."""

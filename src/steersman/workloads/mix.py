@@ -18,13 +18,14 @@ EMPTY_CPU_MILLI = 100  # a typical pod that asks for no CPU is taken to need thi
 
 @dataclass(frozen=True, slots=True)
 class TypicalPod:
-    """A kind of pod in the mix and its share of it (shares sum to 1)."""
+    """A kind of pod in the mix and its share of it (shares sum to 1). `memory_bytes` is the mean of its pods."""
 
     cpu_milli: int
     gpu_milli: int
     gpu_count: int
     gpu_models: tuple[str, ...]
     share: float
+    memory_bytes: int = 0
 
 
 class MixArrays(NamedTuple):
@@ -57,12 +58,15 @@ def typical_pods(
     """
     counts: Counter[tuple[int, int, int, str]] = Counter()
     models: dict[str, tuple[str, ...]] = {}
+    memory: Counter[tuple[int, int, int, str]] = Counter()
     for pod in pods:
         r = pod.requests
         if r.gpu_count or cpu_pods:
             spec = "|".join(pod.constraints.gpu_models)
             models[spec] = pod.constraints.gpu_models
-            counts[r.cpu_milli or EMPTY_CPU_MILLI, r.gpu_milli, r.gpu_count, spec] += 1
+            kind = r.cpu_milli or EMPTY_CPU_MILLI, r.gpu_milli, r.gpu_count, spec
+            counts[kind] += 1
+            memory[kind] += r.memory_bytes
     ranked = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
     total, reached, chosen = sum(counts.values()), 0, 0
     while chosen < len(ranked) and reached * 100 < popularity_percent * total:
@@ -72,8 +76,8 @@ def typical_pods(
     # Dividing twice, as the artifact does, decides the last bits: count / reached would differ.
     scale = reached / total if total else 1.0
     return tuple(
-        TypicalPod(cpu, milli, count, models[spec], share / scale)
-        for ((cpu, milli, count, spec), _), share in zip(ranked, shares, strict=False)
+        TypicalPod(cpu, milli, count, models[spec], share / scale, memory[cpu, milli, count, spec] // pods_of_kind)
+        for ((cpu, milli, count, spec), pods_of_kind), share in zip(ranked, shares, strict=False)
     )
 
 

@@ -182,7 +182,7 @@ def _outlook(b: OutlookTables, e: int) -> OutlookTables:
         b.pods_per_cpu[e],
         b.steps[e],
         b.model[e],
-        b.cpu_per_gpu[e],
+        b.ratios[e],
         b.least[e],
     )
 
