@@ -21,6 +21,7 @@ type Card struct {
 	View          string         `json:"view"`          // the features it was trained on
 	ViewVersion   int            `json:"view_version"`  // their version
 	Network       string         `json:"network"`       // what computes scores from features
+	Members       []string       `json:"members"`       // of a rule, its name; of a portfolio, its weights and rules
 	Hidden        []int          `json:"hidden"`        // widths of the network's layers
 	Normalisation string         `json:"normalisation"` // in the network
 	Objective     string         `json:"objective"`     // what it was trained for

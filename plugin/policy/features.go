@@ -33,7 +33,6 @@ const (
 )
 
 const (
-	cpuUnit       = 12_000.0 // milli-CPU
 	enoughCPUPods = 8.0
 	midway        = 7 // pods of a sequence after which its leftover is looked at for the first time
 )
@@ -64,7 +63,7 @@ func (d *describer) describe(node *Node, model int, cpu int64, devices uint64, m
 	live := d.layOut(node, devices, milli)
 	idle := d.describeDevices(live, len(node.GPUFree), out)
 	out[fUntouched] = 0
-	if cpu == node.CPU.Allocatable {
+	if cpu == d.outlook.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
 		out[fUntouched] = out[fAllWhole]
 	}
 	d.countDevices(live)
@@ -188,9 +187,9 @@ func (d *describer) describeGroups(model int, cpu int64, out *row) {
 }
 
 func (d *describer) describeCPU(idle, cpu int64, out *row) {
-	gpus, left := float64(idle)*gpu, float64(cpu)/cpuUnit
+	gpus, left := float64(idle)*gpu, float64(cpu)/d.outlook.cpuUnit
 	whole, parts := out[fWhole], out[fPartIdle] // in single precision, as they are kept
-	beyond := (float64(cpu) - float64(float64(idle)*d.outlook.cpuPerGPU)) / cpuUnit
+	beyond := (float64(cpu) - float64(float64(idle)*d.outlook.cpuPerGPU)) / d.outlook.cpuUnit
 	short, spare := max(0.0, -beyond), max(0.0, beyond)
 	out[fCPULeft], out[fCPUShort], out[fCPUSpare] = float32(left), float32(short), float32(spare)
 	out[fProducts] = float32(gpus * gpus * 0.2)

@@ -17,7 +17,7 @@ func (d *describer) fill(live int, idle int64, model int, cpu int64, out *row) {
 		}
 		out[fFilled+3*part] = float32(float64(midways) * gpu / half)
 		out[fFilled+3*part+1] = float32(float64(idles) * gpu / half)
-		out[fFilled+3*part+2] = float32(float64(cpus) / cpuUnit / half)
+		out[fFilled+3*part+2] = float32(float64(cpus) / d.outlook.cpuUnit / half)
 	}
 }
 

@@ -28,6 +28,14 @@ var heuristics = map[string]func(*Node, *Pod) int64{
 	"balanced-allocation": balancedAllocation,
 }
 
+// rules is how many heuristics a learned policy may weigh.
+const rules = 8
+
+// ruleScores are the heuristics in the order of the tensor of their weights; that of fgd stands among the features.
+var ruleScores = [rules]func(*Node, *Pod) int64{
+	dotProduct, gpuClustering, gpuPacking, bestFit, nil, leastAllocated, mostAllocated, balancedAllocation,
+}
+
 // Local is a built-in policy by name: fgd, dot-product, gpu-clustering, gpu-packing, best-fit, least-allocated,
 // most-allocated or balanced-allocation. Only fgd needs a mix.
 //
@@ -38,7 +46,7 @@ func Local(name string, mix *Mix) (*Policy, error) {
 		if mix == nil {
 			return nil, fmt.Errorf("policy %q needs a mix: that of a policy file that %q made", name, prepareCommand)
 		}
-		return newPolicy(name, mix, Traits{true, true}, func() scorer { return &fgd{newFragmenter(mix)} }), nil
+		return newPolicy(name, mix, Traits{true, true}, fgdOf(mix)), nil
 	}
 	score, ok := heuristics[name]
 	if !ok {
@@ -53,6 +61,8 @@ func Local(name string, mix *Mix) (*Policy, error) {
 	traits := Traits{Pointwise: true, Points: name != "dot-product" && name != "best-fit"}
 	return newPolicy(name, mix, traits, func() scorer { return heuristic(score) }), nil
 }
+
+func fgdOf(mix *Mix) func() scorer { return func() scorer { return &fgd{newFragmenter(mix)} } }
 
 // heuristic is a scorer that needs no room.
 type heuristic func(*Node, *Pod) int64

@@ -3,7 +3,7 @@ package policy
 import "fmt"
 
 const (
-	mixVersion = 1
+	mixVersion = 2
 	maxCPU     = 1 << 40 // milli-CPU of a typical pod
 	maxCount   = 64      // devices of a typical pod
 	maxModels  = 1024    // GPU models, each of which has tables of its own

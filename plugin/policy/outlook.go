@@ -8,6 +8,8 @@ const (
 
 	maxSequence = 1024 // pods of a sequence; a score is to be there in microseconds
 
+	usualCPUUnit = 12_000.0 // milli-CPU, where no typical pod asks for a GPU
+
 	never = 1 << 60 // more CPU than there is: what a pod asks for that may not run on a model
 )
 
@@ -30,6 +32,8 @@ type outlook struct {
 	sequences [][][]step        // by GPU model, the sequences; the second half of them is GPU pods
 	demand    [][2]float64      // by GPU model: shares of the GPU demand that insists on it, and that accepts it
 	cpuPerGPU float64           // milli-CPU that the mix asks for with each GPU milli
+	perByte   float64           // milli-CPU that it asks for with each byte of memory; 0: it asks for no memory
+	cpuUnit   float64           // milli-CPU that it asks for with a whole GPU
 	smallest  int64             // the least milli of a device that a typical pod asks for
 	leastCPU  int64             // the least milli-CPU
 }
@@ -49,7 +53,7 @@ func readOutlook(reader *bakedReader, mix *Mix) (*outlook, error) {
 	podsPerCPU := reader.real("outlook.pods_per_cpu", pods)
 	order := reader.whole("outlook.sequences", 0, int64(max(0, pods-1)), sequences, anyLength)
 	demand := reader.real("outlook.model", models+1, 2)
-	cpuPerGPU := reader.real("outlook.cpu_per_gpu", 1)
+	ratios := reader.real("outlook.ratios", 2)
 	smallest := reader.whole("outlook.smallest", 0, Whole, 1)
 	if reader.err != nil {
 		return nil, reader.err
@@ -60,7 +64,10 @@ func readOutlook(reader *bakedReader, mix *Mix) (*outlook, error) {
 	if pods == 0 && len(order) > 0 {
 		return nil, reader.wrong("outlook.sequences", "is not empty, but there are no typical pods")
 	}
-	found := &outlook{cpuPerGPU: cpuPerGPU[0], smallest: smallest[0], leastCPU: never}
+	found := &outlook{cpuPerGPU: ratios[0], perByte: ratios[1], smallest: smallest[0], leastCPU: never}
+	if found.cpuUnit = Whole * found.cpuPerGPU; found.cpuUnit == 0 {
+		found.cpuUnit = usualCPUUnit
+	}
 	for i, pod := range mix.pods {
 		found.leastCPU = min(found.leastCPU, pod.cpu)
 		found.groups[group[i]] = append(found.groups[group[i]], groupee{i, podsPerCPU[i]})
@@ -71,6 +78,15 @@ func readOutlook(reader *bakedReader, mix *Mix) (*outlook, error) {
 		found.sequences = append(found.sequences, steps(mix, order, model))
 	}
 	return found, nil
+}
+
+// usableCPU is the milli-CPU that pods can still use: less than is free where memory runs out first, at the ratio of CPU to
+// memory of the mix.
+func (o *outlook) usableCPU(cpu, memory int64) int64 {
+	if o.perByte <= 0 {
+		return cpu
+	}
+	return min(cpu, int64(float64(memory)*o.perByte))
 }
 
 func byLeft(mix *Mix, lost []float64, counts []int64, smallest int64) []ofLeft {

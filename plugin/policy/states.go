@@ -30,11 +30,11 @@ func (s *states) look(node *Node) (known, error) {
 		return known{}, err
 	}
 	s.model = model
-	s.key = mixed(mixed(uint64(model)*golden+uint64(len(node.GPUFree)))*golden + uint64(node.CPU.Allocatable))
+	s.key = mixed(mixed(uint64(model)*golden+uint64(len(node.GPUFree)))*golden + uint64(s.outlook.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable)))
 	for _, left := range node.GPUFree {
 		s.key += deviceKey(left)
 	}
-	return *s.find(node, s.key, node.CPU.Free, 0, 0), nil
+	return *s.find(node, s.key, s.outlook.usableCPU(node.CPU.Free, node.Memory.Free), 0, 0), nil
 }
 
 // with is what is known of the node that was looked at last with the pod on the devices of the bit mask. It is valid
@@ -46,7 +46,8 @@ func (s *states) with(node *Node, pod *Pod, devices uint64) *known {
 			key += deviceKey(left-pod.GPUMilli) - deviceKey(left)
 		}
 	}
-	return s.find(node, key, node.CPU.Free-pod.CPU, devices, pod.GPUMilli)
+	cpu := s.outlook.usableCPU(node.CPU.Free-pod.CPU, node.Memory.Free-pod.Memory)
+	return s.find(node, key, cpu, devices, pod.GPUMilli)
 }
 
 func (s *states) find(node *Node, devicesKey uint64, cpu int64, devices uint64, milli int64) *known {

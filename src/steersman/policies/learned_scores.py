@@ -11,8 +11,22 @@ from steersman.cluster.arrays import CPU, MEMORY, WHOLE, ClassArrays, NodeArrays
 from steersman.compiled import inner, kernel, outlined, pasted
 from steersman.policies.afterstates import device_key
 from steersman.policies.gpu_features import FEATURES, describe, usable_cpu, usable_cpu_of
+from steersman.policies.kube_scores import balanced_allocation, least_allocated, most_allocated
 from steersman.policies.learned import FRAGMENTED, KEY, KINDS, VALUE, LearnedArrays
-from steersman.policies.local import gradient
+from steersman.policies.local import (
+    BALANCED_ALLOCATION,
+    BEST_FIT,
+    DOT_PRODUCT,
+    GPU_CLUSTERING,
+    GPU_PACKING,
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    best_fit,
+    dot_product,
+    gpu_clustering,
+    gpu_packing,
+    gradient,
+)
 from steersman.telemetry.randomness import GOLDEN, mixed
 from steersman.workloads.mix import MixArrays
 
@@ -178,11 +192,41 @@ def _network(learned: LearnedArrays, c: int, n: int, row: int, points: float) ->
     return float(activity[learned.sizes.shape[0] % 2, 0])
 
 
+@outlined
+def rule_points(learned: LearnedArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> float:
+    """Return what the heuristics' scores of class `c` on node `n` count in all."""
+    rules, kind, points = learned.rules, pod_kind(classes, c), 0.0
+    if rules[DOT_PRODUCT, kind] != 0.0:
+        points += rules[DOT_PRODUCT, kind] * dot_product(nodes, classes, c, n)
+    if rules[GPU_CLUSTERING, kind] != 0.0:
+        points += rules[GPU_CLUSTERING, kind] * gpu_clustering(nodes, classes, c, n)
+    if rules[GPU_PACKING, kind] != 0.0:
+        points += rules[GPU_PACKING, kind] * gpu_packing(nodes, classes, c, n)
+    if rules[BEST_FIT, kind] != 0.0:
+        points += rules[BEST_FIT, kind] * best_fit(nodes, classes, c, n)
+    if rules[LEAST_ALLOCATED, kind] != 0.0:
+        points += rules[LEAST_ALLOCATED, kind] * least_allocated(nodes, classes, c, n)
+    if rules[MOST_ALLOCATED, kind] != 0.0:
+        points += rules[MOST_ALLOCATED, kind] * most_allocated(nodes, classes, c, n)
+    if rules[BALANCED_ALLOCATION, kind] != 0.0:
+        points += rules[BALANCED_ALLOCATION, kind] * balanced_allocation(nodes, classes, c, n)
+    return points
+
+
 @pasted
 def learned_score(
     learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
 ) -> float:
-    """The score of class `c` on node `n`, where it must fit."""
+    """Return the score of class `c` on node `n`, where it must fit."""
+    score = _state_score(learned, mix, nodes, classes, c, n)
+    return score + rule_points(learned, nodes, classes, c, n) if learned.rules.shape[0] > 0 else score
+
+
+@pasted
+def _state_score(
+    learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
+) -> float:
+    """Return the part of the score that the node's state and FGD make."""
     kind, milli, key = pod_kind(classes, c), classes.gpu_milli[c], learned.node_keys[n]
     if kind == 1:
         return _share(learned, mix, nodes, classes, c, n)[0]
@@ -200,16 +244,19 @@ def learned_score(
 def _share(
     learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
 ) -> tuple[float, int]:
-    """For a pod with a share of one device: the best score over the devices that fit, and that device's index."""
-    milli, best, chosen = classes.gpu_milli[c], -np.inf, -1
+    """For a pod with a share of one device: the best score over the devices that fit, and that device's index.
+
+    Of equal ones the fullest is taken, as by the rule of best fit.
+    """
+    milli, best, chosen, least = classes.gpu_milli[c], -np.inf, -1, WHOLE + 1
     for d in range(nodes.gpu_count[n]):
         left = nodes.gpu_free[n, d]
         if left < milli or alike_before(nodes, n, d):
             continue
         key = learned.node_keys[n] + device_key(left - milli) - device_key(left)
         score = _score(learned, mix, nodes, classes, 1, c, n, 1 << d, key)
-        if score > best:
-            best, chosen = score, d
+        if score > best or (score == best and left < least):
+            best, chosen, least = score, d, left
     return best, chosen
 
 

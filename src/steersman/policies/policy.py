@@ -52,14 +52,17 @@ class LinearPolicy:
     Attributes:
         name: what results call it.
         weights: [4, W] by kind of pod.
+        rules: [4, R] by kind of pod what a point of each heuristic's score counts, by its number in `policies.local`;
+            None: nothing.
     """
 
     name: str
     weights: npt.NDArray[np.float64]
+    rules: npt.NDArray[np.float64] | None = None
 
     def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
         """What a policy file holds."""
-        return {"weights": self.weights}
+        return {"weights": self.weights} | ({} if self.rules is None else {"rules": self.rules})
 
 
 @dataclass(frozen=True, eq=False, slots=True)

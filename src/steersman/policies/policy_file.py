@@ -21,7 +21,7 @@ from steersman.errors import InputError, SteersmanError
 from steersman.features import VIEWS, View
 from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.layers import check_arrays
-from steersman.policies.learned import KINDS, VIEW, WEIGHTS
+from steersman.policies.learned import KINDS, RULES, VIEW, WEIGHTS
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import check_network, mlp_shapes, open_network
 from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy, PortfolioPolicy
@@ -33,6 +33,8 @@ CARD = "steersman"
 SUFFIX = ".safetensors"
 LINEAR = "weights"
 """The tensor of what is linear in a node's features, by kind of pod."""
+RULE_WEIGHTS = "rules"
+"""The tensor of what heuristics' scores count, by kind of pod."""
 MAX_BYTES = 1 << 30
 LARGEST = 1e12
 """A weight beyond it is of no use: scores would leave the range of numbers, and none would be the best."""
@@ -181,8 +183,12 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> LocalPolicy | Li
             raise InputError(file, "card", "members", f"must name one rule; known are {', '.join(LOCAL)}")
         return replace(heuristic(card.members[0]), name=name)
     if card.network == "linear" and card.view == VIEW and "head.weight" not in weights:
-        check_arrays(file, {LINEAR: (KINDS, WEIGHTS)}, weights)
-        return LinearPolicy(name, _double(weights[LINEAR]))
+        shapes: dict[str, tuple[int, ...]] = {LINEAR: (KINDS, WEIGHTS)}
+        if RULE_WEIGHTS in weights:
+            shapes[RULE_WEIGHTS] = KINDS, RULES
+        check_arrays(file, shapes, weights)
+        rules = _double(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
+        return LinearPolicy(name, _double(weights[LINEAR]), rules)
     if card.network == "mlp" and card.view == VIEW and _inputs(weights) == len(view.node) + len(view.pod):
         return _open_mlp(file, name, card, view, weights)
     return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
@@ -198,15 +204,17 @@ def _open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfol
         raise InputError(file, "card", "view", f"is {card.view!r}; a portfolio has {VIEW!r}")
     weights = arrays.get(LINEAR)
     count = len(weights) if weights is not None and weights.ndim == 3 else 0
-    check_arrays(file, {LINEAR: (max(1, count), KINDS, WEIGHTS)}, arrays)
+    shape = max(1, count), KINDS
+    check_arrays(file, {LINEAR: (*shape, WEIGHTS), RULE_WEIGHTS: (*shape, RULES)}, arrays)
     names, rules = card.members[:count], card.members[count:]
     if len(names) < count or len(set(card.members)) < len(card.members):
         raise InputError(file, "card", "members", f"must name all {count} sets of weights, each once, then rules")
     for rule in rules:
         if rule not in LOCAL:
             raise InputError(file, "card", "members", f"{rule!r} is no rule; known are {', '.join(LOCAL)}")
-    learned = [LinearPolicy(each, _double(arrays[LINEAR][i])) for i, each in enumerate(names)]
-    digest = hashlib.sha256(_double(arrays[LINEAR]).tobytes() + repr(card.members).encode())
+    points = _double(arrays[RULE_WEIGHTS])
+    learned = [LinearPolicy(each, _double(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
+    digest = hashlib.sha256(_double(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())
     return PortfolioPolicy(name, (*learned, *(heuristic(rule) for rule in rules)), digest.hexdigest())
 
 

@@ -81,7 +81,8 @@ def _learned(
 ) -> LearnedArrays:
     if isinstance(policy, LinearPolicy | MlpPolicy):
         network = policy.network if isinstance(policy, MlpPolicy) else ()
-        learned = at_work(known(), policy.weights, network, state.class_arrays)
+        rules = policy.rules if isinstance(policy, LinearPolicy) else None
+        learned = at_work(known(), policy.weights, network, state.class_arrays, rules)
         learned_refresh_all(learned, mix, state.arrays)
         return learned
     return for_showing(known()) if sees_outlook(policy) else no_learned()

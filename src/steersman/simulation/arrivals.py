@@ -100,11 +100,11 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
 def draw(workload: Workload, protocol: Protocol, seed: int, ratio: float, load: float | None) -> Schedule:
     """Arrivals that are like those of a protocol's runs, for trying policies before a run.
 
-    `inflation`: see `resample`. `arrivals`: the workload's pods in a random order. `timed`: Poisson arrivals at `load`;
-    without one at the load that the trace's times amount to.
+    `inflation`: as a run with this seed. `arrivals`: the workload's pods in a random order. `timed`: Poisson arrivals
+    at `load`; without one at the load that the trace's times amount to.
     """
     if protocol == "inflation":
-        return resample(workload, ratio=ratio, seed=seed)
+        return schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
     random = np.random.default_rng(seed)
     count = len(workload.pods)
     if protocol == "timed":

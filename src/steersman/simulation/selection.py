@@ -20,8 +20,8 @@ from steersman.cluster.arrays import CPU, NodeArrays
 from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.arrivals import Schedule
 
-FIRST_SEED = 1 << 40
-"""Seeds of draws begin here, beyond those of training."""
+FIRST_SEED = 2_000_000_000
+"""Seeds of draws begin here. `workloads.gorand` takes them modulo 2^31 - 1, so they must stay below that."""
 
 FIRST_ROUND = 4
 MOST_DRAWS = 32

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import steersman
-from steersman.agents.evolution import Config, Evolution, Task
+from steersman.agents.evolution import Config, Evolution, Task, as_linear
 from steersman.errors import UsageError
 from steersman.evaluation.statistics import Interval, mean_interval
 from steersman.features import view
@@ -31,7 +31,7 @@ from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
 FITTED = "fitted"
-FIRST_HELD_BACK = 1 << 41
+FIRST_HELD_BACK = 2_100_000_000
 """Seeds of the draws of the last comparison begin here; no search and no selection uses them."""
 
 HELD_BACK = (8, 48)
@@ -127,7 +127,7 @@ def fit(
 
     Args:
         workload: nodes, and pods like those to come.
-        start: the search goes on from its best member.
+        start: the search goes on from its best member, or from a rule that does better here.
         options: how long, and in what.
         jobs: processes of the search.
         on_generation: called after each generation.
@@ -143,11 +143,9 @@ def fit(
     selection = simulator.select(
         list(others.values()), protocol=options.protocol, ratio=options.ratio, load=options.load
     )
-    costs = np.nanmean(selection.costs, axis=1)
-    learned = [i for i, name in enumerate(names) if isinstance(others[name], LinearPolicy)]
-    best = others[names[min(learned, key=lambda i: float(costs[i]))]]
-    assert isinstance(best, LinearPolicy)
-    found, generations = _search(workload, best, options, jobs, on_generation)
+    best = others[names[selection.best]]
+    first = as_linear(best) if isinstance(best, LocalPolicy) else best
+    found, generations = _search(workload, first, options, jobs, on_generation)
     compared = _compare(simulator, {FITTED: found, **others}, options)
     ours = next(each for each in compared if each.name == FITTED)
     rival = next(each for each in compared if each.name != FITTED)

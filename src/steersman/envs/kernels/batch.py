@@ -220,7 +220,7 @@ def _learned(batch: Batch, none: Nothing, e: int) -> LearnedArrays:
     """What a learned policy would know; it is not asked."""
     i, f, k, m = none.integers, none.floats, none.keys, none.matrix
     outlook, room = _outlook(batch.outlook, e), Scratch(batch.room.amounts[e])
-    return LearnedArrays(outlook, m, m, none.key_matrix, k, none.single_matrix, f, k, m, m, f, i, m, room)
+    return LearnedArrays(outlook, m, m, none.key_matrix, k, none.single_matrix, f, k, m, m, f, i, m, m, room)
 
 
 @inner
