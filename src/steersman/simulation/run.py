@@ -64,7 +64,7 @@ class Simulator:
 
     def __init__(self, workload: Workload, mix: tuple[TypicalPod, ...] | None = None) -> None:
         self.workload = workload
-        self.mix = typical_pods(workload.pods) if mix is None else mix
+        self.mix = typical_pods(workload.pods[i] for i in workload.demand()) if mix is None else mix
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
         self._labels_of = self._state.labels_ids(workload.pods)
@@ -111,7 +111,12 @@ class Simulator:
         return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
 
     def _hopeless_warnings(self) -> tuple[str, ...]:
-        pods = [pod.name for pod, c in zip(self.workload.pods, self._class_of, strict=True) if self._hopeless[c]]
+        standing = set(self.workload.standing())
+        pods = [
+            pod.name
+            for i, (pod, c) in enumerate(zip(self.workload.pods, self._class_of, strict=True))
+            if self._hopeless[c] and i not in standing
+        ]
         if not pods:
             return ()
         named = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
@@ -170,7 +175,17 @@ class Execution:
         )
         self.run = engine.new_run(self.cluster, self.arrivals, simulator._hopeless, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
+        if plan.standing:
+            self._stand()
         self.chooser, self.rule = self._choosers(seed)
+
+    def _stand(self) -> None:
+        """Bind the pods that stand where the workload recorded them."""
+        workload, first = self.simulator.workload, self.plan.pods[: self.plan.standing].tolist()
+        where = [recorded for i in first if (recorded := workload.recorded[i]) is not None]
+        slots = np.array([self.state.slots[each.node] for each in where], dtype=np.int64)
+        devices = np.array([each.devices for each in where], dtype=np.int64)
+        engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
 
     def _choosers(self, seed: int) -> tuple[int, int]:
         chooser, rule = choosers(self.policy)

@@ -13,6 +13,7 @@ from pathlib import Path
 from steersman.cluster.fields import FieldError, Object, boolean, integer, items, join, mapping, required_text, text
 from steersman.errors import InputError
 from steersman.workloads.loading import load_pods, load_workload
+from steersman.workloads.recorded import Running
 from steersman.workloads.scheduler_config import SchedulerConfig, read_scheduler_config
 from steersman.workloads.workload import Workload
 from steersman.workloads.yamlfile import Document, read_documents
@@ -57,7 +58,7 @@ class ClusterConfig:
 
         Unless pods are to be shuffled they come in simon's order: by time of creation where there is one, then by name.
         """
-        workload = load_workload(self.folder, None)
+        workload = load_workload(self.folder, None, running=Running.AS_WRITTEN)
         pods = list(workload.pods)
         for app in self.apps:
             pods += load_pods(app, workload.nodes)
@@ -69,7 +70,7 @@ class ClusterConfig:
             )
         if not self.shuffle_pods:
             pods.sort(key=lambda pod: (math.inf if pod.creation_time is None else pod.creation_time, pod.name))
-        return replace(workload, pods=tuple(pods))
+        return replace(workload, pods=tuple(pods), understood="")
 
 
 def read_pair(cluster_config: str | Path, scheduler_config: str | Path) -> tuple[ClusterConfig, SchedulerConfig]:
