@@ -51,7 +51,7 @@ def explain(
     from steersman.policies.registry import resolve
     from steersman.service.explaining import explain_pod
     from steersman.workloads.loading import load_workload
-    from steersman.workloads.recorded import Running
+    from steersman.workloads.workload import Running
 
     decides = resolve(policy)
     if nodes is not None:

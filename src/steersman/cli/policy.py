@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.display import Warnings, print_table, said_if_slow, say
-from steersman.cli.options import NODES_HELP, Format, FormatOption, path
+from steersman.cli.options import NODES_HELP, Format, FormatOption, Pinned, path
+from steersman.cli.reading import read_workload
 from steersman.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def prepare(
     output: Annotated[
         Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")
     ],
+    pinned: Pinned = False,
 ) -> None:
     """Bake what is typical of a workload into a policy file, so that it serves by itself.
 
@@ -81,11 +83,9 @@ def prepare(
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.policies.policy_file import prepare_policy, write_policy
     from steersman.policies.registry import policy_path
-    from steersman.workloads.loading import load_workload
+    from steersman.workloads.workload import Running
 
-    with said_if_slow(f"reading {pods}"):
-        workload = load_workload(nodes, pods)
-    Warnings()(workload.warnings)
+    workload = read_workload(nodes, pods, Running.PINNED if pinned else Running.FREE, Warnings())
     with policy_path(policy) as found, said_if_slow("planning"):
         card, arrays = prepare_policy(found, workload)
     write_policy(output, card, arrays)

@@ -182,7 +182,7 @@ def convert(
     """
     from steersman.workloads.convert import convert as write
     from steersman.workloads.loading import load_workload
-    from steersman.workloads.recorded import Running
+    from steersman.workloads.workload import Running
 
     with said_if_slow(f"reading {pods or nodes}"):
         workload = load_workload(nodes, pods, partial=True, running=Running.AS_WRITTEN)

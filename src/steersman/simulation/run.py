@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +32,8 @@ from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_p
 from steersman.workloads.places import Places, places
 from steersman.workloads.workload import Workload
 
+AS_IT_IS = "as it is"
+"""In results the recorded placement stands where policies do, under this name."""
 EVENTS_A_STEP = 20_000
 """Events between two calls of a progress callback (and two chances for Ctrl-C)."""
 
@@ -141,6 +144,22 @@ class Simulator:
         execution = Execution(self, plan, policy, seed, record)
         execution.finish(progress)
         return execution.result(protocol, seed, ratio)
+
+    def as_it_is(self) -> RunResult | None:
+        """Return what the placement comes to that the workload recorded, as a run of no policy; None if it has none.
+
+        Pods that waited are its `pods_failed`.
+        """
+        workload = self.workload
+        there = np.array([i for i, where in enumerate(workload.recorded) if where is not None], dtype=np.int64)
+        if not len(there):
+            return None
+        count, nodes = len(there), np.arange(len(workload.nodes))
+        plan = Schedule(there, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, count)
+        run = Execution(self, plan, resolve("best-fit"), 0, record=False).result("arrivals", 0, 0.0)
+        waiting = float(len(workload.pods) - count)
+        values = tuple(replace(each, value=waiting) if each.name == "pods_failed" else each for each in run.metrics)
+        return replace(run, policy=AS_IT_IS, metrics=values)
 
 
 class Execution:

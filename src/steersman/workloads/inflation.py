@@ -37,8 +37,8 @@ class Inflation:
 def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True) -> Inflation:
     """Make the experiment that `seed` stands for, at `ratio` times the GPU capacity of the nodes.
 
-    `shuffle` False keeps the order of `workload.pods` (simon's `shufflePod: false`) and appends what is drawn. Pods that
-    stand from the beginning count towards the ratio; those that belong to their node are not drawn.
+    `shuffle` False keeps the order of `workload.pods` (simon's `shufflePod: false`) and appends what is drawn. Pods
+    that stand from the beginning count towards the ratio; those that belong to their node are not drawn.
 
     Raises:
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.

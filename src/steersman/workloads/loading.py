@@ -13,8 +13,8 @@ from steersman.errors import InputError, UsageError
 from steersman.workloads import deployments, openb
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, folder_files, stem
 from steersman.workloads.kubernetes import Expanded, Objects
-from steersman.workloads.recorded import Running, with_running
-from steersman.workloads.workload import Services, Workload, workload_name
+from steersman.workloads.recorded import with_running
+from steersman.workloads.workload import Running, Services, Workload, workload_name
 from steersman.workloads.yamlfile import Document, read_documents
 
 NODE_CSV, POD_CSV, DEPLOYMENT_CSV = "openb node list", "openb pod list", "Deployments"

@@ -6,7 +6,6 @@ where the pod ran is kept beside it. What belongs to its node stays there.
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,26 +17,11 @@ from steersman.cluster.model import Constraints, Node, Pod, PodClass
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.workloads.kubernetes import Expanded
-from steersman.workloads.workload import Recorded, Workload
+from steersman.workloads.workload import Recorded, Running, Workload
 
 NODE_OWNERS = {"DaemonSet": "DaemonSets", "Node": "static"}
 """Kinds of owners whose pods belong to their node, and what they are called."""
 TIED = "no other node allows them"
-
-
-class Running(enum.StrEnum):
-    """What becomes of pods that run already.
-
-    AS_WRITTEN: nothing is interpreted; `spec.nodeName` is a constraint, pods that are being deleted are there.
-    FREE: they are placed anew with all others.
-    PINNED: `spec.nodeName` is a constraint; they arrive in their order and may go to that node alone.
-    FROM_NOW: they stand where they are before others come.
-    """
-
-    AS_WRITTEN = "as-written"
-    FREE = "free"
-    PINNED = "pinned"
-    FROM_NOW = "from-now"
 
 
 def belongs_to_node(pod: Pod) -> bool:

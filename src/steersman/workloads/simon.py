@@ -13,9 +13,8 @@ from pathlib import Path
 from steersman.cluster.fields import FieldError, Object, boolean, integer, items, join, mapping, required_text, text
 from steersman.errors import InputError
 from steersman.workloads.loading import load_pods, load_workload
-from steersman.workloads.recorded import Running
 from steersman.workloads.scheduler_config import SchedulerConfig, read_scheduler_config
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import Running, Workload
 from steersman.workloads.yamlfile import Document, read_documents
 
 API_VERSION = "simon/v1alpha1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,21 @@ class Services:
             tuple(dict.fromkeys(each for services in found for each in services.selectors)),
             tuple(dict.fromkeys(each for services in found for each in services.expressions)),
         )
+
+
+class Running(enum.StrEnum):
+    """What becomes of pods that run already.
+
+    AS_WRITTEN: nothing is interpreted; `spec.nodeName` is a constraint, pods that are being deleted are there.
+    FREE: they are placed anew with all others.
+    PINNED: `spec.nodeName` is a constraint; they arrive in their order and may go to that node alone.
+    FROM_NOW: they stand where they are before others come.
+    """
+
+    AS_WRITTEN = "as-written"
+    FREE = "free"
+    PINNED = "pinned"
+    FROM_NOW = "from-now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +96,7 @@ class Workload:
     warnings: tuple[str, ...] = ()
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
-    understood: str = ""
+    understood: str = field(default="", compare=False)
 
     def standing(self) -> tuple[int, ...]:
         """Return the indices of the pods that stand where they ran before anything arrives."""
