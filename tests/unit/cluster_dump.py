@@ -76,7 +76,10 @@ def listed(*objects: Object) -> Object:
 def half_full() -> tuple[list[Object], list[Object]]:
     """30 nodes of 8 GPUs with 56 running pods of one GPU, spread over 28 of them, and 22 waiting pods of eight."""
     nodes = [node(f"gpu-{i:02}") for i in range(30)]
-    small, large = controller("Deployment", "small", gpus=1, replicas=56), controller("Deployment", "large", replicas=22)
+    small, large = (
+        controller("Deployment", "small", gpus=1, replicas=56),
+        controller("Deployment", "large", replicas=22),
+    )
     large["spec"]["template"]["spec"] = pod_spec(8)
     sets = [controller("ReplicaSet", f"{d['metadata']['name']}-5f", owner=d, replicas=0) for d in (small, large)]
     at = itertools.count(10)
