@@ -10,8 +10,7 @@ from steersman.cli.display import Warnings, one_line, said_if_slow, say
 if TYPE_CHECKING:
     from steersman.workloads.workload import Running, Workload
 
-SLOW_BYTES = 50_000_000
-"""From so many on it is worth the words that JSON is read faster."""
+FASTER = " (kubectl's -o json is read some 25 times as fast)"
 
 
 def read_workload(nodes: Path | None, pods: Path, running: Running, warn: Warnings) -> Workload:
@@ -22,7 +21,8 @@ def read_workload(nodes: Path | None, pods: Path, running: Running, warn: Warnin
     """
     from steersman.workloads.loading import load_workload
 
-    with said_if_slow(f"reading {pods}"):
+    yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
+    with said_if_slow(f"reading {pods}{FASTER if yaml else ''}"):
         workload = load_workload(nodes, pods, running=running)
     if workload.understood:
         say(one_line(f"{workload.name}: {workload.understood}"))

@@ -106,11 +106,11 @@ class Controllers:
     def __init__(self, objects: Iterable[KubernetesObject]) -> None:
         every = [found for found in objects if found.kind in (*CONTROLLERS, "CronJob")]
         self._there = {key_of(found): found for found in every}
-        self._deployments: dict[str, list[tuple[str, tuple[Requirement, ...]]]] = {}
+        self._deployments: dict[str, dict[str, tuple[Requirement, ...]]] = {}
         for found in every:
             if found.kind == "Deployment":
-                self._deployments.setdefault(found.namespace, []).append((found.name, _selector(found)))
-        self._makers: dict[Key, Key] = {}
+                self._deployments.setdefault(found.namespace, {})[found.name] = _selector(found)
+        self._makers: dict[Key, Key | None] = {}
 
     def owners(self, found: KubernetesObject) -> list[Key]:
         """Return the controllers above an object, the nearest first, also those that the input does not hold."""
@@ -137,15 +137,19 @@ class Controllers:
         if replica_set not in self._makers:
             _, namespace, name = replica_set
             texts = {key: value for key, value in labels.items() if isinstance(key, str) and isinstance(value, str)}
-            chosen = [
-                deployment
-                for deployment, selector in self._deployments.get(namespace, ())
-                if (all(holds(each, texts) for each in selector) if selector else name.rpartition("-")[0] == deployment)
-            ]
+            deployments = self._deployments.get(namespace, {})
             # Selectors should not overlap; where they do, a ReplicaSet is called after its Deployment.
-            chosen.sort(key=lambda deployment: (not name.startswith(f"{deployment}-"), -len(deployment), deployment))
-            self._makers[replica_set] = ("Deployment", namespace, chosen[0]) if chosen else ("", "", "")
-        return self._makers[replica_set] if self._makers[replica_set][0] else None
+            named = name.rpartition("-")[0]
+            candidates = [named] if named in deployments else []
+            candidates += sorted(deployments) if not candidates or not _selects(deployments[named], texts, True) else []
+            chosen = [each for each in candidates if _selects(deployments[each], texts, each == named)]
+            self._makers[replica_set] = ("Deployment", namespace, chosen[0]) if chosen else None
+        return self._makers[replica_set]
+
+
+def _selects(selector: tuple[Requirement, ...], labels: Mapping[str, str], named: bool) -> bool:
+    """Return whether a Deployment's selector selects labels; one that has none is known by its name alone."""
+    return all(holds(each, labels) for each in selector) if selector else named
 
 
 def _selector(found: KubernetesObject) -> tuple[Requirement, ...]:
