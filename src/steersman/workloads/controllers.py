@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from steersman.cluster.constraints import allowed_nodes, holds, restricted_names
-from steersman.cluster.fields import FieldError, Object, integer, items, mapping
+from steersman.cluster.fields import FieldError, Object, integer, items, mapping, text
 from steersman.cluster.model import Node, NodeSelectorTerm, Pod, Requirement, Toleration
-from steersman.cluster.objects import is_finished
+from steersman.cluster.objects import OWNER_KEY, is_finished
 from steersman.workloads.selecting import selector_of
 
 if TYPE_CHECKING:
@@ -48,16 +48,21 @@ def key_of(found: KubernetesObject) -> Key:
 def controller_of(found: KubernetesObject) -> Key | None:
     """Return the key of the controller that made an object, None where none did.
 
+    Of a pod in a snapshot, which has no owner references, it stands in an annotation.
+
     Raises:
         InputError: `metadata.ownerReferences` is wrong.
     """
     try:
-        for reference, _ in items(mapping(found.content, "metadata", ""), "ownerReferences", "metadata"):
+        metadata = mapping(found.content, "metadata", "")
+        for reference, _ in items(metadata, "ownerReferences", "metadata"):
             if reference.get("controller") is True:
                 return str(reference.get("kind")), found.namespace, str(reference.get("name"))
+        stated = text(mapping(metadata, "annotations", "metadata"), OWNER_KEY, "metadata.annotations")
     except FieldError as error:
         raise found.error(error.field, error.problem) from None
-    return None
+    kind, slash, name = stated.partition("/")
+    return (kind, found.namespace, name) if slash and found.kind == "Pod" else None
 
 
 def is_terminating(content: Object) -> bool:

@@ -191,8 +191,9 @@ class Objects:
                 has.succeeded += succeeded(found.content)
                 continue
             living[i] = pod = _mirrored(found, _decode(found, found.content, "", priorities))
-            owners.update(above[-1:])
-            unowned += not above
+            top = [key for key in above[-1:] if key[0] != "Node"]  # a static pod's node makes it, and nothing else
+            owners.update(top)
+            unowned += not top
             if is_terminating(found.content):
                 terminating.add((pod.namespace, pod.name))
             else:
@@ -267,8 +268,9 @@ class Objects:
         return tuple(found)
 
     def _creators(self) -> Iterator[Key]:
-        """The key of every controller that made an object of the input."""
-        return (key for key in map(controller_of, self.objects) if key is not None)
+        """The key of every controller that made another controller of the input."""
+        made = (found for found in self.objects if found.kind != "Pod")
+        return (key for key in map(controller_of, made) if key is not None)
 
     def _priorities(self) -> Iterator[tuple[str, int]]:
         for found in self.of_kind("PriorityClass"):
