@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from steersman.cluster.fields import FieldError, Object, integer, join
@@ -99,8 +99,8 @@ class Expanded:
 
     Attributes:
         pods: in the order in which they arrive.
-        owners: how many controllers they belong to, those at the top: a Deployment, not its ReplicaSets.
-        unowned: how many belong to none.
+        owners: by (namespace, name) of a pod the controller at the top that it belongs to: a Deployment, not its
+            ReplicaSet; without pods that belong to none.
         absent: how many of the pods are yet to be created by their controller.
         finished: how many Pods of the input are left out because they have run to their end.
         terminating: (namespace, name) of those that are being deleted.
@@ -108,12 +108,22 @@ class Expanded:
     """
 
     pods: tuple[Pod, ...]
-    owners: int
-    unowned: int
+    owners: Mapping[tuple[str, str], Key]
     absent: int
     finished: int
     terminating: frozenset[tuple[str, str]]
     odd_phases: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Living:
+    """The Pods of an input that have not finished, by their number among the objects, and what is known of them."""
+
+    pods: dict[int, Pod] = field(default_factory=dict)
+    members: dict[Key, Members] = field(default_factory=dict)
+    owners: dict[tuple[str, str], Key] = field(default_factory=dict)
+    terminating: set[tuple[str, str]] = field(default_factory=set)
+    odd_phases: Counter[str] = field(default_factory=Counter)
 
 
 class Objects:
@@ -175,62 +185,59 @@ class Objects:
         """
         controllers = Controllers(self.objects)
         priorities = {**PRIORITY_CLASSES, **dict(self._priorities())}
-        members: dict[Key, Members] = {}
-        living: dict[int, Pod] = {}
-        owners: set[Key] = set()
-        unowned = 0
-        terminating = set()
-        odd: Counter[str] = Counter()
+        there = self._living(controllers, priorities)
+        owners = dict(there.owners)
+        seen: dict[tuple[str, str], KubernetesObject] = {}
+        entries: list[tuple[float, Pod]] = []
+        for i, found in enumerate(self.objects):
+            made: list[Pod] = []
+            has = Members()
+            if i in there.pods:
+                made = [there.pods[i]]
+            elif found.kind in CONTROLLERS:
+                has = there.members.get(key_of(found), has)
+                above = controllers.owners(found)
+                if controllers.maker(above) is None:
+                    template = _decode(found, template_of(found), "spec.template", priorities)
+                    template = replace(template, owner=f"{found.kind}/{found.name}")
+                    made = list(missing(found, template, has, nodes))
+                owners.update(((pod.namespace, pod.name), [key_of(found), *above][-1]) for pod in made)
+            for pod in made:
+                _claim(seen, (pod.namespace, pod.name), found)
+            # What a controller that is at work has not created yet comes after all that is there.
+            moment = created(found) if made and not has.pods else None
+            entries += ((math.inf if moment is None else moment, pod) for pod in made)
+        entries.sort(key=lambda entry: entry[0])
+        return Expanded(
+            pods=tuple(pod for _, pod in entries),
+            owners=owners,
+            absent=len(entries) - len(there.pods),
+            finished=sum(1 for each in self.of_kind("Pod") if is_finished(each.content)),
+            terminating=frozenset(there.terminating),
+            odd_phases=tuple(sorted(there.odd_phases.items())),
+        )
+
+    def _living(self, controllers: Controllers, priorities: Mapping[str, int]) -> _Living:
+        """Decode the Pods that have not finished, and say whose they are."""
+        there = _Living()
         for i, found in enumerate(self.objects):
             if found.kind != "Pod":
                 continue
             above = controllers.owners(found)
             maker = controllers.maker(above)
-            has = members.setdefault(maker, Members()) if maker is not None else Members()
+            has = there.members.setdefault(maker, Members()) if maker is not None else Members()
             if is_finished(found.content):
                 has.succeeded += succeeded(found.content)
                 continue
-            living[i] = pod = _mirrored(found, _decode(found, found.content, "", priorities))
-            top = [key for key in above[-1:] if key[0] != "Node"]  # a static pod's node makes it, and nothing else
-            owners.update(top)
-            unowned += not top
+            there.pods[i] = pod = _mirrored(found, _decode(found, found.content, "", priorities))
+            # A static pod's node makes it, and nothing else.
+            there.owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
             if is_terminating(found.content):
-                terminating.add((pod.namespace, pod.name))
+                there.terminating.add((pod.namespace, pod.name))
             else:
                 has.pods.append(pod)
-            odd.update(_odd_phase(found.content))
-        seen: dict[tuple[str, str], KubernetesObject] = {}
-        entries: list[tuple[float, Pod]] = []
-        absent = 0
-        for i, found in enumerate(self.objects):
-            made: list[Pod] = []
-            moment = math.inf
-            if i in living:
-                made = [living[i]]
-                moment = _moment(found)
-            elif found.kind in CONTROLLERS:
-                above = controllers.owners(found)
-                has = members.get(key_of(found), Members())
-                if controllers.maker(above) is None:
-                    template = _decode(found, template_of(found), "spec.template", priorities)
-                    template = replace(template, owner=f"{found.kind}/{found.name}")
-                    made = list(missing(found, template, has, nodes))
-                moment = math.inf if has.pods else _moment(found)
-                absent += len(made)
-                owners.update((above or [key_of(found)])[-1:] if made else ())
-            for pod in made:
-                _claim(seen, (pod.namespace, pod.name), found)
-            entries += ((moment, pod) for pod in made)
-        entries.sort(key=lambda entry: entry[0])
-        return Expanded(
-            pods=tuple(pod for _, pod in entries),
-            owners=len(owners),
-            unowned=unowned,
-            absent=absent,
-            finished=sum(1 for each in self.of_kind("Pod") if is_finished(each.content)),
-            terminating=frozenset(terminating),
-            odd_phases=tuple(sorted(odd.items())),
-        )
+            there.odd_phases.update(_odd_phase(found.content))
+        return there
 
     def services(self) -> Services:
         """The label selectors of Services and of the controllers that kube-scheduler spreads by."""
@@ -332,9 +339,9 @@ def _flatten(
         )
     kind = content.get("kind") or kind
     version = content.get("apiVersion") or version
-    for field, value in (("apiVersion", version), ("kind", kind)):
+    for name, value in (("apiVersion", version), ("kind", kind)):
         if not value or not isinstance(value, str):
-            raise document.error(join(path, field), "is missing; is this a Kubernetes object?")
+            raise document.error(join(path, name), "is missing; is this a Kubernetes object?")
     if kind.endswith("List") and isinstance(content.get("items"), list):
         for i, item in enumerate(content["items"]):
             where = ", ".join(part for part in (document.where, f"items[{i}]") if part)
@@ -386,8 +393,3 @@ def _odd_phase(content: Object) -> tuple[str, ...]:
     status = content.get("status")
     phase = status.get("phase") if isinstance(status, dict) else None
     return () if phase in (None, "", "Pending", "Running") else (str(phase)[:40],)
-
-
-def _moment(found: KubernetesObject) -> float:
-    moment = created(found)
-    return math.inf if moment is None else moment

@@ -53,7 +53,7 @@ def with_running(workload: Workload, expanded: Expanded, running: Running) -> Wo
     counts = _Counts()
     if running is Running.AS_WRITTEN:
         bound = sum(1 for pod in expanded.pods if pod.constraints.node_name)
-        return replace(workload, understood=_sentence(expanded, len(expanded.pods), bound, Counter(), counts))
+        return replace(workload, understood=_sentence(expanded, expanded.pods, bound, Counter(), counts))
     slots = {node.name for node in workload.nodes}
     there = []
     for pod in workload.pods:
@@ -75,13 +75,13 @@ def with_running(workload: Workload, expanded: Expanded, running: Running) -> Wo
         for i, pod in enumerate(there)
     )
     pods = there if running is Running.PINNED else [_freed(pod, i in why) for i, pod in enumerate(there)]
-    others = len(workload.pods) - len(expanded.pods)
+    others = len(workload.pods) - len(expanded.pods)  # of CSV files, which come first
     return replace(
         workload,
         pods=tuple(pods),
         recorded=recorded if devices else (),
         from_now=running is Running.FROM_NOW,
-        understood=_sentence(expanded, len(there) - others, len(devices), Counter(why.values()), counts),
+        understood=_sentence(expanded, there[others:], len(devices), Counter(why.values()), counts),
     )
 
 
@@ -143,11 +143,12 @@ def _freed(pod: Pod, stays: bool) -> Pod:
     return replace(pod, pod_class=replace(pod.pod_class, constraints=replace(pod.constraints, node_affinity=None)))
 
 
-def _sentence(expanded: Expanded, pods: int, running: int, staying: Counter[str], counts: _Counts) -> str:
+def _sentence(expanded: Expanded, pods: Sequence[Pod], running: int, staying: Counter[str], counts: _Counts) -> str:
     """Return what was understood, in a sentence."""
-    owners = f"{pods} pods of {expanded.owners} owners"
-    owners += f" ({expanded.unowned} without one)" if expanded.unowned else ""
-    waiting = f"{pods - running} waiting"
+    above = [expanded.owners.get((pod.namespace, pod.name)) for pod in pods]
+    owners = f"{len(pods)} pods of {len({*above} - {None})} owners"
+    owners += f" ({above.count(None)} without one)" if None in above else ""
+    waiting = f"{len(pods) - running} waiting"
     waiting += f" ({expanded.absent} of them not created yet)" if running and expanded.absent else ""
     parts = [owners, f"{running} running", waiting]
     if staying:
