@@ -14,6 +14,7 @@ from tests.unit.cluster_dump import Object, controller, half_full, item, listed,
 
 from steersman.cli import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.envs.inflation import InflationEnv
 from steersman.errors import SteersmanError, UsageError
 from steersman.evaluation.recorded import find_recordings, recorded_summary
 from steersman.simulation.arrivals import resample, schedule
@@ -306,3 +307,13 @@ def test_the_mean_over_workloads_of_recorded_placements(tmp_path):
         (row.workload, row.metric) for row in recorded_summary(twice, ["one", "two", "three"])
     }
     assert find_recordings([found], "timed") == {}
+
+
+def test_an_environment_begins_with_what_stands(tmp_path):
+    found = read(tmp_path, *half_full(), Running.FROM_NOW)
+    env = InflationEnv(workload=[found])
+    env.reset(seed=1)
+    loads = env.core.loads(0)
+    assert loads[:, 2].sum() * 8 == 56
+    _, _, _, _, info = env.step(int(np.argmax(env.action_masks())))
+    assert info["nodes_used"] >= 28
