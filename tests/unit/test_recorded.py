@@ -83,6 +83,7 @@ def test_everything_is_understood_and_said(tmp_path):
         "static-a": Recorded("a", 0, stays=True),
     }
     assert not any(pod.constraints.node_name for pod in found.pods)
+    assert not any("fit on no node" in warning for warning in Simulator(found).warnings)
     assert found.understood == (
         "10 pods of 2 owners (6 without one), 7 running, 3 waiting, "
         "5 pinned (DaemonSets 2, static 1, no other node allows them 2), 1 finished left out, "

@@ -58,7 +58,7 @@ def compare(
     """
     runs: list[RunResult] = []
     try:
-        compile_kernels(experiment.policies)
+        compile_kernels(experiment.policies, experiment.workloads)
         recordings = find_recordings(experiment.workloads, experiment.protocol)
         runs = run_all(experiment, jobs)
         label = runs[experiment.policies.index(baseline) * len(experiment.seeds)].policy

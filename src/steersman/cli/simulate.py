@@ -189,7 +189,7 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
     with blamed(f"policy {plan.policy!r}"):
         policy = resolve(plan.policy)
     warn(plan.workload.warnings)
-    compile_kernels([plan.policy])
+    compile_kernels([plan.policy], [plan.workload])
     simulator = Simulator(plan.workload, plan.mix)
     with Progress("simulating") as progress:
         run = simulator.run(

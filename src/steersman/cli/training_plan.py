@@ -120,7 +120,7 @@ def compile_for(plan: AnyPlan) -> None:
     from steersman.training.evolve import Plan
 
     if isinstance(plan, Plan):
-        compile_kernels(())
+        compile_kernels((), plan.training)
         return
     with said_if_slow(MESSAGE):
         env = plan.scene.make(1)

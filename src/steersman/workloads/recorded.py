@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from steersman.cluster.constraints import NodeTable, allowed_nodes
-from steersman.cluster.model import Constraints, Node, Pod, PodClass
+from steersman.cluster.model import Constraints, Node, Pod, PodClass, Toleration
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.workloads.kubernetes import Expanded
@@ -131,16 +131,24 @@ def _staying(nodes: Sequence[Node], pods: Sequence[Pod], devices: dict[int, int]
 
 
 def _freed(pod: Pod, stays: bool) -> Pod:
-    """Return the pod without its node and devices; one that stays also without what ties it to a node.
+    """Return the pod without its node and devices; one that stays also without what says where it may go.
 
-    A DaemonSet's pods are tied to a node each: without that they are one class.
+    It stands, whatever that says by now, and is asked about no more: DaemonSets' pods, which name a node each, are one
+    class then, and a bound on what any scheduler allocates finds room for a pod that runs on a node since cordoned.
     """
     if not pod.constraints.node_name:
         return pod
     pod = replace(pod.unbound(), gpu_devices=())
-    if not (stays and belongs_to_node(pod)):
+    if not stays:
         return pod
-    return replace(pod, pod_class=replace(pod.pod_class, constraints=replace(pod.constraints, node_affinity=None)))
+    anywhere = replace(
+        pod.constraints,
+        gpu_models=(),
+        node_selector=(),
+        node_affinity=None,
+        tolerations=(Toleration(operator="Exists"),),
+    )
+    return replace(pod, pod_class=replace(pod.pod_class, constraints=anywhere))
 
 
 def _sentence(expanded: Expanded, pods: Sequence[Pod], running: int, staying: Counter[str], counts: _Counts) -> str:
