@@ -81,13 +81,15 @@ def prepare(
     _check_output(output)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.policies.policy_file import prepare_policy, write_policy
+    from steersman.policies.policy_file import prepare_policy, read_policy, write_policy
     from steersman.policies.registry import policy_path
     from steersman.workloads.workload import Running
 
-    workload = read_workload(nodes, pods, Running.PINNED if pinned else Running.FREE, Warnings())
-    with policy_path(policy) as found, said_if_slow("planning"):
-        card, arrays = prepare_policy(found, workload)
+    with policy_path(policy) as found:
+        read_policy(found)  # what is wrong with it is told before anything is said of the pods
+        workload = read_workload(nodes, pods, Running.PINNED if pinned else Running.FREE, Warnings())
+        with said_if_slow("planning"):
+            card, arrays = prepare_policy(found, workload)
     write_policy(output, card, arrays)
     say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {workload.name}")
 
