@@ -15,6 +15,7 @@ from steersman.evaluation.interrupts import undisturbed
 from steersman.evaluation.learning import LearningCurve
 from steersman.evaluation.limits import Limits, find_limits, limit_summary
 from steersman.evaluation.output import staged
+from steersman.evaluation.recorded import find_recordings, recorded_summary
 from steersman.evaluation.report import write_report
 from steersman.evaluation.results import (
     EVALUATION_FILES,
@@ -57,19 +58,31 @@ def compare(
     """
     runs: list[RunResult] = []
     try:
-        compile_kernels(experiment.policies)
+        compile_kernels(experiment.policies, experiment.workloads)
+        recordings = find_recordings(experiment.workloads, experiment.protocol)
         runs = run_all(experiment, jobs)
         label = runs[experiment.policies.index(baseline) * len(experiment.seeds)].policy
         limits = limit_all(experiment, jobs) if bound else None
         summary = summarise(runs, label)
         if limits is not None:
             summary += limit_summary(limits, Table(runs), label)
+        summary += recorded_summary(recordings, Table(runs).workloads)
         headline = Headline(runs, summary, label, limits)
         with staged(output, EVALUATION_FILES) as stage:
-            write_evaluation(stage, runs, summary, limits)
+            write_evaluation(stage, runs, summary, limits, recordings)
             report = stage / REPORT
             ratio = experiment.ratio
-            write_report(report, runs, summary, headline, command=command, ratio=ratio, learning=learning)
+            understood = [f"{each.name}: {each.understood}" for each in experiment.workloads if each.understood]
+            write_report(
+                report,
+                runs,
+                summary,
+                headline,
+                command=command,
+                ratio=ratio,
+                learning=learning,
+                understood=understood,
+            )
     except InterruptionError as interruption:
         raise keep_finished(interruption, output) from None
     except KeyboardInterrupt:

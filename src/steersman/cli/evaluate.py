@@ -9,15 +9,17 @@ from typing import Annotated
 
 import typer
 
-from steersman.cli.display import Warnings, said_if_slow, say
+from steersman.cli.display import Warnings, say
 from steersman.cli.options import (
     NODES_HELP,
     POLICIES_HELP,
     Format,
     FormatOption,
+    FromNow,
     Jobs,
     Load,
     Output,
+    Pinned,
     Protocol,
     ProtocolOption,
     Ratio,
@@ -26,6 +28,7 @@ from steersman.cli.options import (
     default_jobs,
     parse_seeds,
     path,
+    running_of,
 )
 from steersman.errors import UsageError
 
@@ -64,6 +67,8 @@ def evaluate(
             "programming. inflation and arrivals only; needs steersman[report].",
         ),
     ] = False,
+    pinned: Pinned = False,
+    from_now: FromNow = False,
     jobs: Jobs = None,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
@@ -83,22 +88,24 @@ def evaluate(
     if bound and protocol is Protocol.TIMED:
         raise UsageError("--bound belongs to --protocol inflation and arrivals, not to timed")
 
+    if bound and from_now:
+        raise UsageError("--bound does not know pods that stand where they are; leave out --from-now or --bound")
+    running = running_of(pinned, from_now, protocol.value)
+
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.cli.comparison import compare, show
+    from steersman.cli.reading import read_workload
     from steersman.evaluation.bound import check_bound
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES
-    from steersman.workloads.loading import load_workload
 
     check_output(output, EVALUATION_FILES)
     chosen = check_policies(policy, baseline)
     warn = Warnings()
     workloads = []
     for file in pods:
-        with said_if_slow(f"reading {file}"):
-            workloads.append(load_workload(nodes, file))
-        warn(workloads[-1].warnings)
+        workloads.append(read_workload(nodes, file, running, warn))
         if bound:
             check_bound(workloads[-1], protocol.value)
     experiment = Experiment(tuple(workloads), tuple(policy), seed_list, protocol.value, share, load)
@@ -108,6 +115,8 @@ def evaluate(
     options += ["--ratio", f"{share:g}"] if protocol is Protocol.INFLATION else []
     options += ["--load", f"{load:g}"] if load is not None else []
     options += ["--bound"] if bound else []
+    options += ["--pinned"] if pinned else []
+    options += ["--from-now"] if from_now else []
     outcome = compare(
         experiment,
         baseline=chosen,
@@ -132,13 +141,15 @@ def check_policies(policies: Sequence[str], baseline: str | None) -> str:
     from steersman.evaluation.limits import BOUND
     from steersman.policies.own import blamed
     from steersman.policies.registry import resolve
+    from steersman.simulation.run import AS_IT_IS
 
     specs: dict[str, str] = {}
     for spec in policies:
         with blamed(f"policy {spec!r}"):
             label = resolve(spec).name
-        if label == BOUND:
-            raise UsageError(f"--policy {spec} is called {BOUND}, as the limit is in results; give it another name")
+        if label in (BOUND, AS_IT_IS):
+            what = "the limit" if label == BOUND else "the recorded placement"
+            raise UsageError(f"--policy {spec} is called {label}, as {what} is in results; give it another name")
         if label in specs:
             raise UsageError(
                 f"--policy {spec} and {specs[label]} are both called {label}; results could not tell them apart"

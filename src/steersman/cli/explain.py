@@ -51,10 +51,11 @@ def explain(
     from steersman.policies.registry import resolve
     from steersman.service.explaining import explain_pod
     from steersman.workloads.loading import load_workload
+    from steersman.workloads.workload import Running
 
     decides = resolve(policy)
     if nodes is not None:
-        workload = load_workload(nodes, pods)
+        workload = load_workload(nodes, pods, running=Running.AS_WRITTEN)
     else:
 
         async def take(client: Client) -> Workload:

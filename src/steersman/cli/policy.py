@@ -14,6 +14,7 @@ from steersman.cli.options import (
     FormatOption,
     Jobs,
     Load,
+    Pinned,
     Protocol,
     ProtocolOption,
     Ratio,
@@ -22,6 +23,7 @@ from steersman.cli.options import (
     default_jobs,
     path,
 )
+from steersman.cli.reading import read_workload
 from steersman.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def prepare(
     output: Annotated[
         Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")
     ],
+    pinned: Pinned = False,
 ) -> None:
     """Bake what is typical of a workload into a policy file, so that it serves by itself.
 
@@ -96,15 +99,15 @@ def prepare(
     _check_output(output)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.policies.policy_file import prepare_policy, write_policy
+    from steersman.policies.policy_file import prepare_policy, read_policy, write_policy
     from steersman.policies.registry import policy_path
-    from steersman.workloads.loading import load_workload
+    from steersman.workloads.workload import Running
 
-    with said_if_slow(f"reading {pods}"):
-        workload = load_workload(nodes, pods)
-    Warnings()(workload.warnings)
-    with policy_path(policy) as found, said_if_slow("planning"):
-        card, arrays = prepare_policy(found, workload)
+    with policy_path(policy) as found:
+        read_policy(found)  # what is wrong with it is told before anything is said of the pods
+        workload = read_workload(nodes, pods, Running.PINNED if pinned else Running.FREE, Warnings())
+        with said_if_slow("planning"):
+            card, arrays = prepare_policy(found, workload)
     write_policy(output, card, arrays)
     say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {workload.name}")
 

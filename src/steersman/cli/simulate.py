@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import Progress, Warnings, print_table, said_if_slow, say
+from steersman.cli.display import Progress, Warnings, print_table, say
 from steersman.cli.options import (
     MAX_RATIO,
     NODES_HELP,
@@ -16,14 +16,17 @@ from steersman.cli.options import (
     RATIO,
     Format,
     FormatOption,
+    FromNow,
     Load,
     Output,
+    Pinned,
     Protocol,
     ProtocolOption,
     Ratio,
     check_load,
     check_ratio,
     path,
+    running_of,
 )
 from steersman.errors import InputError, UsageError
 
@@ -77,6 +80,8 @@ def simulate(
             help="With --cluster-config: a KubeSchedulerConfiguration, which stands for --policy.",
         ),
     ] = None,
+    pinned: Pinned = False,
+    from_now: FromNow = False,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Where does every pod go, and why does one not fit?
@@ -94,23 +99,26 @@ def simulate(
     protocol = protocol or Protocol.INFLATION
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
+    running = running_of(pinned, from_now, protocol.value)
+    if configs and (pinned or from_now):
+        raise UsageError("--cluster-config says where pods may go already; leave out --pinned and --from-now")
     if configs and (nodes or pods):
         raise UsageError("--cluster-config names the nodes and pods already; leave out --nodes and --pods")
     if not configs and (nodes is None or pods is None or policy is None):
         raise UsageError("give --nodes, --pods and --policy, or --cluster-config and --scheduler-config (see --help)")
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
+    from steersman.cli.reading import read_workload
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import RUN_FILES
-    from steersman.workloads.loading import load_workload
 
     check_output(output, RUN_FILES)
     warn = Warnings()
     if configs:
         plan = read_plan(*configs, policy, seed, warn)
     else:
-        with said_if_slow(f"reading {pods}"):
-            workload = load_workload(nodes, pods)
+        assert pods is not None
+        workload = read_workload(nodes, pods, running, warn)
         plan = Plan(workload, str(policy), protocol, SEED if seed is None else seed, share, load)
     run_and_write(plan, output, output_format, warn)
 
@@ -181,7 +189,7 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
     with blamed(f"policy {plan.policy!r}"):
         policy = resolve(plan.policy)
     warn(plan.workload.warnings)
-    compile_kernels([plan.policy])
+    compile_kernels([plan.policy], [plan.workload])
     simulator = Simulator(plan.workload, plan.mix)
     with Progress("simulating") as progress:
         run = simulator.run(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from steersman.cli.options import NODES_HELP, path
+from steersman.cli.options import NODES_HELP, FromNow, Pinned, path
 
 WORKLOAD_HELP = (
     "the name of an embedded openb workload (default, gpushare40, ..., or default-small: 64 nodes of default), or with "
@@ -111,6 +111,8 @@ class Task:
         typer.Option(metavar="NAME", help="Workloads kept for a later test; noted in the model card, never read."),
     ] = None
     nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None
+    pinned: Pinned = False
+    from_now: FromNow = False
     options: Annotated[
         Path | None,
         typer.Option(

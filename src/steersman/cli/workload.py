@@ -222,9 +222,10 @@ def convert(
     """
     from steersman.workloads.convert import convert as write
     from steersman.workloads.loading import load_workload
+    from steersman.workloads.workload import Running
 
     with said_if_slow(f"reading {pods or nodes}"):
-        workload = load_workload(nodes, pods, partial=True)
+        workload = load_workload(nodes, pods, partial=True, running=Running.AS_WRITTEN)
     warn = Warnings()
     warn(workload.warnings)
     with said_if_slow(f"writing {len(workload.nodes)} nodes and {len(workload.pods)} pods"):

@@ -13,6 +13,7 @@ from steersman.evaluation.limits import BOUND, Limits
 from steersman.evaluation.statistics import NO_INTERVAL, Interval, mean, reduction_percent
 from steersman.evaluation.summary import ALL, SummaryRow, Table
 from steersman.simulation.result import RunResult
+from steersman.simulation.run import AS_IT_IS
 
 GPU_ALLOCATION = "gpu_allocation_percent"
 CPU_ALLOCATION = "cpu_allocation_percent"
@@ -64,6 +65,7 @@ class Headline:
         gpus, nodes: of the cluster.
         on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
         limits: what no scheduler exceeds, where it was asked for; it is no policy, and never the best of them.
+        has_recording: whether the recorded placement of `workload` is known; it is no policy either.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Headline:
         self.timed = self.protocol == "timed"
         self.primary = MEAN_WAIT if self.timed else GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
         self.limits = limits if self.primary == GPU_ALLOCATION else None
+        self.has_recording = any(row.policy == AS_IT_IS and row.workload == self.workload for row in summary)
 
     @property
     def resource(self) -> str:
@@ -117,6 +120,9 @@ class Headline:
         """[seed] what a good scheduler makes small: the resource left unallocated in percent, or the mean wait."""
         if policy == BOUND and self.limits is not None:
             return 100 - self.limits.get(workload)
+        if policy == AS_IT_IS:
+            row = self.row(workload, policy, self.primary)
+            return np.array([100 - row.mean if row is not None else math.nan])
         values = self._table.get(workload, policy, self.primary)
         return values if self.timed else 100 - values
 
@@ -149,9 +155,14 @@ class Headline:
                 columns.append(self._column(title, short, workload, metric, digits, note=False))
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 
+    @property
+    def others(self) -> dict[str, str]:
+        """What the table shows below the policies: its name in result files, and what a person is told."""
+        recording = {AS_IT_IS: AS_IT_IS} if self.has_recording else {}
+        return recording | ({BOUND: LIMIT_NAME} if self.limits is not None else {})
+
     def _build(self, title: str, short: str, cell: Callable[[str], Cell]) -> Column:
-        limit = [BOUND] if self.limits is not None else []
-        return Column(title, short, {policy: cell(policy) for policy in [*self.policies, *limit]})
+        return Column(title, short, {policy: cell(policy) for policy in [*self.policies, *self.others]})
 
     def _column(self, title: str, short: str, workload: str, metric: str, digits: int, *, note: bool = True) -> Column:
         def cell(policy: str) -> Cell:
@@ -175,7 +186,8 @@ class Headline:
         return Cell(fixed(share * self.gpus / 100, 0), fixed(share, 2) + " %")
 
     def _change(self, workload: str, policy: str) -> Cell:
-        share, (low, high) = self.reduction(workload, policy) if policy != self.baseline else (math.nan, NO_INTERVAL)
+        alone = policy in (self.baseline, AS_IT_IS)
+        share, (low, high) = (math.nan, NO_INTERVAL) if alone else self.reduction(workload, policy)
         return Cell(signed(-share, 1), interval_text(Interval(-high, -low), 1, sign=True))
 
     def sentence(self) -> str:

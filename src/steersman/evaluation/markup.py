@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from steersman.evaluation import figures
-from steersman.evaluation.headline import LIMIT_NAME, Cell, Headline
+from steersman.evaluation.headline import Cell, Headline
 from steersman.evaluation.limits import BOUND
 
 
@@ -28,7 +28,7 @@ def cell(content: Cell) -> str:
 
 
 def policy_table(headline: Headline, workload: str) -> str:
-    """The policies on a workload, the best first; last the limit, if there is one."""
+    """The policies on a workload, the best first; last the recorded placement and the limit, if there are any."""
     columns = headline.columns(workload)
     style = figures.styles(headline.policies, headline.baseline)
     rows = []
@@ -38,9 +38,10 @@ def policy_table(headline: Headline, workload: str) -> str:
         name = f"<td>{swatch(style[policy].colour)}{escape(policy)}{note}</td>"
         cells = "".join(cell(column.cells[policy]) for column in columns)
         rows.append(f"<tr{' class=baseline' if is_baseline else ''}>{name}{cells}</tr>")
-    if headline.limits is not None:
-        cells = "".join(cell(column.cells[BOUND]) for column in columns)
-        rows.append(f"<tr class=limit><td>{swatch(figures.LIMIT_COLOUR)}{LIMIT_NAME}</td>{cells}</tr>")
+    for other, title in headline.others.items():
+        colour = swatch(figures.LIMIT_COLOUR) if other == BOUND else ""
+        cells = "".join(cell(column.cells[other]) for column in columns if other in column.cells)
+        rows.append(f"<tr class=limit><td>{colour}{escape(title)}</td>{cells}</tr>")
     return page_table(["Policy", *(column.title for column in columns)], rows)
 
 

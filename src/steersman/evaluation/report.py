@@ -13,7 +13,6 @@ from steersman.evaluation import markup
 from steersman.evaluation.figures import Figure
 from steersman.evaluation.headline import FEW_SEEDS, LIMIT_NAME, Cell, Headline, count, fixed, interval_text, signed
 from steersman.evaluation.learning import LearningCurve, learning_section
-from steersman.evaluation.limits import BOUND
 from steersman.evaluation.results import REPORT_MARK
 from steersman.evaluation.sections import Section
 from steersman.evaluation.statistics import RESAMPLES
@@ -43,6 +42,11 @@ LIMIT = (
     "is too high rather than too low: pods may be split, CPU, memory and whole GPUs are pooled over the nodes of a "
     "type (shares do have to fill single GPUs), and wishes about other pods are ignored. A scheduler that turns pods "
     "away on purpose could exceed it."
+)
+
+RECORDED = (
+    "The placement that the input records, of the pods that ran when it was written. No seed changes it, so it has no "
+    "interval."
 )
 
 PAGE = """<!DOCTYPE html>
@@ -78,6 +82,7 @@ def write_report(
     command: str,
     ratio: float,
     learning: LearningCurve | None = None,
+    understood: Sequence[str] = (),
 ) -> None:
     """Write the report of an experiment.
 
@@ -89,6 +94,7 @@ def write_report(
         command: what was typed, without the machine's paths.
         ratio: of the inflation protocol.
         learning: how one of the policies was trained, if that is to be shown.
+        understood: what the workloads were taken to hold, a sentence each.
     """
     from plotly.offline import get_plotlyjs
 
@@ -100,7 +106,7 @@ def write_report(
         _choice(headline),
         *sections,
         learning_section(learning, plots) if learning is not None else "",
-        _method(headline, command, ratio),
+        _method(headline, command, ratio, understood),
         _details(headline, summary),
     ]
     page = PAGE.format(
@@ -164,14 +170,16 @@ def _choice(headline: Headline) -> str:
     return f'<p class="choose">{label} <select id="workload">{options}</select></p>'
 
 
-def _method(headline: Headline, command: str, ratio: float) -> str:
+def _method(headline: Headline, command: str, ratio: float, understood: Sequence[str]) -> str:
     protocol = PROTOCOLS[headline.protocol].format(percent=100 * ratio)
     facts = {
+        "Pods": "; ".join(understood),
         "Protocol": f"{headline.protocol}. {protocol} Among equally good nodes the seed decides.",
         "Ratio": f"{ratio:g}" if headline.protocol == "inflation" else "",
         "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
         "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
         "Allocated": ALLOCATED.get(headline.protocol, "").format(percent=100 * ratio),
+        "As it is": RECORDED if headline.has_recording else "",
         "Limit": LIMIT if headline.limits is not None else "",
         "Fragmentation": "Idle GPU that a pod drawn at random from the typical pods of the workload could not use "
         "(Weng et al., “Beware of Fragmentation”, USENIX ATC 2023)."
@@ -210,7 +218,7 @@ def _details(headline: Headline, summary: Sequence[SummaryRow]) -> str:
         for row in (row for row in chosen if row.metric == metric):
             cells = (
                 Cell(f"{row.metric} ({row.unit})"),
-                Cell(LIMIT_NAME if row.policy == BOUND else row.policy),
+                Cell(headline.others.get(row.policy, row.policy)),
                 Cell(fixed(row.mean, 2), interval_text(row.interval, 2)),
                 Cell(fixed(row.interquartile_mean, 2)),
                 Cell(signed(row.difference, 2), interval_text(row.difference_interval, 2, sign=True)),

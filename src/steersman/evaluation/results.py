@@ -8,12 +8,15 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 from steersman.evaluation.limits import BOUND, METRIC, Limits
+from steersman.evaluation.recorded import Recordings
 from steersman.evaluation.summary import SummaryRow
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
+from steersman.simulation.run import AS_IT_IS
 
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
@@ -115,6 +118,13 @@ def limit_rows(limits: Limits) -> Iterator[list[str]]:
             yield [workload, BOUND, str(seed), limits.protocol, METRIC, "percent", number(value)]
 
 
+def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[str]]:
+    """The rows of `metrics.csv` for recorded placements, whose policy is `as it is`; they have no seed."""
+    for workload, metrics in recordings.items():
+        for metric in metrics:
+            yield [workload, AS_IT_IS, "", protocol, metric.name, metric.unit, number(metric.value)]
+
+
 def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
     """The rows of `summary.csv`."""
     for row in rows:
@@ -197,11 +207,17 @@ def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
 
 
 def write_evaluation(
-    folder: Path, runs: Sequence[RunResult], summary: Sequence[SummaryRow], limits: Limits | None = None
+    folder: Path,
+    runs: Sequence[RunResult],
+    summary: Sequence[SummaryRow],
+    limits: Limits | None = None,
+    recordings: Recordings = MappingProxyType({}),
 ) -> None:
     """`results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`."""
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
-    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), limit_rows(limits) if limits else ()))
+    recorded = recorded_rows(recordings, runs[0].protocol)
+    rows = chain(metrics_rows(runs), recorded, limit_rows(limits) if limits else ())
+    write_csv(folder / METRICS, METRICS_COLUMNS, rows)
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
 
 

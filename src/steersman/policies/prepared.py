@@ -122,7 +122,7 @@ class PreparedPolicy:
 
 def bake(workload: Workload, view: str) -> tuple[MixCard, Arrays]:
     """The mix of a workload, and what the view sees in it, as tensors."""
-    pods = typical_pods(workload.pods)
+    pods = typical_pods(workload.pods[i] for i in workload.demand())
     named = {node.gpu_model for node in workload.nodes} | {model for pod in pods for model in pod.gpu_models}
     models = tuple(sorted(named - {""}))
     mix = mix_arrays(pods, models)

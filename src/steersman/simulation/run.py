@@ -34,6 +34,8 @@ from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_p
 from steersman.workloads.places import Places, places
 from steersman.workloads.workload import Workload
 
+AS_IT_IS = "as it is"
+"""In results the recorded placement stands where policies do, under this name."""
 EVENTS_A_STEP = 20_000
 """Events between two calls of a progress callback (and two chances for Ctrl-C)."""
 
@@ -67,7 +69,7 @@ class Simulator:
 
     def __init__(self, workload: Workload, mix: tuple[TypicalPod, ...] | None = None) -> None:
         self.workload = workload
-        self.mix = typical_pods(workload.pods) if mix is None else mix
+        self.mix = typical_pods(workload.pods[i] for i in workload.demand()) if mix is None else mix
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
         self._labels_of = self._state.labels_ids(workload.pods)
@@ -115,7 +117,12 @@ class Simulator:
         return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
 
     def _hopeless_warnings(self) -> tuple[str, ...]:
-        pods = [pod.name for pod, c in zip(self.workload.pods, self._class_of, strict=True) if self._hopeless[c]]
+        standing = set(self.workload.standing())
+        pods = [
+            pod.name
+            for i, (pod, c) in enumerate(zip(self.workload.pods, self._class_of, strict=True))
+            if self._hopeless[c] and i not in standing
+        ]
         if not pods:
             return ()
         named = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
@@ -172,6 +179,22 @@ class Simulator:
         execution.finish(progress)
         return execution.result(protocol, seed, ratio)
 
+    def as_it_is(self) -> RunResult | None:
+        """Return what the placement comes to that the workload recorded, as a run of no policy; None if it has none.
+
+        Pods that waited are its `pods_failed`.
+        """
+        workload = self.workload
+        there = np.array([i for i, where in enumerate(workload.recorded) if where is not None], dtype=np.int64)
+        if not len(there):
+            return None
+        count, nodes = len(there), np.arange(len(workload.nodes))
+        plan = Schedule(there, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, count)
+        run = Execution(self, plan, resolve("best-fit"), 0, record=False).result("arrivals", 0, 0.0)
+        waiting = float(len(workload.pods) - count)
+        values = tuple(replace(each, value=waiting) if each.name == "pods_failed" else each for each in run.metrics)
+        return replace(run, policy=AS_IT_IS, metrics=values)
+
 
 class Execution:
     """A run under way."""
@@ -207,7 +230,17 @@ class Execution:
         )
         self.run = engine.new_run(self.cluster, self.arrivals, simulator._hopeless, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
+        if plan.standing:
+            self._stand()
         self.chooser, self.rule = self._choosers(seed)
+
+    def _stand(self) -> None:
+        """Bind the pods that stand where the workload recorded them."""
+        workload, first = self.simulator.workload, self.plan.pods[: self.plan.standing].tolist()
+        where = [recorded for i in first if (recorded := workload.recorded[i]) is not None]
+        slots = np.array([self.state.slots[each.node] for each in where], dtype=np.int64)
+        devices = np.array([each.devices for each in where], dtype=np.int64)
+        engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
 
     def _choosers(self, seed: int) -> tuple[int, int]:
         chooser, rule = choosers(self.policy)
