@@ -83,7 +83,7 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     """
     random = np.random.default_rng(seed)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
-    target = ratio * GPU_MILLI * sum(node.gpu_count for node in workload.nodes)
+    target = ratio * GPU_MILLI * sum(node.gpu_total for node in workload.nodes)
     if not (target and demand.any()):
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
     pods = random.permutation(len(demand))
@@ -141,7 +141,7 @@ def _poisson(
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
     duration = _durations(workload, random)
-    capacity = float(sum(node.gpu_count for node in workload.nodes) * GPU_MILLI)
+    capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     if not (capacity and demand.any()):
         capacity = float(sum(node.cpu_milli for node in workload.nodes))

@@ -87,7 +87,7 @@ class Simulator:
         """
         key = "" if prepared is None else prepared.digest
         if self._learned is None or self._learned[0] != key:
-            models = self._state.gpu_models
+            models = self._state.gpu_types
             mix = self.mix_arrays(prepared)
             outlook = outlook_arrays(self.mix, mix) if prepared is None else prepared.outlook_for(models)
             self._learned = key, learned_arrays(outlook, mix, self._state.arrays)
@@ -95,7 +95,7 @@ class Simulator:
 
     def mix_arrays(self, prepared: Prepared | None) -> MixArrays:
         """The mix that a policy brings, or that of the workload, for these nodes."""
-        models = self._state.gpu_models
+        models = self._state.gpu_types
         return mix_arrays(self.mix, models) if prepared is None else prepared.mix_for(models)
 
     @cached_property
@@ -104,8 +104,9 @@ class Simulator:
         return places(self.workload)
 
     def _unknown_models(self) -> tuple[str, ...]:
+        models = {node.gpu_model_for(name) for node in self.workload.nodes for name in ("", *node.counted_gpus)}
         wanted = {model for pod_class in self._state.classes for model in pod_class.constraints.gpu_models}
-        unknown = sorted(wanted - set(self._state.gpu_models))
+        unknown = sorted(wanted - models)
         if not unknown:
             return ()
         return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
@@ -259,7 +260,7 @@ class Execution:
     def _capacity(self) -> metrics.Capacity:
         nodes = self.state.arrays
         return metrics.Capacity(
-            gpu=int(nodes.gpu_count.sum()) * GPU_MILLI,
+            gpu=sum(node.gpu_total for node in self.simulator.workload.nodes) * GPU_MILLI,
             cpu=int(nodes.allocatable[:, CPU].sum()),
             memory=int(nodes.allocatable[:, MEMORY].sum()),
             nodes=len(nodes.gpu_count),
