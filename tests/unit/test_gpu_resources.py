@@ -398,7 +398,7 @@ def test_idle_devices_of_one_vendor_are_of_no_use_to_pods_of_the_other():
     assert decider.cluster.fragments.total[:3].tolist() == [2000, 2000, 0]
 
 
-@pytest.mark.parametrize("base", ["steersman", "gpu-deepsets"])
+@pytest.mark.parametrize("base", ["steersman-default", "gpu-deepsets"])
 def test_a_prepared_policy_tells_vendors_apart(tmp_path: Path, base: str):
     nodes = tuple(node_of(f"n{i}", 4, (NVIDIA, AMD)[i % 2], model="X" if i < 3 else "") for i in range(6))
     wanted = tuple(
@@ -407,7 +407,7 @@ def test_a_prepared_policy_tells_vendors_apart(tmp_path: Path, base: str):
     workload = Workload("w", nodes, wanted)
     file = tmp_path / "policy.safetensors"
     with policy_files() as files:
-        write_policy(file, *prepare_policy(files.get(base, policy_path(base)), workload))
+        write_policy(file, *prepare_policy(files[base], workload))
     prepared = open_policy(file, "prepared")
     assert isinstance(prepared, PreparedPolicy)
     assert sorted(set(prepared.prepared.card.resources)) == [AMD, NVIDIA]
@@ -429,7 +429,8 @@ def test_a_prepared_policy_tells_vendors_apart(tmp_path: Path, base: str):
 
 def test_a_card_whose_names_are_not_as_many_as_its_pods_is_refused(tmp_path: Path):
     workload = Workload("w", (node_of("a", 4, NVIDIA),), (pod_of(1, NVIDIA), pod_of(2, NVIDIA, name="q")))
-    card, arrays = prepare_policy(policy_path("steersman"), workload)
+    with policy_path("steersman") as packaged:
+        card, arrays = prepare_policy(packaged, workload)
     assert card.mix is not None
     file = tmp_path / "policy.safetensors"
     write_policy(file, replace_struct(card, mix=replace_struct(card.mix, resources=(NVIDIA,))), arrays)
