@@ -89,7 +89,7 @@ func TestOfferOf(t *testing.T) {
 	}
 }
 
-var gpuNode = offering(CountKey, "4", MilliKey, "4000")
+var gpuNode = offering(CountKey, "4", MilliKey, "4000", "nvidia.com/gpu", "4")
 
 func bound(uid string, notes map[string]string, resources ...string) *v1.Pod {
 	pod := asking(notes, resources...)

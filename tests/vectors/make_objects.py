@@ -100,12 +100,10 @@ def pod_object(rng: Random, name: str, models: list[str]) -> Json:
         spec["overhead"] = {"cpu": "250m", "memory": "120Mi"}
     kind = str(rng.choice(["none", "share", "whole", "plugin", "parts"], p=[0.25, 0.3, 0.1, 0.3, 0.05]))
     if kind == "plugin":
-        name, count = (
-            str(rng.choice([NVIDIA, AMD, INTEL], p=[0.6, 0.3, 0.1])),
-            str(rng.choice([1, 2, 9], p=[0.5, 0.4, 0.1])),
-        )
+        resource = str(rng.choice([NVIDIA, AMD, INTEL], p=[0.6, 0.3, 0.1]))
+        count = str(rng.choice([1, 2, 9], p=[0.5, 0.4, 0.1]))
         for where in ("requests", "limits"):
-            spec["containers"][0]["resources"].setdefault(where, {})[name] = count
+            spec["containers"][0]["resources"].setdefault(where, {})[resource] = count
     elif kind != "none":
         notes |= {
             "share": {GPU_COUNT_KEY: "1", GPU_MILLI_KEY: str(rng.choice(SHARES))},
@@ -161,7 +159,7 @@ def random_cluster(rng: Random, models: list[str]) -> Json:
 
 
 def named(pod: Pod, i: int) -> Pod:
-    """A pod of a trace, the i-th, that asks for GPUs by a name: shares by annotations, whole ones of one of two vendors."""
+    """The i-th pod of a trace, asking for GPUs by a name: shares by annotations, whole ones of one of two vendors."""
     requests = pod.requests
     name = SHARED_GPUS if requests.gpu_milli < 1000 else (NVIDIA, NVIDIA, AMD)[i % 3]
     requests = replace(requests, gpu_resource=name if requests.gpu_count else "")
@@ -197,9 +195,8 @@ def main() -> None:
     content = {"policies": OBJECT_POLICIES, "clusters": clusters}
     pack(FILE, json.dumps(content, separators=(",", ":")).encode())
     pods = sum(len(cluster["pods"]) for cluster in clusters)
-    print(
-        f"{pods} pods on {CLUSTERS} clusters, {len(OBJECT_POLICIES) * pods} cases, {FILE.stat().st_size} bytes in {FOLDER}"
-    )
+    cases = len(OBJECT_POLICIES) * pods
+    print(f"{pods} pods on {CLUSTERS} clusters, {cases} cases, {FILE.stat().st_size} bytes in {FOLDER}")
 
 
 if __name__ == "__main__":
