@@ -20,15 +20,17 @@ from steersman.cluster.explaining import counted, message, reasons
 from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.manifests import node_to_object, pod_to_object
 from steersman.cluster.model import GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, Requests, gpu_types
-from steersman.cluster.objects import node_from_object, pod_from_object
+from steersman.cluster.objects import GPU_INDEX_KEY, node_from_object, pod_from_object
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.bound import check_bound
+from steersman.kube.cache import CachedPod
 from steersman.policies.decider import Decider
 from steersman.policies.outlook import outlook_arrays
 from steersman.policies.policy_file import open_policy, prepare_policy, write_policy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.registry import AnyPolicy, policy_path, resolve
+from steersman.scheduler.binder import binding
 from steersman.simulation.run import Simulator
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
@@ -442,3 +444,12 @@ def test_the_bound_says_that_it_does_not_know_counted_gpus():
     workload = Workload("w", (node_of("a", nvidia=80),), (pod_of(1, NVIDIA),))
     with pytest.raises(UsageError, match=r"node a counts its 80 nvidia\.com/gpu"):
         check_bound(workload, "arrivals")
+
+
+@pytest.mark.parametrize(
+    ("resource", "index"),
+    [(NVIDIA, None), (AMD, None), (SHARED_GPUS, {GPU_INDEX_KEY: "0-2"}), ("", {GPU_INDEX_KEY: "0-2"})],
+)
+def test_devices_are_named_to_pods_alone_that_ask_by_annotations(resource: str, index: dict[str, str] | None):
+    pod = CachedPod("default/p", "1", pod_of(2, resource), 1)
+    assert json.loads(binding(pod, "n", 0b101))["metadata"].get("annotations") == index
