@@ -382,6 +382,12 @@ def test_a_run_is_like_the_oracle_and_counts_all_gpus(nodes: list[Node], wanted:
             milli += by_name[pod].requests.gpu_total_milli
         else:
             assert not any(each.fits(by_name[pod]) for each in plain.values())
+    for name, share, count in zip(
+        run.final_nodes.names, run.final_nodes.gpu_used_share, run.final_nodes.gpu_count, strict=True
+    ):
+        left = sum(plain[name].devices) + GPU_MILLI * sum(plain[name].counts.values())
+        assert count == plain[name].node.gpu_total
+        assert not count or share == pytest.approx(1 - left / count / GPU_MILLI)
     total = sum(node.gpu_total for node in nodes) * GPU_MILLI
     value = next(each.value for each in run.metrics if each.name == "gpu_allocation_percent")
     assert (np.isnan(value) and not total) or value == pytest.approx(100 * milli / total, abs=0.005)

@@ -360,11 +360,16 @@ class ClusterState:
     # Decisions -------------------------------------------------------------------------------------------------------
 
     def gpu_use(self) -> tuple[int, int]:
-        """GPU milli that pods have, and that the nodes have together; devices that are counted among them."""
+        """GPU milli that pods have, and that the nodes have together; GPUs that are counted are among them."""
+        taken, total = self.gpu_use_by_node()
+        return int(taken.sum()), int(total.sum())
+
+    def gpu_use_by_node(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """[N] and [N], the same of each node."""
         arrays = self.arrays
         counted = [i for i, name in enumerate(self.resources, EXTENDED) if name in GPU_RESOURCES]
-        total = int(arrays.gpu_count.sum() + arrays.allocatable[:, counted].sum()) * GPU_MILLI
-        return total - int(arrays.gpu_free.sum() + arrays.free[:, counted].sum() * GPU_MILLI), total
+        total = (arrays.gpu_count + arrays.allocatable[:, counted].sum(axis=1)) * GPU_MILLI
+        return total - arrays.gpu_free.sum(axis=1) - arrays.free[:, counted].sum(axis=1) * GPU_MILLI, total
 
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
         """[N] where a pod of the class with these labels may run now: all hard constraints, resources and devices."""

@@ -271,7 +271,7 @@ class Execution:
     def _final_nodes(self) -> FinalNodes:
         place = np.argsort(self.plan.nodes)  # back to the order of the node file
         nodes = self.state.arrays
-        gpu = nodes.gpu_count * GPU_MILLI
+        gpu_used, gpu = self.state.gpu_use_by_node()
 
         def share(used: npt.NDArray[np.int64], of: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
             out = np.full(len(of), np.nan)
@@ -282,8 +282,8 @@ class Execution:
         return FinalNodes(
             names=tuple(node.name for node in self.simulator.workload.nodes),
             gpu_model=tuple(node.gpu_model for node in self.simulator.workload.nodes),
-            gpu_count=nodes.gpu_count[place],
-            gpu_used_share=share(gpu - nodes.gpu_free.sum(axis=1), gpu),
+            gpu_count=(gpu // GPU_MILLI)[place],
+            gpu_used_share=share(gpu_used, gpu),
             cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),
             memory_used_share=share(used[:, MEMORY], nodes.allocatable[:, MEMORY]),
         )
