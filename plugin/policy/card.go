@@ -56,6 +56,7 @@ type MixCard struct {
 	Workload    string   `json:"workload"`     // whose pods it was derived from
 	TypicalPods int      `json:"typical_pods"` // how many kinds of pods it has
 	Models      []string `json:"models"`       // the GPU models it knows, in the order of its tensors
+	Resources   []string `json:"resources"`    // by typical pod, the name of its GPUs, "" for any; empty: any for all
 }
 
 // required are the fields that a card cannot do without.

@@ -76,21 +76,21 @@ func (h heuristic) devices(node *Node, pod *Pod) (uint64, error) { return node.b
 // dotProduct is int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): where little is left of what is asked for.
 func dotProduct(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free) / cpuScale * (float64(pod.CPU) / cpuScale)
-	gpus := float64(node.idle()) / gpuScale * (float64(pod.GPUCount*pod.GPUMilli) / gpuScale)
+	gpus := float64(node.idleFor(pod)) / gpuScale * (float64(pod.GPUCount*pod.GPUMilli) / gpuScale)
 	return int64(100 * (1 - (float64(cpu)+float64(gpus))/2))
 }
 
 // bestFit is int(100 (1 - (c-rc)/128000/2 - (g-rg)/8000/2)): the least left afterwards.
 func bestFit(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free-pod.CPU) / cpuScale
-	gpus := float64(node.idle()-pod.GPUCount*pod.GPUMilli) / gpuScale
+	gpus := float64(node.idleFor(pod)-pod.GPUCount*pod.GPUMilli) / gpuScale
 	return int64(100 * (1 - (float64(0.5*cpu) + float64(0.5*gpus))))
 }
 
 // gpuClustering keeps pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a fuller
-// node.
+// node. 0 for pods that get none of the devices.
 func gpuClustering(node *Node, pod *Pod) int64 {
-	if pod.GPUCount == 0 {
+	if node.taken(pod) == 0 {
 		return 0
 	}
 	kind, others := 0, 0
@@ -115,9 +115,10 @@ func gpuClustering(node *Node, pod *Pod) int64 {
 	}
 }
 
-// gpuPacking takes devices in use first, then free devices of nodes in use, then untouched nodes with few devices.
+// gpuPacking takes devices in use first, then free devices of nodes in use, then untouched nodes with few devices. 0 for
+// pods that get none of the devices.
 func gpuPacking(node *Node, pod *Pod) int64 {
-	if pod.GPUCount == 0 {
+	if node.taken(pod) == 0 {
 		return 0
 	}
 	var free, leftSum, wholeTaken int64

@@ -283,7 +283,7 @@ class Decider:
 
     def _make(self) -> None:
         """Make everything from the state as it is."""
-        state, models = self.state, self.state.gpu_models
+        state, models = self.state, self.state.gpu_types
         if self.prepared is not None:
             self.prepared.check(self.name, [node for node in state.nodes if node is not None])
         mix = mix_arrays(self.mix, models) if self.prepared is None else self.prepared.mix_for(models)
@@ -306,7 +306,7 @@ class Decider:
 
     def _outlook_for(self, mix: MixArrays) -> OutlookArrays:
         if self.prepared is not None:
-            return self.prepared.outlook_for(self.state.gpu_models)
+            return self.prepared.outlook_for(self.state.gpu_types)
         if self._outlook is None or len(self._outlook.model) != mix.accepts.shape[1]:
             self._outlook = outlook_arrays(self.mix, mix)
         return self._outlook

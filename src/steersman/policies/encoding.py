@@ -21,6 +21,7 @@ from steersman.cluster.arrays import (
     ClassArrays,
     NodeArrays,
     best_devices,
+    devices_taken,
     fits,
     pod_kind,
 )
@@ -237,7 +238,7 @@ def _cluster_gpus(scene: Scene, c: int, n: int, fit: bool, out: Row) -> None:
             largest = max(largest, left)
     taken, after = 0, before
     if fit:
-        taken = classes.gpu_count[c] * milli
+        taken = devices_taken(nodes, classes, c, n) * milli
         after = fragmented_with(scene.known, nodes, classes, scene.mix, scene.fragments, c, n, devices, idle, old, key)
     out[6] = idle / (WHOLE * count)
     out[7] = (idle - taken) / (WHOLE * count)

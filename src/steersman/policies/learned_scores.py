@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from steersman.cluster.arrays import CPU, MEMORY, WHOLE, ClassArrays, NodeArrays, alike_before, best_devices, pod_kind
+from steersman.cluster.arrays import (
+    CPU,
+    MEMORY,
+    WHOLE,
+    ClassArrays,
+    NodeArrays,
+    alike_before,
+    best_devices,
+    devices_taken,
+    pod_kind,
+)
 from steersman.compiled import inner, kernel, outlined, pasted
 from steersman.policies.afterstates import device_key
 from steersman.policies.gpu_features import FEATURES, describe, usable_cpu, usable_cpu_of
@@ -231,7 +241,7 @@ def _state_score(
     if kind == 1:
         return _share(learned, mix, nodes, classes, c, n)[0]
     if kind == 0 or milli == WHOLE:  # which of the unused devices makes no difference
-        key += np.uint64(classes.gpu_count[c]) * (device_key(0) - device_key(WHOLE))
+        key += np.uint64(devices_taken(nodes, classes, c, n)) * (device_key(0) - device_key(WHOLE))
         return _score(learned, mix, nodes, classes, kind, c, n, -1, key)
     devices = best_devices(nodes, classes, c, n)
     for d in range(nodes.gpu_count[n]):

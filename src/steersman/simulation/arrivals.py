@@ -96,7 +96,7 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     random = np.random.default_rng(seed)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     first, drawable = (np.array(some, dtype=np.int64) for some in (workload.standing(), workload.demand()))
-    target = ratio * GPU_MILLI * sum(node.gpu_count for node in workload.nodes)
+    target = ratio * GPU_MILLI * sum(node.gpu_total for node in workload.nodes)
     if not (target and demand[drawable].any()):
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
     target -= demand[first].sum()
@@ -138,7 +138,7 @@ def trace_load(workload: Workload) -> float:
     ends = [pod.deletion_time for pod in workload.pods]
     starts = [pod.creation_time or 0.0 for pod in workload.pods]
     span = max(starts, default=0.0) - min(starts, default=0.0)
-    capacity = float(sum(node.gpu_count for node in workload.nodes) * GPU_MILLI)
+    capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
     if not (span > 0 and capacity) or any(end is None for end in ends):
         return 0.0
     work = sum(
@@ -189,7 +189,7 @@ def _poisson(
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
     duration = _durations(workload, random)
-    capacity = float(sum(node.gpu_count for node in workload.nodes) * GPU_MILLI)
+    capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     if not (capacity and demand.any()):
         capacity = float(sum(node.cpu_milli for node in workload.nodes))

@@ -93,7 +93,7 @@ class Simulator:
         """
         key = "" if prepared is None else prepared.digest
         if self._learned is None or self._learned[0] != key:
-            models = self._state.gpu_models
+            models = self._state.gpu_types
             mix = self.mix_arrays(prepared)
             outlook = outlook_arrays(self.mix, mix) if prepared is None else prepared.outlook_for(models)
             self._learned = key, learned_arrays(outlook, mix, self._state.arrays)
@@ -101,7 +101,7 @@ class Simulator:
 
     def mix_arrays(self, prepared: Prepared | None) -> MixArrays:
         """The mix that a policy brings, or that of the workload, for these nodes."""
-        models = self._state.gpu_models
+        models = self._state.gpu_types
         return mix_arrays(self.mix, models) if prepared is None else prepared.mix_for(models)
 
     @cached_property
@@ -110,8 +110,9 @@ class Simulator:
         return places(self.workload)
 
     def _unknown_models(self) -> tuple[str, ...]:
+        models = {node.gpu_model_for(name) for node in self.workload.nodes for name in ("", *node.counted_gpus)}
         wanted = {model for pod_class in self._state.classes for model in pod_class.constraints.gpu_models}
-        unknown = sorted(wanted - set(self._state.gpu_models))
+        unknown = sorted(wanted - models)
         if not unknown:
             return ()
         return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
@@ -290,7 +291,7 @@ class Execution:
         Where pods or nodes have no GPUs, CPU counts in their place. Infinite where no pod was ever bound.
         """
         if protocol != "timed":
-            return unallocated_percent(self.state.arrays, gpus=bool(self.simulator._demand.any()))
+            return unallocated_percent(self.state, gpus=bool(self.simulator._demand.any()))
         metrics = self.result(protocol, 0, 1.0).metrics
         waits = [metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds"]
         return waits[0] if waits and math.isfinite(waits[0]) else math.inf
@@ -340,7 +341,7 @@ class Execution:
     def _capacity(self) -> metrics.Capacity:
         nodes = self.state.arrays
         return metrics.Capacity(
-            gpu=int(nodes.gpu_count.sum()) * GPU_MILLI,
+            gpu=sum(node.gpu_total for node in self.simulator.workload.nodes) * GPU_MILLI,
             cpu=int(nodes.allocatable[:, CPU].sum()),
             memory=int(nodes.allocatable[:, MEMORY].sum()),
             nodes=len(nodes.gpu_count),
@@ -351,7 +352,7 @@ class Execution:
     def _final_nodes(self) -> FinalNodes:
         place = np.argsort(self.plan.nodes)  # back to the order of the node file
         nodes = self.state.arrays
-        gpu = nodes.gpu_count * GPU_MILLI
+        gpu_used, gpu = self.state.gpu_use_by_node()
 
         def share(used: npt.NDArray[np.int64], of: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
             out = np.full(len(of), np.nan)
@@ -362,8 +363,8 @@ class Execution:
         return FinalNodes(
             names=tuple(node.name for node in self.simulator.workload.nodes),
             gpu_model=tuple(node.gpu_model for node in self.simulator.workload.nodes),
-            gpu_count=nodes.gpu_count[place],
-            gpu_used_share=share(gpu - nodes.gpu_free.sum(axis=1), gpu),
+            gpu_count=(gpu // GPU_MILLI)[place],
+            gpu_used_share=share(gpu_used, gpu),
             cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),
             memory_used_share=share(used[:, MEMORY], nodes.allocatable[:, MEMORY]),
         )

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, NodeArrays
-from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.arrays import CPU
+from steersman.cluster.state import ClusterState
 from steersman.simulation.arrivals import Schedule
 
 FIRST_SEED = 2_000_000_000
@@ -79,9 +79,10 @@ def _better_half(costs: npt.NDArray[np.float64], alive: list[int]) -> list[int]:
     return [best, *different[: max(1, (len(alive) - 1) // 2)]]
 
 
-def unallocated_percent(nodes: NodeArrays, *, gpus: bool) -> float:
+def unallocated_percent(state: ClusterState, *, gpus: bool) -> float:
     """Return how much of the GPUs is not allocated, in percent; of the CPU if not `gpus`, or where no node has any."""
-    devices = float(nodes.gpu_count.sum())
-    if devices and gpus:
-        return 100.0 * float(nodes.gpu_free.sum()) / (GPU_MILLI * devices)
+    used, capacity = state.gpu_use_by_node()
+    if gpus and capacity.any():
+        return 100.0 * (1.0 - float(used.sum()) / float(capacity.sum()))
+    nodes = state.arrays
     return 100.0 * float(nodes.free[:, CPU].sum()) / max(1.0, float(nodes.allocatable[:, CPU].sum()))

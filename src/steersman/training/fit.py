@@ -135,7 +135,7 @@ def fit(
     Raises:
         UsageError: there are no GPUs or no pods that ask for them.
     """
-    if not any(node.gpu_count for node in workload.nodes) or not any(pod.requests.gpu_count for pod in workload.pods):
+    if not any(node.gpu_total for node in workload.nodes) or not any(pod.requests.gpu_count for pod in workload.pods):
         raise UsageError(f"{workload.name}: its nodes or pods have no GPU; policies are fitted to GPUs")
     simulator = Simulator(workload)
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in LOCAL))}

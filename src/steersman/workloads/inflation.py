@@ -43,7 +43,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     Raises:
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
     """
-    capacity = sum(node.gpu_count for node in workload.nodes) * GPU_MILLI
+    capacity = sum(node.gpu_total for node in workload.nodes) * GPU_MILLI
     demand = [pod.requests.gpu_total_milli for pod in workload.pods]
     standing, drawable = workload.standing(), workload.demand()
     if not capacity or not any(demand[i] for i in drawable):

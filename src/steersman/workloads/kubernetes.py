@@ -16,7 +16,6 @@ from steersman.cluster.fields import FieldError, Object, integer, join
 from steersman.cluster.manifests import node_to_object, pod_to_object
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import (
-    PLUGIN_GPUS,
     PRIORITY_CLASSES,
     is_finished,
     node_from_object,
@@ -267,11 +266,6 @@ class Objects:
         found += [
             f"{what} is not modelled and has no effect ({count} objects)" for what, count in sorted(beyond.items())
         ]
-        plugins = {key for o in self.of_kind("Node") for key in _plugin_gpus(o.content)}
-        if len(plugins) > 1:
-            found.append(
-                f"nodes have GPUs of {' and '.join(sorted(plugins))}; only a GPU model keeps a pod to one vendor"
-            )
         return tuple(found)
 
     def _creators(self) -> Iterator[Key]:
@@ -363,11 +357,6 @@ def _claim(seen: dict[tuple[str, str], KubernetesObject], key: tuple[str, str], 
             "metadata.name", f"{'/'.join(filter(None, key))!r} is there already ({place}); names must be unique"
         )
     seen[key] = found
-
-
-def _plugin_gpus(content: Object) -> Iterator[str]:
-    allocatable = (content.get("status") or {}).get("allocatable") or {}
-    return (key for key in PLUGIN_GPUS if str(allocatable.get(key, "0")) != "0")
 
 
 def _template(found: KubernetesObject) -> Object:

@@ -137,7 +137,9 @@ def nodes_of(b: NodeArrays, e: int) -> NodeArrays:
 @inner
 def classes_of(b: ClassArrays, e: int) -> ClassArrays:
     """What pods of run `e` ask for."""
-    return ClassArrays(b.request[e], b.nonzero[e], b.gpu_count[e], b.gpu_milli[e], b.constraint[e], b.allowed[e])
+    return ClassArrays(
+        b.request[e], b.nonzero[e], b.gpu_count[e], b.gpu_milli[e], b.gpu_column[e], b.constraint[e], b.allowed[e]
+    )
 
 
 @inner
