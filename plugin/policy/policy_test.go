@@ -114,14 +114,14 @@ func TestStatesAreToldApart(t *testing.T) {
 	}
 }
 
-func TestEqualDevicesAreTakenInOrder(t *testing.T) {
+func TestOfEqualDevicesTheFullestIsTaken(t *testing.T) {
 	policy, err := Parse("tiny", tiny().file(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := &State{Nodes: []Node{{CPU: Amount{8, 8}, Pods: Amount{9, 9}, GPUFree: []int64{0, Whole, 250}}}}
 	devices, err := policy.Devices(state, &Pod{GPUCount: 1, GPUMilli: 250}, 0)
-	if err != nil || devices != 0b10 {
+	if err != nil || devices != 0b100 {
 		t.Errorf("weights of zero choose the devices %b (%v)", devices, err)
 	}
 }
@@ -276,7 +276,7 @@ func TestFGDByHand(t *testing.T) {
 	if out[0] != sigmoid(second) || sigmoid(second) <= sigmoid(first) {
 		t.Errorf("%v, not %v (or %v)", out[0], sigmoid(second), sigmoid(first))
 	}
-	if devices, err := policy.Devices(state, &Pod{GPUCount: 1, GPUMilli: 300}, 0); err != nil || devices != 0b10 {
+	if devices, err := policy.Devices(state, &Pod{GPUCount: 1, GPUMilli: 300}, 0); err != nil || devices != 0b100 {
 		t.Errorf("devices %b, %v", devices, err)
 	}
 }
