@@ -12,15 +12,11 @@ func newFragmenter(mix *Mix) fragmenter {
 }
 
 // look is the fragmented GPU milli of the node as it is.
-func (f *fragmenter) look(node *Node) (float64, error) {
-	model, err := f.mix.model(node)
-	if err != nil {
-		return 0, err
-	}
-	f.model = model
+func (f *fragmenter) look(node *Node) float64 {
+	f.model = f.mix.model(node)
 	countUsable(f.mix, node.GPUFree, 0, 0, f.usable)
-	sums := fragmented(f.mix, f.usable, node.CPU.Free, node.idle(), model, difference{})
-	return sums.total(), nil
+	sums := fragmented(f.mix, f.usable, node.CPU.Free, node.idle(), f.model, difference{})
+	return sums.total()
 }
 
 // with is that of the node that was looked at last with the pod on the devices of the bit mask.

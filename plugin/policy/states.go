@@ -24,17 +24,13 @@ func newStates(mix *Mix, outlook *outlook) *states {
 }
 
 // look is what is known of the node as it is; a copy, since another state may take its place.
-func (s *states) look(node *Node) (known, error) {
-	model, err := s.mix.model(node)
-	if err != nil {
-		return known{}, err
-	}
-	s.model = model
-	s.key = mixed(mixed(uint64(model)*golden+uint64(len(node.GPUFree)))*golden + uint64(node.CPU.Allocatable))
+func (s *states) look(node *Node) known {
+	s.model = s.mix.model(node)
+	s.key = mixed(mixed(uint64(s.model)*golden+uint64(len(node.GPUFree)))*golden + uint64(node.CPU.Allocatable))
 	for _, left := range node.GPUFree {
 		s.key += deviceKey(left)
 	}
-	return *s.find(node, s.key, node.CPU.Free, 0, 0), nil
+	return *s.find(node, s.key, node.CPU.Free, 0, 0)
 }
 
 // with is what is known of the node that was looked at last with the pod on the devices of the bit mask. It is valid

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import WHOLE
-from steersman.cluster.model import Node
-from steersman.errors import InputError, SteersmanError
+from steersman.errors import InputError
 from steersman.features import View
 from steersman.policies.learned import VIEW
 from steersman.policies.network_policy import NetworkPolicy
@@ -84,7 +83,7 @@ class Prepared:
         )
 
     def mix_for(self, models: Sequence[str]) -> MixArrays:
-        """The mix for a cluster that numbers GPU models like this, which must be known."""
+        """The mix for a cluster that numbers GPU models like this; one that is not known is as none."""
         # Contiguous, as all arrays that kernels get: they would be compiled anew for another layout.
         return self.mix._replace(accepts=np.ascontiguousarray(self.mix.accepts[:, self._columns(models)]))
 
@@ -93,18 +92,19 @@ class Prepared:
         assert self.outlook is not None
         return self.outlook._replace(model=np.ascontiguousarray(self.outlook.model[self._columns(models)]))
 
-    def check(self, policy: str, nodes: Sequence[Node]) -> None:
-        """Make sure that the mix knows the GPU models of a cluster. Raises SteersmanError: it does not know one."""
-        for node in nodes:
-            if node.gpu_model and node.gpu_model not in self.card.models:
-                known = ", ".join(self.card.models) or "no GPU models"
-                raise SteersmanError(
-                    f"policy {policy!r} was prepared for {known}, but node {node.name!r} has {node.gpu_model!r}; "
-                    "prepare it for these nodes"
-                )
+    def warnings(self, policy: str, models: Sequence[str]) -> tuple[str, ...]:
+        """Say in a line, if so, that the mix does not know some of a cluster's GPU models."""
+        unknown = [model for model in models if model not in self.card.models]
+        if not unknown:
+            return ()
+        return (
+            f"policy {policy!r} was prepared for {', '.join(self.card.models) or 'no GPU models'}; to it, nodes with "
+            f"{', '.join(unknown)} are of no known model: prepare it for these nodes",
+        )
 
     def _columns(self, models: Sequence[str]) -> list[int]:
-        return [*(self.card.models.index(model) for model in models), len(self.card.models)]
+        number = {model: i for i, model in enumerate(self.card.models)}
+        return [*(number.get(model, len(number)) for model in models), len(number)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
