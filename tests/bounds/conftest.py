@@ -1,0 +1,15 @@
+"""These tests need a process of their own, in which no kernel is compiled: `make test-bounds`."""
+
+import os
+
+if "STEERSMAN_CHECK_BOUNDS" in os.environ:
+    from tests.bounds.checking import install
+
+    install()
+
+    from steersman.policies import planning
+
+    # Planning places millions of pods; a few hundred read the same arrays.
+    planning.DEVICES, planning.ITERATIONS, planning.GENERATIONS = 6, 2, 1
+else:
+    collect_ignore_glob = ["test_*.py"]
