@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ def watched(function: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _running[0] = False
 
+    run.py_func = function  # type: ignore[attr-defined]  # as of what is compiled
     return run
 
 
@@ -97,7 +99,8 @@ def install() -> None:
 
 
 def import_all() -> None:
-    """Import whatever has kernels, so that `KERNELS` knows all of them."""
-    for module in pkgutil.walk_packages(steersman.__path__, "steersman."):
-        if module.name.rpartition(".")[2] != "__main__":
-            importlib.import_module(module.name)
+    """Import every module of the package that has kernels, so that `KERNELS` knows all of them."""
+    package = Path(steersman.__file__).parent
+    for file in compiled.kernel_sources():
+        if re.search(r"^@(kernel|inner|outlined|pasted)$", file.read_text(), re.M):
+            importlib.import_module(".".join(("steersman", *file.relative_to(package).with_suffix("").parts)))

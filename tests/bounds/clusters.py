@@ -96,6 +96,10 @@ def workload(shape: Shape, seed: int) -> Workload:
     rng = np.random.default_rng(seed)
     nodes = tuple(_node(shape, f"node-{i}", rng) for i in range(shape.nodes))
     kinds = [PodClass(_requests(shape, rng), _constraints(shape, rng)) for _ in range(12)]
+    # Some fit nearly everywhere, so that in every cluster something is placed.
+    anywhere = Constraints(tolerations=(Toleration(operator="Exists"),))
+    counts = (0, 1) if shape.gpu_share else (0,)
+    kinds += [PodClass(Requests(250, GIB, gpu_count=n, gpu_milli=150 * n), anywhere) for n in counts]
     pods = []
     for i in range(shape.pods):
         app = _one(APPS, rng)

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 if "STEERSMAN_CHECK_BOUNDS" in os.environ:
     from tests.bounds.checking import install
 
@@ -13,3 +15,8 @@ if "STEERSMAN_CHECK_BOUNDS" in os.environ:
     planning.DEVICES, planning.ITERATIONS, planning.GENERATIONS = 6, 2, 1
 else:
     collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ask last whether every kernel ran."""
+    items.sort(key=lambda item: item.path.name == "test_every_kernel.py")

@@ -30,14 +30,14 @@ def _cut(table, i, j):
     return table[i:j].sum()
 
 
-@pytest.mark.parametrize("i, j", [(3, 0), (-1, 0), (0, 4), (0, -1), (-4, 0), (1 << 40, 0)])
+@pytest.mark.parametrize(("i", "j"), [(3, 0), (-1, 0), (0, 4), (0, -1), (-4, 0), (1 << 40, 0)])
 def test_an_index_out_of_range_is_an_error(i, j):
     for kernel in (_read, _write_in_row):
         with pytest.raises(IndexError, match="on axis 0" if not 0 <= i < 3 else "on axis"):
             kernel(np.zeros((3, 4)), i, j)
 
 
-@pytest.mark.parametrize("i, j", [(0, 4), (-1, 3), (2, 1)])
+@pytest.mark.parametrize(("i", "j"), [(0, 4), (-1, 3), (2, 1)])
 def test_a_slice_out_of_range_is_an_error(i, j):
     with pytest.raises(IndexError):
         _cut(np.zeros((3, 4)), i, j)
@@ -74,10 +74,14 @@ def test_a_fault_in_the_arrays_of_a_real_kernel_is_found(spoil):
         with pytest.raises(IndexError):
             arrays.fits(state.arrays, state.class_arrays, c, node)
     with pytest.raises(IndexError):
-        arrays.place(spoil(state.arrays), state.class_arrays, c, 1, 1)
-        arrays.fits(spoil(state.arrays), state.class_arrays, c, 1)
+        _place_and_look(spoil(state.arrays), state.class_arrays, c)
+
+
+def _place_and_look(nodes, classes, c):
+    arrays.place(nodes, classes, c, 1, 1)
+    arrays.fits(nodes, classes, c, 1)
 
 
 def test_kernels_are_not_compiled_here():
     assert "cluster.arrays.fits" in KERNELS
-    assert not hasattr(arrays.fits, "py_func")
+    assert not hasattr(arrays.fits, "signatures")
