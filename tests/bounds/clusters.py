@@ -81,10 +81,10 @@ SHAPES = {
     ),
     "everything": Shape(
         nodes=6,
-        devices=(0, 1, 2, 8),
+        devices=(0, 2, 4, 8),
         models=("A100", "V100", ""),
         wanted=((), ("A100",), ("H100",)),
-        largest=8,
+        largest=2,
         extended=True,
         terms=True,
     ),
