@@ -23,6 +23,7 @@ from steersman.errors import UsageError
 from steersman.evaluation.headline import Headline
 from steersman.evaluation.interrupts import SIGNALS, interruptible, undisturbed
 from steersman.evaluation.summary import summarise
+from steersman.objectives.registry import OBJECTIVES
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.result import Metric
 
@@ -430,6 +431,19 @@ def test_help_names_every_policy(capsys: Capture, monkeypatch: pytest.MonkeyPatc
         assert f" {name}," in text
     assert "[default: 1.3]" in text
     assert "default: (" not in text
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_help_names_every_objective_and_protocol(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name in OBJECTIVES:
+        assert f" {name}," in text
+    assert " arrivals:" in text
+    assert "--minutes" in text
 
 
 def test_workload_alone_is_its_help(capsys: Capture) -> None:
