@@ -99,8 +99,7 @@ def test_fragmentation_is_recounted_as_it_is_counted(files, monkeypatch):
 
 
 def test_a_prepared_policy_does_not_plan(files, monkeypatch):
-    monkeypatch.setattr(planning, "_iterate", lambda *_: pytest.fail("it planned"))
-    monkeypatch.setattr(planning.planned_losses, "cache_clear", lambda: None, raising=False)
+    monkeypatch.setattr(planning.planned_tables, "kept", lambda *_: pytest.fail("it planned"))
     planning.planned_losses.cache_clear()
     Simulator(part("cpu050")).run(str(files / "gpu.safetensors"), seed=1)
 
