@@ -117,9 +117,11 @@ def test_every_objective_of_a_runs_end_is_what_the_final_state_says():
     }
     assert tuple(expected) == AT_THE_END
     for objective, cost in expected.items():
-        assert Task(objective, protocol).cost(execution) == pytest.approx(cost, rel=1e-9), objective
+        assert Task(objective, protocol).cost(execution) == pytest.approx(cost, abs=0.006), (
+            objective
+        )  # some are of two decimals
     mix = Task("allocation=1,balance=0.5", protocol)
-    assert mix.cost(execution) == pytest.approx(expected["allocation"] + 0.5 * expected["balance"])
+    assert mix.cost(execution) == pytest.approx(expected["allocation"] + 0.5 * expected["balance"], abs=0.006)
 
 
 @pytest.mark.parametrize("objective", ["balance", "allocation=1,fragmentation=0.5"])
