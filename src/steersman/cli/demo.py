@@ -19,9 +19,9 @@ WORKLOAD = "default"
 BASELINE = "kube-default"
 SEEDS = range(42, 52)
 TRAINING = ("cpu100", "gpushare40", "gpuspec10", "multigpu20")
-GENERATIONS = 15
-"""So much work, however busy the machine is: about 100 s of CPU, a minute on two cores."""
-VALIDATE_EVERY = 5
+GENERATIONS = 12
+"""So much work, however busy the machine is: about 110 s of CPU, a minute on two cores."""
+VALIDATE_EVERY = 4
 
 LEARNING = (
     "First a policy learns for about a minute, by evolution: candidates place the pods of four other workloads, and "
