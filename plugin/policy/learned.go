@@ -100,7 +100,8 @@ func (l *learnedScorer) best(node *Node, pod *Pod) (float64, uint64) {
 			continue
 		}
 		score := l.score(node, pod, 1<<d, worth, fragmented)
-		if chosen == 0 || score > best || score == best && left < least { // of equal ones the fullest
+		// Of equal ones the first where FGD's score counts, as FGD takes it, else the fullest.
+		if chosen == 0 || score > best || score == best && left < least && l.linear[kind].fgd == 0 {
 			best, chosen, least = score, 1<<d, left
 		}
 	}

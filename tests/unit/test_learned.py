@@ -1,5 +1,6 @@
 """Learned policies: the kernel's scores are what the features and weights say, and FGD is one of them."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.agents.evolution import fgd_weights
-from steersman.cluster.arrays import CPU, WHOLE
+from steersman.cluster.arrays import CPU, MEMORY, WHOLE
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.features import GPU
 from steersman.policies import gpu_features as g
@@ -18,6 +19,7 @@ from steersman.policies.learned_views import see_nodes
 from steersman.policies.policy import LinearPolicy, MlpPolicy
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.mix import typical_pods
 from steersman.workloads.openb import embedded
 from steersman.workloads.workload import Workload
 
@@ -28,7 +30,13 @@ CPU_SIZES = (500, 3000, 8000, 12000)
 @st.composite
 def workloads(draw):
     nodes = tuple(
-        Node(f"n{i}", draw(st.sampled_from((16000, 64000))), 1 << 40, gpu_count=count, gpu_model=model)
+        Node(
+            f"n{i}",
+            draw(st.sampled_from((16000, 64000))),
+            draw(st.sampled_from((1 << 40, 40 << 30))),
+            gpu_count=count,
+            gpu_model=model,
+        )
         for i, (count, model) in enumerate(
             draw(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("A", "B"))), min_size=2, max_size=6))
         )
@@ -87,7 +95,14 @@ def test_the_kernel_scores_what_numpy_scores_and_picks_the_best(workload, seed):
 
 
 def test_fgds_weights_are_fgd_to_the_last_pod():
-    simulator = Simulator(embedded("default"))
+    """Of pods that ask for no memory, which FGD does not see, and a policy with its score does."""
+    whole = embedded("default")
+    bare = [replace(pod.requests, memory_bytes=0, memory_nonzero_bytes=0) for pod in whole.pods]
+    pods = [
+        replace(pod, pod_class=replace(pod.pod_class, requests=requests))
+        for pod, requests in zip(whole.pods, bare, strict=True)
+    ]
+    simulator = Simulator(replace(whole, pods=tuple(pods)))
     runs = [simulator.run(policy, seed=42) for policy in ("fgd", LinearPolicy("fgd", fgd_weights()))]
     assert [m.value for m in runs[0].metrics] == [m.value for m in runs[1].metrics]
 
@@ -118,7 +133,20 @@ def test_features_are_what_they_are_called(workload):
     np.testing.assert_allclose(features["whole_devices_after"], ((left == 1) & there).sum(axis=1))
     np.testing.assert_allclose(features["part_devices_after"], partial.sum(axis=1))
     np.testing.assert_allclose(features["part_idle_after"], (left * partial).sum(axis=1), atol=1e-5)
-    np.testing.assert_allclose(features["cpu_left_after"], nodes.free[:, CPU] / 12000, rtol=1e-5)
+    mix = typical_pods(workload.pods)
+    cpu, gpu, memory = (
+        sum(pod.share * amount(pod) for pod in mix)
+        for amount in (
+            lambda pod: pod.cpu_milli,
+            lambda pod: pod.gpu_count * pod.gpu_milli,
+            lambda pod: pod.memory_bytes,
+        )
+    )
+    usable = nodes.free[:, CPU].astype(float)
+    if memory:  # memory, where it runs out first, at the mix's CPU for a byte of it
+        usable = np.minimum(usable, np.trunc(nodes.free[:, MEMORY] * (cpu / memory)))
+    unit = WHOLE * cpu / gpu if gpu else 12000
+    np.testing.assert_allclose(features["cpu_left_after"], usable / unit, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(features["fragmented_after"], cluster.fragments.total / WHOLE, atol=1e-4)
     np.testing.assert_allclose(features["left_squares_after"], (left**2).sum(axis=1), atol=1e-5)
     np.testing.assert_allclose(features["idle_squared_after"], left.sum(axis=1) ** 2 / 5, rtol=1e-4, atol=1e-5)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.cluster.arrays import WHOLE
-from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.model import GpuType, Node, Pod, PodClass, Requests
 from steersman.envs.inflation import InflationVectorEnv
 from steersman.policies.outlook import TABLES, outlook_arrays
 from steersman.policies.outlook_tables import LEAST_WASTE, NEVER, outlook_tables
@@ -28,7 +28,7 @@ def mixes(draw):
 @settings(max_examples=8, deadline=None)
 @given(mixes(), st.lists(st.integers(0, WHOLE), min_size=1, max_size=5))
 def test_tables_are_what_they_are_called(pods, amounts):
-    mix = mix_arrays(pods, ("A", "B"))
+    mix = mix_arrays(pods, [GpuType("A", ()), GpuType("B", ())])
     outlook = outlook_arrays(pods, mix)
     tables = outlook_tables(outlook, mix)
     sizes = sorted({pod.gpu_milli for pod in pods if pod.gpu_count})

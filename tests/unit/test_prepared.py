@@ -15,7 +15,7 @@ from steersman.cli.compiling import MESSAGE
 from steersman.errors import InputError
 from steersman.features import CLUSTER, GPU
 from steersman.policies import planning, prepared
-from steersman.policies.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
+from steersman.policies.policy_file import CARD, Card, member_policy, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.kubernetes import write_nodes, write_pods
@@ -33,10 +33,11 @@ def part(name):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The shipped policy, prepared for a workload, and a linear network on the view `cluster` likewise."""
+    """A member of the shipped policy, prepared for a workload, and a linear network on the view `cluster` likewise."""
     folder = tmp_path_factory.mktemp("prepared")
     with policy_path("steersman") as shipped:
-        write_policy(folder / "gpu.safetensors", *prepare_policy(shipped, part("gpuspec25")))
+        write_policy(folder / "member.safetensors", *member_policy(shipped, "openb"))
+    write_policy(folder / "gpu.safetensors", *prepare_policy(folder / "member.safetensors", part("gpuspec25")))
     card = Card(
         name="c", view="cluster", view_version=CLUSTER.version, network="linear", objective="o", algorithm="ppo"
     )
@@ -65,11 +66,12 @@ def test_the_mix_comes_back_as_it_was(files):
         assert (getattr(brought.outlook, name) == array).all(), name
 
 
-@pytest.mark.parametrize(("name", "same"), [("gpu", "steersman"), ("cluster", "plain")])
+@pytest.mark.parametrize(("name", "same"), [("gpu", "member"), ("cluster", "plain")])
 def test_the_same_to_the_last_bit_where_it_was_prepared(files, name, same):
-    plain = same if same == "steersman" else str(files / f"{same}.safetensors")
     workload = part("gpuspec25")
-    assert results(workload, str(files / f"{name}.safetensors")) == results(workload, plain)
+    assert results(workload, str(files / f"{name}.safetensors")) == results(
+        workload, str(files / f"{same}.safetensors")
+    )
 
 
 @pytest.mark.parametrize("name", ["gpu", "cluster"])
@@ -77,7 +79,8 @@ def test_elsewhere_it_decides_by_its_own_mix_and_is_measured_by_the_workloads(fi
     """The same decisions as of a simulator that believes in the file's mix, but fragmentation by the workload's."""
     other, file = part("multigpu40"), str(files / f"{name}.safetensors")
     policy = resolve(file)
-    believing = Simulator(other, mix=policy.prepared.pods).run(policy.policy, seed=3, record=True)
+    mix = typical_pods(part("gpuspec25").pods)
+    believing = Simulator(other, mix=mix).run(policy.policy, seed=3, record=True)
     nodes, devices, metrics = results(other, file)
     assert (nodes, devices) == (believing.placements.node, believing.placements.devices)
     wanted = {metric.name: metric.value for metric in believing.metrics}
@@ -156,7 +159,7 @@ def test_a_mix_that_was_spoilt_is_one_line(files, tmp_path, change, message):
     ("mix", "message"),
     [
         (None, "mix.accepts: belongs to a mix"),
-        ({"version": 2}, "mix.version: is 2"),
+        ({"version": 1}, "mix.version: is 1"),
         ({"typical_pods": 3}, "of shape"),
         ({"typical_pods": -1}, "mix.typical_pods: is -1; 0 or more is right"),
     ],

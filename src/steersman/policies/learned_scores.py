@@ -256,7 +256,7 @@ def _share(
 ) -> tuple[float, int]:
     """For a pod with a share of one device: the best score over the devices that fit, and that device's index.
 
-    Of equal ones the fullest is taken, as by the rule of best fit.
+    Of equal ones the first is taken where FGD's score counts, as FGD does, else the fullest, as best fit does.
     """
     milli, best, chosen, least = classes.gpu_milli[c], -np.inf, -1, WHOLE + 1
     for d in range(nodes.gpu_count[n]):
@@ -265,7 +265,7 @@ def _share(
             continue
         key = learned.node_keys[n] + device_key(left - milli) - device_key(left)
         score = _score(learned, mix, nodes, classes, 1, c, n, 1 << d, key)
-        if score > best or (score == best and left < least):
+        if score > best or (score == best and left < least and learned.columns[FEATURES, 1] == 0.0):
             best, chosen, least = score, d, left
     return best, chosen
 

@@ -234,7 +234,8 @@ def _owners(
         no_gpu = number > 0 and random.random() < without_gpu
         shape = shapes[gpu_shapes[int(random.choice(len(gpu_shapes), p=devices / devices.sum()))]]
         if no_gpu:
-            requests = _cpu_pod(random, max(shapes, key=lambda s: s.cpu_milli))
+            shape = max(shapes, key=lambda s: s.cpu_milli)
+            requests = _cpu_pod(random, shape)
         elif random.random() < sharing:
             requests = _gpu_pod(random, shape, 1, int(random.choice(sizes)), centre)
         else:
