@@ -29,7 +29,7 @@ def test_runs(shape: str, name: str, tmp_path: Path) -> None:
 def test_what_evolution_looks_at(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evolution, "ARRIVALS_BETWEEN_LOOKS", 2)
     there = workload(SHAPES[shape], seed=1)
-    assert np.isfinite(evolution.Arena([there], evolution.Task(), "fgd").spread()).all()
+    assert np.isfinite(evolution.Arena([there], evolution.Task(), "fgd").spread).all()
     simulator = Simulator(there)
     plan = schedule(there, "arrivals", seed=1, ratio=1.3, load=None)
     execution = Execution(simulator, plan, policy_of("steersman", tmp_path), 1, record=False)

@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -228,6 +228,7 @@ class Arena:
         plan, reference = self.plan(which, seed)
         return self.task.gain(reference, self.task.play(self.simulators[which], plan, policy, seed))
 
+    @cached_property
     def spread(self) -> Array:
         """[4, 2, F] by kind of pod: how much the change of a feature, and the feature after, differ between nodes.
 
@@ -296,6 +297,7 @@ class Evolution:
         seed: of candidates and episodes.
         jobs: processes; the result does not depend on them.
         start: the policy to go on from, of the same network; None: the beginning.
+        arena: the workloads made ready by a search on the same ones with one process; None: they are made ready here.
 
     Raises:
         UsageError: `start` is given, and `without` leaves out what it may use.
@@ -311,12 +313,13 @@ class Evolution:
         seed: int,
         jobs: int = 1,
         start: LinearPolicy | MlpPolicy | None = None,
+        arena: Arena | None = None,
     ) -> None:
         if start is not None and config.without:
             raise UsageError("--without belongs to a search from the beginning, not to one from a policy")
         self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs
-        self.arena = Arena(self.workloads, task, config.reference)
-        spread = self.arena.spread()
+        self.arena = Arena(self.workloads, task, config.reference) if arena is None else arena
+        spread = self.arena.spread
         # A feature that never differs is left out, and so is one of a kind of pods that never comes.
         out, without_fgd = left_out(config.without)
         self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > NO_SPREAD) & ~out)
@@ -350,6 +353,7 @@ class Evolution:
         )
         self.average = self.strategy.mean.copy()
         self.rng = np.random.default_rng(seed)
+        self.drawable = np.arange(len(self.workloads))
         self.queue: list[int] = []
         self.steps = self.iterations = 0
         self._workers: Workers[Candidates, Array] = Workers(
@@ -414,10 +418,15 @@ class Evolution:
             "step": step,
         }
 
+    def draw_from(self, which: npt.NDArray[np.int64]) -> None:
+        """Play episodes of these workloads alone from now on; of all where there are fewer than `config.episodes`."""
+        few = len(which) < self.config.episodes
+        self.drawable, self.queue = np.arange(len(self.workloads)) if few else which, []
+
     def _draw(self) -> list[tuple[int, int]]:
         """The workloads and seeds of the next generation."""
         while len(self.queue) < self.config.episodes:
-            self.queue += [int(i) for i in self.rng.permutation(len(self.workloads))]
+            self.queue += [int(i) for i in self.rng.permutation(self.drawable)]
         drawn, self.queue = self.queue[: self.config.episodes], self.queue[self.config.episodes :]
         return [(which, int(self.rng.integers(1 << 31))) for which in drawn]
 

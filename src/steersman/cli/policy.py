@@ -14,6 +14,7 @@ from steersman.cli.options import (
     FormatOption,
     Jobs,
     Load,
+    ManyValues,
     Pinned,
     Protocol,
     ProtocolOption,
@@ -195,6 +196,41 @@ def fit(
         )
     write_policy(output, found.card, found.arrays)
     _print_fit(found, on.name)
+    say(f"wrote {output}")
+
+
+@app.command(cls=ManyValues)
+def build(
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="The policy file, such as mine.safetensors.")
+    ],
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Embedded openb workloads for weights of their own. [default: none]"),
+    ] = None,
+    clusters: Annotated[int, typer.Option(min=8, help="Random clusters to train on.")] = 200,
+    generations: Annotated[int, typer.Option(min=1, help="Of the search on all of them.")] = 600,
+    rounds: Annotated[int, typer.Option(min=0, help="Of searches for clusters that have something in common.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Of all searches.")] = 1,
+    jobs: Jobs = None,
+) -> None:
+    """Train a portfolio, such as the policy that ships: weights for clusters of many shapes.
+
+    Where it is used, a short simulation of the cluster at hand takes its best member, rules included.
+
+    **Example**: steersman policy build --clusters 50 --generations 200 --output mine.safetensors
+    """
+    _check_output(output)
+
+    # Below this line numba is loaded; what is wrong with the options above is told at once.
+    from steersman.training.portfolio import Plan, train_portfolio
+    from steersman.workloads.openb import embedded
+
+    openb = tuple(embedded(name) for name in workload or ())
+    plan = Plan(
+        clusters=clusters, generations=generations, rounds=rounds, openb=openb, seed=seed, jobs=jobs or default_jobs()
+    )
+    train_portfolio(plan, output, say)
     say(f"wrote {output}")
 
 
