@@ -22,6 +22,7 @@ from steersman.errors import SteersmanError, UsageError
 from studies.common import BUILD, desk, duration, plain, write_json
 
 ORDER = (
+    "any_cluster",
     "limits",
     "generalisation",
     "ablations",
