@@ -9,6 +9,7 @@ it most of the time).
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 
@@ -48,14 +49,15 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Evaluate every cluster; what was finished is kept cluster by cluster."""
     at, asked = desk(NAME, quick, say), options(quick)
-    progress, found, seed = Progress(say, "clusters"), [], 0
+    found: list[Json] = []
+    progress, seed = Progress(say, "clusters"), 0
     while len(found) < asked["clusters"]:
         workload = random_cluster(seed, distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
         if len(workload.pods) <= asked["most_pods"]:
             with_fit = len(found) < asked["fitted_clusters"]
             depends = {name: asked[name] for name in ("policy", "nodes", "rules", "seeds")}
             depends["fit_seconds"] = asked["fit_seconds"] if with_fit else None
-            found.append(at.once(f"cluster-{seed}", depends, lambda w=workload, d=depends: _cluster(w, d)))
+            found.append(at.once(f"cluster-{seed}", depends, partial(_cluster, workload, depends)))
             progress(len(found), asked["clusters"])
         seed += 1
     return {**asked, "values": found}
@@ -119,9 +121,9 @@ def section(result: Json) -> str:
         "## Clusters that nobody here has seen",
         "",
         f"{len(values)} generated clusters of {min(sizes)} to {max(sizes)} nodes, {len(result['seeds'])} seeds, "
-        "`inflation`. `steersman` is the shipped policy as anyone gets it: a short simulation takes one of its members. "
-        "Points of GPU allocation against `fgd`, and against the best of `fgd`, `best-fit` and `gpu-packing` on the very "
-        "same seeds; how many clusters are more than 0.1 and more than 1 point below that.",
+        "`inflation`. `steersman` is the shipped policy as it comes: a short simulation takes one of its members. "
+        "Points of GPU allocation against `fgd`, and against the best of `fgd`, `best-fit` and `gpu-packing` on "
+        "the very same seeds; how many clusters are more than 0.1 and more than 1 point below that.",
         "",
         tables.markdown(header, lines),
     ]
