@@ -64,7 +64,7 @@ def demo(
         say_text(INTRODUCTION)
         others = [name for name in BUILT_IN if name != BASELINE]
         outcome = compare(
-            Experiment((embedded(WORKLOAD),), (BASELINE, *others, str(trained)), tuple(SEEDS)),
+            [Experiment((embedded(WORKLOAD),), (BASELINE, *others, str(trained)), tuple(SEEDS))],
             baseline=BASELINE,
             output=output,
             jobs=processes,

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from steersman.cli.display import Warnings, said_if_slow, say
+from steersman.cli.display import Warnings, say
+from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadNames
 from steersman.cli.options import (
     NODES_HELP,
     POLICIES_HELP,
@@ -17,11 +18,13 @@ from steersman.cli.options import (
     FormatOption,
     Jobs,
     Load,
+    MeanDuration,
     Output,
     Protocol,
-    ProtocolOption,
+    ProtocolsOption,
     Ratio,
     check_load,
+    check_mean_duration,
     check_ratio,
     default_jobs,
     parse_seeds,
@@ -31,15 +34,6 @@ from steersman.errors import UsageError
 
 
 def evaluate(
-    nodes: Annotated[Path, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)],
-    pods: Annotated[
-        list[Path],
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="The workloads, one or several: openb pod lists (CSV), or files or folders of Kubernetes YAML.",
-        ),
-    ],
     policy: Annotated[
         list[str],
         typer.Option(
@@ -48,10 +42,22 @@ def evaluate(
         ),
     ],
     output: Output,
+    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
+    pods: Annotated[
+        list[Path] | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="The workloads, one or several: openb pod lists (CSV), or files or folders of Kubernetes YAML.",
+        ),
+    ] = None,
+    workload: WorkloadNames = None,
+    cluster: FromCluster = False,
     seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Repetitions: 42, 42-51 or 1,2,5-7.")] = "42-51",
-    protocol: ProtocolOption = None,
+    protocol: ProtocolsOption = None,
     ratio: Ratio = None,
     load: Load = None,
+    mean_duration: MeanDuration = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="POLICY", help="What the others are compared with. [default: the first --policy]"),
@@ -66,6 +72,8 @@ def evaluate(
     ] = False,
     jobs: Jobs = None,
     output_format: FormatOption = Format.TABLE,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
 ) -> None:
     """Which scheduler should this cluster run, and what would it gain?
 
@@ -73,13 +81,17 @@ def evaluate(
     table and writes report.html (plots), results.csv (the course of every run), metrics.csv (every metric of every
     run) and summary.csv (means and differences with 95 % intervals). The same seeds give the same files.
 
-    **Example**: steersman evaluate --nodes nodes.csv --pods monday.csv tuesday.csv --policy kube-default
-    --policy fgd --output comparison
+    **Examples**:
+
+    steersman evaluate --cluster --policy kube-default fgd steersman --output comparison
+
+    steersman evaluate --nodes nodes.csv --pods monday.csv tuesday.csv --policy kube-default fgd --output comparison
     """
+    inputs = Inputs(nodes, tuple(pods or ()), tuple(workload or ()), LiveSource(cluster, kubeconfig, context))
     seed_list = parse_seeds(seeds)
-    protocol = protocol or Protocol.INFLATION
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
+    check_mean_duration(mean_duration, protocol)
     if bound and protocol is Protocol.TIMED:
         raise UsageError("--bound belongs to --protocol inflation and arrivals, not to timed")
 
@@ -89,27 +101,39 @@ def evaluate(
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES
-    from steersman.workloads.loading import load_workload
+    from steersman.simulation.protocols import choose_protocols, duration_warnings
 
     check_output(output, EVALUATION_FILES)
     chosen = check_policies(policy, baseline)
     warn = Warnings()
-    workloads = []
-    for file in pods:
-        with said_if_slow(f"reading {file}"):
-            workloads.append(load_workload(nodes, file))
-        warn(workloads[-1].warnings)
-        if bound:
-            check_bound(workloads[-1], protocol.value)
-    experiment = Experiment(tuple(workloads), tuple(policy), seed_list, protocol.value, share, load)
-    options = ["--nodes", nodes.name, "--pods", *(file.name for file in pods)]
+    workloads = inputs.read(warn)
+    if protocol is None:
+        protocols, reason = choose_protocols(workloads, mean_duration=mean_duration)
+        say(f"compared in {' and '.join(protocols)}: {reason} (--protocol chooses one)")
+    else:
+        protocols = (protocol.value,)
+    for name, value, only in (("ratio", ratio, "inflation"), ("mean-duration", mean_duration, "timed")):
+        if value is not None and only not in protocols:
+            raise UsageError(f"--{name} belongs to {only}, which this comparison is not in: {reason}")
+    experiments = [
+        Experiment(workloads, tuple(policy), seed_list, each, share, load, mean_duration if each == "timed" else None)
+        for each in protocols
+    ]
+    if "timed" in protocols:
+        warn([said for each in workloads for said in duration_warnings(each, load, mean_duration)])
+    if bound:
+        for each in workloads:
+            check_bound(each, next(name for name in protocols if name != "timed"))
+    options = inputs.words()
     options += [part for name in policy for part in ("--policy", name)]
-    options += ["--seeds", seeds, "--protocol", protocol.value, "--baseline", chosen]
-    options += ["--ratio", f"{share:g}"] if protocol is Protocol.INFLATION else []
+    options += ["--seeds", seeds, "--baseline", chosen]
+    options += ["--protocol", protocol.value] if protocol is not None else []
+    options += ["--ratio", f"{share:g}"] if "inflation" in protocols else []
     options += ["--load", f"{load:g}"] if load is not None else []
+    options += ["--mean-duration", f"{mean_duration:g}s"] if mean_duration is not None else []
     options += ["--bound"] if bound else []
-    outcome = compare(
-        experiment,
+    outcomes = compare(
+        experiments,
         baseline=chosen,
         output=output,
         jobs=jobs or default_jobs(),
@@ -118,7 +142,7 @@ def evaluate(
         bound=bound,
     )
     try:
-        show(outcome, output_format)
+        show(outcomes, output_format)
     finally:  # also where nobody reads the table (`| head`)
         say(f"wrote report.html, results.csv, metrics.csv and summary.csv to {output}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.display import Warnings, print_table, said_if_slow, say
+from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
 from steersman.cli.options import NODES_HELP, Format, FormatOption, path
 from steersman.errors import SteersmanError, UsageError
 
@@ -55,18 +56,22 @@ def prepare(
         str,
         typer.Option(metavar="POLICY", help="A policy file (run/policy.safetensors), or the name steersman."),
     ],
-    nodes: Annotated[Path, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)],
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")
+    ],
+    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
     pods: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             parser=path,
             metavar="FILE",
             help="What is typical: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
         ),
-    ],
-    output: Annotated[
-        Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")
-    ],
+    ] = None,
+    workload: WorkloadName = None,
+    cluster: FromCluster = False,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
 ) -> None:
     """Bake what is typical of a workload into a policy file, so that it serves by itself.
 
@@ -76,20 +81,19 @@ def prepare(
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
     """
+    live = LiveSource(cluster, kubeconfig, context)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live)
     _check_output(output)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.policies.policy_file import prepare_policy, write_policy
     from steersman.policies.registry import policy_path
-    from steersman.workloads.loading import load_workload
 
-    with said_if_slow(f"reading {pods}"):
-        workload = load_workload(nodes, pods)
-    Warnings()(workload.warnings)
+    (typical,) = inputs.read(Warnings())
     with policy_path(policy) as found, said_if_slow("planning"):
-        card, arrays = prepare_policy(found, workload)
+        card, arrays = prepare_policy(found, typical)
     write_policy(output, card, arrays)
-    say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {workload.name}")
+    say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {typical.name}")
 
 
 def _check_output(output: Path) -> None:

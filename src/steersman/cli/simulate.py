@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import Progress, Warnings, print_table, said_if_slow, say
+from steersman.cli.display import Progress, Warnings, print_table, say
+from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
 from steersman.cli.options import (
     MAX_RATIO,
     NODES_HELP,
@@ -17,11 +18,13 @@ from steersman.cli.options import (
     Format,
     FormatOption,
     Load,
+    MeanDuration,
     Output,
     Protocol,
     ProtocolOption,
     Ratio,
     check_load,
+    check_mean_duration,
     check_ratio,
     path,
 )
@@ -46,6 +49,8 @@ def simulate(
             help="The workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
         ),
     ] = None,
+    workload: WorkloadName = None,
+    cluster: FromCluster = False,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -60,6 +65,7 @@ def simulate(
     protocol: ProtocolOption = None,
     ratio: Ratio = None,
     load: Load = None,
+    mean_duration: MeanDuration = None,
     cluster_config: Annotated[
         Path | None,
         typer.Option(
@@ -78,6 +84,8 @@ def simulate(
         ),
     ] = None,
     output_format: FormatOption = Format.TABLE,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
 ) -> None:
     """Where does every pod go, and why does one not fit?
 
@@ -88,30 +96,38 @@ def simulate(
     **Example**: steersman simulate --nodes nodes.csv --pods monday.csv --policy fgd --output run
     """
     configs = _pair(cluster_config, scheduler_config)
-    for name, value in {"protocol": protocol, "ratio": ratio, "load": load}.items():
+    ways = {"protocol": protocol, "ratio": ratio, "load": load, "mean-duration": mean_duration}
+    for name, value in ways.items():
         if configs and value is not None:
             raise UsageError(f"--cluster-config says how pods arrive already; leave out --{name}")
     protocol = protocol or Protocol.INFLATION
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
-    if configs and (nodes or pods):
-        raise UsageError("--cluster-config names the nodes and pods already; leave out --nodes and --pods")
-    if not configs and (nodes is None or pods is None or policy is None):
-        raise UsageError("give --nodes, --pods and --policy, or --cluster-config and --scheduler-config (see --help)")
+    check_mean_duration(mean_duration, protocol)
+    live = LiveSource(cluster, kubeconfig, context)
+    if configs and (nodes or pods or workload or cluster):
+        raise UsageError(
+            "--cluster-config names the nodes and pods already; leave out --nodes, --pods, --workload and --cluster"
+        )
+    inputs = None if configs else Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live)
+    if not configs and policy is None:
+        raise UsageError("there is no --policy; give one, such as --policy steersman (see --help)")
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import RUN_FILES
-    from steersman.workloads.loading import load_workload
+    from steersman.simulation.protocols import duration_warnings
 
     check_output(output, RUN_FILES)
     warn = Warnings()
     if configs:
         plan = read_plan(*configs, policy, seed, warn)
     else:
-        with said_if_slow(f"reading {pods}"):
-            workload = load_workload(nodes, pods)
-        plan = Plan(workload, str(policy), protocol, SEED if seed is None else seed, share, load)
+        assert inputs is not None
+        (found,) = inputs.read(warn)
+        if protocol is Protocol.TIMED:
+            warn(duration_warnings(found, load, mean_duration))
+        plan = Plan(found, str(policy), protocol, SEED if seed is None else seed, share, load, mean_duration)
     run_and_write(plan, output, output_format, warn)
 
 
@@ -125,6 +141,7 @@ class Plan:
     seed: int
     ratio: float = RATIO
     load: float | None = None
+    mean_duration: float | None = None
     mix: tuple[TypicalPod, ...] | None = None
     shuffle: bool = True
 
@@ -190,6 +207,7 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
             seed=plan.seed,
             ratio=plan.ratio,
             load=plan.load,
+            mean_duration=plan.mean_duration,
             shuffle=plan.shuffle,
             record=True,
             progress=progress.update,

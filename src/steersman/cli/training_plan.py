@@ -14,6 +14,7 @@ from steersman.cli.algorithm_options import (
     settings_of,
 )
 from steersman.cli.display import Warnings, said_if_slow
+from steersman.cli.inputs import LiveSource
 from steersman.cli.options import Protocol, check_load, check_ratio
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
 from steersman.cli.training_workloads import full_name, read_workloads
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from steersman.training.network import NetworkPlan
     from steersman.training.plans import AnyPlan
     from steersman.training.scene import Options, Scene
+    from steersman.workloads.workload import Workload
 
 WITH_WORKLOADS = ("inflation", "timed")
 GRADIENT_NETWORKS = ("linear", "mlp", "deepsets", "gnn")
@@ -145,11 +147,16 @@ def _check_scenario(asked: Asked) -> None:
         owners = BELONGS.get(name, (protocol,) if name == "penalty" else ("deployments",))
         if protocol not in owners:
             raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(owners)}, not to {protocol}")
-    for name in ("workload", "validation", "nodes"):
+    if asked.task.cluster and (asked.task.workload or asked.task.nodes):
+        raise UsageError("--cluster and --workload say both what is trained on; give one of them, and no --nodes")
+    LiveSource(asked.task.cluster, asked.task.kubeconfig, asked.task.context)
+    for name in ("workload", "validation", "nodes", "cluster"):
         if getattr(asked.task, name) and protocol not in WITH_WORKLOADS:
             raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(WITH_WORKLOADS)}, not to {protocol}")
-    if protocol in WITH_WORKLOADS and not asked.task.workload:
-        raise UsageError(f"--protocol {protocol} needs --workload; such as --workload default, or a file of pods")
+    if protocol in WITH_WORKLOADS and not (asked.task.workload or asked.task.cluster):
+        raise UsageError(
+            f"--protocol {protocol} needs --workload, such as --workload default or a file of pods, or --cluster"
+        )
     network, learning = given(asked.network), given(asked.learning)
     if asked.kind in LEGAL:
         idle = {"environments", "device", "teacher", "recording"} & learning.keys()
@@ -182,7 +189,7 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
     more = {"validation_seeds": _seeds(learning, 0)} if learning.validation_episodes else {}
     return Plan(
         name=name,
-        training=read_workloads(asked.task.workload or [], asked.task.nodes, warn),
+        training=_training_workloads(asked.task, warn),
         validation=read_workloads(asked.task.validation or [], asked.task.nodes, warn),
         test=tuple(full_name(each) for each in asked.task.test or ()),
         task=evolution.Task(
@@ -196,6 +203,15 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
         start=asked.network.start,
         **more,
     )
+
+
+def _training_workloads(task: Task, warn: Warnings) -> tuple[Workload, ...]:
+    """Return what is trained on: a live cluster, or workloads by name or in files."""
+    if not task.cluster:
+        return read_workloads(task.workload or [], task.nodes, warn)
+    found = LiveSource(task.cluster, task.kubeconfig, task.context).read()
+    warn(found.warnings)
+    return (found,)
 
 
 def _learning(
@@ -290,7 +306,7 @@ def _on_workloads(
 
     scenario, task = asked.scenario, asked.task
     options = Options(
-        workload=read_workloads(task.workload or [], task.nodes, warn),
+        workload=_training_workloads(task, warn),
         ratio=check_ratio(scenario.ratio, Protocol(protocol)),
         load=check_load(scenario.load, Protocol(protocol)),
         view=scenario.view or "cluster",

@@ -43,6 +43,7 @@ METRICS_COLUMNS = ("workload", "policy", "seed", "protocol", "metric", "unit", "
 SUMMARY_COLUMNS = (
     "workload",
     "policy",
+    "protocol",
     "metric",
     "runs",
     "mean",
@@ -121,6 +122,7 @@ def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
         yield [
             row.workload,
             row.policy,
+            row.protocol,
             row.metric,
             str(row.runs),
             number(row.mean),
@@ -197,17 +199,17 @@ def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
 
 
 def write_evaluation(
-    folder: Path, runs: Sequence[RunResult], summary: Sequence[SummaryRow], limits: Limits | None = None
+    folder: Path, runs: Sequence[RunResult], summary: Sequence[SummaryRow], limits: Sequence[Limits] = ()
 ) -> None:
-    """`results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`."""
+    """Write `results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`, of all protocols."""
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
-    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), limit_rows(limits) if limits else ()))
+    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *map(limit_rows, limits)))
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
 
 
 def write_partial(folder: Path, runs: Sequence[RunResult]) -> None:
-    """`results.partial.csv`: the finished runs; curves of the inflation protocol, metrics of the others."""
-    if any(run.protocol == "inflation" for run in runs):
+    """Write `results.partial.csv`: the curves of the finished runs if all are of `inflation`, else their metrics."""
+    if all(run.protocol == "inflation" for run in runs):
         write_csv(folder / PARTIAL, RESULTS_COLUMNS, results_rows(runs))
     else:
         write_csv(folder / PARTIAL, METRICS_COLUMNS, metrics_rows(runs))

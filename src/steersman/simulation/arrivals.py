@@ -16,7 +16,7 @@ from steersman.workloads.inflation import MAX_DRAWS, inflate
 from steersman.workloads.workload import Workload
 
 DEFAULT_DURATION = 3600.0
-"""Mean seconds of generated durations, for pods whose source states no end."""
+"""Mean seconds of the durations that generated arrivals have where neither the data nor the user states any."""
 
 Source = Literal["trace", "generated"]
 
@@ -31,6 +31,7 @@ class Schedule:
         duration: [A] seconds that a bound pod runs, inf: to the end.
         nodes: [N] index into `workload.nodes` in the order of their rank: among equal scores the first one wins.
         waits: whether a pod that fits nowhere waits for departures, instead of being dropped.
+        warm: how many of the first arrivals are no arrivals but the pods that run when generated ones begin.
     """
 
     pods: npt.NDArray[np.int64]
@@ -38,10 +39,18 @@ class Schedule:
     duration: npt.NDArray[np.float64]
     nodes: npt.NDArray[np.int64]
     waits: bool
+    warm: int = 0
 
 
 def schedule(
-    workload: Workload, protocol: Protocol, *, seed: int, ratio: float, load: float | None, shuffle: bool = True
+    workload: Workload,
+    protocol: Protocol,
+    *,
+    seed: int,
+    ratio: float,
+    load: float | None,
+    mean_duration: float | None = None,
+    shuffle: bool = True,
 ) -> Schedule:
     """The arrivals of one run.
 
@@ -53,6 +62,8 @@ def schedule(
         ratio: of `inflation`, arrived GPU demand as a share of the capacity.
         shuffle: of `inflation`, whether the trace's pods are shuffled before others are drawn.
         load: of `timed`, demand over capacity (GPU, or CPU where pods want no GPU); None takes the trace's times.
+        mean_duration: of `timed`, mean seconds of the exponential durations of pods whose source states no end; None:
+            such pods run to the end, or with `load` for `DEFAULT_DURATION` in the mean.
     """
     if protocol == "inflation":
         if not 0 < ratio <= 100:
@@ -68,11 +79,13 @@ def schedule(
         count = len(workload.pods)
         return Schedule(np.arange(count), np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False)
     if protocol == "timed":
+        if mean_duration is not None and not (math.isfinite(mean_duration) and mean_duration > 0):
+            raise UsageError(f"mean duration {mean_duration:g} must be above 0 seconds")
         if load is None:
-            pods, time, duration = _trace_times(workload)
-        else:
-            pods, time, duration = _poisson(workload, load, random)
-        return Schedule(pods, time, duration, nodes, True)
+            pods, time, duration = _trace_times(workload, mean_duration, random)
+            return Schedule(pods, time, duration, nodes, True)
+        pods, time, duration, warm = _poisson(workload, load, mean_duration or DEFAULT_DURATION, random)
+        return Schedule(pods, time, duration, nodes, True, warm)
     raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
 
 
@@ -97,9 +110,9 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     return Schedule(pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False)
 
 
-def _durations(workload: Workload, random: np.random.Generator) -> npt.NDArray[np.float64]:
-    """The trace's durations; exponential ones where a pod has none."""
-    generated = random.exponential(DEFAULT_DURATION, len(workload.pods))
+def _durations(workload: Workload, mean: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """[P] the trace's durations; exponential ones of that mean, in seconds, where a pod has none."""
+    generated = random.exponential(mean, len(workload.pods))
     return np.array(
         [
             pod.deletion_time - (pod.creation_time or 0.0) if pod.deletion_time is not None else generated[i]
@@ -109,7 +122,7 @@ def _durations(workload: Workload, random: np.random.Generator) -> npt.NDArray[n
 
 
 def _trace_times(
-    workload: Workload,
+    workload: Workload, mean_duration: float | None, random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     for pod in workload.pods:
         if pod.creation_time is None:
@@ -118,29 +131,35 @@ def _trace_times(
                 "give --load to generate arrivals, or use --protocol arrivals"
             )
     created = np.array([pod.creation_time for pod in workload.pods], dtype=np.float64)
-    duration = np.array(
-        [
-            pod.deletion_time - created[i] if pod.deletion_time is not None else np.inf
-            for i, pod in enumerate(workload.pods)
-        ]
-    )
+    if mean_duration is not None:
+        duration = _durations(workload, mean_duration, random)
+    else:
+        duration = np.array(
+            [
+                pod.deletion_time - created[i] if pod.deletion_time is not None else np.inf
+                for i, pod in enumerate(workload.pods)
+            ]
+        )
     order = np.argsort(created, kind="stable")
     return order, created[order], duration[order]
 
 
 def _poisson(
-    workload: Workload, load: float, random: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    workload: Workload, load: float, mean_duration: float, random: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], int]:
     """Poisson arrivals of pods drawn from the trace, as many as it has, into a cluster that is at work already.
 
     At the rate `load * capacity / mean(demand * duration)` demand over capacity is `load` in the mean. Durations of
     real traces are so unequal that an empty cluster would not get there for months; so at time 0 arrive the pods that
     an unlimited cluster would be running by then: of each pod of the trace Poisson(rate * duration / pods), each with a
     uniform share of its duration left (the stationary M/G/infinity queue, e.g. Takacs 1962).
+
+    Returns:
+        Pods, times and durations as in `Schedule`, and how many of the first are those that run at time 0.
     """
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
-    duration = _durations(workload, random)
+    duration = _durations(workload, mean_duration, random)
     capacity = float(sum(node.gpu_count for node in workload.nodes) * GPU_MILLI)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     if not (capacity and demand.any()):
@@ -156,4 +175,5 @@ def _poisson(
         np.concatenate([running, drawn]),
         np.concatenate([np.zeros(len(running)), np.cumsum(random.exponential(1 / rate, count))]),
         np.concatenate([duration[running] * random.uniform(size=len(running)), duration[drawn]]),
+        len(running),
     )

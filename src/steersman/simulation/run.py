@@ -46,12 +46,22 @@ def simulate(
     seed: int = 42,
     ratio: float = 1.3,
     load: float | None = None,
+    mean_duration: float | None = None,
     record: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
     """Schedule `workload` by `policy` and say what came of it. `record` keeps every placement with its reason."""
     simulator = Simulator(workload)
-    return simulator.run(policy, protocol=protocol, seed=seed, ratio=ratio, load=load, record=record, progress=progress)
+    return simulator.run(
+        policy,
+        protocol=protocol,
+        seed=seed,
+        ratio=ratio,
+        load=load,
+        mean_duration=mean_duration,
+        record=record,
+        progress=progress,
+    )
 
 
 class Simulator:
@@ -125,6 +135,7 @@ class Simulator:
         seed: int = 42,
         ratio: float = 1.3,
         load: float | None = None,
+        mean_duration: float | None = None,
         shuffle: bool = True,
         record: bool = False,
         progress: Progress | None = None,
@@ -132,7 +143,15 @@ class Simulator:
         """One run, see `simulate`. `shuffle` False: `inflation` keeps the order of the workload's pods."""
         if isinstance(policy, str):
             policy = resolve(policy)
-        plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=load, shuffle=shuffle)
+        plan = schedule(
+            self.workload,
+            protocol,
+            seed=seed,
+            ratio=ratio,
+            load=load,
+            mean_duration=mean_duration,
+            shuffle=shuffle,
+        )
         execution = Execution(self, plan, policy, seed, record)
         execution.finish(progress)
         return execution.result(protocol, seed, ratio)
@@ -232,7 +251,7 @@ class Execution:
         curve = _curve(protocol, events, ratio, until)
         values = metrics.final_metrics(record, events, curve if protocol == "inflation" else None, until)
         if protocol == "timed":
-            values += metrics.waiting_metrics(record, events, len(self.plan.pods), until)
+            values += metrics.waiting_metrics(record, events, len(self.plan.pods), self.plan.warm, until)
         return RunResult(
             workload=self.simulator.workload.name,
             policy=self.policy.name,

@@ -5,11 +5,12 @@ A file is told by its suffix and, if it is CSV, by its header. A folder may hold
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
-from steersman.errors import InputError, UsageError
+from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.workloads import deployments, openb
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, folder_files, stem
 from steersman.workloads.kubernetes import Objects
@@ -97,6 +98,28 @@ def load_workload(nodes_path: str | Path | None, pods_path: str | Path | None, *
         warnings += _unused(*sources)
     services = Services.union(source.objects.services() for source in sources)
     return Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
+
+
+def workload_of_objects(name: str, documents: Iterable[Document], warnings: tuple[str, ...] = ()) -> Workload:
+    """Return the workload of Kubernetes objects, wherever they were read.
+
+    Args:
+        name: of the workload, which also begins the warnings about its objects.
+        documents: one object or list of objects each, in the order in which pods shall arrive.
+        warnings: what was found out while reading them.
+
+    Raises:
+        InputError: an object makes no sense; its document is named.
+        SteersmanError: there is no node or no pod.
+    """
+    objects = Objects(documents)
+    nodes = objects.nodes()
+    pods = objects.pods(nodes)
+    for what, found in (("nodes", nodes), ("pods that have not finished", pods)):
+        if not found:
+            raise SteersmanError(f"{name}: there are no {what}")
+    said = tuple(f"{name}: {warning}" for warning in (*warnings, *objects.warnings()))
+    return Workload(name, nodes, pods, objects.services(), said)
 
 
 def load_nodes(path: str | Path) -> tuple[Node, ...]:
