@@ -37,6 +37,7 @@ def compare(
     command: str,
     warn: Warnings,
     bound: bool = False,
+    reason: str = "",
     learning: LearningCurve | None = None,
 ) -> list[Comparison]:
     """Run experiments and write their files to `output`; with `bound` also what no scheduler exceeds.
@@ -49,6 +50,7 @@ def compare(
         command: what was typed, for the report.
         warn: says what there is to say about the workloads.
         bound: whether the limit is computed, for protocols that have one.
+        reason: why these protocols, where the data chose them; for the report.
         learning: how one of the policies was trained, for the report.
 
     Returns:
@@ -71,7 +73,7 @@ def compare(
         with staged(output, EVALUATION_FILES) as stage:
             limits_found = [each.headline.found_limits for each in comparisons if each.headline.found_limits]
             write_evaluation(stage, runs, [row for each in comparisons for row in each.summary], limits_found)
-            write_report(stage / REPORT, comparisons, command=command, learning=learning)
+            write_report(stage / REPORT, comparisons, command=command, reason=reason, learning=learning)
     except InterruptionError as interruption:
         total = sum(experiment.runs for experiment in experiments)
         raise keep_finished(InterruptionError([*runs, *interruption.finished], total), output) from None

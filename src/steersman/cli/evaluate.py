@@ -101,17 +101,15 @@ def evaluate(
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES
-    from steersman.simulation.protocols import choose_protocols, duration_warnings
+    from steersman.simulation.protocols import Choice, choose_protocols, duration_warnings
 
     check_output(output, EVALUATION_FILES)
     chosen = check_policies(policy, baseline)
     warn = Warnings()
     workloads = inputs.read(warn)
-    if protocol is None:
-        protocols, reason = choose_protocols(workloads, mean_duration=mean_duration)
-        say(f"compared in {' and '.join(protocols)}: {reason} (--protocol chooses one)")
-    else:
-        protocols = (protocol.value,)
+    protocols, reason = (
+        choose_protocols(workloads, mean_duration=mean_duration) if protocol is None else Choice((protocol.value,), "")
+    )
     for name, value, only in (("ratio", ratio, "inflation"), ("mean-duration", mean_duration, "timed")):
         if value is not None and only not in protocols:
             raise UsageError(f"--{name} belongs to {only}, which this comparison is not in: {reason}")
@@ -140,7 +138,10 @@ def evaluate(
         command=shlex.join(["steersman", "evaluate", *options, "--output", output.name]),
         warn=warn,
         bound=bound,
+        reason=reason,
     )
+    if reason:
+        say(f"compared in {' and '.join(protocols)}: {reason} (--protocol chooses one)")
     try:
         show(outcomes, output_format)
     finally:  # also where nobody reads the table (`| head`)

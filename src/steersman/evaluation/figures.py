@@ -446,6 +446,8 @@ def dark_colours() -> dict[str, str]:
         "#31446b": "#4a5c86",
         "#00204d": "#2c4470",
         "#44546a": "#5d7290",
+        "#d9d2c5": "#8f8a7e",
+        "#a89f8d": "#6b665b",
     }
     return pairs | {faint(light): faint(dark) for light, dark in pairs.items()}
 

@@ -100,7 +100,12 @@ class Comparison:
 
 
 def write_report(
-    path: Path, comparisons: Sequence[Comparison], *, command: str, learning: LearningCurve | None = None
+    path: Path,
+    comparisons: Sequence[Comparison],
+    *,
+    command: str,
+    reason: str = "",
+    learning: LearningCurve | None = None,
 ) -> None:
     """Write the report of an experiment.
 
@@ -108,6 +113,7 @@ def write_report(
         path: the file.
         comparisons: of the same policies and workloads, one a protocol.
         command: what was typed, without the machine's paths.
+        reason: why these protocols, where the data chose them.
         learning: how one of the policies was trained, if that is to be shown.
     """
     plots: dict[str, Figure] = {}
@@ -122,7 +128,7 @@ def write_report(
         _choice(headlines),
         *sections,
         learning_section(learning, plots) if learning is not None else "",
-        _method(comparisons, command),
+        _method(comparisons, command, reason),
         *(_details(each.headline, each.summary) for each in comparisons),
     ]
     page = PAGE.format(
@@ -194,7 +200,7 @@ def _choice(headlines: Sequence[Headline]) -> str:
     return f'<p class="choose">{label} <select id="workload">{options}</select></p>'
 
 
-def _method(comparisons: Sequence[Comparison], command: str) -> str:
+def _method(comparisons: Sequence[Comparison], command: str, reason: str) -> str:
     headline, protocols = comparisons[0].headline, [each.headline.protocol for each in comparisons]
     ratio = next((each.ratio for each in comparisons if each.headline.protocol == "inflation"), math.nan)
     how = " ".join(f"{name}: {PROTOCOLS[name].format(percent=100 * ratio)}" for name in protocols)
@@ -202,6 +208,7 @@ def _method(comparisons: Sequence[Comparison], command: str) -> str:
     waits = "timed" in protocols
     facts = {
         "Protocols" if len(protocols) > 1 else "Protocol": f"{how} Among equally good nodes the seed decides.",
+        "Chosen": f"By the data: {reason}." if reason else "",
         "Ratio": f"{ratio:g}" if "inflation" in protocols else "",
         "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
         "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
