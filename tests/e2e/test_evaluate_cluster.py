@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,21 @@ def objects() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def filled(cluster: LocalCluster) -> LocalCluster:
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects()}))
+def filled(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The cluster with these objects, whose pods were made and, but for those that are too large, bound."""
+    manifests = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects()})
+    cluster.kubectl("apply", "-f", "-", stdin=manifests)
 
     def settled() -> bool:
         pods = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
         bound = [each for each in pods if each["spec"].get("nodeName")]
         return len(pods) >= 13 and len(bound) >= 11
 
-    until(settled)
-    return cluster
+    try:
+        until(settled)
+        yield cluster
+    finally:
+        cluster.kubectl("delete", "--wait=false", "-f", "-", stdin=manifests)
 
 
 def figures(folder: Path, file: str) -> list[dict[str, str]]:
@@ -64,17 +70,21 @@ def figures(folder: Path, file: str) -> list[dict[str, str]]:
 
 
 def test_a_live_cluster_gives_what_its_dump_gives(filled: LocalCluster, tmp_path: Path) -> None:
-    def versions() -> dict[str, str]:
+    def there() -> dict[str, Any]:
+        """What objects are to be; what becomes of them (status) goes on by itself."""
         items = json.loads(filled.kubectl("get", KINDS, "-A", "-o", "json"))["items"]
+        fields = ("namespace", "name", "labels", "annotations", "generation")
         return {
-            each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in items if each["kind"] != "Node"
+            each["metadata"]["uid"]: ({name: each["metadata"].get(name) for name in fields}, each.get("spec"))
+            for each in items
+            if each["kind"] != "Node"
         }
 
-    before = versions()
+    before = there()
     live = filled.must(
         *("evaluate", "--cluster", "--kubeconfig", str(filled.kubeconfig), *RUN, "--output", str(tmp_path / "live"))
     )
-    assert versions() == before
+    assert there() == before
     dump = tmp_path / "dump.json"
     dump.write_text(filled.kubectl("get", KINDS, "-A", "-o", "json"))
     filled.must("evaluate", "--nodes", str(dump), "--pods", str(dump), *RUN, "--output", str(tmp_path / "dumped"))

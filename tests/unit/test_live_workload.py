@@ -1,4 +1,4 @@
-"""The workload of a live cluster is that of the same objects in a file, but for what may not be listed, which is said."""
+"""The workload of a live cluster is that of the same objects in a file, save what may not be listed, which is said."""
 
 import json
 from pathlib import Path
