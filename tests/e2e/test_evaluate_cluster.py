@@ -109,7 +109,7 @@ def test_other_commands_take_it_too(filled: LocalCluster, tmp_path: Path) -> Non
     prepared = tmp_path / "mine.safetensors"
     filled.must("policy", "prepare", *live, "--policy", "steersman", "--output", str(prepared))
     assert prepared.exists()
-    refused = filled.steersman("simulate", "--cluster", "--context", "nowhere", "--policy", "fgd", "--output", "run")
+    refused = filled.steersman("simulate", *live, "--context", "nowhere", "--policy", "fgd", "--output", "run")
     assert refused.returncode != 0
     assert refused.stderr.count("\n") == 1
     assert "nowhere" in refused.stderr
