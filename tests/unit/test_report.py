@@ -3,6 +3,7 @@
 import base64
 import gzip
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -230,6 +231,12 @@ def test_the_report_holds_table_and_plots_in_one_file(tmp_path: Path) -> None:
     for cell in ("95.42", "+4.55", "baseline", "steersman evaluate"):
         assert any(cell in piece for piece in page.text), cell
     assert len(text.encode()) < SIZE_LIMIT_BYTES
+
+
+def test_a_report_needs_no_package_for_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    _, text = report(tmp_path, made_experiment(BETTER))
+    assert 'id="plotly"' in text
 
 
 def test_the_report_asks_nothing_of_the_network(tmp_path: Path) -> None:

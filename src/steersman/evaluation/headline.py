@@ -289,7 +289,9 @@ class Headline:
         against = {each: self.difference(workload, metric, best, each) for each in known[1:]}
         fewer = {each: found for each, found in against.items() if found.is_shown and found.mean > 0}
         if fewer:
-            other = max(fewer, key=lambda each: fewer[each].mean)
+            other = self._reference(known)
+            if other not in fewer:
+                other = max(fewer, key=lambda each: fewer[each].mean)
             found = fewer[other]
             left = "leaves" if self.timed else "fails"
             what = " waiting" if self.timed else ""
