@@ -354,6 +354,31 @@ def test_there_is_one_way_to_say_what_the_workload_is(cluster: Path, capsys: Cap
     assert sorted(path.name for path in cluster.iterdir()) == ["nodes.csv", "pods.csv"]
 
 
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--cluster", "--workload", "default-small"), "--cluster and --workload"),
+        (("--cluster", "--nodes", "nodes.csv"), "and no --nodes"),
+        (("--workload", "default-small", "--context", "prod"), "--context prod: belongs to --cluster"),
+        (("--protocol", "deployments", "--cluster"), "--cluster belongs to --protocol inflation or timed"),
+        ((), "needs --workload, such as --workload default or a file of pods, or --cluster"),
+    ],
+)
+def test_training_has_one_workload_too(cluster: Path, capsys: Capture, options: tuple[str, ...], part: str) -> None:
+    assert main(["train", "--output", "run", *options]) == 2
+    assert part in error_line(capsys)
+    assert not (cluster / "run").exists()
+
+
+def test_a_cluster_that_is_not_there_is_one_line(
+    cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(cluster / "none"))
+    for command in (("evaluate",), ("simulate",)):
+        assert main([*command, "--cluster", "--policy", "fgd", "--output", "out"]) == 1
+        assert "none" in error_line(capsys)
+
+
 def test_other_files_of_the_user_are_not_touched(cluster: Path, capsys: Capture) -> None:
     (cluster / "out").mkdir()
     (cluster / "out" / "thesis.tex").write_text("mine")

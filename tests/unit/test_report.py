@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.made_runs import figures_in, made_experiment, made_run
 
 from steersman.evaluation.figures import (
@@ -144,6 +146,47 @@ def test_who_allocates_more_and_fails_more_pods_is_said_to() -> None:
     # That others fail fewer is said also where the baseline does not.
     third = [made_run("best-fit", 42 + i, allocation=94.0 + i / 10, failed=2.0) for i in range(5)]
     assert "but it fails 6.0 pods [5.4, 6.6] more than best-fit" in sentence([*runs([8, 9, 7, 8, 8]), *third])
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_best_is_only_who_was_shown_to_differ_from_every_other(data: st.DataObject) -> None:
+    seeds = data.draw(st.integers(1, 7), "seeds")
+    protocol = data.draw(st.sampled_from(["inflation", "arrivals", "timed"]), "protocol")
+    # Few values, so that ties, equal policies and intervals without width come up; NaN: no pod was bound.
+    values = st.sampled_from([0.0, 40.0, 40.0001, 41.0, 45.0, 90.0] + ([float("nan")] if protocol == "timed" else []))
+    names = ["a", "b", "c", "d"][: data.draw(st.integers(1, 4), "policies")]
+    ends = {name: data.draw(st.lists(values, min_size=seeds, max_size=seeds), name) for name in names}
+    failed = {name: data.draw(st.sampled_from([0.0, 5.0, 9.0]), f"failed by {name}") for name in names}
+    runs = [
+        made_run(
+            name,
+            i,
+            allocation=end if protocol != "timed" else 50.0,
+            protocol=protocol,
+            failed=failed[name],
+            metrics=[Metric("waiting_time_mean_seconds", "seconds", end)] if protocol == "timed" else (),
+        )
+        for name, of_policy in ends.items()
+        for i, end in enumerate(of_policy)
+    ]
+    headline = Headline(runs, summarise(runs, "a"), "a")
+    said = headline.sentence()
+    assert not re.search(r"\b(nan|None|inf)\b|\[[^\]]*–", said), said
+    claims = re.match(r"([a-d]) (is best|allocates most|lets pods wait least) ", said)
+    if claims is None:
+        return
+    best = claims[1]
+    sign = -1 if protocol == "timed" else 1
+    for other in set(names) - {best}:
+        pairs = np.array(ends[best]) - np.array(ends[other])
+        if np.isfinite(headline.means("default")[other]):
+            assert seeds > 1
+            assert sign * np.nanmean(pairs) > 0, other
+            low, high = headline.difference("default", headline.primary, best, other).interval
+            assert low > 0 or high < 0
+    if protocol != "timed" and claims[2] == "is best":
+        assert failed[best] <= min(failed.values())
 
 
 def test_the_headline_of_one_policy_or_one_seed_claims_no_more_than_it_has() -> None:

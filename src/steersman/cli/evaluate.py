@@ -121,7 +121,7 @@ def evaluate(
         warn([said for each in workloads for said in duration_warnings(each, load, mean_duration)])
     if bound:
         for each in workloads:
-            check_bound(each, next(name for name in protocols if name != "timed"))
+            check_bound(each, next((name for name in protocols if name != "timed"), "inflation"))
     options = inputs.words()
     options += [part for name in policy for part in ("--policy", name)]
     options += ["--seeds", seeds, "--baseline", chosen]
