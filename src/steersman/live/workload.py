@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
+from steersman.errors import InputError
 from steersman.kube.client import ApiError, Client
 from steersman.kube.selectors import REFUSALS, SELECTING
 from steersman.live.reading import ALL_PODS, NODES, documents, example, understood
@@ -57,26 +59,27 @@ async def read_workload(client: Client, name: str) -> Workload:
     Raises:
         SteersmanError: nodes or pods may not be listed or there are none; a controller makes no sense.
     """
-    found: list[Document] = []
-    warnings: list[str] = []
-    for resource in REQUIRED:
-        kept = understood(await _list(client, resource))
-        if kept.problems:
-            warnings.append(
-                f"{len(kept.problems)} {resource.name} make no sense and are left out: {example(kept.problems)}"
-            )
-        found += [each.document for each in kept.objects.objects]
+    required = {resource: await _list(client, resource) for resource in REQUIRED}
+    others: list[Document] = []
     refused = []
     for resource in OPTIONAL:
         try:
-            found += await _list(client, resource)
+            others += await _list(client, resource)
         except ApiError as error:
             if error.status not in REFUSALS:
                 raise
             refused.append(resource.name)
-    if refused:
-        warnings.append(f"no permission to list {', '.join(refused)}; they are left out")
-    return workload_of_objects(name, found, tuple(warnings))
+    warnings = [f"no permission to list {', '.join(refused)}; they are left out"] if refused else []
+    try:
+        return workload_of_objects(name, [*chain(*required.values()), *others], warnings)
+    except InputError:  # somebody's odd pod is no reason not to look at all others
+        kept = {resource: understood(found) for resource, found in required.items()}
+    for resource, each in kept.items():
+        if each.problems:
+            many = f"{len(each.problems)} {resource.name} make no sense and are left out"
+            warnings.append(f"{many}: {example(each.problems)}")
+    sound = [found.document for each in kept.values() for found in each.objects.objects]
+    return workload_of_objects(name, [*sound, *others], warnings)
 
 
 async def _list(client: Client, resource: Resource) -> list[Document]:

@@ -100,7 +100,7 @@ def load_workload(nodes_path: str | Path | None, pods_path: str | Path | None, *
     return Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
 
 
-def workload_of_objects(name: str, documents: Iterable[Document], warnings: tuple[str, ...] = ()) -> Workload:
+def workload_of_objects(name: str, documents: Iterable[Document], warnings: Iterable[str] = ()) -> Workload:
     """Return the workload of Kubernetes objects, wherever they were read.
 
     Args:
