@@ -32,11 +32,14 @@ INTRODUCTION = (
 )
 NEXT = """
 What you see: how many of the GPUs each scheduler has given to pods when no more fit (mean of the 10 orders), the \
-difference to Kubernetes' own scheduler with its 95 % interval, and how many GPUs are left over. "trained" is the \
-policy that has just learned; "steersman", which comes with the package, has learned for longer.
+difference to Kubernetes' own scheduler with its 95 % interval, how many GPUs are left over, and how many pods found \
+no room: who allocates more GPUs may fail more pods. "trained" is the policy that has just learned; "steersman", which \
+comes with the package, has learned for longer.
 
-Next: open {report} for the plots. Then compare on your own cluster: its nodes (kubectl get nodes -o yaml) and a \
-workload (YAML of Pods, Deployments and the like), or both as CSV with the columns of the openb traces.
+Next: open {report} for the plots. Then compare on your own cluster, read by itself or from files: its nodes (kubectl \
+get nodes -o yaml) and a workload (YAML of Pods, Deployments and the like), or both as CSV with the columns of the \
+openb traces.
+  steersman evaluate --cluster --policy kube-default fgd steersman --output comparison      nothing is written there
   steersman evaluate --nodes nodes.yaml --pods pods.yaml --policy kube-default fgd steersman --output comparison
   steersman simulate --nodes nodes.yaml --pods pods.yaml --policy steersman --output run    where does every pod go?
   steersman train --nodes nodes.yaml --workload pods.yaml --output my-policy               learn from your own pods"""
