@@ -1,6 +1,8 @@
 package gpus
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"steersman.dev/plugin/policy"
@@ -22,11 +24,41 @@ const (
 	whole = policy.Whole
 )
 
-// pluginResources are whole devices that device plugins offer.
-var pluginResources = [...]v1.ResourceName{"nvidia.com/gpu", "amd.com/gpu"}
+// pluginResource is whole devices that a device plugin offers.
+type pluginResource struct {
+	name  v1.ResourceName
+	label string // of a node, that may say their model; "" if there is none
+}
 
-// modelLabels are the labels of a node that may say its GPUs' model; the first that is there does.
-var modelLabels = [...]string{ModelKey, "nvidia.com/gpu.product", "amd.com/gpu.product-name"}
+// pluginResources are those that are known; src/steersman/cluster/gpu_resources.py has the same, held by a test.
+var pluginResources = [...]pluginResource{
+	{"nvidia.com/gpu", "nvidia.com/gpu.product"},
+	{"nvidia.com/gpu.shared", "nvidia.com/gpu.product"},
+	{"amd.com/gpu", "amd.com/gpu.product-name"},
+	{"gpu.intel.com/i915", "gpu.intel.com/product"},
+	{"gpu.intel.com/xe", "gpu.intel.com/product"},
+	{"habana.ai/gaudi", ""},
+}
+
+func isPlugin(name v1.ResourceName) bool {
+	return slices.ContainsFunc(pluginResources[:], func(each pluginResource) bool { return each.name == name })
+}
+
+// modelOf is the model of the GPUs that a node offers under these names; "" if none is known. Labels of other vendors do
+// not count, unless no vendor is among the names.
+func modelOf(node *v1.Node, names ...string) string {
+	if model := node.Labels[ModelKey]; model != "" {
+		return model
+	}
+	vendors := slices.ContainsFunc(names, func(name string) bool { return isPlugin(v1.ResourceName(name)) })
+	for _, each := range pluginResources {
+		model := node.Labels[each.label]
+		if model != "" && each.label != "" && (!vendors || slices.Contains(names, string(each.name))) {
+			return model
+		}
+	}
+	return ""
+}
 
 // FieldError says what is wrong with a field of an object, and what would be right.
 type FieldError struct{ Field, Problem string }

@@ -1,19 +1,56 @@
 package gpus
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/policy"
 )
 
 // Node is a node's GPUs as its pods leave them.
 type Node struct {
-	Model string  // "" if none is known
-	Free  []int64 // milli left of each device; below 0 where pods were bound to more than there is
-	Pods  []int64 // pods with GPUs: first those with parts of devices, then those with one whole device, two, ...
-	Err   error   // what is wrong with the node's offer, which then counts as none
+	Model     string           // "" if none is known
+	Resources []string         // the names under which the devices are offered
+	Free      []int64          // milli left of each device; below 0 where pods were bound to more than there is
+	Counted   []policy.Counted // GPUs that are not looked at one by one, as pods leave them
+	Pods      []int64          // pods with devices: first those with parts, then those with one whole device, two, ...
+	Err       error            // what is wrong with the node's offer, which then counts as none
 }
+
+// Accepts tells whether the GPUs that the node has for a pod are of a model that it accepts.
+func (n *Node) Accepts(request Request) bool {
+	if counted := n.counted(request.Resource); counted != nil {
+		return request.Accepts(counted.Model)
+	}
+	return request.Accepts(n.Model)
+}
+
+// Fits tells whether enough GPUs of the name that is asked for are left.
+func (n *Node) Fits(request Request) bool {
+	if counted := n.counted(request.Resource); counted != nil {
+		return request.Milli == whole && request.Count <= counted.Free
+	}
+	return n.offers(request.Resource) && request.Fits(n.Free)
+}
+
+// Counts tells whether the node counts GPUs of this name, so that a pod has none of its devices.
+func (n *Node) Counts(resource string) bool { return n.counted(resource) != nil }
+
+func (n *Node) counted(resource string) *policy.Counted {
+	for i := range n.Counted {
+		if n.Counted[i].Resource == resource {
+			return &n.Counted[i]
+		}
+	}
+	return nil
+}
+
+// offers tells whether the devices are offered under a name.
+func (n *Node) offers(resource string) bool { return slices.Contains(n.Resources, resource) }
 
 // Free is the milli left of each device of a node.
 func Free(info fwk.NodeInfo) []int64 { return Assumed.Look(info).Free }
@@ -38,7 +75,7 @@ func (l *Ledger) LookWithout(info fwk.NodeInfo, pod types.UID) Node {
 		return Node{}
 	}
 	offer, err := OfferOf(node)
-	found := Node{Model: offer.Model, Err: err}
+	found := Node{Model: offer.Model, Resources: offer.Resources, Counted: offer.Counted, Err: err}
 	if offer.Count > 0 {
 		found.Free = make([]int64, offer.Count)
 	}
@@ -52,7 +89,7 @@ func (l *Ledger) LookWithout(info fwk.NodeInfo, pod types.UID) Node {
 		}
 	}
 	for _, request := range lost {
-		if request.Fits(found.Free) {
+		if found.Fits(request) {
 			found.take(request.BestFit(found.Free), request.Milli)
 		}
 	}
@@ -75,6 +112,10 @@ func (n *Node) add(ledger *Ledger, pod *v1.Pod, lost []Request) []Request {
 	if request.Count == 0 {
 		return lost
 	}
+	if counted := n.counted(request.Resource); counted != nil {
+		counted.Free -= request.Count
+		return lost
+	}
 	n.count(request)
 	if devices == 0 || devices>>len(n.Free) != 0 {
 		return append(lost, request)
@@ -85,11 +126,11 @@ func (n *Node) add(ledger *Ledger, pod *v1.Pod, lost []Request) []Request {
 
 // plain is what a pod asks for by its containers alone.
 func plain(pod *v1.Pod) Request {
-	count, err := pluginDevices(pod)
+	count, name, err := pluginDevices(pod)
 	if err != nil || count == 0 {
 		return Request{}
 	}
-	return Request{Count: count, Milli: whole}
+	return Request{Count: count, Milli: whole, Resource: name}
 }
 
 func (n *Node) take(devices uint64, milli int64) {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"steersman.dev/plugin/policy"
 )
 
 func offering(resources ...string) *v1.Node {
@@ -30,30 +32,49 @@ func TestOfferOf(t *testing.T) {
 	inCapacity.Status.Capacity = v1.ResourceList{CountKey: resource.MustParse("2")}
 	labelled := offering("nvidia.com/gpu", "1")
 	labelled.Labels = map[string]string{"nvidia.com/gpu.product": "A100"}
+	twoVendors := offering("nvidia.com/gpu", "2", "amd.com/gpu", "3")
+	twoVendors.Labels = map[string]string{"nvidia.com/gpu.product": "A100", "amd.com/gpu.product-name": "MI300X"}
+	shared := func(count int, model string) Offer {
+		return Offer{Count: count, Model: model, Resources: []string{CountKey}}
+	}
 	for name, test := range map[string]struct {
 		node *v1.Node
 		want Offer
 		err  string
 	}{
 		"nothing":            {offering("cpu", "1"), Offer{}, ""},
-		"count and milli":    {offering(CountKey, "8", MilliKey, "8000"), Offer{8, "V100"}, ""},
-		"milli of one":       {offering(CountKey, "8", MilliKey, "1k"), Offer{8, "V100"}, ""},
-		"count alone":        {offering(CountKey, "8"), Offer{8, "V100"}, ""},
-		"milli alone":        {offering(MilliKey, "3000"), Offer{3, "V100"}, ""},
+		"count and milli":    {offering(CountKey, "8", MilliKey, "8000"), shared(8, "V100"), ""},
+		"milli of one":       {offering(CountKey, "8", MilliKey, "1k"), shared(8, "V100"), ""},
+		"count alone":        {offering(CountKey, "8"), shared(8, "V100"), ""},
+		"milli alone":        {offering(MilliKey, "3000"), shared(3, "V100"), ""},
 		"none":               {offering(CountKey, "0", MilliKey, "0"), Offer{}, ""},
-		"in capacity":        {inCapacity, Offer{2, "V100"}, ""},
-		"a device plugin":    {labelled, Offer{1, "A100"}, ""},
-		"both":               {offering(CountKey, "2", "amd.com/gpu", "2"), Offer{2, "V100"}, ""},
+		"in capacity":        {inCapacity, shared(2, "V100"), ""},
+		"a device plugin":    {labelled, Offer{1, "A100", []string{"nvidia.com/gpu"}, nil}, ""},
+		"both":               {offering(CountKey, "2", "amd.com/gpu", "2"), Offer{2, "V100", []string{CountKey, "amd.com/gpu"}, nil}, ""},
 		"no count that fits": {offering(CountKey, "2", MilliKey, "3000"), Offer{}, "3000 does not go with 2 devices"},
 		"parts":              {offering(MilliKey, "2500"), Offer{}, "2500 does not go with 2 devices"},
 		"contradiction":      {offering(CountKey, "2", "amd.com/gpu", "3"), Offer{}, "2 contradicts the 3 devices"},
 		"nothing and a plugin": {
 			offering(CountKey, "2", "amd.com/gpu", "0"), Offer{}, "2 contradicts the 0 devices",
 		},
-		"two plugins": {offering("nvidia.com/gpu", "2", "amd.com/gpu", "3"), Offer{}, "of one kind"},
-		"too many":    {offering(CountKey, "63"), Offer{}, "62 at most"},
+		"two plugins": {
+			twoVendors, Offer{3, "MI300X", []string{"amd.com/gpu"}, []policy.Counted{{"nvidia.com/gpu", "A100", 2}}}, "",
+		},
+		"one of two is shared": {
+			offering(CountKey, "2", "nvidia.com/gpu", "2", "amd.com/gpu", "8"),
+			Offer{2, "V100", []string{CountKey, "nvidia.com/gpu"}, []policy.Counted{{"amd.com/gpu", "V100", 8}}}, "",
+		},
+		"none of two is shared": {
+			offering(CountKey, "2", "nvidia.com/gpu", "3", "amd.com/gpu", "8"), Offer{}, "2 contradicts the 3 and 8 devices",
+		},
+		"many":        {offering(CountKey, "63"), Offer{Counted: []policy.Counted{{CountKey, "V100", 63}}}, ""},
+		"many slices": {offering("nvidia.com/gpu", "80"), Offer{Counted: []policy.Counted{{"nvidia.com/gpu", "V100", 80}}}, ""},
+		"many of both": {
+			offering(CountKey, "80", "nvidia.com/gpu", "80"),
+			Offer{Counted: []policy.Counted{{"nvidia.com/gpu", "V100", 80}}}, "",
+		},
 		"far too many": {
-			offering(CountKey, "9223372036854775807", MilliKey, "9223372036854775807"), Offer{}, "62 at most",
+			offering(CountKey, "9223372036854775807", MilliKey, "9223372036854775806"), Offer{}, "does not go with",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,14 +82,14 @@ func TestOfferOf(t *testing.T) {
 			if err != nil && (test.err == "" || !strings.Contains(err.Error(), test.err)) || err == nil && test.err != "" {
 				t.Fatalf("error %v; want one with %q", err, test.err)
 			}
-			if found != test.want {
+			if !reflect.DeepEqual(found, test.want) {
 				t.Errorf("%+v; want %+v", found, test.want)
 			}
 		})
 	}
 }
 
-var gpuNode = offering(CountKey, "4", MilliKey, "4000")
+var gpuNode = offering(CountKey, "4", MilliKey, "4000", "nvidia.com/gpu", "4")
 
 func bound(uid string, notes map[string]string, resources ...string) *v1.Pod {
 	pod := asking(notes, resources...)

@@ -2,73 +2,103 @@ package gpus
 
 import (
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"steersman.dev/plugin/policy"
 )
 
-// Offer is what a node has: so many devices of one model, "" if none is known.
+// Offer is what a node has: so many devices of one model, "" if none is known, under these names; and further GPUs, of
+// other vendors or more than can be looked at one by one, which are counted.
 type Offer struct {
-	Count int
-	Model string
+	Count     int
+	Model     string
+	Resources []string
+	Counted   []policy.Counted
 }
 
+// kind is devices of a node that are offered under the same names.
+type kind struct {
+	names []string
+	count int64
+}
+
+func (k kind) isShared() bool { return k.names[0] == CountKey }
+
 // OfferOf is what a node has. GPUs that pods share are stated in its allocatable or capacity, whole ones by a device
-// plugin; both may be there for the same devices. The error names the field that is wrong.
+// plugin; where there are as many, they are the same devices. Of several kinds of devices one is looked at: that which
+// pods share, or else the one with most devices, if policy.MaxDevices are not too few for it. The others are counted.
+// The error names the field that is wrong.
 func OfferOf(node *v1.Node) (Offer, error) {
-	plugin, err := pluginOffer(node)
+	kinds, stated := pluginOffers(node)
+	count, shares, err := sharedOffer(node)
 	if err != nil {
 		return Offer{}, err
 	}
-	count, stated, err := sharedOffer(node)
-	switch {
-	case err != nil:
-		return Offer{}, err
-	case !stated:
-		count = plugin
-	case plugin >= 0 && plugin != count:
-		problem := fmt.Sprintf("%d contradicts the %d devices of the device plugin", count, plugin)
-		return Offer{}, offerError(CountKey, problem)
-	}
-	if count > policy.MaxDevices {
-		problem := fmt.Sprintf("has %d GPUs; a node may have %d at most", count, policy.MaxDevices)
-		return Offer{}, &FieldError{"status.allocatable", problem}
-	}
-	if count <= 0 {
-		return Offer{}, nil
-	}
-	return Offer{int(count), modelOf(node)}, nil
-}
-
-func modelOf(node *v1.Node) string {
-	for _, key := range modelLabels {
-		if model := node.Labels[key]; model != "" {
-			return model
+	if shares {
+		if kinds, err = withShared(kinds, stated, count); err != nil {
+			return Offer{}, err
 		}
 	}
-	return ""
-}
-
-// pluginOffer is the devices of a device plugin, -1 if there is none.
-func pluginOffer(node *v1.Node) (int64, error) {
-	count, kinds := int64(-1), 0
-	for _, name := range pluginResources {
-		found, ok := node.Status.Allocatable[name]
-		if !ok {
+	chosen := -1
+	for i, each := range kinds {
+		if each.count > policy.MaxDevices || chosen >= 0 && kinds[chosen].isShared() {
 			continue
 		}
-		if found.Sign() > 0 {
-			kinds++
+		if chosen < 0 || each.count > kinds[chosen].count {
+			chosen = i
 		}
-		count = max(count, 0) + roundedDown(found)
 	}
-	if kinds > 1 {
-		problem := fmt.Sprintf("has devices of both %s and %s; a node's GPUs must be of one kind",
-			pluginResources[0], pluginResources[1])
-		return 0, &FieldError{"status.allocatable", problem}
+	var found Offer
+	for i, each := range kinds {
+		if i == chosen {
+			found.Count, found.Model, found.Resources = int(each.count), modelOf(node, each.names...), each.names
+			continue
+		}
+		name := each.names[len(each.names)-1]
+		found.Counted = append(found.Counted, policy.Counted{Resource: name, Model: modelOf(node, name), Free: each.count})
 	}
-	return count, nil
+	return found, nil
+}
+
+// withShared puts the devices that pods share before the others.
+func withShared(kinds []kind, stated bool, count int64) ([]kind, error) {
+	names := []string{CountKey}
+	same := slices.IndexFunc(kinds, func(each kind) bool { return each.count == count })
+	switch {
+	case same >= 0:
+		names = append(names, kinds[same].names...)
+		kinds = slices.Delete(kinds, same, same+1)
+	case stated && (count > 0 || len(kinds) > 0):
+		counts := []string{}
+		for _, each := range kinds {
+			counts = append(counts, fmt.Sprint(each.count))
+		}
+		others := strings.Join(counts, " and ")
+		if others == "" {
+			others = "0"
+		}
+		return nil, offerError(CountKey, fmt.Sprintf("%d contradicts the %s devices of the device plugin", count, others))
+	}
+	if count > 0 {
+		kinds = slices.Insert(kinds, 0, kind{names, count})
+	}
+	return kinds, nil
+}
+
+// pluginOffers are the devices of device plugins, and whether the node says anything about such.
+func pluginOffers(node *v1.Node) (kinds []kind, stated bool) {
+	for _, each := range pluginResources {
+		found, ok := node.Status.Allocatable[each.name]
+		stated = stated || ok
+		if count := roundedDown(found); count > 0 {
+			kinds = append(kinds, kind{[]string{string(each.name)}, count})
+		}
+	}
+	return kinds, stated
 }
 
 // sharedOffer is the devices that pods share, and whether the node says anything about them.
@@ -84,8 +114,12 @@ func sharedOffer(node *v1.Node) (count int64, stated bool, err error) {
 		return 0, false, nil
 	}
 	// The milli are those of all devices, or of one: both are in use.
-	if haveMilli && count <= policy.MaxDevices && milli != count*whole && milli != min(count, 1)*whole {
-		problem := fmt.Sprintf("%d does not go with %d devices of %d; %d is right", milli, count, whole, count*whole)
+	all := int64(math.MaxInt64)
+	if count <= math.MaxInt64/whole {
+		all = count * whole
+	}
+	if haveMilli && milli != all && milli != min(count, 1)*whole {
+		problem := fmt.Sprintf("%d does not go with %d devices of %d; %d is right", milli, count, whole, all)
 		return 0, true, offerError(MilliKey, problem)
 	}
 	return count, true, nil
@@ -97,6 +131,27 @@ func statedBy(node *v1.Node, key v1.ResourceName) (int64, bool) {
 		found, ok = node.Status.Capacity[key]
 	}
 	return roundedDown(found), ok
+}
+
+// mayServe tells whether the node could ever have what is asked for, and how many such GPUs it has.
+func (o Offer) mayServe(request Request) (int64, bool) {
+	node := Node{Model: o.Model, Resources: o.Resources, Counted: o.Counted}
+	if counted := node.counted(request.Resource); counted != nil {
+		return counted.Free, request.Milli == whole && counted.Free >= request.Count && request.Accepts(counted.Model)
+	}
+	enough := node.offers(request.Resource) && int64(o.Count) >= request.Count
+	return int64(o.Count), enough && request.Accepts(o.Model)
+}
+
+// MayServeBetter tells whether a node that had another offer, nil if it is new, may have room now for a pod that it had
+// none for.
+func (o Offer) MayServeBetter(former *Offer, request Request) bool {
+	now, enough := o.mayServe(request)
+	if !enough || former == nil {
+		return enough
+	}
+	before, wasEnough := former.mayServe(request)
+	return !wasEnough || before < now
 }
 
 func offerError(key, problem string) error {

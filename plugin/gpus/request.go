@@ -17,12 +17,17 @@ import (
 )
 
 // Request is what a pod asks for: Count devices with Milli of each, 1 to 1000, of one of the models; none: of any.
+// Resource is the name under which a node must offer them: CountKey if annotations ask for them.
 //
 // A pod that asks for no GPU has an empty one.
 type Request struct {
 	Count, Milli int64
 	Models       []string
+	Resource     string
 }
+
+// IsShared tells whether annotations ask for the devices, and not a container for those of a device plugin.
+func (r Request) IsShared() bool { return r.Resource == CountKey }
 
 // Accepts tells whether devices of the model will do; "" is a model that is not known.
 func (r Request) Accepts(model string) bool {
@@ -71,7 +76,7 @@ func (r Request) MayHave(devices uint64, free []int64) bool {
 
 // RequestOf is what a pod asks for, by annotations or of a device plugin. The error names the field that is wrong.
 func RequestOf(pod *v1.Pod) (Request, error) {
-	devices, err := pluginDevices(pod)
+	devices, name, err := pluginDevices(pod)
 	if err != nil {
 		return Request{}, err
 	}
@@ -85,12 +90,14 @@ func RequestOf(pod *v1.Pod) (Request, error) {
 			return Request{}, annotationError(CountKey, problem)
 		}
 		count, milli = devices, whole
+	} else {
+		name = CountKey
 	}
 	if count == 0 {
 		return Request{}, nil
 	}
 	models, err := acceptedModels(pod.Annotations[ModelKey])
-	return Request{count, milli, models}, err
+	return Request{count, milli, models, name}, err
 }
 
 // annotated is the number of devices and the milli of each that annotations ask for.
@@ -186,40 +193,38 @@ func acceptedModels(text string) ([]string, error) {
 	return models, nil
 }
 
-// pluginDevices are the whole devices that containers request of a device plugin.
-func pluginDevices(pod *v1.Pod) (int64, error) {
+// pluginDevices are the whole devices that containers request of a device plugin, and their name.
+func pluginDevices(pod *v1.Pod) (devices int64, name string, err error) {
 	if !asksForGPUs(pod.Spec.InitContainers) && !asksForGPUs(pod.Spec.Containers) {
-		return 0, nil
+		return 0, "", nil
 	}
 	asked := helpers.PodRequests(pod, helpers.PodResourcesOptions{})
 	for _, key := range []v1.ResourceName{CountKey, MilliKey} {
 		if _, ok := asked[key]; ok {
 			problem := fmt.Sprintf("request %s, which belongs into metadata.annotations", key)
-			return 0, &FieldError{"spec.containers", problem}
+			return 0, "", &FieldError{"spec.containers", problem}
 		}
 	}
-	var devices int64
-	for _, name := range pluginResources {
-		found := asked[name]
+	for _, each := range pluginResources {
+		found := asked[each.name]
 		switch count := found.Value(); {
 		case count > 0 && devices > 0:
-			problem := fmt.Sprintf("request both %s and %s; a pod's GPUs must be of one kind",
-				pluginResources[0], pluginResources[1])
-			return 0, &FieldError{"spec.containers", problem}
+			problem := fmt.Sprintf("request both %s and %s; a pod's GPUs must be of one kind", name, each.name)
+			return 0, "", &FieldError{"spec.containers", problem}
 		case found.CmpInt64(MaxCount) > 0:
 			problem := fmt.Sprintf("request %d GPUs, more than any real pod (%d at most)", count, MaxCount)
-			return 0, &FieldError{"spec.containers", problem}
+			return 0, "", &FieldError{"spec.containers", problem}
 		case count > 0:
-			devices = count
+			devices, name = count, string(each.name)
 		}
 	}
-	return devices, nil
+	return devices, name, nil
 }
 
 func asksForGPUs(containers []v1.Container) bool {
 	for i := range containers {
 		for name := range containers[i].Resources.Requests {
-			if name == CountKey || name == MilliKey || slices.Contains(pluginResources[:], name) {
+			if name == CountKey || name == MilliKey || isPlugin(name) {
 				return true
 			}
 		}

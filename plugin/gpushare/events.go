@@ -67,15 +67,16 @@ func (*Plugin) afterNode(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk
 		return fwk.QueueSkip, nil
 	}
 	offer, err := gpus.OfferOf(is)
-	if err != nil || int64(offer.Count) < request.Count || !request.Accepts(offer.Model) {
+	if err != nil {
 		return fwk.QueueSkip, nil
 	}
-	if was == nil {
-		return fwk.Queue, nil
+	var former *gpus.Offer
+	if was != nil {
+		if found, err := gpus.OfferOf(was); err == nil {
+			former = &found
+		}
 	}
-	former, err := gpus.OfferOf(was)
-	changed := err != nil || former.Count < offer.Count || former.Model != offer.Model && !request.Accepts(former.Model)
-	return queueIf(changed), nil
+	return queueIf(offer.MayServeBetter(former, request)), nil
 }
 
 func queueIf(worthIt bool) fwk.QueueingHint {

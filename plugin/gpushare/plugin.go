@@ -87,11 +87,10 @@ func (p *Plugin) PreFilter(
 	if request.Count == 0 {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if wrong := p.misconfigured(); wrong != "" {
+	if wrong := p.misconfigured(); wrong != "" && request.IsShared() {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, wrong)
 	}
-	_, shares := pod.Annotations[gpus.CountKey]
-	state.Write(Name, asked{request, shares})
+	state.Write(Name, asked{request})
 	return nil, nil
 }
 
@@ -105,10 +104,7 @@ func requestOf(pod *v1.Pod) (gpus.Request, error) {
 }
 
 // asked is what the pod of this cycle asks for.
-type asked struct {
-	gpus.Request
-	shares bool // by annotations, not of a device plugin alone
-}
+type asked struct{ gpus.Request }
 
 // Clone is the same, which nobody writes to.
 func (a asked) Clone() fwk.StateData { return a }
@@ -116,7 +112,8 @@ func (a asked) Clone() fwk.StateData { return a }
 // PreFilterExtensions are none: Filter counts the pods of the node that it is shown.
 func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// Filter lets a pod on nodes that have enough devices, with enough left, of a model that it accepts.
+// Filter lets a pod on nodes that have enough devices under the name that it asks for, with enough left, of a model that
+// it accepts.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	found, err := state.Read(Name)
 	if err != nil {
@@ -124,22 +121,22 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	}
 	request, node := found.(asked), p.nodes.look(p.ledger, info)
 	switch {
-	case node.Err != nil && !request.shares:
+	case node.Err != nil && !request.IsShared():
 		return nil // the device plugin and kube-scheduler know what to make of the node
 	case node.Err != nil:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) had GPUs that make no sense")
-	case int64(len(node.Free)) < request.Count:
+	case int64(len(node.Free)) < request.Count && !node.Counts(request.Resource):
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have so many GPUs")
-	case !request.Accepts(node.Model):
+	case !node.Accepts(request.Request):
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
-	case !request.Fits(node.Free):
+	case !node.Fits(request.Request):
 		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
 	}
 	return nil
 }
 
 // Reserve chooses the devices that the pod gets on its node: those of the profile's policy, if it has an opinion, else
-// those that fit best.
+// those that fit best. Those of a device plugin the kubelet chooses; where GPUs are counted, there are none to choose.
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, name string) *fwk.Status {
 	found, err := state.Read(Name)
 	if err != nil {
@@ -151,11 +148,14 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 		return fwk.AsStatus(err)
 	}
 	node := p.ledger.LookWithout(info, pod.UID)
-	if node.Err != nil && !request.shares {
+	if node.Err != nil && !request.IsShared() {
 		return nil
 	}
-	if !request.Fits(node.Free) {
+	if !node.Fits(request.Request) {
 		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
+	}
+	if !request.IsShared() || node.Counts(request.Resource) {
+		return nil
 	}
 	p.ledger.Reserve(pod.UID, name, p.choose(request.Request, pod, info, node.Free))
 	return nil

@@ -156,7 +156,7 @@ func TestDevicePluginsAreLeftAloneWhereSharingMakesNoSense(t *testing.T) {
 	if status := reserve(p, whole, "sliced"); !status.IsSuccess() || p.ledger.Len() != 0 {
 		t.Error(status)
 	}
-	if found := fits(p, pod("share", "1 500", ""), "sliced"); !strings.Contains(found, "make no sense") {
+	if found := fits(p, pod("share", "1 500", ""), "sliced"); !strings.Contains(found, "so many GPUs") {
 		t.Error(found)
 	}
 }

@@ -85,6 +85,8 @@ func look(info fwk.NodeInfo, out *policy.Node) {
 		GPUModel:     found.Model,
 		GPUFree:      found.Free,
 		GPUPods:      found.Pods,
+		GPUResources: found.Resources,
+		Counted:      found.Counted,
 		Rack:         node.Labels[rackKey],
 	}
 }

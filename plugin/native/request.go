@@ -15,6 +15,7 @@ import (
 type Signature struct {
 	CPU, Memory, CPUScored, MemoryScored, GPUCount, GPUMilli int64
 	GPUModels                                                string // A|B
+	GPUResource                                              string
 }
 
 // BadPod is the error where a pod asks for what makes no sense; the policy is not to blame.
@@ -37,6 +38,7 @@ func Sign(pod *v1.Pod) (Signature, error) {
 		CPU: asked.Resource.GetMilliCPU(), Memory: asked.Resource.GetMemory(),
 		CPUScored: asked.Non0CPU, MemoryScored: asked.Non0Mem,
 		GPUCount: devices.Count, GPUMilli: devices.Milli, GPUModels: strings.Join(devices.Models, "|"),
+		GPUResource: devices.Resource,
 	}, nil
 }
 
@@ -44,7 +46,7 @@ func Sign(pod *v1.Pod) (Signature, error) {
 func (s *Signature) pod() *policy.Pod {
 	found := &policy.Pod{
 		CPU: s.CPU, Memory: s.Memory, CPUScored: s.CPUScored, MemoryScored: s.MemoryScored,
-		GPUCount: s.GPUCount, GPUMilli: s.GPUMilli,
+		GPUCount: s.GPUCount, GPUMilli: s.GPUMilli, GPUResource: s.GPUResource,
 	}
 	if s.GPUModels != "" {
 		found.GPUModels = strings.Split(s.GPUModels, "|")

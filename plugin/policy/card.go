@@ -21,6 +21,7 @@ type Card struct {
 	View          string         `json:"view"`          // the features it was trained on
 	ViewVersion   int            `json:"view_version"`  // their version
 	Network       string         `json:"network"`       // what computes scores from features
+	Members       []string       `json:"members"`       // of a rule, its name; of a portfolio, its weights and rules
 	Hidden        []int          `json:"hidden"`        // widths of the network's layers
 	Normalisation string         `json:"normalisation"` // in the network
 	Objective     string         `json:"objective"`     // what it was trained for
@@ -55,6 +56,7 @@ type MixCard struct {
 	Workload    string   `json:"workload"`     // whose pods it was derived from
 	TypicalPods int      `json:"typical_pods"` // how many kinds of pods it has
 	Models      []string `json:"models"`       // the GPU models it knows, in the order of its tensors
+	Resources   []string `json:"resources"`    // by typical pod, the name of its GPUs, "" for any; empty: any for all
 }
 
 // required are the fields that a card cannot do without.

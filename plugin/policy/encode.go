@@ -89,7 +89,7 @@ func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool,
 	var devices uint64
 	after := before
 	if fit {
-		devices, taken = node.bestDevices(pod), pod.GPUCount*pod.GPUMilli
+		devices, taken = node.bestDevices(pod), node.taken(pod)*pod.GPUMilli
 		if _, err := v.look(node); err != nil {
 			return err
 		}

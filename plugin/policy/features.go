@@ -33,7 +33,6 @@ const (
 )
 
 const (
-	cpuUnit       = 12_000.0 // milli-CPU
 	enoughCPUPods = 8.0
 	midway        = 7 // pods of a sequence after which its leftover is looked at for the first time
 )
@@ -60,20 +59,20 @@ func newDescriber(mix *Mix, outlook *outlook) *describer {
 
 // describe works out the features of a node if it had so much milli-CPU left, and the devices of the bit mask so many
 // milli less. It returns the fragmented GPU milli unrounded: truncated scores hang on its last bits.
-func (d *describer) describe(node *Node, model int, cpu int64, devices uint64, milli int64, out *row) float64 {
+func (d *describer) describe(node *Node, kind gpuType, cpu int64, devices uint64, milli int64, out *row) float64 {
 	live := d.layOut(node, devices, milli)
 	idle := d.describeDevices(live, len(node.GPUFree), out)
 	out[fUntouched] = 0
-	if cpu == node.CPU.Allocatable {
+	if cpu == d.outlook.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
 		out[fUntouched] = out[fAllWhole]
 	}
 	d.countDevices(live)
-	total := d.describeCauses(model, idle, cpu, out)
-	d.describeGroups(model, cpu, out)
-	out[fInsisted] = float32(d.outlook.demand[model][0] * float64(idle) * gpu)
-	out[fAccepted] = float32(d.outlook.demand[model][1] * float64(idle) * gpu)
+	total := d.describeCauses(kind, idle, cpu, out)
+	d.describeGroups(kind, cpu, out)
+	out[fInsisted] = float32(d.outlook.demand[kind][0] * float64(idle) * gpu)
+	out[fAccepted] = float32(d.outlook.demand[kind][1] * float64(idle) * gpu)
 	d.describeCPU(idle, cpu, out)
-	d.fill(live, idle, model, cpu, out)
+	d.fill(live, idle, kind, cpu, out)
 	return total
 }
 
@@ -148,8 +147,8 @@ func (d *describer) countDevices(live int) {
 }
 
 // describeCauses is fragmentation by cause; it returns the sum, in milli.
-func (d *describer) describeCauses(model int, idle, cpu int64, out *row) float64 {
-	sums := fragmented(d.mix, d.usable, cpu, idle, model, difference{})
+func (d *describer) describeCauses(kind gpuType, idle, cpu int64, out *row) float64 {
+	sums := fragmented(d.mix, d.usable, cpu, idle, kind, difference{})
 	total := sums.total()
 	out[fFragmented] = float32(total * gpu)
 	out[fLackBoth] = float32(sums[0] * gpu)
@@ -161,8 +160,8 @@ func (d *describer) describeCauses(model int, idle, cpu int64, out *row) float64
 }
 
 // describeGroups is which groups of typical pods fit, and how much of the GPUs they could use.
-func (d *describer) describeGroups(model int, cpu int64, out *row) {
-	accepts := d.mix.accepts[model]
+func (d *describer) describeGroups(kind gpuType, cpu int64, out *row) {
+	accepts := d.mix.accepts[kind]
 	for g := range d.outlook.groups {
 		fit, gpus := 0.0, 0.0
 		for _, each := range d.outlook.groups[g] {
@@ -188,9 +187,9 @@ func (d *describer) describeGroups(model int, cpu int64, out *row) {
 }
 
 func (d *describer) describeCPU(idle, cpu int64, out *row) {
-	gpus, left := float64(idle)*gpu, float64(cpu)/cpuUnit
+	gpus, left := float64(idle)*gpu, float64(cpu)/d.outlook.cpuUnit
 	whole, parts := out[fWhole], out[fPartIdle] // in single precision, as they are kept
-	beyond := (float64(cpu) - float64(float64(idle)*d.outlook.cpuPerGPU)) / cpuUnit
+	beyond := (float64(cpu) - float64(float64(idle)*d.outlook.cpuPerGPU)) / d.outlook.cpuUnit
 	short, spare := max(0.0, -beyond), max(0.0, beyond)
 	out[fCPULeft], out[fCPUShort], out[fCPUSpare] = float32(left), float32(short), float32(spare)
 	out[fProducts] = float32(gpus * gpus * 0.2)

@@ -2,7 +2,7 @@ package policy
 
 // fill is what fixed sequences of typical pods would leave of the node, had it only itself: GPU midway and at the end,
 // and CPU, for all typical pods and for those with GPUs.
-func (d *describer) fill(live int, idle int64, model int, cpu int64, out *row) {
+func (d *describer) fill(live int, idle int64, kind gpuType, cpu int64, out *row) {
 	for live > 0 && d.left[live-1] < d.outlook.smallest {
 		live-- // of no use to any pod
 	}
@@ -10,14 +10,14 @@ func (d *describer) fill(live int, idle int64, model int, cpu int64, out *row) {
 	for part := range 2 {
 		var midways, idles, cpus int64
 		for s := part * half; s < (part+1)*half; s++ {
-			halfway, end, free := d.play(d.outlook.sequences[model][s], live, idle, cpu, part == 1)
+			halfway, end, free := d.play(d.outlook.sequences[kind][s], live, idle, cpu, part == 1)
 			midways += halfway
 			idles += end
 			cpus += free
 		}
 		out[fFilled+3*part] = float32(float64(midways) * gpu / half)
 		out[fFilled+3*part+1] = float32(float64(idles) * gpu / half)
-		out[fFilled+3*part+2] = float32(float64(cpus) / cpuUnit / half)
+		out[fFilled+3*part+2] = float32(float64(cpus) / d.outlook.cpuUnit / half)
 	}
 }
 

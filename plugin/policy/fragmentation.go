@@ -43,10 +43,10 @@ func countUsable(mix *Mix, free []int64, devices uint64, less int64, out []usabl
 // difference is how many devices would have something else left than now: old milli now, and then new ones.
 type difference struct{ devices, old, new int64 }
 
-// fragmented sums the causes for a node of a model with so much milli-CPU and idle GPU milli.
-func fragmented(mix *Mix, found []usable, cpu, idle int64, model int, change difference) causes {
+// fragmented sums the causes for a node with devices of a type and so much milli-CPU and idle GPU milli.
+func fragmented(mix *Mix, found []usable, cpu, idle int64, kind gpuType, change difference) causes {
 	var sums causes
-	accepts, all := mix.accepts[model], float64(idle)
+	accepts, all := mix.accepts[kind], float64(idle)
 	for m := range mix.pods {
 		pod := &mix.pods[m]
 		enoughCPU, lost := cpu >= pod.cpu, float64(pod.share*all)

@@ -4,7 +4,7 @@ package policy
 type fragmenter struct {
 	mix    *Mix
 	usable []usable // of the node that was looked at last, or with a pod
-	model  int
+	kind   gpuType
 }
 
 func newFragmenter(mix *Mix) fragmenter {
@@ -13,21 +13,22 @@ func newFragmenter(mix *Mix) fragmenter {
 
 // look is the fragmented GPU milli of the node as it is.
 func (f *fragmenter) look(node *Node) (float64, error) {
-	model, err := f.mix.model(node)
+	kind, err := f.mix.gpuType(node)
 	if err != nil {
 		return 0, err
 	}
-	f.model = model
+	f.kind = kind
 	countUsable(f.mix, node.GPUFree, 0, 0, f.usable)
-	sums := fragmented(f.mix, f.usable, node.CPU.Free, node.idle(), model, difference{})
+	sums := fragmented(f.mix, f.usable, node.CPU.Free, node.idle(), kind, difference{})
 	return sums.total(), nil
 }
 
 // with is that of the node that was looked at last with the pod on the devices of the bit mask.
 func (f *fragmenter) with(node *Node, pod *Pod, devices uint64) float64 {
-	change := difference{pod.GPUCount, Whole, Whole - pod.GPUMilli}
-	if pod.GPUCount > 0 && pod.GPUMilli < Whole {
-		if pod.GPUCount > 1 { // devices that differ: they are counted anew
+	taken := node.taken(pod)
+	change := difference{taken, Whole, Whole - pod.GPUMilli}
+	if taken > 0 && pod.GPUMilli < Whole {
+		if taken > 1 { // devices that differ: they are counted anew
 			countUsable(f.mix, node.GPUFree, devices, pod.GPUMilli, f.usable)
 			change = difference{}
 		} else {
@@ -35,7 +36,7 @@ func (f *fragmenter) with(node *Node, pod *Pod, devices uint64) float64 {
 			change = difference{1, left, left - pod.GPUMilli}
 		}
 	}
-	idle := node.idle() - pod.GPUCount*pod.GPUMilli
-	sums := fragmented(f.mix, f.usable, node.CPU.Free-pod.CPU, idle, f.model, change)
+	idle := node.idle() - taken*pod.GPUMilli
+	sums := fragmented(f.mix, f.usable, node.CPU.Free-pod.CPU, idle, f.kind, change)
 	return sums.total()
 }

@@ -4,13 +4,14 @@ import "context"
 
 // learned is a policy of the score table. The score of placing a pod of kind k on a node is
 //
-//	after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node)
+//	after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node) + rules[k] . r(node)
 //
-// with the features f of the view gpu and FGD's whole-numbered score; a network may add to it what it makes of the same
+// with the features f of the view gpu, FGD's whole-numbered score and those of other heuristics r; a network may add to it what it makes of the same
 // features and of the pod's. A share of a GPU goes to the device that scores best. Source: policies/learned.py.
 type learned struct {
 	linear  [kinds]column
-	network *network // nil if it has none
+	rules   [kinds][rules]float64 // what a point of each heuristic counts
+	network *network              // nil if it has none
 }
 
 // nodeFeatures is how many features a node has in the view gpu: after a placement, their change, FGD's score.
@@ -94,19 +95,30 @@ func (l *learnedScorer) best(node *Node, pod *Pod) (float64, uint64, error) {
 	}
 	if kind != gpuShare {
 		devices := node.bestDevices(pod)
-		return l.score(node, pod, devices, worth, fragmented), devices, nil
+		return l.score(node, pod, devices, worth, fragmented) + l.points(node, pod), devices, nil
 	}
-	best, chosen := 0.0, uint64(0)
+	best, chosen, least := 0.0, uint64(0), int64(0)
 	for d, left := range node.GPUFree {
 		if left < pod.GPUMilli || node.alikeBefore(d) {
 			continue
 		}
 		score := l.score(node, pod, 1<<d, worth, fragmented)
-		if chosen == 0 || score > best {
-			best, chosen = score, 1<<d
+		if chosen == 0 || score > best || score == best && left < least { // of equal ones the fullest
+			best, chosen, least = score, 1<<d, left
 		}
 	}
-	return best, chosen, nil
+	return best + l.points(node, pod), chosen, nil
+}
+
+// points is what the heuristics' scores of a node count in all.
+func (l *learned) points(node *Node, pod *Pod) float64 {
+	sum, weights := 0.0, &l.rules[pod.kind()]
+	for i, score := range ruleScores {
+		if weights[i] != 0 && score != nil {
+			sum += float64(weights[i] * float64(score(node, pod)))
+		}
+	}
+	return sum
 }
 
 // score is that of the node with the pod on these devices; the node as it is has that worth and fragmented GPU milli.

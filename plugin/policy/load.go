@@ -16,7 +16,7 @@ type view struct {
 }
 
 // views are those of steersman/features.py that clusters here show. All have the same features of pod and cluster.
-var views = map[string]view{"cluster": {1, clusterNode}, "gpu": {1, nodeFeatures}}
+var views = map[string]view{"cluster": {1, clusterNode}, "gpu": {2, nodeFeatures}}
 
 // Load reads a policy file, which must have a mix baked in.
 //

@@ -243,7 +243,7 @@ func tiny() *contents {
 	found.zeros("outlook.pods_per_cpu", "F32", 2)
 	found.tensors["outlook.sequences"] = tensor{"U8", []int{sequences, 2}, []byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0}}
 	found.zeros("outlook.model", "F32", 2, 2)
-	found.zeros("outlook.cpu_per_gpu", "F32", 1)
+	found.zeros("outlook.ratios", "F32", 2)
 	found.tensors["outlook.smallest"] = tensor{"U8", []int{1}, []byte{100}}
 	return found
 }

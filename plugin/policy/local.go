@@ -28,6 +28,14 @@ var heuristics = map[string]func(*Node, *Pod) int64{
 	"balanced-allocation": balancedAllocation,
 }
 
+// rules is how many heuristics a learned policy may weigh.
+const rules = 8
+
+// ruleScores are the heuristics in the order of the tensor of their weights; that of fgd stands among the features.
+var ruleScores = [rules]func(*Node, *Pod) int64{
+	dotProduct, gpuClustering, gpuPacking, bestFit, nil, leastAllocated, mostAllocated, balancedAllocation,
+}
+
 // Local is a built-in policy by name: fgd, dot-product, gpu-clustering, gpu-packing, best-fit, least-allocated,
 // most-allocated or balanced-allocation. Only fgd needs a mix.
 //
@@ -38,7 +46,7 @@ func Local(name string, mix *Mix) (*Policy, error) {
 		if mix == nil {
 			return nil, fmt.Errorf("policy %q needs a mix: that of a policy file that %q made", name, prepareCommand)
 		}
-		return newPolicy(name, mix, Traits{true, true}, func() scorer { return &fgd{newFragmenter(mix)} }), nil
+		return newPolicy(name, mix, Traits{true, true}, fgdOf(mix)), nil
 	}
 	score, ok := heuristics[name]
 	if !ok {
@@ -54,6 +62,8 @@ func Local(name string, mix *Mix) (*Policy, error) {
 	return newPolicy(name, mix, traits, func() scorer { return heuristic(score) }), nil
 }
 
+func fgdOf(mix *Mix) func() scorer { return func() scorer { return &fgd{newFragmenter(mix)} } }
+
 // heuristic is a scorer that needs no room.
 type heuristic func(*Node, *Pod) int64
 
@@ -66,21 +76,21 @@ func (h heuristic) devices(node *Node, pod *Pod) (uint64, error) { return node.b
 // dotProduct is int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): where little is left of what is asked for.
 func dotProduct(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free) / cpuScale * (float64(pod.CPU) / cpuScale)
-	gpus := float64(node.idle()) / gpuScale * (float64(pod.GPUCount*pod.GPUMilli) / gpuScale)
+	gpus := float64(node.idleFor(pod)) / gpuScale * (float64(pod.GPUCount*pod.GPUMilli) / gpuScale)
 	return int64(100 * (1 - (float64(cpu)+float64(gpus))/2))
 }
 
 // bestFit is int(100 (1 - (c-rc)/128000/2 - (g-rg)/8000/2)): the least left afterwards.
 func bestFit(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free-pod.CPU) / cpuScale
-	gpus := float64(node.idle()-pod.GPUCount*pod.GPUMilli) / gpuScale
+	gpus := float64(node.idleFor(pod)-pod.GPUCount*pod.GPUMilli) / gpuScale
 	return int64(100 * (1 - (float64(0.5*cpu) + float64(0.5*gpus))))
 }
 
 // gpuClustering keeps pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a fuller
-// node.
+// node. 0 for pods that get none of the devices.
 func gpuClustering(node *Node, pod *Pod) int64 {
-	if pod.GPUCount == 0 {
+	if node.taken(pod) == 0 {
 		return 0
 	}
 	kind, others := 0, 0
@@ -105,9 +115,10 @@ func gpuClustering(node *Node, pod *Pod) int64 {
 	}
 }
 
-// gpuPacking takes devices in use first, then free devices of nodes in use, then untouched nodes with few devices.
+// gpuPacking takes devices in use first, then free devices of nodes in use, then untouched nodes with few devices. 0 for
+// pods that get none of the devices.
 func gpuPacking(node *Node, pod *Pod) int64 {
-	if pod.GPUCount == 0 {
+	if node.taken(pod) == 0 {
 		return 0
 	}
 	var free, leftSum, wholeTaken int64

@@ -1,12 +1,16 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 const (
-	mixVersion = 1
+	mixVersion = 2
 	maxCPU     = 1 << 40 // milli-CPU of a typical pod
 	maxCount   = 64      // devices of a typical pod
 	maxModels  = 1024    // GPU models, each of which has tables of its own
+	maxTypes   = 8192    // GPU types, likewise
 )
 
 // typicalPod is a kind of pod in the mix.
@@ -15,15 +19,38 @@ type typicalPod struct {
 	count int64   // GPU devices
 	value int     // which of Mix.milli it asks for of each device; 0 if it wants none
 	share float64 // of the mix; the shares sum to 1
+
+	resource int // which of Mix.resources it asks for; -1: any
 }
+
+// gpuType is the number of a type of devices: that of their model, and which of Mix.resources pods may ask for, a bit
+// each. Where no typical pod asks for a name, it is the number of the model.
+type gpuType = int
 
 // Mix says which pods are typical of a workload, and how often they come: all that a policy knows of what is to come.
 type Mix struct {
 	pods    []typicalPod
 	milli   []int64        // the distinct milli of each device that typical pods ask for, ascending
-	accepts [][]bool       // by GPU model, then by typical pod: whether it may run there; the last model is "none known"
+	accepts [][]bool       // by GPU type, then by typical pod: whether it may run there; the last model is "none known"
 	models  map[string]int // GPU models by name
 	names   []string       // the same in order
+
+	resources []string // names of GPUs that typical pods ask for
+}
+
+// gpuType is the type of a node's devices.
+func (m *Mix) gpuType(node *Node) (gpuType, error) {
+	model, err := m.model(node)
+	if err != nil {
+		return 0, err
+	}
+	found := model << len(m.resources)
+	for i, name := range m.resources {
+		if node.offers(name) {
+			found |= 1 << i
+		}
+	}
+	return found, nil
 }
 
 // model is the number of a node's GPU model.
@@ -78,18 +105,50 @@ func readMix(reader *bakedReader, card *MixCard) (*Mix, error) {
 	}
 	mix := &Mix{pods: make([]typicalPod, pods), milli: milli, models: map[string]int{}, names: card.Models}
 	for i := range mix.pods {
-		mix.pods[i] = typicalPod{cpu[i], count[i], int(value[i]), share[i]}
+		mix.pods[i] = typicalPod{cpu[i], count[i], int(value[i]), share[i], -1}
+	}
+	if err := mix.nameGPUs(reader, card); err != nil {
+		return nil, err
 	}
 	for i, name := range card.Models {
 		mix.models[name] = i
 	}
-	mix.accepts = make([][]bool, models+1)
-	for model := range mix.accepts {
+	named := len(mix.resources)
+	mix.accepts = make([][]bool, (models+1)<<named)
+	for each := range mix.accepts {
 		row := make([]bool, pods)
 		for i := range row {
-			row[i] = accepts[i*(models+1)+model] != 0
+			resource := mix.pods[i].resource
+			row[i] = accepts[i*(models+1)+each>>named] != 0 && (resource < 0 || each>>resource&1 != 0)
 		}
-		mix.accepts[model] = row
+		mix.accepts[each] = row
 	}
 	return mix, nil
+}
+
+// nameGPUs takes in the names of GPUs that typical pods ask for.
+func (m *Mix) nameGPUs(reader *bakedReader, card *MixCard) error {
+	if len(card.Resources) == 0 {
+		return nil
+	}
+	if len(card.Resources) != len(m.pods) {
+		problem := fmt.Sprintf("has %d names for %d typical pods; one each is right, or none", len(card.Resources), len(m.pods))
+		return &FileError{reader.file, "card", "mix.resources", problem}
+	}
+	for i, name := range card.Resources {
+		if name == "" {
+			continue
+		}
+		place := slices.Index(m.resources, name)
+		if place < 0 {
+			place = len(m.resources)
+			m.resources = append(m.resources, name)
+		}
+		if (len(m.names)+1)<<min(len(m.resources), 30) > maxTypes {
+			problem := fmt.Sprintf("names too many GPUs beside %d models; at most %d types are right", len(m.names), maxTypes)
+			return &FileError{reader.file, "card", "mix.resources", problem}
+		}
+		m.pods[i].resource = place
+	}
+	return nil
 }

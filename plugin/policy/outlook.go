@@ -8,6 +8,8 @@ const (
 
 	maxSequence = 1024 // pods of a sequence; a score is to be there in microseconds
 
+	usualCPUUnit = 12_000.0 // milli-CPU, where no typical pod asks for a GPU
+
 	never = 1 << 60 // more CPU than there is: what a pod asks for that may not run on a model
 )
 
@@ -27,9 +29,11 @@ type ofLeft struct {
 type outlook struct {
 	byLeft    []ofLeft          // [Whole + 1] by what is left of a device
 	groups    [groups][]groupee // typical pods by group
-	sequences [][][]step        // by GPU model, the sequences; the second half of them is GPU pods
-	demand    [][2]float64      // by GPU model: shares of the GPU demand that insists on it, and that accepts it
+	sequences [][][]step        // by GPU type, the sequences; the second half of them is GPU pods
+	demand    [][2]float64      // by GPU type: shares of the GPU demand that insists on its model, and that accepts it
 	cpuPerGPU float64           // milli-CPU that the mix asks for with each GPU milli
+	perByte   float64           // milli-CPU that it asks for with each byte of memory; 0: it asks for no memory
+	cpuUnit   float64           // milli-CPU that it asks for with a whole GPU
 	smallest  int64             // the least milli of a device that a typical pod asks for
 	leastCPU  int64             // the least milli-CPU
 }
@@ -49,7 +53,7 @@ func readOutlook(reader *bakedReader, mix *Mix) (*outlook, error) {
 	podsPerCPU := reader.real("outlook.pods_per_cpu", pods)
 	order := reader.whole("outlook.sequences", 0, int64(max(0, pods-1)), sequences, anyLength)
 	demand := reader.real("outlook.model", models+1, 2)
-	cpuPerGPU := reader.real("outlook.cpu_per_gpu", 1)
+	ratios := reader.real("outlook.ratios", 2)
 	smallest := reader.whole("outlook.smallest", 0, Whole, 1)
 	if reader.err != nil {
 		return nil, reader.err
@@ -60,17 +64,33 @@ func readOutlook(reader *bakedReader, mix *Mix) (*outlook, error) {
 	if pods == 0 && len(order) > 0 {
 		return nil, reader.wrong("outlook.sequences", "is not empty, but there are no typical pods")
 	}
-	found := &outlook{cpuPerGPU: cpuPerGPU[0], smallest: smallest[0], leastCPU: never}
+	found := &outlook{cpuPerGPU: ratios[0], perByte: ratios[1], smallest: smallest[0], leastCPU: never}
+	if found.cpuUnit = Whole * found.cpuPerGPU; found.cpuUnit == 0 {
+		found.cpuUnit = usualCPUUnit
+	}
 	for i, pod := range mix.pods {
 		found.leastCPU = min(found.leastCPU, pod.cpu)
 		found.groups[group[i]] = append(found.groups[group[i]], groupee{i, podsPerCPU[i]})
 	}
 	found.byLeft = byLeft(mix, lost, counts, found.smallest)
-	for model := range mix.accepts {
-		found.demand = append(found.demand, [2]float64{demand[2*model], demand[2*model+1]})
-		found.sequences = append(found.sequences, steps(mix, order, model))
+	for kind := range mix.accepts {
+		if len(mix.resources) > 0 {
+			found.demand = append(found.demand, mix.demand(kind))
+		} else {
+			found.demand = append(found.demand, [2]float64{demand[2*kind], demand[2*kind+1]})
+		}
+		found.sequences = append(found.sequences, steps(mix, order, kind))
 	}
 	return found, nil
+}
+
+// usableCPU is the milli-CPU that pods can still use: less than is free where memory runs out first, at the ratio of CPU to
+// memory of the mix.
+func (o *outlook) usableCPU(cpu, memory int64) int64 {
+	if o.perByte <= 0 {
+		return cpu
+	}
+	return min(cpu, int64(float64(memory)*o.perByte))
 }
 
 func byLeft(mix *Mix, lost []float64, counts []int64, smallest int64) []ofLeft {
@@ -97,8 +117,44 @@ func byLeft(mix *Mix, lost []float64, counts []int64, smallest int64) []ofLeft {
 	return found
 }
 
-// steps are the sequences as a node of a model sees them.
-func steps(mix *Mix, order []int64, model int) [][]step {
+// demand is the share of the GPU demand that insists on the model of a type of devices, divided among the models that it
+// accepts, and the share that accepts the type. Source: policies/outlook.py.
+func (m *Mix) demand(kind gpuType) [2]float64 {
+	var found [2]float64
+	total, named, everyName := 0.0, len(m.resources), 1<<len(m.resources)-1
+	for i := range m.pods {
+		total += m.milliOf(i)
+	}
+	for i := range m.pods {
+		if !m.accepts[kind][i] || total == 0 {
+			continue
+		}
+		share := m.milliOf(i) / total
+		found[1] += share
+		models, last := 0, len(m.names)
+		for model := range last {
+			if m.accepts[model<<named|everyName][i] {
+				models++
+			}
+		}
+		if !m.accepts[last<<named|everyName][i] {
+			found[0] += share / float64(models)
+		}
+	}
+	return found
+}
+
+// milliOf is the GPU milli that a typical pod asks for, times its share.
+func (m *Mix) milliOf(i int) float64 {
+	pod := &m.pods[i]
+	if pod.count == 0 {
+		return 0
+	}
+	return pod.share * float64(m.milli[pod.value]) * float64(pod.count)
+}
+
+// steps are the sequences as a node with devices of a type sees them.
+func steps(mix *Mix, order []int64, kind gpuType) [][]step {
 	found, length := make([][]step, sequences), len(order)/sequences
 	for s := range found {
 		found[s] = make([]step, length)
@@ -108,7 +164,7 @@ func steps(mix *Mix, order []int64, model int) [][]step {
 			each := step{cpu: pod.cpu, devices: pod.count}
 			if pod.count > 0 {
 				each.milli = mix.milli[pod.value]
-				if !mix.accepts[model][t] {
+				if !mix.accepts[kind][t] {
 					each.cpu = never
 				}
 			}

@@ -1,11 +1,14 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 const (
 	// Whole is the milli of a whole GPU device.
 	Whole = 1000
-	// MaxDevices is how many GPU devices a node may have: those of a placement are a bit mask.
+	// MaxDevices is how many GPU devices of a node are looked at: those of a placement are a bit mask.
 	MaxDevices = 62
 )
 
@@ -26,11 +29,21 @@ type Node struct {
 	GPUModel string  // "" if none is known
 	GPUFree  []int64 // milli left of each device, 0 to Whole
 
+	GPUResources []string  // the names under which the devices are offered; none: any
+	Counted      []Counted // further GPUs, which are not looked at one by one
+
 	// GPUPods counts the pods with GPUs on the node: first those with less than a whole device (or several parts),
 	// then those with one device, two devices, and so on. gpu-clustering looks at it.
 	GPUPods []int64
 
 	Rack string // "" if none is known
+}
+
+// Counted is GPUs that a node counts like an extended resource; none of its devices are among them.
+type Counted struct {
+	Resource string // the name under which they are offered
+	Model    string // "" if none is known
+	Free     int64
 }
 
 // State is a cluster at the moment of a decision.
@@ -45,6 +58,7 @@ type Pod struct {
 	CPUScored, MemoryScored int64    // in kube-scheduler's scoring view, see Node
 	GPUCount, GPUMilli      int64    // so many devices, and so many milli of each, 1 to Whole
 	GPUModels               []string // that it may run on; none: on all
+	GPUResource             string   // the name under which a node must offer the GPUs; "": any
 
 	// Peers counts the running pods of the pod's owner by the index of their node. Networks of the view cluster look
 	// at it.
@@ -111,7 +125,10 @@ func (n *Node) Fits(pod *Pod) bool {
 	if pod.CPU > 0 && pod.CPU > n.CPU.Free || pod.Memory > 0 && pod.Memory > n.Memory.Free || n.Pods.Free < 1 {
 		return false
 	}
-	if !pod.accepts(n.GPUModel) {
+	if counted := n.counted(pod); counted != nil {
+		return pod.accepts(counted.Model) && pod.GPUMilli == Whole && pod.GPUCount <= counted.Free
+	}
+	if !pod.accepts(n.GPUModel) || pod.GPUCount > 0 && !n.offers(pod.GPUResource) {
 		return false
 	}
 	var found int64
@@ -121,6 +138,39 @@ func (n *Node) Fits(pod *Pod) bool {
 		}
 	}
 	return pod.GPUCount == 0 || found >= pod.GPUCount
+}
+
+// counted is where the node counts the GPUs that the pod asks for, so that it gets none of the devices; nil: nowhere.
+func (n *Node) counted(pod *Pod) *Counted {
+	if pod.GPUCount > 0 {
+		for i := range n.Counted {
+			if n.Counted[i].Resource == pod.GPUResource {
+				return &n.Counted[i]
+			}
+		}
+	}
+	return nil
+}
+
+// offers tells whether pods that ask for GPUs of a name, "" for any, may have the devices.
+func (n *Node) offers(resource string) bool {
+	return resource == "" || len(n.GPUResources) == 0 || slices.Contains(n.GPUResources, resource)
+}
+
+// taken is how many devices the pod takes: none where its GPUs are counted.
+func (n *Node) taken(pod *Pod) int64 {
+	if n.counted(pod) != nil {
+		return 0
+	}
+	return pod.GPUCount
+}
+
+// idleFor is the GPU milli left of what the pod asks for: those that are counted, or all devices.
+func (n *Node) idleFor(pod *Pod) int64 {
+	if counted := n.counted(pod); counted != nil {
+		return Whole * counted.Free
+	}
+	return n.idle()
 }
 
 func (p *Pod) accepts(model string) bool {
@@ -133,10 +183,10 @@ func (p *Pod) accepts(model string) bool {
 }
 
 // bestDevices are the devices that the pod, which must fit, takes by default, as a bit mask: the fullest that suffice,
-// the lowest index on ties.
+// the lowest index on ties; none where its GPUs are counted.
 func (n *Node) bestDevices(pod *Pod) uint64 {
 	var chosen uint64
-	for range pod.GPUCount {
+	for range n.taken(pod) {
 		best, least := -1, int64(Whole+1)
 		for d, left := range n.GPUFree {
 			if pod.GPUMilli <= left && left < least && chosen>>d&1 == 0 {

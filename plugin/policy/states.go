@@ -14,9 +14,9 @@ type known struct {
 // share a place, the last one is kept.
 type states struct {
 	*describer
-	kept  []known
-	model int    // of the node that was looked at last
-	key   uint64 // the hash of what is fixed about it, and of its devices as they are
+	kept []known
+	kind gpuType // of the devices of the node that was looked at last
+	key  uint64  // the hash of what is fixed about it, and of its devices as they are
 }
 
 func newStates(mix *Mix, outlook *outlook) *states {
@@ -25,16 +25,17 @@ func newStates(mix *Mix, outlook *outlook) *states {
 
 // look is what is known of the node as it is; a copy, since another state may take its place.
 func (s *states) look(node *Node) (known, error) {
-	model, err := s.mix.model(node)
+	kind, err := s.mix.gpuType(node)
 	if err != nil {
 		return known{}, err
 	}
-	s.model = model
-	s.key = mixed(mixed(uint64(model)*golden+uint64(len(node.GPUFree)))*golden + uint64(node.CPU.Allocatable))
+	s.kind = kind
+	cpu := s.outlook.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable)
+	s.key = mixed(mixed(uint64(kind)*golden+uint64(len(node.GPUFree)))*golden + uint64(cpu))
 	for _, left := range node.GPUFree {
 		s.key += deviceKey(left)
 	}
-	return *s.find(node, s.key, node.CPU.Free, 0, 0), nil
+	return *s.find(node, s.key, s.outlook.usableCPU(node.CPU.Free, node.Memory.Free), 0, 0), nil
 }
 
 // with is what is known of the node that was looked at last with the pod on the devices of the bit mask. It is valid
@@ -46,14 +47,15 @@ func (s *states) with(node *Node, pod *Pod, devices uint64) *known {
 			key += deviceKey(left-pod.GPUMilli) - deviceKey(left)
 		}
 	}
-	return s.find(node, key, node.CPU.Free-pod.CPU, devices, pod.GPUMilli)
+	cpu := s.outlook.usableCPU(node.CPU.Free-pod.CPU, node.Memory.Free-pod.Memory)
+	return s.find(node, key, cpu, devices, pod.GPUMilli)
 }
 
 func (s *states) find(node *Node, devicesKey uint64, cpu int64, devices uint64, milli int64) *known {
 	key := mixed(devicesKey+uint64(cpu)*golden) | 1 // never 0, which is that of an empty place
 	found := &s.kept[key>>20&(statesKept-1)]
 	if found.key != key {
-		found.fragmented = s.describe(node, s.model, cpu, devices, milli, &found.row)
+		found.fragmented = s.describe(node, s.kind, cpu, devices, milli, &found.row)
 		found.key = key
 	}
 	return found

@@ -12,6 +12,10 @@ var (
 
 // readNetwork reads the weights of a file: what makes a scorer of them, and whether it sees one node at a time.
 func readNetwork(all *tensors, card *Card, mix *Mix, seen *outlook) (create func() scorer, pointwise bool, err error) {
+	if card.Network == rule {
+		create, err := readRule(all, card, mix)
+		return create, true, err
+	}
 	if err := checkNetwork(all.file, card); err != nil {
 		return nil, false, err
 	}
@@ -27,6 +31,22 @@ func readNetwork(all *tensors, card *Card, mix *Mix, seen *outlook) (create func
 		found, err := readContextNetwork(all, card)
 		return func() scorer { return found.scorer(mix, seen) }, false, err
 	}
+}
+
+// rule is the network of a file without weights: a heuristic that was found to be the best for the mix of the file.
+const rule = "rule"
+
+// readRule finds the heuristic that a file names.
+func readRule(all *tensors, card *Card, mix *Mix) (func() scorer, error) {
+	if len(card.Members) == 1 {
+		if card.Members[0] == FGD {
+			return fgdOf(mix), nil
+		}
+		if score, ok := heuristics[card.Members[0]]; ok {
+			return func() scorer { return heuristic(score) }, nil
+		}
+	}
+	return nil, &FileError{all.file, "card", "members", fmt.Sprintf("is %v; one heuristic is right", card.Members)}
 }
 
 // checkNetwork makes sure that there is such a network.
@@ -54,6 +74,15 @@ func readLinear(all *tensors) (*learned, error) {
 	found := &learned{}
 	for kind := range found.linear {
 		found.linear[kind] = columnOf(weights[kind*nodeFeatures:])
+	}
+	if all.has("rules") {
+		points, err := all.weights("rules", kinds, rules)
+		if err != nil {
+			return nil, err
+		}
+		for kind := range found.rules {
+			copy(found.rules[kind][:], points[kind*rules:])
+		}
 	}
 	return found, nil
 }

@@ -114,7 +114,7 @@ func hasRoom(pod *v1.Pod, node fwk.NodeInfo) bool {
 		return true
 	}
 	there := gpus.Look(node)
-	return there.Err == nil && request.Accepts(there.Model) && request.Fits(there.Free)
+	return there.Err == nil && there.Accepts(request) && there.Fits(request)
 }
 
 func blocks(taint *v1.Taint) bool {

@@ -163,9 +163,9 @@ _STATE = (
     Feature("part_idle", "GPU", 0, 64, "What is left of these."),
     Feature("all_whole", "flag", 0, 1, "Nobody uses any device."),
     Feature("untouched", "flag", 0, 1, "Nobody uses any device or CPU."),
-    Feature("cpu_left", "12 cores", -1, 1024, "Free CPU."),
-    Feature("cpu_short", "12 cores", 0, 1024, "CPU that the mix would want for the idle GPU, beyond what is free."),
-    Feature("cpu_spare", "12 cores", 0, 1024, "Free CPU beyond that."),
+    Feature("cpu_left", "CPU for a GPU", -1, 1024, "Free CPU."),
+    Feature("cpu_short", "CPU for a GPU", 0, 1024, "CPU that the mix wants for the idle GPU beyond what is free."),
+    Feature("cpu_spare", "CPU for a GPU", 0, 1024, "Free CPU beyond that."),
     *(
         Feature(f"fit_{group}", "share of the mix", 0, 1, f"Typical pods that fit: {words}.")
         for group, words in (
@@ -193,12 +193,12 @@ _STATE = (
     Feature("left_squares", "GPU²", 0, 64, "Squares of what is left of each device, summed."),
     Feature("idle_squared", "5 GPU²", 0, 1024, "idle²."),
     Feature("whole_squared", "5 devices²", 0, 1024, "whole_devices²."),
-    Feature("cpu_squared", "5 (12 cores)²", 0, 1 << 20, "cpu_left²."),
-    Feature("idle_cpu", "5 GPU 12 cores", -64, 1 << 16, "idle times cpu_left."),
-    Feature("whole_cpu", "5 devices 12 cores", -64, 1 << 16, "whole_devices times cpu_left."),
-    Feature("short_squared", "(12 cores)²", 0, 1 << 20, "cpu_short²."),
-    Feature("spare_squared", "(12 cores)²", 0, 1 << 20, "cpu_spare²."),
-    Feature("part_cpu", "GPU 12 cores", -64, 1 << 16, "part_idle times cpu_left."),
+    Feature("cpu_squared", "5 (CPU for a GPU)²", 0, 1 << 20, "cpu_left²."),
+    Feature("idle_cpu", "5 GPU times CPU for a GPU", -64, 1 << 16, "idle times cpu_left."),
+    Feature("whole_cpu", "5 devices times CPU for a GPU", -64, 1 << 16, "whole_devices times cpu_left."),
+    Feature("short_squared", "(CPU for a GPU)²", 0, 1 << 20, "cpu_short²."),
+    Feature("spare_squared", "(CPU for a GPU)²", 0, 1 << 20, "cpu_spare²."),
+    Feature("part_cpu", "GPU times CPU for a GPU", -64, 1 << 16, "part_idle times cpu_left."),
     Feature("part_root", "√GPU", 0, 8, "√part_idle."),
     Feature("lost_knapsack", "GPU", 0, 64, "Left of devices by the best combination of typical shares."),
     Feature("lost_to_shares", "GPU", 0, 64, "Left of devices if typical shares come at random."),
@@ -207,15 +207,15 @@ _STATE = (
     Feature("lost_planned", "GPU", -64, 64, "What planning expects devices to lose in the end (policies.planning)."),
     Feature("midway_idle", "GPU", 0, 64, "Idle GPU after 8 typical pods of fixed sequences, were it the only node."),
     Feature("filled_idle", "GPU", 0, 64, "The same after 24."),
-    Feature("filled_cpu", "12 cores", -1, 1024, "Free CPU after 24."),
+    Feature("filled_cpu", "CPU for a GPU", -1, 1024, "Free CPU after 24."),
     Feature("gpu_midway_idle", "GPU", 0, 64, "Like midway_idle, with sequences of GPU pods."),
     Feature("gpu_filled_idle", "GPU", 0, 64, "Like filled_idle, with sequences of GPU pods."),
-    Feature("gpu_filled_cpu", "12 cores", -1, 1024, "Like filled_cpu, with sequences of GPU pods."),
+    Feature("gpu_filled_cpu", "CPU for a GPU", -1, 1024, "Like filled_cpu, with sequences of GPU pods."),
 )
 
 GPU = View(
     name="gpu",
-    version=1,
+    version=2,
     node=(
         *(replace(feature, name=f"{feature.name}_after") for feature in _STATE),
         *(

@@ -33,7 +33,6 @@ SHOWN = 12
 _REASONS = re.compile(
     r"0/(?P<nodes>\d+) nodes are available: (?P<reasons>.*?)\.(?: (?:not found|no new claims|preemption:).*)?$"
 )
-_OUR_WORDS = {"Insufficient nvidia.com/gpu": "Insufficient GPU"}
 POD_LEVEL = "pod-level resources: kube-scheduler counts them on nodes, but not for LeastAllocated of the pod it places"
 
 
@@ -85,7 +84,7 @@ def counts(message: str) -> Counter[str]:
         number, _, reason = each.partition(" ")
         if not number.isdecimal():
             number, reason = found["nodes"], each
-        reasons[_OUR_WORDS.get(reason, reason)] = int(number)
+        reasons[reason] = int(number)
     return reasons
 
 

@@ -26,9 +26,10 @@ from tests.e2e.parity_cluster import listed
 from tests.e2e.parity_scheduler import Attempt, Log
 from tests.e2e.plugin_build import SCHEDULER, configuration, profile
 
+from steersman.cluster.gpu_resources import GPU_MODEL_KEY
 from steersman.cluster.manifests import pod_to_object
 from steersman.cluster.model import GPU_MILLI, Node, Pod
-from steersman.cluster.objects import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MODEL_KEY
+from steersman.cluster.objects import GPU_COUNT_KEY, GPU_INDEX_KEY
 from steersman.kube.client import Client
 from steersman.kube.config import load
 from steersman.live.running import at_once

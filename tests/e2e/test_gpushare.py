@@ -12,7 +12,9 @@ from tests.e2e.conftest import LocalCluster, until
 from tests.e2e.plugin_build import Scheduler, configuration, plugged, profile, scheduler_program
 from tests.e2e.test_schedule import create, pod, pods
 
-from steersman.cluster.objects import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY, GPU_MODEL_KEY
+from steersman.cluster.gpu_resources import GPU_MODEL_KEY
+from steersman.cluster.node_gpus import GPU_MILLI_KEY
+from steersman.cluster.objects import GPU_COUNT_KEY, GPU_INDEX_KEY
 
 __all__ = ["scheduler_program"]
 

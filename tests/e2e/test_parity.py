@@ -25,7 +25,7 @@ LONG = os.environ.get("STEERSMAN_PARITY")
 REASONS = {
     "Insufficient cpu",
     "Insufficient memory",
-    "Insufficient GPU",
+    "Insufficient nvidia.com/gpu",
     "node(s) had untolerated taint(s)",
     "node(s) were unschedulable",
     "node(s) didn't match Pod's node affinity/selector",
@@ -114,7 +114,7 @@ def test_a_comparison_notices_other_reasons() -> None:
 
 def test_counts_of_reasons() -> None:
     why = "0/7 nodes are available: 3 Insufficient nvidia.com/gpu, 4 node(s) had untolerated taint(s)."
-    expected = {"Insufficient GPU": 3, "node(s) had untolerated taint(s)": 4}
+    expected = {"Insufficient nvidia.com/gpu": 3, "node(s) had untolerated taint(s)": 4}
     assert counts(why) == expected
     assert counts(f"{why} no new claims to deallocate, preemption: 0/7 nodes are available: 7 No.") == expected
     conflict = "0/7 nodes are available: pod affinity terms conflict. not found"

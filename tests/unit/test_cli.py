@@ -414,7 +414,7 @@ def test_simulate_says_which_options_go_together(cluster: Path, capsys: Capture,
 
 @pytest.mark.usefixtures("cluster")
 def test_a_bug_is_one_line_too(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no\nluck")
 
     monkeypatch.setattr("steersman.workloads.loading.load_workload", broken)
@@ -436,7 +436,7 @@ def test_a_bug_is_one_line_too(capsys: Capture, monkeypatch: pytest.MonkeyPatch)
 def test_what_the_machine_refuses_is_one_line(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("steersman.workloads.loading.load_workload", refuse)
@@ -445,7 +445,7 @@ def test_what_the_machine_refuses_is_one_line(
 
 
 def test_ctrl_c_before_anything_ran(cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("steersman.workloads.loading.load_workload", interrupt)
@@ -489,7 +489,7 @@ def test_a_policy_that_fails_is_told_in_a_line_and_is_no_bug(
 
 @pytest.mark.usefixtures("cluster")
 def test_an_exit_from_within_is_no_success(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steersman.workloads.loading.load_workload", lambda *_: sys.exit(0))
+    monkeypatch.setattr("steersman.workloads.loading.load_workload", lambda *_, **__: sys.exit(0))
     assert evaluate(*RUN) == 1
     error_line(capsys)
 
@@ -615,7 +615,7 @@ def _handlers() -> Iterator[None]:
 def test_a_request_to_end_is_an_interruption(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, number: str, status: int
 ) -> None:
-    def end(*_: object) -> None:
+    def end(*_: object, **__: object) -> None:
         for _ in range(3):
             signal.raise_signal(getattr(signal, number))
 
@@ -644,7 +644,7 @@ def test_cleaning_up_is_not_interrupted() -> None:
 def test_what_was_written_is_said_although_nobody_reads_the_table(
     cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("rich.console.Console.print", full)

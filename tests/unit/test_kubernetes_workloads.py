@@ -109,7 +109,7 @@ def test_a_controller_whose_objects_are_there_is_not_expanded(tmp_path: Path) ->
     deployment = controller("Deployment", "web", replicas=2)
     pods = [pod(f"web-1-{i}", ownerReferences=owned("ReplicaSet", "web-1")) for i in "ab"]
     assert pods_of(write(tmp_path / "all.yaml", deployment, replica_set, *pods)) == ["web-1-a", "web-1-b"]
-    assert pods_of(write(tmp_path / "two.yaml", deployment, replica_set)) == ["web-1-0001", "web-1-0002"]
+    assert pods_of(write(tmp_path / "two.yaml", deployment, replica_set)) == ["web-0001", "web-0002"]
 
 
 def test_daemon_sets_run_once_on_every_node_that_they_may_run_on(tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     assert [p.name for p in workload.pods] == ["bound"]
     assert [w.partition(": ")[2] for w in workload.warnings] == [
         "ignored objects that are neither nodes nor pods nor make pods: ConfigMap 2, Service.serving.knative.dev 1",
-        "1 pods have finished (status.phase Succeeded or Failed) and are left out",
         "spec.volumes with a persistent volume claim is not modelled and has no effect (1 objects)",
     ]
+    assert workload.understood == "1 pods of 0 owners (1 without one), 0 running, 1 waiting, 1 finished left out"
 
 
 def test_priority_classes_of_the_input_are_known(tmp_path: Path) -> None:
@@ -312,9 +312,16 @@ RICH: list[dict[str, Any]] = [
     yaml.safe_load(NODE % ("n", "x")),
     OWNED | {"status": {"phase": "Running"}},
     controller("Deployment", "d", replicas=2, selector={"matchLabels": {"a": "b"}}),
-    controller("Job", "j", completions=2, parallelism=1),
+    controller("Job", "j", completions=2, parallelism=1)
+    | {"status": {"startTime": "x", "succeeded": 1, "conditions": [{"type": "Complete", "status": "False"}]}},
     controller("ReplicationController", "r", selector={"a": "b"}),
     controller("DaemonSet", "s"),
+    {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "c", "creationTimestamp": "2024-05-01T12:00:00Z"},
+    },
+    pod("late", creationTimestamp="2024-05-01T12:00:00Z", deletionTimestamp="2024-05-01T13:00:00Z"),
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}}},
     {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "c"}, "value": 5},
     {"apiVersion": "v1", "kind": "List", "items": [pod("q")]},

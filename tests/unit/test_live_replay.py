@@ -11,6 +11,7 @@ from tests.unit.kube_double import clock
 from tests.unit.live_double import CONFIG_MAPS, PODS, LiveDouble, on_double
 from tests.unit.live_double import pod as pod_in_api
 
+from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.model import Constraints, Pod, PodClass, Requests
 from steersman.cluster.objects import pod_from_object
 from steersman.errors import SteersmanError, UsageError
@@ -191,7 +192,10 @@ def test_priorities_become_classes_and_those_that_are_there_are_used():
 def test_a_pod_in_the_api_is_the_pod_of_the_trace():
     pod = Pod(
         "gpu",
-        PodClass(Requests(500, 1 << 30, gpu_count=2, gpu_milli=1000), Constraints(gpu_models=("A", "B"))),
+        PodClass(
+            Requests(500, 1 << 30, gpu_count=2, gpu_milli=1000, gpu_resource=SHARED_GPUS),
+            Constraints(gpu_models=("A", "B")),
+        ),
         labels={"app": "x"},
         priority=5,
         owner="Job/j",

@@ -18,7 +18,7 @@ from steersman.live import snapshot
 from steersman.live.anonymise import anonymised
 from steersman.live.reading import read_nodes
 from steersman.workloads.loading import load_workload
-from steersman.workloads.workload import Services, Workload
+from steersman.workloads.workload import Running, Services, Workload
 
 SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 SYSTEM = PODS.replace("default", "kube-system")
@@ -82,7 +82,7 @@ def taken(output: Path, *, free: bool = False, anonymise: bool = False) -> Workl
         snapshot.write(anonymised(found, await snapshot.identity(client)) if anonymise else found, output)
 
     on_double(test)
-    return load_workload(output, output)
+    return load_workload(output, output, running=Running.AS_WRITTEN)
 
 
 @pytest.mark.parametrize("name", ["mine.yaml", "mine"])

@@ -340,7 +340,7 @@ def test_a_lack_of_gpus_is_called_what_the_pod_calls_them(resources: Object, not
     obj["spec"]["containers"][0]["resources"] = resources
     live.cache.see_pod(raw(obj))
     found = live.cache.pods["default/w0"]
-    why = message(live.cache.state, found.class_id, found.labels_id, found.gpu)
+    why = message(live.cache.state, found.class_id, found.labels_id)
     assert why == f"0/1 nodes are available: 1 Insufficient {word}."
 
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.cli import main
+from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Node, Taint
 from steersman.cluster.objects import node_from_object
 from steersman.errors import InputError, SteersmanError, UsageError
@@ -69,6 +70,22 @@ def test_a_shape_is_what_its_parts_say_in_any_order() -> None:
     assert parse_shape("500mcpu,1Gi,2gpu") == Shape(500, GIB, 110, 2)
 
 
+def test_a_shape_names_the_resource_of_its_gpus() -> None:
+    shared = parse_shape("64cpu,256Gi,8gpu:A100").node("n")
+    assert (shared.gpu_count, shared.gpu_model, shared.gpu_resources) == (8, "A100", (SHARED_GPUS,))
+    for name in PLUGIN_GPUS:
+        node = parse_shape(f"64cpu,256Gi,8{name}:A100").node("n")
+        assert (node.gpu_count, node.gpu_model, node.gpu_resources) == (8, "A100", (name,))
+        (written,) = prepared([node])
+        assert node_object(written, "test")["status"]["allocatable"][name] == "8"
+        assert SHARED_GPUS not in node_object(written, "test")["status"]["allocatable"]
+    sliced = parse_shape("64cpu,256Gi,80nvidia.com/gpu:A100").node("n")
+    assert (sliced.gpu_count, sliced.counted_gpus) == (0, {"nvidia.com/gpu": 80})
+    assert sliced.gpu_model_for("nvidia.com/gpu") == "A100"
+    (written,) = prepared([sliced])
+    assert node_from_object(node_object(written, "test")) == written
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -80,6 +97,9 @@ def test_a_shape_is_what_its_parts_say_in_any_order() -> None:
         ("64cpu,256Gi,many", "'many' is no part of a shape"),
         ("64cpu,256Gi,0pods", "'0' is no number from 1"),
         ("64cpu,256Gi,63gpu", "from 1 to 62"),
+        ("64cpu,256Gi,8gpu,8nvidia.com/gpu", "gpu is there twice"),
+        ("64cpu,256Gi,10001nvidia.com/gpu", "from 1 to 10000"),
+        ("64cpu,256Gi,8example.com/gpu", "8example.com/gpu"),
         ("64cpu,256Gi,8gpu:", "no GPU model"),
         ("64cpu,256Gi,8gpu:A 100", "no GPU model"),
         ("64cpu:A100,256Gi", "is no part of a shape"),

@@ -493,7 +493,10 @@ def test_capacity_stands_for_missing_allocatable_and_missing_limits_are_unlimite
         ({"status": {}}, "status.allocatable"),
         ({"status": {"allocatable": {"cpu": "1"}}}, "status.allocatable.memory"),
         ({"status": {"allocatable": {"cpu": "x", "memory": "1"}}}, "status.allocatable.cpu"),
-        ({"status": {"allocatable": {"cpu": "1", "memory": "1", "nvidia.com/gpu": 63}}}, "status.allocatable"),
+        (
+            {"status": {"allocatable": {"cpu": "1", "memory": "1", "nvidia.com/gpu": "1E"}}},
+            "status.allocatable['nvidia.com/gpu']",
+        ),
         ({"spec": {"taints": [{"key": "a", "effect": "No"}]}}, "spec.taints[0].effect"),
         ({"spec": {"unschedulable": "yes"}}, "spec.unschedulable"),
         ({"metadata": {"name": "n", "labels": {"a": True}}}, "metadata.labels.a"),

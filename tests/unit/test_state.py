@@ -255,11 +255,11 @@ def test_models_resources_and_keys_that_come_later_are_known_from_then_on():
     selected = state.class_id(PodClass(Requests(), Constraints(node_selector=(("new", "1"),))))
     assert not state.mask(later).any()
     assert not state.mask(selected).any()
-    slot = state.add_node(Node("c", 9, 9, gpu_model="A", extended=(("x.io/y", 1),), labels={"new": "1"}))
+    slot = state.add_node(Node("c", 9, 9, gpu_count=1, gpu_model="A", extended=(("x.io/y", 1),), labels={"new": "1"}))
     assert np.flatnonzero(state.mask(later)).tolist() == [slot]
     assert np.flatnonzero(state.mask(selected)).tolist() == [slot]
-    assert state.gpu_models == ("B", "A")
-    assert state.arrays.gpu_model.tolist() == [0, 2, 1, 2]  # the first slot after the known models means none
+    assert [each.model for each in state.gpu_types] == ["B", "A"]
+    assert state.arrays.gpu_model.tolist() == [0, 2, 1, 2]  # the first slot after the known types means none
     assert state.resources == ("x.io/y",)
 
 

@@ -1,8 +1,14 @@
-"""Writes the clusters of Kubernetes objects (`python -m tests.vectors.make_objects`), from the policies of `make`."""
+"""Writes the clusters of Kubernetes objects (`python -m tests.vectors.make_objects`), from the policies of `make`.
+
+One more policy is written here, whose mix tells vendors of GPUs apart.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -10,28 +16,40 @@ from tests.vectors.cases import FOLDER, Json, open_as_said, policy_files, told
 from tests.vectors.make import POLICIES, WORKLOADS, pack
 from tests.vectors.objects import FILE, ask
 
+from steersman.cluster.gpu_resources import GPU_MODEL_KEY, SHARED_GPUS
+from steersman.cluster.model import Pod
+from steersman.cluster.node_gpus import GPU_MILLI_KEY
 from steersman.cluster.objects import (
     GPU_COUNT_KEY,
     GPU_INDEX_KEY,
-    GPU_MILLI_KEY,
-    GPU_MODEL_KEY,
     OWNER_KEY,
     node_from_object,
     pod_from_object,
 )
 from steersman.errors import InputError
+from steersman.policies.policy_file import prepare_policy, write_policy
+from steersman.policies.registry import policy_path
 from steersman.workloads.openb import embedded
 
 SEED = 5
 CLUSTERS, PODS = 16, 8
+VENDORS = "vendors"
+NVIDIA, AMD, INTEL = "nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915"
+OBJECT_POLICIES: tuple[Json, ...] = (
+    *POLICIES,
+    {"name": VENDORS, "file": VENDORS},
+    {"name": f"fgd-{VENDORS}", "local": "fgd", "file": VENDORS},
+)
 SHARES = (190, 250, 470, 500, 810)
 
 Random = np.random.Generator
 
 
 def node_object(rng: Random, name: str, models: list[str]) -> Json:
-    """A node without GPUs, with shared ones, or with those of a device plugin."""
-    kind = str(rng.choice(["none", "shared", "total", "capacity", "plugin"], p=[0.3, 0.3, 0.15, 0.1, 0.15]))
+    """A node without GPUs, with shared ones, with those of device plugins, or with more than are looked at."""
+    kinds = {"none": 0.2, "shared": 0.2, "total": 0.1, "capacity": 0.05, "plugin": 0.2}
+    kinds |= {"both": 0.1, "two": 0.1, "many": 0.05}
+    kind = str(rng.choice(list(kinds), p=list(kinds.values())))
     count = int(rng.choice([1, 2, 4, 8])) if kind != "none" else 0
     allocatable = {
         "cpu": str(rng.choice(["16", "31500m", "64", "96"])),
@@ -44,10 +62,14 @@ def node_object(rng: Random, name: str, models: list[str]) -> Json:
         "shared": {GPU_COUNT_KEY: str(count)},
         "total": {GPU_COUNT_KEY: str(count), GPU_MILLI_KEY: str(1000 * count)},
         "capacity": {GPU_COUNT_KEY: str(count), GPU_MILLI_KEY: "1000"},
-        "plugin": {"nvidia.com/gpu": str(count)},
+        "plugin": {str(rng.choice([NVIDIA, AMD])): str(count)},
+        "both": {GPU_COUNT_KEY: str(count), NVIDIA: str(count)},
+        "two": {NVIDIA: str(count), AMD: "3"},
+        "many": {NVIDIA: "80", AMD: str(count)},
     }[kind]
     if kind != "none" and rng.random() < 0.85:
-        labels["nvidia.com/gpu.product" if kind == "plugin" else GPU_MODEL_KEY] = str(rng.choice(models))
+        keys = ("nvidia.com/gpu.product", "amd.com/gpu.product-name") if kind in ("plugin", "two") else (GPU_MODEL_KEY,)
+        labels |= {key: str(rng.choice(models)) for key in keys}
     stated = allocatable if kind == "capacity" else allocatable | shared
     return {
         "apiVersion": "v1",
@@ -76,10 +98,12 @@ def pod_object(rng: Random, name: str, models: list[str]) -> Json:
         spec.setdefault("initContainers", []).append(container(rng, restartPolicy="Always"))
     if rng.random() < 0.1:
         spec["overhead"] = {"cpu": "250m", "memory": "120Mi"}
-    kind = str(rng.choice(["none", "share", "whole", "plugin", "parts"], p=[0.35, 0.35, 0.1, 0.15, 0.05]))
+    kind = str(rng.choice(["none", "share", "whole", "plugin", "parts"], p=[0.25, 0.3, 0.1, 0.3, 0.05]))
     if kind == "plugin":
+        resource = str(rng.choice([NVIDIA, AMD, INTEL], p=[0.6, 0.3, 0.1]))
+        count = str(rng.choice([1, 2, 9], p=[0.5, 0.4, 0.1]))
         for where in ("requests", "limits"):
-            spec["containers"][0]["resources"].setdefault(where, {})["nvidia.com/gpu"] = str(rng.choice([1, 2]))
+            spec["containers"][0]["resources"].setdefault(where, {})[resource] = count
     elif kind != "none":
         notes |= {
             "share": {GPU_COUNT_KEY: "1", GPU_MILLI_KEY: str(rng.choice(SHARES))},
@@ -134,13 +158,32 @@ def random_cluster(rng: Random, models: list[str]) -> Json:
     return {"nodes": nodes, "running": running, "pods": [pod_object(rng, f"p{i}", models) for i in range(PODS)]}
 
 
+def named(pod: Pod, i: int) -> Pod:
+    """The i-th pod of a trace, asking for GPUs by a name: shares by annotations, whole ones of one of two vendors."""
+    requests = pod.requests
+    name = SHARED_GPUS if requests.gpu_milli < 1000 else (NVIDIA, NVIDIA, AMD)[i % 3]
+    requests = replace(requests, gpu_resource=name if requests.gpu_count else "")
+    return replace(pod, pod_class=replace(pod.pod_class, requests=requests))
+
+
+def write_vendors() -> None:
+    """Write the policy whose mix tells vendors apart."""
+    workload = embedded(WORKLOADS[1])
+    workload = replace(workload, pods=tuple(named(pod, i) for i, pod in enumerate(workload.pods)))
+    with policy_path("steersman") as shipped, TemporaryDirectory() as folder:
+        file = Path(folder, "policy.safetensors")
+        write_policy(file, *prepare_policy(shipped, workload))
+        pack(FOLDER / f"{VENDORS}.safetensors.gz", file.read_bytes())
+
+
 def main() -> None:
-    """Write the file."""
+    """Write the files."""
+    write_vendors()
     rng = np.random.default_rng(SEED)
     models = sorted({node.gpu_model for node in embedded(WORKLOADS[0]).nodes} - {""})
     clusters = [random_cluster(rng, models) for _ in range(CLUSTERS)]
     with policy_files() as files:
-        opened = {said["name"]: open_as_said(said, files) for said in POLICIES}
+        opened = {said["name"]: open_as_said(said, files) for said in OBJECT_POLICIES}
         for cluster in clusters:
             found = {name: ask(cluster, policy, mix) for name, (policy, mix) in opened.items()}
             kept = np.all([each.answers.clear for each in found.values()], axis=0)
@@ -149,10 +192,11 @@ def main() -> None:
                 name: told(each.answers, kept) | {"ranks": np.array(each.ranks)[kept].tolist()}
                 for name, each in found.items()
             }
-    content = {"policies": POLICIES, "clusters": clusters}
+    content = {"policies": OBJECT_POLICIES, "clusters": clusters}
     pack(FILE, json.dumps(content, separators=(",", ":")).encode())
     pods = sum(len(cluster["pods"]) for cluster in clusters)
-    print(f"{pods} pods on {CLUSTERS} clusters, {len(POLICIES) * pods} cases, {FILE.stat().st_size} bytes in {FOLDER}")
+    cases = len(OBJECT_POLICIES) * pods
+    print(f"{pods} pods on {CLUSTERS} clusters, {cases} cases, {FILE.stat().st_size} bytes in {FOLDER}")
 
 
 if __name__ == "__main__":

@@ -29,10 +29,11 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.errors import SteersmanError, UsageError
 from steersman.features import view
 from steersman.policies.gpu_features import FEATURES, FILLED, TABLE
-from steersman.policies.learned import KINDS, VIEW, WEIGHTS
+from steersman.policies.learned import KINDS, RULES, VIEW, WEIGHTS
 from steersman.policies.learned_views import add_spread
+from steersman.policies.local import FGD
 from steersman.policies.outlook import TABLES
-from steersman.policies.policy import LinearPolicy, MlpPolicy
+from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.processes import Workers
 from steersman.simulation import engine
@@ -46,10 +47,14 @@ Candidates = tuple[int, int, list[LinearPolicy | MlpPolicy]]
 
 SHARE = 1  # the kind of pods that ask for a part of one device
 NO_SPREAD = 1e-6
+RULE_UNIT = 0.2
+"""What a step of one means for the weight of a heuristic, whose points differ by some five between nodes."""
 ARRIVALS_BETWEEN_LOOKS = 40
 SPREAD_SEED = 7
 PLANS_KEPT = 16
 POINTS = 100.0
+LEAST_COST = 5.0
+"""Percent of GPU not allocated; savings of less are not blown up by being compared with next to nothing."""
 SHORT_WAIT = 900.0
 """Seconds: mean waits well below it count as equal."""
 FGD_TERM = "fgd"
@@ -140,7 +145,7 @@ class Task:
         """
         if self.objective == "waiting-time":
             return POINTS * math.log((reference + SHORT_WAIT) / (cost + SHORT_WAIT))
-        return POINTS * (reference - cost) / max(reference, 1e-9)
+        return POINTS * (reference - cost) / max(reference, LEAST_COST)
 
     def said(self, gain: float, reference: str) -> str:
         """A gain on a policy of that name, in words."""
@@ -208,6 +213,17 @@ def fgd_weights() -> Array:
     return weights
 
 
+def as_linear(rule: LocalPolicy) -> LinearPolicy:
+    """Return a heuristic as a linear policy that a search can go on from; FGD also sees memory there."""
+    weights, points = np.zeros((KINDS, WEIGHTS)), np.zeros((KINDS, RULES))
+    for kind, weight in zip(rule.kinds, rule.weights, strict=True):
+        if kind == FGD:
+            weights[:, 2 * FEATURES] = weight
+        else:
+            points[:, kind] = weight
+    return LinearPolicy(rule.name, weights, points)
+
+
 def left_out(without: str) -> tuple[npt.NDArray[np.bool_], bool]:
     """What `Config.without` names: [F] whether a feature is left out, and whether FGD's score is.
 
@@ -263,12 +279,19 @@ class Evolution:
         out, without_fgd = left_out(config.without)
         self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > NO_SPREAD) & ~out)
         point = np.zeros_like(spread)
+        # FGD's score among them, which has no weight of its own to search for.
+        self.rule_units = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * np.ones(RULES)
+        if config.network == "mlp":
+            self.rule_units = np.zeros((KINDS, 0))
         if start is None:
             self.base = np.zeros((KINDS, WEIGHTS)) if without_fgd else fgd_weights()
             losses = TABLE + TABLES.index("planned")
             point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
         else:
             self.base = start.weights
+        self.base_rules = np.zeros((KINDS, RULES))
+        if isinstance(start, LinearPolicy) and start.rules is not None:
+            self.base_rules = start.rules
         self.residual, added = None, np.zeros(0)
         if config.network == "mlp":
             units = np.where(out, 0.0, mean_units(spread, NO_SPREAD))
@@ -277,7 +300,7 @@ class Evolution:
             added = self.residual.start(seed)
         self.strategy = strategies.build(
             config.strategy,
-            np.concatenate([point.ravel(), added]),
+            np.concatenate([point.ravel(), np.zeros(self.rule_units.size), added]),
             step=config.step,
             population=config.population,
             seed=seed,
@@ -297,11 +320,20 @@ class Evolution:
         weights = self.base.copy()
         weights[:, :FEATURES] += after
         weights[:, FEATURES : 2 * FEATURES] += change
+        if self.rule_units.size:
+            weights[:, 2 * FEATURES] += self._points(point)[:, FGD]
         return weights
+
+    def _points(self, point: Array) -> Array:
+        """[4, R] what a point of each heuristic's score is to count beyond what it counts at the start."""
+        at = self.units.size
+        return point[at : at + self.rule_units.size].reshape(KINDS, RULES) * self.rule_units
 
     def _policy(self, point: Array, name: str) -> LinearPolicy | MlpPolicy:
         if self.residual is None:
-            return LinearPolicy(name, self._weights(point))
+            rules = self.base_rules + self._points(point)
+            rules[:, FGD] = 0.0  # is in the weights
+            return LinearPolicy(name, self._weights(point), rules)
         return MlpPolicy(name, self._weights(point), self.residual.layers(point[self.units.size :]))
 
     def policy(self, name: str) -> LinearPolicy | MlpPolicy:

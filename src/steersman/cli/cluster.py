@@ -38,7 +38,11 @@ def up(
     count: Annotated[int | None, typer.Option(min=0, help="How many equal nodes. [default: 10]")] = None,
     node_shape: Annotated[
         str,
-        typer.Option(metavar="SHAPE", help="What each of them holds; 64cpu,256Gi,110pods,8gpu:A100 has GPUs, too."),
+        typer.Option(
+            metavar="SHAPE",
+            help="What each of them holds; 64cpu,256Gi,110pods,8gpu:A100 has GPUs that pods share, too, and "
+            "8nvidia.com/gpu:A100 those of a device plugin.",
+        ),
     ] = "64cpu,256Gi,110pods",
     nodes_from: Annotated[
         Path | None,

@@ -15,6 +15,7 @@ from steersman.evaluation.interrupts import undisturbed
 from steersman.evaluation.learning import LearningCurve
 from steersman.evaluation.limits import Limits, find_limits, limit_summary
 from steersman.evaluation.output import staged
+from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
 from steersman.evaluation.report import Comparison, write_report
 from steersman.evaluation.results import (
     EVALUATION_FILES,
@@ -63,17 +64,28 @@ def compare(
     runs: list[RunResult] = []
     comparisons: list[Comparison] = []
     try:
-        compile_kernels(experiments[0].policies)
+        compile_kernels(experiments[0].policies, experiments[0].workloads)
+        recordings = {each.protocol: find_recordings(each.workloads, each.protocol) for each in experiments}
         for experiment in experiments:
             of_experiment = run_all(experiment, jobs, named=len(experiments) > 1)
             runs += of_experiment
             label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
             limits = limit_all(experiment, jobs) if bound and experiment.protocol != "timed" else None
-            comparisons.append(compared(of_experiment, label, limits, experiment.ratio))
+            recorded = recordings[experiment.protocol]
+            comparisons.append(compared(of_experiment, label, limits, recorded, experiment.ratio))
+        understood = [f"{each.name}: {each.understood}" for each in experiments[0].workloads if each.understood]
         with staged(output, EVALUATION_FILES) as stage:
             limits_found = [each.headline.found_limits for each in comparisons if each.headline.found_limits]
-            write_evaluation(stage, runs, [row for each in comparisons for row in each.summary], limits_found)
-            write_report(stage / REPORT, comparisons, command=command, reason=reason, learning=learning)
+            summary = [row for each in comparisons for row in each.summary]
+            write_evaluation(stage, runs, summary, limits_found, recordings)
+            write_report(
+                stage / REPORT,
+                comparisons,
+                command=command,
+                reason=reason,
+                learning=learning,
+                understood=understood,
+            )
     except InterruptionError as interruption:
         total = sum(experiment.runs for experiment in experiments)
         raise keep_finished(InterruptionError([*runs, *interruption.finished], total), output) from None
@@ -87,11 +99,14 @@ def compare(
     return comparisons
 
 
-def compared(runs: Sequence[RunResult], baseline: str, limits: Limits | None, ratio: float) -> Comparison:
+def compared(
+    runs: Sequence[RunResult], baseline: str, limits: Limits | None, recordings: Recordings, ratio: float
+) -> Comparison:
     """Return what runs of one protocol amount to."""
     summary = summarise(runs, baseline)
     if limits is not None:
         summary += limit_summary(limits, Table(runs), baseline)
+    summary += recorded_summary(recordings, Table(runs).workloads, runs[0].protocol)
     return Comparison(runs, summary, Headline(runs, summary, baseline, limits), ratio)
 
 

@@ -16,10 +16,12 @@ from steersman.cli.options import (
     POLICIES_HELP,
     Format,
     FormatOption,
+    FromNow,
     Jobs,
     Load,
     MeanDuration,
     Output,
+    Pinned,
     Protocol,
     ProtocolsOption,
     Ratio,
@@ -29,6 +31,7 @@ from steersman.cli.options import (
     default_jobs,
     parse_seeds,
     path,
+    running_of,
 )
 from steersman.errors import UsageError
 
@@ -70,6 +73,8 @@ def evaluate(
             "programming. inflation and arrivals only; needs steersman[report].",
         ),
     ] = False,
+    pinned: Pinned = False,
+    from_now: FromNow = False,
     jobs: Jobs = None,
     output_format: FormatOption = Format.TABLE,
     kubeconfig: ClusterKubeconfig = None,
@@ -87,13 +92,18 @@ def evaluate(
 
     steersman evaluate --nodes nodes.csv --pods monday.csv tuesday.csv --policy kube-default fgd --output comparison
     """
-    inputs = Inputs(nodes, tuple(pods or ()), tuple(workload or ()), LiveSource(cluster, kubeconfig, context))
+    running = running_of(pinned, from_now, protocol)
+    live = LiveSource(cluster, kubeconfig, context)
+    inputs = Inputs(nodes, tuple(pods or ()), tuple(workload or ()), live, running)
     seed_list = parse_seeds(seeds)
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
     check_mean_duration(mean_duration, protocol)
     if bound and protocol is Protocol.TIMED:
         raise UsageError("--bound belongs to --protocol inflation and arrivals, not to timed")
+
+    if bound and from_now:
+        raise UsageError("--bound does not know pods that stand where they are; leave out --from-now or --bound")
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.cli.comparison import compare, show
@@ -157,13 +167,15 @@ def check_policies(policies: Sequence[str], baseline: str | None) -> str:
     from steersman.evaluation.limits import BOUND
     from steersman.policies.own import blamed
     from steersman.policies.registry import resolve
+    from steersman.simulation.run import AS_IT_IS
 
     specs: dict[str, str] = {}
     for spec in policies:
         with blamed(f"policy {spec!r}"):
             label = resolve(spec).name
-        if label == BOUND:
-            raise UsageError(f"--policy {spec} is called {BOUND}, as the limit is in results; give it another name")
+        if label in (BOUND, AS_IT_IS):
+            what = "the limit" if label == BOUND else "the recorded placement"
+            raise UsageError(f"--policy {spec} is called {label}, as {what} is in results; give it another name")
         if label in specs:
             raise UsageError(
                 f"--policy {spec} and {specs[label]} are both called {label}; results could not tell them apart"

@@ -12,6 +12,7 @@ from steersman.cli.display import Warnings, print_table, print_text, said_if_slo
 from steersman.cli.inputs import Inputs, WorkloadName
 from steersman.cli.options import NODES_HELP, POLICIES_HELP, Format, FormatOption, path
 from steersman.errors import SteersmanError, UsageError
+from steersman.workloads.workload import Running
 
 if TYPE_CHECKING:
     from steersman.kube.client import Client
@@ -48,7 +49,8 @@ def explain(
     by_files = nodes is not None or pods is not None or workload is not None
     if by_files and (kubeconfig or context or name):
         raise UsageError("--kubeconfig, --context and --name are of a live cluster; leave them out, or the workload")
-    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else ()) if by_files else None
+    files, names = (pods,) if pods else (), (workload,) if workload else ()
+    inputs = Inputs(nodes, files, names, running=Running.AS_WRITTEN) if by_files else None
     if output_format is Format.CSV:
         raise UsageError("--format csv does not fit an explanation; table and json do")
 

@@ -11,7 +11,9 @@ import typer
 from steersman.cli.cluster_options import ask_cluster, find_cluster
 from steersman.cli.display import Warnings, said_if_slow
 from steersman.cli.options import path
+from steersman.cli.reading import read_workload, say_understood
 from steersman.errors import UsageError
+from steersman.workloads.workload import Running
 
 if TYPE_CHECKING:
     from steersman.kube.client import Client
@@ -48,6 +50,7 @@ ClusterContext = Annotated[
     typer.Option("--context", metavar="NAME", help="With --cluster: a context. [default: the current one]"),
 ]
 
+NONE_RUNS = "no pods of embedded workloads run"
 WAYS = "--nodes with --pods, --workload NAME, or --cluster"
 CLUSTER_NAME = "cluster"
 """The workload of a live cluster is called by its context, and so where there is none."""
@@ -74,18 +77,24 @@ class LiveSource:
             if value is not None and not self.cluster:
                 raise UsageError(f"{flag} {value}: belongs to --cluster; give that too, or leave it out")
 
-    def read(self) -> Workload:
-        """Return the workload of the cluster. Raises SteersmanError: it does not answer or does not let us look."""
-        from steersman.live.workload import read_workload
+    def read(self, running: Running, warn: Warnings) -> Workload:
+        """Return the workload of the cluster, and say what it was understood to be.
+
+        Raises:
+            SteersmanError: it does not answer or does not let us look.
+        """
+        from steersman.live import workload
 
         target = find_cluster(self.kubeconfig, self.context, None)
         name = target.config.context or CLUSTER_NAME
 
         async def read(client: Client) -> Workload:
-            return await read_workload(client, name)
+            return await workload.read_workload(client, name, running)
 
         with said_if_slow(f"reading the cluster of context {name}"):
-            return ask_cluster(target, read)
+            found = ask_cluster(target, read)
+        say_understood(found, warn)
+        return found
 
     def words(self) -> list[str]:
         """Return the options as they were given, without the machine's paths."""
@@ -102,15 +111,18 @@ class Inputs:
         nodes, pods: files or folders.
         names: embedded workloads.
         live: a live cluster.
+        running: what becomes of pods that run.
 
     Raises:
-        UsageError: none or several ways are used, one of two files is missing, or no embedded workload has that name.
+        UsageError: none or several ways are used, one of two files is missing, no embedded workload has that name, or
+            its pods are to be taken as running.
     """
 
     nodes: Path | None = None
     pods: tuple[Path, ...] = ()
     names: tuple[str, ...] = ()
     live: LiveSource = LiveSource()
+    running: Running = Running.FREE
 
     def __post_init__(self) -> None:
         by_files = self.nodes is not None or bool(self.pods)
@@ -131,6 +143,9 @@ class Inputs:
             raise UsageError(f"{used[0]} is half a workload: --nodes and --pods go together")
         for name in self.names:
             check_embedded(name)
+        if self.names and self._running_words():
+            (option,) = self._running_words()
+            raise UsageError(f"{option} belongs to --nodes and --pods, or --cluster; {NONE_RUNS}")
 
     def read(self, warn: Warnings) -> tuple[Workload, ...]:
         """Return the workloads, at least one, and say what there is to say about them.
@@ -138,21 +153,24 @@ class Inputs:
         Raises:
             SteersmanError: a file is wrong, or a cluster does not answer.
         """
-        from steersman.workloads.loading import load_workload
         from steersman.workloads.openb import embedded
 
-        found = [self.live.read()] if self.live.cluster else [embedded(name) for name in self.names]
-        for file in self.pods:
-            with said_if_slow(f"reading {file}"):
-                found.append(load_workload(self.nodes, file))
+        if self.live.cluster:
+            return (self.live.read(self.running, warn),)
+        found = tuple(embedded(name) for name in self.names)
         for workload in found:
-            warn(workload.warnings)
-        return tuple(found)
+            say_understood(workload, warn)
+        return found or tuple(read_workload(self.nodes, file, self.running, warn) for file in self.pods)
 
     def words(self) -> list[str]:
         """Return the options as they were given, without the machine's paths."""
         files = ["--nodes", self.nodes.name, "--pods", *(file.name for file in self.pods)] if self.nodes else []
-        return [*files, *(part for name in self.names for part in ("--workload", name)), *self.live.words()]
+        names = [part for name in self.names for part in ("--workload", name)]
+        return [*files, *names, *self.live.words(), *self._running_words()]
+
+    def _running_words(self) -> list[str]:
+        """Return the option that says what becomes of pods that run, if there is one."""
+        return {Running.PINNED: ["--pinned"], Running.FROM_NOW: ["--from-now"]}.get(self.running, [])
 
 
 def check_embedded(name: str) -> None:

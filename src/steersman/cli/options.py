@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from steersman.errors import UsageError
+from steersman.workloads.workload import Running
 
 MAX_SEEDS = 100_000
 MAX_SEED = (1 << 63) - 1
@@ -152,6 +153,19 @@ def duration_seconds(text: str) -> float:
     return seconds
 
 
+def running_of(pinned: bool, from_now: bool, protocol: str | None) -> Running:
+    """Return what becomes of pods that run. Protocol None: by the data, which is seen later.
+
+    Raises:
+        UsageError: both are given, or the protocol has no now.
+    """
+    if pinned and from_now:
+        raise UsageError("--pinned and --from-now exclude each other: pods that stand go nowhere; leave out one")
+    if from_now and protocol not in (None, Protocol.INFLATION, Protocol.ARRIVALS):
+        raise UsageError(f"--from-now belongs to --protocol inflation and arrivals, not to {protocol}")
+    return Running.PINNED if pinned else Running.FROM_NOW if from_now else Running.FREE
+
+
 def default_jobs() -> int:
     """As many processes as this one may use cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -209,6 +223,22 @@ ProtocolsOption = Annotated[
 Ratio = Annotated[
     float | None,
     typer.Option(help=f"inflation only: GPUs asked for, as a share of the GPUs there are. [default: {RATIO}]"),
+]
+Pinned = Annotated[
+    bool,
+    typer.Option(
+        "--pinned",
+        help="Of Kubernetes objects: pods that run may only go to the node on which they run. [default: they are "
+        "placed anew, but for those of DaemonSets, static ones and those that no other node allows]",
+    ),
+]
+FromNow = Annotated[
+    bool,
+    typer.Option(
+        "--from-now",
+        help="Of Kubernetes objects: pods that run stand where they are, then those that wait come, then in inflation "
+        "more like them. [default: all are placed from scratch]",
+    ),
 ]
 Load = Annotated[
     float | None,

@@ -7,19 +7,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import Warnings, print_table, said_if_slow, say
+from steersman.cli.display import Progress, Warnings, print_table, said_if_slow, say
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
-from steersman.cli.options import NODES_HELP, Format, FormatOption, path
+from steersman.cli.options import (
+    NODES_HELP,
+    Format,
+    FormatOption,
+    Jobs,
+    Load,
+    Pinned,
+    Protocol,
+    ProtocolOption,
+    Ratio,
+    check_load,
+    check_ratio,
+    default_jobs,
+    path,
+    running_of,
+)
 from steersman.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from steersman.policies.policy_file import Arrays, Card
+    from steersman.training.fit import Fit
 
 app = typer.Typer(help="Look into policy files, and prepare them for use.", no_args_is_help=True)
 
 KINDS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
+FITTED = "fitted"
+QUICK_NODES = 300
+"""A cluster of at most so many nodes is fitted in half a minute by default."""
 HEAVIEST = 8
 """Features shown for each kind of pod."""
 
@@ -70,6 +89,7 @@ def prepare(
     ] = None,
     workload: WorkloadName = None,
     cluster: FromCluster = False,
+    pinned: Pinned = False,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
 ) -> None:
@@ -82,18 +102,121 @@ def prepare(
     --output monday.safetensors
     """
     live = LiveSource(cluster, kubeconfig, context)
-    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live)
+    running = running_of(pinned, False, None)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
     _check_output(output)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.policies.policy_file import prepare_policy, write_policy
+    from steersman.policies.policy_file import prepare_policy, read_policy, write_policy
     from steersman.policies.registry import policy_path
 
-    (typical,) = inputs.read(Warnings())
-    with policy_path(policy) as found, said_if_slow("planning"):
-        card, arrays = prepare_policy(found, typical)
+    with policy_path(policy) as found:
+        read_policy(found)  # what is wrong with it is told before anything is said of the pods
+        (typical,) = inputs.read(Warnings())
+        with said_if_slow("planning"):
+            card, arrays = prepare_policy(found, typical)
     write_policy(output, card, arrays)
     say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {typical.name}")
+
+
+@app.command()
+def fit(
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="The fitted policy file, such as mine.safetensors.")
+    ],
+    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
+    pods: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Pods like those to come: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
+        ),
+    ] = None,
+    workload: WorkloadName = None,
+    cluster: FromCluster = False,
+    pinned: Pinned = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="How long the search takes. [default: 30; 240 for more than 300 nodes]"),
+    ] = None,
+    generations: Annotated[
+        int | None,
+        typer.Option(min=1, help="Search for so many generations instead, which gives the same file again."),
+    ] = None,
+    protocol: ProtocolOption = None,
+    ratio: Ratio = None,
+    load: Load = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 1,
+    jobs: Jobs = None,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
+) -> None:
+    """Fit the shipped policy to one cluster, and keep what does best there.
+
+    Searches from the best of the weights that come with steersman, compares the result with every rule on draws of the
+    same pods that the search never saw, and keeps it where it is better by a paired test. Else the file holds the best
+    rule. It says what it was fitted to, and how all of them did.
+
+    **Example**: steersman policy fit --nodes nodes.yaml --pods pods.yaml --output mine.safetensors
+    """
+    live = LiveSource(cluster, kubeconfig, context)
+    running = running_of(pinned, False, None)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
+    _check_output(output)
+    chosen = protocol or Protocol.INFLATION
+    share = check_ratio(ratio, chosen)
+    check_load(load, chosen)
+
+    # Below this line numba is loaded; what is wrong with the options above is told at once.
+    from steersman.policies.policy import PortfolioPolicy
+    from steersman.policies.policy_file import write_policy
+    from steersman.policies.registry import SHIPPED, resolve
+    from steersman.training.fit import Options, fit
+
+    (on,) = inputs.read(Warnings())
+    if seconds is None and generations is None:
+        seconds = 30.0 if len(on.nodes) <= QUICK_NODES else 240.0
+    options = Options(
+        seconds=seconds,
+        generations=generations or Options().generations,
+        protocol=chosen.value,
+        ratio=share,
+        load=load,
+        seed=seed,
+    )
+    start = resolve(SHIPPED)
+    assert isinstance(start, PortfolioPolicy)
+    with Progress("fitting, % of the time") as progress:
+        found = fit(
+            on,
+            start,
+            options,
+            jobs=jobs or default_jobs(),
+            on_generation=lambda _, share: progress.update(round(100 * share), 100),
+        )
+    write_policy(output, found.card, found.arrays)
+    _print_fit(found, on.name)
+    say(f"wrote {output}")
+
+
+def _print_fit(found: Fit, workload: str) -> None:
+    """Show the comparison, and say what was kept and why."""
+    from rich.table import Table
+
+    unit = "mean wait, s" if found.card.protocol == "timed" else "GPUs not allocated, %"
+    draws = len(found.compared[0].costs)
+    table = Table(title=f"{workload}: {draws} draws that the search did not see", title_justify="left")
+    for column in ("policy", unit):
+        table.add_column(column)
+    for each in found.compared:
+        table.add_row(f"{each.name} (kept)" if each.name == found.chosen else each.name, f"{each.mean:.2f}")
+    print_table(table)
+    gain = f"{found.gain:+.2f} [{found.interval.low:+.2f}, {found.interval.high:+.2f}]"
+    if found.chosen == FITTED:
+        say(f"the fitted policy is better than {found.rival} by {gain}: kept ({found.generations} generations)")
+    else:
+        say(f"the fitted policy is not shown to be better than {found.rival} ({gain}): {found.chosen} is kept")
 
 
 def _check_output(output: Path) -> None:

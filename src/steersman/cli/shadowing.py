@@ -14,6 +14,7 @@ from rich.table import Table
 
 from steersman.cli.cluster_options import ask_cluster, check_new_folder
 from steersman.cli.display import print_table, say
+from steersman.cluster.model import GpuType
 from steersman.kube.client import Client
 from steersman.live.target import Target
 from steersman.live.thinking import PolicyFile, Thinking
@@ -72,8 +73,8 @@ def follow(
 async def _run(shadow: Shadow, thinking: Thinking) -> None:
     """Follow until cancelled."""
 
-    def models() -> tuple[str, ...]:
-        return shadow.actual.cache.state.gpu_models
+    def gpu_types() -> tuple[GpuType, ...]:
+        return shadow.actual.cache.state.gpu_types
 
     async def report() -> None:
         while True:
@@ -85,8 +86,8 @@ async def _run(shadow: Shadow, thinking: Thinking) -> None:
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(shadow.run(lambda: thinking.learn_mix(models())))
-            group.create_task(thinking.keep(models, shadow.renew))
+            group.create_task(shadow.run(lambda: thinking.learn_mix(gpu_types())))
+            group.create_task(thinking.keep(gpu_types, shadow.renew))
             group.create_task(report())
             if thinking.telemetry is not None:
                 group.create_task(thinking.telemetry.run())

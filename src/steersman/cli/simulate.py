@@ -17,9 +17,11 @@ from steersman.cli.options import (
     RATIO,
     Format,
     FormatOption,
+    FromNow,
     Load,
     MeanDuration,
     Output,
+    Pinned,
     Protocol,
     ProtocolOption,
     Ratio,
@@ -27,6 +29,7 @@ from steersman.cli.options import (
     check_mean_duration,
     check_ratio,
     path,
+    running_of,
 )
 from steersman.errors import InputError, UsageError
 
@@ -83,6 +86,8 @@ def simulate(
             help="With --cluster-config: a KubeSchedulerConfiguration, which stands for --policy.",
         ),
     ] = None,
+    pinned: Pinned = False,
+    from_now: FromNow = False,
     output_format: FormatOption = Format.TABLE,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
@@ -104,12 +109,16 @@ def simulate(
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
     check_mean_duration(mean_duration, protocol)
+    running = running_of(pinned, from_now, protocol)
     live = LiveSource(cluster, kubeconfig, context)
+    if configs and (pinned or from_now):
+        raise UsageError("--cluster-config says where pods may go already; leave out --pinned and --from-now")
     if configs and (nodes or pods or workload or cluster):
         raise UsageError(
             "--cluster-config names the nodes and pods already; leave out --nodes, --pods, --workload and --cluster"
         )
-    inputs = None if configs else Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live)
+    files = (pods,) if pods else ()
+    inputs = None if configs else Inputs(nodes, files, (workload,) if workload else (), live, running)
     if not configs and policy is None:
         raise UsageError("there is no --policy; give one, such as --policy steersman (see --help)")
 
@@ -198,7 +207,7 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
     with blamed(f"policy {plan.policy!r}"):
         policy = resolve(plan.policy)
     warn(plan.workload.warnings)
-    compile_kernels([plan.policy])
+    compile_kernels([plan.policy], [plan.workload])
     simulator = Simulator(plan.workload, plan.mix)
     with Progress("simulating") as progress:
         run = simulator.run(

@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from steersman.evaluation.headline import INTERVAL, LIMIT_NAME, Headline, count, fixed
-from steersman.evaluation.limits import BOUND
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:
@@ -55,14 +54,15 @@ def comparison_table(headline: Headline, width: int) -> Table:
 
     A number is never cut: where `width` columns are too few for all of the table, columns are left out and named below.
     """
-    order = headline.order(headline.workload) + ([BOUND] if headline.limits is not None else [])
+    others = headline.others(headline.workload)
+    order = [*headline.order(headline.workload), *others]
     columns = []
     for column in headline.columns(headline.workload):
         cells = [column.cells[policy] for policy in order]
         columns.append(_Column(column.short, [cell.text for cell in cells]))
         if column.notes:
             columns.append(_Column(column.notes, [cell.note for cell in cells]))
-    titles = [LIMIT_NAME if policy == BOUND else policy for policy in order]
+    titles = [others.get(policy, policy) for policy in order]
     names = _Column("Policy", [title + (" *" if title == headline.baseline else "") for title in titles])
     kept, widths = _fitting(names, columns, width)
     table = _table(f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}")
@@ -74,7 +74,7 @@ def comparison_table(headline: Headline, width: int) -> Table:
     for shown, room in zip(kept, widths[1:], strict=True):
         table.add_column(shown.title, justify="right", width=room)
     for row, name in enumerate(names.cells):
-        if order[row] == BOUND:
+        if row == len(headline.policies):
             table.add_section()
         table.add_row(name, *(Text(shown.cells[row], no_wrap=True) for shown in kept))
     return table

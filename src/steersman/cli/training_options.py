@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster
-from steersman.cli.options import NODES_HELP, path
+from steersman.cli.options import NODES_HELP, FromNow, Pinned, path
 
 WORKLOAD_HELP = (
     "the name of an embedded openb workload (default, gpushare40, ..., or default-small: 64 nodes of default), or with "
@@ -115,6 +115,8 @@ class Task:
     cluster: FromCluster = False
     kubeconfig: ClusterKubeconfig = None
     context: ClusterContext = None
+    pinned: Pinned = False
+    from_now: FromNow = False
     options: Annotated[
         Path | None,
         typer.Option(

@@ -14,11 +14,12 @@ from steersman.cli.algorithm_options import (
     settings_of,
 )
 from steersman.cli.display import Warnings, said_if_slow
-from steersman.cli.inputs import LiveSource
-from steersman.cli.options import Protocol, check_load, check_ratio
+from steersman.cli.inputs import NONE_RUNS, LiveSource
+from steersman.cli.options import Protocol, check_load, check_ratio, running_of
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
 from steersman.cli.training_workloads import full_name, read_workloads
 from steersman.errors import UsageError
+from steersman.workloads.workload import Running
 
 if TYPE_CHECKING:
     from steersman.training.network import NetworkPlan
@@ -86,6 +87,11 @@ class Asked:
         return self.task.protocol.value
 
     @property
+    def running(self) -> Running:
+        """What becomes of pods that run already. Raises UsageError: the options do not fit together."""
+        return running_of(self.task.pinned, self.task.from_now, self.protocol)
+
+    @property
     def network_name(self) -> str:
         """Which network is trained."""
         return self.task.network.value if self.task.network else "linear" if self.kind in LEGAL else "mlp"
@@ -116,7 +122,7 @@ def compile_for(plan: AnyPlan) -> None:
     from steersman.training.evolve import Plan
 
     if isinstance(plan, Plan):
-        compile_kernels(())
+        compile_kernels((), plan.training)
         return
     with said_if_slow(MESSAGE):
         env = plan.scene.make(1)
@@ -150,6 +156,9 @@ def _check_scenario(asked: Asked) -> None:
     if asked.task.cluster and (asked.task.workload or asked.task.nodes):
         raise UsageError("--cluster and --workload say both what is trained on; give one of them, and no --nodes")
     LiveSource(asked.task.cluster, asked.task.kubeconfig, asked.task.context)
+    for name in ("pinned", "from_now"):
+        if getattr(asked.task, name) and not (asked.task.nodes or asked.task.cluster):
+            raise UsageError(f"{flag(name)} belongs to --nodes and files of pods, or --cluster; {NONE_RUNS}")
     for name in ("workload", "validation", "nodes", "cluster"):
         if getattr(asked.task, name) and protocol not in WITH_WORKLOADS:
             raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(WITH_WORKLOADS)}, not to {protocol}")
@@ -189,8 +198,8 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
     more = {"validation_seeds": _seeds(learning, 0)} if learning.validation_episodes else {}
     return Plan(
         name=name,
-        training=_training_workloads(asked.task, warn),
-        validation=read_workloads(asked.task.validation or [], asked.task.nodes, warn),
+        training=_training_workloads(asked, warn),
+        validation=read_workloads(asked.task.validation or [], asked.task.nodes, asked.running, warn),
         test=tuple(full_name(each) for each in asked.task.test or ()),
         task=evolution.Task(
             asked.task.objective or OBJECTIVES[protocol],
@@ -205,13 +214,12 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
     )
 
 
-def _training_workloads(task: Task, warn: Warnings) -> tuple[Workload, ...]:
+def _training_workloads(asked: Asked, warn: Warnings) -> tuple[Workload, ...]:
     """Return what is trained on: a live cluster, or workloads by name or in files."""
+    task = asked.task
     if not task.cluster:
-        return read_workloads(task.workload or [], task.nodes, warn)
-    found = LiveSource(task.cluster, task.kubeconfig, task.context).read()
-    warn(found.warnings)
-    return (found,)
+        return read_workloads(task.workload or [], task.nodes, asked.running, warn)
+    return (LiveSource(task.cluster, task.kubeconfig, task.context).read(asked.running, warn),)
 
 
 def _learning(
@@ -306,14 +314,14 @@ def _on_workloads(
 
     scenario, task = asked.scenario, asked.task
     options = Options(
-        workload=_training_workloads(task, warn),
+        workload=_training_workloads(asked, warn),
         ratio=check_ratio(scenario.ratio, Protocol(protocol)),
         load=check_load(scenario.load, Protocol(protocol)),
         view=scenario.view or "cluster",
         servers_per_rack=scenario.servers_per_rack or 0,
         **common,
     )
-    return Scene(protocol, options, read_workloads(task.validation or [], task.nodes, warn))
+    return Scene(protocol, options, read_workloads(task.validation or [], task.nodes, asked.running, warn))
 
 
 def _deployments(scenario: Scenario, common: dict[str, Any]) -> Options:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steersman.cli.display import Warnings, said_if_slow
+from steersman.cli.display import Warnings
 from steersman.cli.options import path
+from steersman.cli.reading import read_workload
 from steersman.errors import UsageError
 
 if TYPE_CHECKING:
-    from steersman.workloads.workload import Workload
+    from steersman.workloads.workload import Running, Workload
 
 
 def full_name(name: str) -> str:
@@ -20,9 +21,8 @@ def full_name(name: str) -> str:
     return f"{POD_FILE}{name}" if name in embedded_names() else name
 
 
-def read_workloads(names: list[str], nodes: Path | None, warn: Warnings) -> tuple[Workload, ...]:
+def read_workloads(names: list[str], nodes: Path | None, running: Running, warn: Warnings) -> tuple[Workload, ...]:
     """Embedded workloads by name, or with `nodes` those in files. Raises UsageError: there is no such workload."""
-    from steersman.workloads.loading import load_workload
     from steersman.workloads.openb import embedded, known_names
 
     found = []
@@ -33,8 +33,7 @@ def read_workloads(names: list[str], nodes: Path | None, warn: Warnings) -> tupl
                     f"--workload {name}: give --nodes for a file of pods; embedded are {', '.join(known_names())}"
                 )
             found.append(embedded(name))
+            warn(found[-1].warnings)
         else:
-            with said_if_slow(f"reading {name}"):
-                found.append(load_workload(nodes, path(name)))
-        warn(found[-1].warnings)
+            found.append(read_workload(nodes, path(name), running, warn))
     return tuple(found)

@@ -46,6 +46,13 @@ class Target(enum.StrEnum):
     DEPLOYMENTS = "deployments"
 
 
+class RandomDistribution(enum.StrEnum):
+    """What `random` draws from."""
+
+    TRAINING = "training"
+    VALIDATION = "validation"
+
+
 Folder = Annotated[
     Path,
     typer.Option("--output", parser=path, metavar="FOLDER", help="Where the files go: a folder that is new or empty."),
@@ -156,6 +163,39 @@ def generate(
 
 
 @app.command()
+def random(
+    output: Folder,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="How many clusters, in sub-folders if several.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first one; the others have the seeds that follow.")] = 1,
+    node_range: Annotated[
+        str, typer.Option("--nodes", metavar="LOW-HIGH", help="The smallest and the largest number of nodes.")
+    ] = "5-2000",
+    distribution: Annotated[
+        RandomDistribution,
+        typer.Option(
+            help="training, or validation: other shapes of nodes, other sizes of pods, and other random numbers."
+        ),
+    ] = RandomDistribution.VALIDATION,
+) -> None:
+    """Random GPU clusters with the pods that want to run on them, to try policies on many shapes.
+
+    Writes nodes.yaml and pods.yaml. Sizes, GPU models, shares and whole GPUs, CPU and memory for a GPU, constraints,
+    the order of pods and their times are drawn as steersman.workloads.generators.clusters documents.
+
+    **Example**: steersman workload random --count 20 --nodes 5-200 --output clusters
+    """
+    from steersman.workloads.convert import convert
+    from steersman.workloads.generators.clusters import Distribution, random_cluster
+
+    low, high = parse_range(node_range)
+    with said_if_slow(f"drawing {count} clusters"):
+        for number in range(seed, seed + count):
+            workload = random_cluster(number, distribution=Distribution(distribution.value), nodes=(low, high))
+            convert(workload, "yaml", output if count == 1 else output / workload.name)
+    say(f"wrote {count} clusters to {output}" if count > 1 else f"wrote nodes.yaml and pods.yaml to {output}")
+
+
+@app.command()
 def convert(
     output: Folder,
     to: Annotated[Target, typer.Option(help="The format to write.")],
@@ -184,13 +224,14 @@ def convert(
     """
     from steersman.workloads.convert import convert as write
     from steersman.workloads.loading import load_workload
+    from steersman.workloads.workload import Running
 
     warn = Warnings()
     if workload is not None:
         (found,) = Inputs(nodes, (pods,) if pods else (), (workload,)).read(warn)
     else:
         with said_if_slow(f"reading {pods or nodes}"):
-            found = load_workload(nodes, pods, partial=True)
+            found = load_workload(nodes, pods, partial=True, running=Running.AS_WRITTEN)
         warn(found.warnings)
     with said_if_slow(f"writing {len(found.nodes)} nodes and {len(found.pods)} pods"):
         files = {"nodes_file": nodes or pods or found.name, "pods_file": pods or nodes or found.name}

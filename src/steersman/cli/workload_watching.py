@@ -100,7 +100,8 @@ def snapshot(
         Path, typer.Option(parser=path, metavar="FILE", help="A YAML file to write, or a new folder for several.")
     ],
     free: Annotated[
-        bool, typer.Option("--free", help="Leave out where pods run, so that a policy places them all anew.")
+        bool,
+        typer.Option("--free", help="Leave out where pods run, so that nobody can tell how the cluster did."),
     ] = False,
     anonymise: Annotated[
         bool,
@@ -112,11 +113,10 @@ def snapshot(
 ) -> None:
     """Write a live cluster as a workload: its nodes, its pods and where they run, and what selects them.
 
-    What would another policy have done with these pods? **evaluate** on a snapshot with --free says it. Without,
-    pods that run stay where they are, and those that wait are placed. Only what scheduling looks at is written:
-    no environment, no commands, no secrets.
+    What would another policy have done with these pods, and what would it do from now on? **evaluate** on a snapshot
+    says it. Only what scheduling looks at is written: no environment, no commands, no secrets.
 
-    **Example**: steersman workload snapshot --free --output mine.yaml, then
+    **Example**: steersman workload snapshot --output mine.yaml, then
     steersman evaluate --nodes mine.yaml --pods mine.yaml --protocol arrivals --policy kube-default fgd --output out
     """
     target = find_cluster(kubeconfig, context, name)

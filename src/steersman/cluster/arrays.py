@@ -1,7 +1,8 @@
 """The arrays that a cluster's state consists of, and the compiled operations on them.
 
 Everything is an integer, so that placing and removing a pod cancel exactly. Kernels take the arrays as named tuples;
-N node slots, C pod classes, R resources, G devices on the largest node, M GPU models, K distinct constraints.
+N node slots, C pod classes, R resources, G devices on the largest node, M GPU types, K distinct constraints.
+GPUs that are not looked at one by one are counted in a column of the resources, which has their name.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class NodeArrays(NamedTuple):
         nonzero: [N, 2] int64, CPU and memory taken in kube-scheduler's scoring view (defaults for missing requests).
         gpu_count: [N] int64 devices.
         gpu_free: [N, G] int64 milli left of each device; 0 beyond `gpu_count`.
-        gpu_model: [N] int64 index of the model, M where the node has none.
-        gpu_kinds: [N, G + 1] int64 GPU pods on the node: column 0 counts shares, column k pods with k whole devices.
+        gpu_model: [N] int64 index of the devices' type (model and names), M where they have neither.
+        gpu_kinds: [N, G + 1] int64 pods with devices on the node: column 0 counts shares, column k pods with k whole
+            ones (or more, the last column).
     """
 
     allocatable: npt.NDArray[np.int64]
@@ -50,16 +52,32 @@ class ClassArrays(NamedTuple):
         nonzero: [C, 2] int64 CPU and memory in the scoring view.
         gpu_count: [C] int64 devices.
         gpu_milli: [C] int64 milli of each device.
+        gpu_column: [C] int64 column of `request` for GPUs of the name that it asks for, where nodes count them; the
+            last one, which no node offers, for any name.
         constraint: [C] int64 row of `allowed`.
-        allowed: [K, N] bool, nodes that the class's constraints allow whatever else runs there.
+        allowed: [K, N] bool, nodes that the class's constraints and the name of its GPUs allow whatever else runs
+            there.
     """
 
     request: npt.NDArray[np.int64]
     nonzero: npt.NDArray[np.int64]
     gpu_count: npt.NDArray[np.int64]
     gpu_milli: npt.NDArray[np.int64]
+    gpu_column: npt.NDArray[np.int64]
     constraint: npt.NDArray[np.int64]
     allowed: npt.NDArray[np.bool_]
+
+
+@inner
+def counts_gpus(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
+    """Whether node `n` counts the GPUs that class `c` asks for, so that a pod gets none of the devices."""
+    return bool(classes.gpu_count[c] > 0 and nodes.allocatable[n, classes.gpu_column[c]] > 0)
+
+
+@inner
+def devices_taken(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
+    """How many devices of node `n` a pod of class `c` takes: none where its GPUs are counted."""
+    return 0 if counts_gpus(nodes, classes, c, n) else int(classes.gpu_count[c])
 
 
 @kernel
@@ -76,9 +94,11 @@ def fits(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
     wanted = classes.gpu_count[c]
     if wanted == 0:
         return True
+    milli = classes.gpu_milli[c]
+    if counts_gpus(nodes, classes, c, n):
+        return bool(milli == WHOLE and wanted <= nodes.free[n, classes.gpu_column[c]])
     if wanted > nodes.gpu_count[n]:
         return False
-    milli = classes.gpu_milli[c]
     found = 0
     for d in range(nodes.gpu_count[n]):
         if nodes.gpu_free[n, d] >= milli:
@@ -96,9 +116,17 @@ def idle_gpu(nodes: NodeArrays, n: int) -> int:
 
 
 @inner
-def gpu_kind(classes: ClassArrays, c: int) -> int:
+def gpu_left(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
+    """GPU milli left on node `n` of what class `c` asks for: those that are counted, or all of its devices."""
+    if counts_gpus(nodes, classes, c, n):
+        return int(WHOLE * nodes.free[n, classes.gpu_column[c]])
+    return idle_gpu(nodes, n)
+
+
+@inner
+def gpu_kind(nodes: NodeArrays, classes: ClassArrays, c: int) -> int:
     """The column of `gpu_kinds` for class `c`, which must want GPUs."""
-    return 0 if classes.gpu_milli[c] < WHOLE else classes.gpu_count[c]
+    return 0 if classes.gpu_milli[c] < WHOLE else min(classes.gpu_count[c], nodes.gpu_kinds.shape[1] - 1)
 
 
 @inner
@@ -123,18 +151,20 @@ def alike_before(nodes: NodeArrays, n: int, d: int) -> bool:
 
 @kernel
 def best_devices(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """The devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none wanted).
+    """The devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none wanted, or counted).
 
     Shares take the fullest device that suffices, whole devices the first free ones; the lowest index on ties.
     The class must fit.
     """
     chosen = 0
-    for _ in range(classes.gpu_count[c]):
+    for _ in range(devices_taken(nodes, classes, c, n)):
         best, best_left = -1, WHOLE + 1
         for d in range(nodes.gpu_count[n]):
             left = nodes.gpu_free[n, d]
             if classes.gpu_milli[c] <= left < best_left and not (chosen >> d) & 1:
                 best, best_left = d, left
+        if best < 0:
+            break
         chosen |= 1 << best
     return chosen
 
@@ -159,11 +189,14 @@ def _account(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: i
     nodes.nonzero[n, 1] += sign * classes.nonzero[c, 1]
     if classes.gpu_count[c] == 0:
         return
+    if counts_gpus(nodes, classes, c, n):
+        nodes.free[n, classes.gpu_column[c]] -= sign * classes.gpu_count[c]
+        return
     milli = classes.gpu_milli[c]
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
             nodes.gpu_free[n, d] -= sign * milli
-    nodes.gpu_kinds[n, gpu_kind(classes, c)] += sign
+    nodes.gpu_kinds[n, gpu_kind(nodes, classes, c)] += sign
 
 
 @kernel

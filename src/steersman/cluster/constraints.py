@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.gpu_resources import is_offered
 from steersman.cluster.model import Constraints, Node, NodeSelectorTerm, Requirement, Taint, Toleration
 
 Mask = npt.NDArray[np.bool_]
@@ -96,10 +97,14 @@ class NodeTable:
         """The nodes' names."""
         return self._column(("name", ""), lambda node: node.name)
 
+    def gpu_models(self, resource: str = "") -> Column:
+        """The models of the GPUs that pods get on the nodes that ask for `resource`."""
+        return self._column(("gpu_model", resource), lambda node: node.gpu_model_for(resource) or None)
+
     @property
-    def gpu_models(self) -> Column:
-        """The nodes' GPU models."""
-        return self._column(("gpu_model", ""), lambda node: node.gpu_model or None)
+    def gpu_offers(self) -> Column:
+        """The nodes' (names of the devices that are looked at, names of those that are counted); none without GPUs."""
+        return self._column(("gpu_offer", ""), _gpu_offer)
 
     @property
     def restrictions(self) -> Column:
@@ -141,24 +146,39 @@ class NodeTable:
         return column
 
 
-def allowed_nodes(nodes: NodeTable | Sequence[Node | None], constraints: Constraints) -> Mask:
-    """[N] whether each slot's node satisfies the constraints; False in a free slot."""
+def allowed_nodes(nodes: NodeTable | Sequence[Node | None], constraints: Constraints, gpu_resource: str = "") -> Mask:
+    """[N] whether each slot's node satisfies the constraints, and does not offer GPUs of other names alone.
+
+    False in a free slot. `gpu_resource` is as in `Requests`.
+    """
     table = nodes if isinstance(nodes, NodeTable) else NodeTable(nodes)
     allowed = table.occupied
-    for _, passes in _filters(table, constraints):
+    for _, passes in _filters(table, constraints, gpu_resource):
         allowed &= passes
-    return allowed
+    return allowed & offering_nodes(table, gpu_resource)
 
 
-def reasons(nodes: NodeTable | Sequence[Node | None], constraints: Constraints) -> list[str]:
-    """[N] why each slot's node is not allowed, in kube-scheduler's words; "" where it is, and in a free slot."""
+def offering_nodes(table: NodeTable, gpu_resource: str) -> Mask:
+    """[N] whether GPUs of each node, if it has any, may go to pods that ask for `gpu_resource` ("": of any name)."""
+    if not gpu_resource:
+        return np.ones(len(table), dtype=np.bool_)
+    offers = table.gpu_offers
+    foreign = offers.where(lambda value: not _serves(value, gpu_resource))  # type: ignore[arg-type]
+    return ~foreign
+
+
+def reasons(nodes: NodeTable | Sequence[Node | None], constraints: Constraints, gpu_resource: str = "") -> list[str]:
+    """[N] why each slot's node does not satisfy the constraints, in kube-scheduler's words.
+
+    "" where it does, and in a free slot. Which GPUs it offers is not looked at: that is a matter of resources.
+    """
     table = nodes if isinstance(nodes, NodeTable) else NodeTable(nodes)
     names = restricted_names(constraints)
     if names is not None and not names:
         return [AFFINITY_CONFLICT if here else "" for here in table.occupied]
     found = [""] * len(table)
     undecided = table.occupied
-    filters = _filters(table, constraints)
+    filters = _filters(table, constraints, gpu_resource)
     if names is not None:
         filters.insert(0, (AFFINITY_NAMES, table.names.any_of(sorted(names))))
     for reason, passes in filters:
@@ -245,7 +265,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists"
 
 
-def _filters(table: NodeTable, constraints: Constraints) -> list[tuple[str, Mask]]:
+def _filters(table: NodeTable, constraints: Constraints, gpu_resource: str) -> list[tuple[str, Mask]]:
     """The filters that the constraints ask for, in kube-scheduler's order: (reason of a refusal, [N] who passes)."""
     found = []
     restricted = any(value != (False, ()) for value in table.restrictions.numbers)
@@ -258,8 +278,22 @@ def _filters(table: NodeTable, constraints: Constraints) -> list[tuple[str, Mask
     if constraints.node_selector or constraints.node_affinity is not None:
         found.append((AFFINITY, affinity_nodes(table, constraints.node_selector, constraints.node_affinity)))
     if constraints.gpu_models:
-        found.append((GPU_MODEL, table.gpu_models.any_of(constraints.gpu_models)))
+        found.append((GPU_MODEL, table.gpu_models(gpu_resource).any_of(constraints.gpu_models)))
     return found
+
+
+GpuOffer = tuple[tuple[str, ...] | None, tuple[str, ...]]
+
+
+def _gpu_offer(node: Node) -> GpuOffer | None:
+    if not node.gpu_total:
+        return None
+    return node.gpu_resources if node.gpu_count else None, tuple(node.counted_gpus)
+
+
+def _serves(offer: GpuOffer, resource: str) -> bool:
+    devices, counted = offer
+    return resource in counted or (devices is not None and is_offered(resource, devices))
 
 
 def _restrictions(node: Node) -> tuple[bool, tuple[Taint, ...]]:

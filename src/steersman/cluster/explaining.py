@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from steersman.cluster import constraints as static
 from steersman.cluster import terms as dynamic
-from steersman.cluster.arrays import PODS
+from steersman.cluster.arrays import EXTENDED, PODS
+from steersman.cluster.gpu_resources import shown_name
+from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState
 
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
@@ -22,8 +24,6 @@ NO_SPREAD_LABEL = f"{NO_SPREAD} (missing required label)"
 NO_AFFINITY = "node(s) didn't match pod affinity rules"
 NO_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
-GPU = "GPU"
-NO_GPU = f"Insufficient {GPU}"
 
 Mask = npt.NDArray[np.bool_]
 
@@ -31,17 +31,16 @@ Refusing = Generator[tuple[str, Mask], None, Mask]
 """Yields reasons and the nodes each is given for; returns the nodes that pass."""
 
 
-def refusals(state: ClusterState, class_id: int, labels_id: int = 0, gpu: str = GPU) -> Iterator[tuple[str, Mask]]:
+def refusals(state: ClusterState, class_id: int, labels_id: int = 0) -> Iterator[tuple[str, Mask]]:
     """Reasons, and the nodes that each is given for, [N]: those that passed all filters before it.
 
-    A node that lacks several resources is given as many reasons. `gpu` is what the pod calls the GPUs that it asks for:
-    a class does not say.
+    A node that lacks several resources is given as many reasons.
     """
     rules = _rules(state, class_id)
     left = state.table.occupied
     left = yield from _by_constraints(state, class_id, left)
     left = yield from _by_rules(state, class_id, labels_id, rules.get(dynamic.PORT, []), left)
-    left = yield from _by_resources(state, class_id, gpu, left)
+    left = yield from _by_resources(state, class_id, left)
     for kind in (dynamic.SPREAD, dynamic.AFFINITY, dynamic.ANTI_AFFINITY):
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
     yield from _by_rules(state, class_id, labels_id, [-1], left)
@@ -58,20 +57,17 @@ def reasons(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str,
     return found
 
 
-def message(state: ClusterState, class_id: int, labels_id: int = 0, gpu: str = GPU) -> str:
-    """Why a pod fits nowhere, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.`.
-
-    `gpu` is as in `refusals`.
-    """
+def message(state: ClusterState, class_id: int, labels_id: int = 0) -> str:
+    """Why a pod fits nowhere, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.`."""
     if not state.slots:
         return "no nodes available to schedule pods"
-    return sentence(len(state.slots), counted(state, class_id, labels_id, gpu))
+    return sentence(len(state.slots), counted(state, class_id, labels_id))
 
 
-def counted(state: ClusterState, class_id: int, labels_id: int = 0, gpu: str = GPU) -> dict[str, int]:
-    """How many nodes are refused for which reason; `gpu` is as in `refusals`."""
+def counted(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str, int]:
+    """How many nodes are refused for which reason."""
     counts: Counter[str] = Counter()
-    for why, where in refusals(state, class_id, labels_id, gpu):
+    for why, where in refusals(state, class_id, labels_id):
         counts[why] += int(where.sum())
     return {why: count for why, count in counts.items() if count}
 
@@ -80,6 +76,11 @@ def sentence(nodes: int, counts: Mapping[str, int]) -> str:
     """Of so many nodes none is available: how many for which reason."""
     parts = sorted(f"{count} {why}" for why, count in counts.items() if count)
     return f"0/{nodes} nodes are available: {', '.join(parts)}."
+
+
+def insufficient_gpu(resource: str) -> str:
+    """Return the reason for nodes that have too few GPUs of a name."""
+    return f"Insufficient {shown_name(resource)}"
 
 
 def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:
@@ -91,14 +92,15 @@ def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:
 
 
 def _by_constraints(state: ClusterState, class_id: int, left: Mask) -> Refusing:
-    why = static.reasons(state.table, state.classes[class_id].constraints)
+    pod_class = state.classes[class_id]
+    why = static.reasons(state.table, pod_class.constraints, pod_class.requests.gpu_resource)
     refused = np.array([bool(each) for each in why], dtype=np.bool_)
     for each in dict.fromkeys(filter(None, why)):
         yield each, left & np.array([one == each for one in why], dtype=np.bool_)
     return left & ~refused
 
 
-def _by_resources(state: ClusterState, class_id: int, gpu: str, left: Mask) -> Refusing:
+def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
     arrays, request = state.arrays, state.class_arrays.request[class_id]
     requests = state.classes[class_id].requests
     names = ["cpu", "memory", "", "ephemeral-storage", *state.resources]
@@ -119,9 +121,14 @@ def _by_resources(state: ClusterState, class_id: int, gpu: str, left: Mask) -> R
     if requests.gpu_count:
         devices = np.arange(arrays.gpu_free.shape[1]) < arrays.gpu_count[:, None]
         enough = ((arrays.gpu_free >= requests.gpu_milli) & devices).sum(axis=1)
-        short = left & (enough < requests.gpu_count)
+        if requests.gpu_resource in state.resources:
+            column = EXTENDED + state.resources.index(requests.gpu_resource)
+            free = arrays.free[:, column] if requests.gpu_milli == GPU_MILLI else 0
+            enough = np.where(arrays.allocatable[:, column] > 0, free, enough)
+        offered = static.offering_nodes(state.table, requests.gpu_resource)
+        short = left & ((enough < requests.gpu_count) | ~offered)
         refused |= short
-        yield f"Insufficient {gpu}", short
+        yield insufficient_gpu(requests.gpu_resource), short
     return left & ~refused
 
 

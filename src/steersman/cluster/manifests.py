@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, gpu_model
 from steersman.cluster.latency import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.model import (
     UNLIMITED,
@@ -26,15 +27,13 @@ from steersman.cluster.model import (
     Requirement,
     TopologySpread,
 )
+from steersman.cluster.node_gpus import GPU_MILLI_KEY
 from steersman.cluster.objects import (
     CREATION_KEY,
     DEFAULT_SCHEDULER,
     DELETION_KEY,
     GPU_COUNT_KEY,
     GPU_INDEX_KEY,
-    GPU_MILLI_KEY,
-    GPU_MODEL_KEY,
-    MODEL_LABELS,
     OWNER_KEY,
     PLACEHOLDER_IMAGE,
 )
@@ -49,14 +48,16 @@ _MEMORY_STEP = NONZERO[MEMORY] // NANO
 
 
 def node_to_object(node: Node) -> Manifest:
-    """A v1 Node. A resource that the model does not limit is left out."""
+    """A v1 Node. A resource that the model does not limit is left out; GPUs without a name are those of annotations."""
     labels = dict(node.labels)
-    if node.gpu_model and next((labels[key] for key in MODEL_LABELS if labels.get(key)), "") != node.gpu_model:
+    offered = node.gpu_resources or (SHARED_GPUS,)
+    if node.gpu_model and gpu_model(labels, offered) != node.gpu_model:
         labels[GPU_MODEL_KEY] = node.gpu_model
     allocatable: dict[str, str] = {}
-    if node.gpu_count:
-        allocatable[GPU_COUNT_KEY] = format_whole(node.gpu_count)
-        allocatable[GPU_MILLI_KEY] = format_whole(node.gpu_count * 1000)
+    for name in offered if node.gpu_count else ():
+        allocatable[name] = format_whole(node.gpu_count)
+        if name == SHARED_GPUS:
+            allocatable[GPU_MILLI_KEY] = format_whole(node.gpu_count * 1000)
     allocatable[CPU] = format_cpu(node.cpu_milli)
     allocatable[MEMORY] = format_bytes(node.memory_bytes)
     if node.pods < UNLIMITED:
@@ -80,10 +81,10 @@ def node_to_object(node: Node) -> Manifest:
 
 
 def pod_to_object(pod: Pod) -> Manifest:
-    """A v1 Pod."""
+    """A v1 Pod. It asks for GPUs of a device plugin by its container, for those without a name by annotations."""
     requests, constraints = pod.requests, pod.constraints
     annotations: dict[str, str] = {}
-    if requests.gpu_count:
+    if requests.gpu_count and requests.gpu_resource not in PLUGIN_GPUS:
         annotations[GPU_COUNT_KEY] = str(requests.gpu_count)
         annotations[GPU_MILLI_KEY] = str(requests.gpu_milli)
     if constraints.gpu_models:
@@ -145,6 +146,8 @@ def _containers(requests: Requests, constraints: Constraints, limits: dict[str, 
     memory_silent -= main_memory is None
     other = {EPHEMERAL: format_bytes(requests.ephemeral_bytes)} if requests.ephemeral_bytes else {}
     extended = {name: format_whole(amount) for name, amount in requests.extended}
+    if requests.gpu_resource in PLUGIN_GPUS:
+        extended[requests.gpu_resource] = format_whole(requests.gpu_count)
     stated = _stated(main_cpu, main_memory)
     # A limit without a request would imply one.
     main = _container("main", stated | other, extended, {name: limits[name] for name in limits if name in stated})

@@ -6,9 +6,11 @@ times in seconds. Requests are rounded up and allocatable is rounded down by who
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from steersman.cluster.gpu_resources import GPU_RESOURCES, gpu_model
 from steersman.cluster.latency import NO_LIMITS, LatencyLimits
 
 GPU_MILLI = 1000
@@ -116,6 +118,8 @@ class HostPort:
 class Requests:
     """What a pod asks of a node. GPUs: `gpu_count` devices with `gpu_milli` (1..1000) of each.
 
+    `gpu_resource` is the name under which a node must offer them, "" if any will do (openb has no names).
+
     `cpu_nonzero_milli` and `memory_nonzero_bytes` are kube-scheduler's scoring view of CPU and memory, in which a
     container that states no request counts as 100m and 200MiB; they default to the plain requests with that rule
     applied to the pod as one container.
@@ -129,6 +133,7 @@ class Requests:
     extended: tuple[tuple[str, int], ...] = ()
     cpu_nonzero_milli: int = -1
     memory_nonzero_bytes: int = -1
+    gpu_resource: str = ""
 
     def __post_init__(self) -> None:
         if self.cpu_nonzero_milli < 0:
@@ -210,9 +215,24 @@ class Pod:
         return self.pod_class.constraints
 
 
+class GpuType(NamedTuple):
+    """What tells devices of nodes apart: their model, "" if none is known, and the names they are offered under."""
+
+    model: str
+    resources: tuple[str, ...]
+
+
+ANY_GPU = GpuType("", ())
+"""Devices without a model and a name, as openb has them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node: allocatable resources, GPU devices of one model, and what constraints look at."""
+    """A node: allocatable resources, GPU devices of one model, and what constraints look at.
+
+    `gpu_count` devices are looked at one by one; `gpu_resources` are the names under which they are offered, none: any.
+    Further GPUs (of another vendor, or more than can be looked at) are counted among `extended` under their name.
+    """
 
     name: str
     cpu_milli: int
@@ -226,3 +246,28 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     images: Mapping[str, int] = field(default_factory=dict, hash=False)
+    gpu_resources: tuple[str, ...] = ()
+
+    @property
+    def counted_gpus(self) -> dict[str, int]:
+        """GPUs that are counted like an extended resource: name -> how many."""
+        return {name: amount for name, amount in self.extended if name in GPU_RESOURCES}
+
+    @property
+    def gpu_total(self) -> int:
+        """All GPUs, whether they are looked at one by one or counted."""
+        return self.gpu_count + sum(amount for name, amount in self.extended if name in GPU_RESOURCES)
+
+    @property
+    def gpu_type(self) -> GpuType:
+        """The type of the devices that are looked at one by one."""
+        return GpuType(self.gpu_model, self.gpu_resources) if self.gpu_count else ANY_GPU
+
+    def gpu_model_for(self, resource: str) -> str:
+        """Return the model of the GPUs that a pod gets here that asks for `resource`; "" if none is known."""
+        return gpu_model(self.labels, (resource,)) if resource in self.counted_gpus else self.gpu_model
+
+
+def gpu_types(nodes: Iterable[Node]) -> tuple[GpuType, ...]:
+    """Return the types of the nodes' devices in order, without `ANY_GPU`."""
+    return tuple(sorted({node.gpu_type for node in nodes} - {ANY_GPU}))

@@ -1,9 +1,9 @@
 """Kubernetes v1 Node and Pod objects (plain dicts) to the model; `manifests.py` is the way back.
 
 GPUs are decoded from reference B's conventions (`alibabacloud.com/gpu-count` and `gpu-milli` of a node's allocatable
-and of a pod's annotations, model in `alibabacloud.com/gpu-card-model`) and from the device plugins' `nvidia.com/gpu`
-and `amd.com/gpu`, which are whole devices. What a field may hold is what the API server would take; everything else
-is an error with the path of the field.
+and of a pod's annotations, model in `alibabacloud.com/gpu-card-model`) and from the resources of device plugins, which
+are whole devices; a pod's go to nodes alone that offer them under the same name (`gpu_resources`, `node_gpus`). What a
+field may hold is what the API server would take; everything else is an error with the path of the field.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from steersman.cluster.fields import (
     text_map,
     texts,
 )
+from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.latency import limits_of
 from steersman.cluster.model import (
     GPU_MILLI,
@@ -42,6 +43,7 @@ from steersman.cluster.model import (
     Taint,
     Toleration,
 )
+from steersman.cluster.node_gpus import GPU_MILLI_KEY, node_gpus
 from steersman.cluster.requests import CPU, EPHEMERAL, MEMORY, pod_limits, pod_requests, units
 from steersman.errors import InputError
 from steersman.quantities import (
@@ -56,17 +58,13 @@ from steersman.quantities import (
     whole,
 )
 
-GPU_COUNT_KEY = "alibabacloud.com/gpu-count"
-GPU_MILLI_KEY = "alibabacloud.com/gpu-milli"
-GPU_MODEL_KEY = "alibabacloud.com/gpu-card-model"
+GPU_COUNT_KEY = SHARED_GPUS
 GPU_INDEX_KEY = "alibabacloud.com/gpu-index"
 CREATION_KEY = "alibabacloud.com/creation-time"
 DELETION_KEY = "alibabacloud.com/deletion-time"
 OWNER_KEY = "steersman/owner"
 """Annotation for a pod's owner, "Kind/name": a pod whose ownerReference has no live owner is collected as garbage."""
 
-PLUGIN_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
-MODEL_LABELS = (GPU_MODEL_KEY, "nvidia.com/gpu.product", "amd.com/gpu.product-name")
 MAX_SECONDS = 1e15
 PLACEHOLDER_IMAGE = "pause"
 """The image of a pod whose source states none: a container must name one. It is read back as no image."""
@@ -157,16 +155,17 @@ def _node(obj: Object) -> Node:
     for key in (CPU, MEMORY):
         if allocatable.get(key) is None:
             raise FieldError(join(where, key), "is missing")
-    count = _node_gpus({**_b_gpus(capacity), **allocatable}, where)
+    gpus = node_gpus(allocatable, capacity, labels, where)
     return Node(
         name=name(metadata, "name", "metadata"),
         cpu_milli=_allocatable(cpu_milli, allocatable, CPU, where, MAX_CPU_MILLI),
         memory_bytes=_allocatable(bytes_, allocatable, MEMORY, where, MAX_MEMORY_BYTES),
         pods=_allocatable(whole, allocatable, "pods", where),
         ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where, MAX_AMOUNT),
-        gpu_count=count,
-        gpu_model=next((labels[key] for key in MODEL_LABELS if labels.get(key)), "") if count else "",
-        extended=_node_extended(allocatable, where),
+        gpu_count=gpus.count,
+        gpu_model=gpus.model,
+        gpu_resources=gpus.resources,
+        extended=tuple(sorted((*_node_extended(allocatable, where), *gpus.counted))),
         labels=labels,
         taints=tuple(_taints(spec)),
         unschedulable=boolean(spec, "unschedulable", "spec"),
@@ -186,40 +185,10 @@ def _allocatable(parse: Any, quantities: Object, key: str, path: str, most: int 
         raise FieldError(join(path, key), str(error)) from None
 
 
-def _b_gpus(quantities: Object) -> dict[str, Any]:
-    """Reference B reads a node's GPUs from capacity, so they may be stated only there."""
-    return {key: quantities[key] for key in (GPU_COUNT_KEY, GPU_MILLI_KEY) if key in quantities}
-
-
-def _node_gpus(quantities: Object, path: str) -> int:
-    """Devices of a node. B's gpu-milli is the total over its devices, or one device's 1000."""
-    plugin = [
-        _allocatable(whole, quantities, key, path, MAX_AMOUNT) for key in PLUGIN_GPUS if quantities.get(key) is not None
-    ]
-    if sum(1 for count in plugin if count) > 1:
-        raise FieldError(path, f"has devices of both {' and '.join(PLUGIN_GPUS)}; a node's GPUs must be of one kind")
-    count = sum(plugin)
-    stated_count, stated_milli = quantities.get(GPU_COUNT_KEY), quantities.get(GPU_MILLI_KEY)
-    if stated_count is not None or stated_milli is not None:
-        milli = 0 if stated_milli is None else _allocatable(whole, quantities, GPU_MILLI_KEY, path)
-        shared = milli // GPU_MILLI if stated_count is None else _allocatable(whole, quantities, GPU_COUNT_KEY, path)
-        if stated_milli is not None and milli not in {shared * GPU_MILLI, min(shared, 1) * GPU_MILLI}:
-            problem = f"{milli} does not go with {shared} devices of {GPU_MILLI}; {shared * GPU_MILLI} is right"
-            raise FieldError(join(path, GPU_MILLI_KEY), problem)
-        if plugin and count != shared:
-            raise FieldError(
-                join(path, GPU_COUNT_KEY), f"{shared} contradicts the {count} devices of the device plugin"
-            )
-        count = shared
-    if count > MAX_NODE_GPUS:
-        raise FieldError(path, f"has {count} GPUs; a node may have {MAX_NODE_GPUS} at most")
-    return count
-
-
 def _node_extended(quantities: Object, path: str) -> tuple[tuple[str, int], ...]:
     known = {CPU, MEMORY, "pods", EPHEMERAL, "storage", GPU_COUNT_KEY, GPU_MILLI_KEY, *PLUGIN_GPUS}
     found = {key: _allocatable(whole, quantities, key, path, MAX_AMOUNT) for key in quantities if key not in known}
-    return tuple(sorted((key, amount) for key, amount in found.items() if amount))
+    return tuple((key, amount) for key, amount in found.items() if amount)
 
 
 def _taints(spec: Object) -> Iterator[Taint]:
@@ -275,7 +244,7 @@ def _requests(spec: Object, path: str, annotations: Object, notes: str) -> Reque
     for key in (GPU_COUNT_KEY, GPU_MILLI_KEY):
         if key in plain:
             raise FieldError(join(path, "containers"), f"request {key}, which belongs into metadata.annotations")
-    gpu_count, gpu_milli = _pod_gpus(plain, path, annotations, notes)
+    gpu_count, gpu_milli, gpu_resource = _pod_gpus(plain, path, annotations, notes)
     known = {CPU, MEMORY, EPHEMERAL, *PLUGIN_GPUS}
     return Requests(
         cpu_milli=units(plain.get(CPU, 0), 1000),
@@ -283,19 +252,20 @@ def _requests(spec: Object, path: str, annotations: Object, notes: str) -> Reque
         ephemeral_bytes=units(plain.get(EPHEMERAL, 0)),
         gpu_count=gpu_count,
         gpu_milli=gpu_milli,
+        gpu_resource=gpu_resource,
         extended=tuple(sorted((name, units(amount)) for name, amount in plain.items() if amount and name not in known)),
         cpu_nonzero_milli=units(nonzero.get(CPU, 0), 1000),
         memory_nonzero_bytes=units(nonzero.get(MEMORY, 0)),
     )
 
 
-def _pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: str) -> tuple[int, int]:
-    """Devices and the milli of each that a pod asks for, by device plugin or by annotations."""
-    plugin = [units(plain[key]) for key in PLUGIN_GPUS if plain.get(key)]
-    if len(plugin) > 1:
-        raise FieldError(
-            join(path, "containers"), f"request both {' and '.join(PLUGIN_GPUS)}; a pod's GPUs must be of one kind"
-        )
+def _pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: str) -> tuple[int, int, str]:
+    """Devices, the milli of each, and the name that a pod asks for, by device plugin or by annotations."""
+    names = [key for key in PLUGIN_GPUS if plain.get(key)]
+    plugin = [units(plain[key]) for key in names]
+    if len(names) > 1:
+        problem = f"request both {' and '.join(names)}; a pod's GPUs must be of one kind"
+        raise FieldError(join(path, "containers"), problem)
     if plugin and plugin[0] > MAX_POD_GPUS:
         problem = f"request {plugin[0]} GPUs, more than any real pod ({MAX_POD_GPUS} at most)"
         raise FieldError(join(path, "containers"), problem)
@@ -314,8 +284,8 @@ def _pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: s
             raise FieldError(
                 join(notes, GPU_COUNT_KEY), f"{count} contradicts the {plugin[0]} devices that the containers request"
             )
-        count, milli = plugin[0], GPU_MILLI
-    return count or 0, milli or 0
+        return plugin[0], GPU_MILLI, names[0]
+    return (count, milli or 0, SHARED_GPUS) if count else (0, 0, "")
 
 
 def _annotated(annotations: Object, key: str, path: str, limit: int, unit: str) -> int | None:

@@ -8,8 +8,8 @@ numbered when they are first seen. What decides in the simulator and in a live c
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -19,7 +19,8 @@ from steersman.cluster import arrays as kernel
 from steersman.cluster import constraints as static
 from steersman.cluster import terms as dynamic
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, ClassArrays, NodeArrays
-from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass
+from steersman.cluster.gpu_resources import GPU_RESOURCES
+from steersman.cluster.model import ANY_GPU, GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, gpu_types
 from steersman.cluster.terms import TermArrays, Terms
 from steersman.errors import SteersmanError
 
@@ -51,7 +52,7 @@ class ClusterState:
         nodes: [N] the node in each slot, None in a free one.
         slots: node name -> slot.
         arrays: the nodes' arrays, updated in place; other ones after `add_node` or `update_node` needed more room.
-        gpu_models: model names, in the order in which the arrays number them.
+        gpu_types: of devices, in the order in which the arrays number them; `ANY_GPU` is not among them.
         resources: extended resource names, in the order of the columns from `EXTENDED` on.
         placements: pod name -> where it runs.
         classes: the pod classes, by number.
@@ -64,14 +65,14 @@ class ClusterState:
         self.slots: dict[str, int] = {node.name: slot for slot, node in enumerate(nodes)}
         if len(self.slots) != len(nodes):
             raise SteersmanError("node names are not unique")
-        self.gpu_models = tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
+        self.gpu_types = gpu_types(nodes)
         self.resources = tuple(sorted({name for node in nodes for name, _ in node.extended}))
         self.placements: dict[str, Placement] = {}
         self.classes: list[PodClass] = []
         self.table = static.NodeTable(nodes)
         self.terms = Terms(self.table)
         self._class_ids: dict[PodClass, int] = {}
-        self._rows: dict[Constraints, int] = {}
+        self._rows: dict[tuple[Constraints, str], int] = {}
         self._class_arrays: ClassArrays | None = None
         self._free_slots: list[int] = []
         self._pods: dict[int, dict[str, Placement]] = {}
@@ -83,7 +84,7 @@ class ClusterState:
         count = len(nodes)
         devices = max(1, max((node.gpu_count for node in nodes), default=0))
         _check_devices(devices)
-        model_id = {model: i for i, model in enumerate(self.gpu_models)}
+        type_id = {gpu_type: i for i, gpu_type in enumerate(self.gpu_types)}
         # The last column is what no node offers: a class that asks for such a resource fits nowhere.
         allocatable = np.zeros((count, EXTENDED + len(self.resources) + 1), dtype=np.int64)
         for column, name in _COLUMNS:
@@ -93,14 +94,14 @@ class ClusterState:
             for name, amount in node.extended:
                 allocatable[slot, columns[name]] = amount
         gpu_count = np.fromiter((node.gpu_count for node in nodes), dtype=np.int64, count=count)
-        models = (model_id.get(node.gpu_model, len(model_id)) for node in nodes)
+        types = (type_id.get(node.gpu_type, len(type_id)) for node in nodes)
         return NodeArrays(
             allocatable=allocatable,
             free=allocatable.copy(),
             nonzero=np.zeros((count, 2), dtype=np.int64),
             gpu_count=gpu_count,
             gpu_free=np.where(np.arange(devices) < gpu_count[:, None], GPU_MILLI, 0).astype(np.int64),
-            gpu_model=np.fromiter(models, dtype=np.int64, count=count),
+            gpu_model=np.fromiter(types, dtype=np.int64, count=count),
             gpu_kinds=np.zeros((count, devices + 1), dtype=np.int64),
         )
 
@@ -167,16 +168,31 @@ class ClusterState:
             for name, amount in node.extended:
                 arrays.allocatable[slot, EXTENDED + self.resources.index(name)] = amount
         arrays.gpu_count[slot] = 0 if node is None else node.gpu_count
-        known = node is not None and node.gpu_model
-        arrays.gpu_model[slot] = self.gpu_models.index(node.gpu_model) if node and known else len(self.gpu_models)
-        self.nodes[slot] = node
+        arrays.gpu_model[slot] = self._type_number(ANY_GPU if node is None else node.gpu_type)
+        former, self.nodes[slot] = self.nodes[slot], node
         self.table.set(slot, node)
         self.terms.node_changed(slot)
         if self._class_arrays is not None:
             here = self.table.permuted([slot])
-            for constraints, row in self._rows.items():
-                self._class_arrays.allowed[row, slot] = static.allowed_nodes(here, constraints)[0]
+            for (constraints, gpu_resource), row in self._rows.items():
+                self._class_arrays.allowed[row, slot] = static.allowed_nodes(here, constraints, gpu_resource)[0]
         self._recount(slot)
+        if former is not None and node is not None:
+            self._give_devices(slot, former.counted_gpus.keys() - node.counted_gpus.keys())
+
+    def _give_devices(self, slot: int, names: Set[str]) -> None:
+        """Give the default devices to pods of a node that counted their GPUs, of these names, until now."""
+        for pod, placed in list(self.pods_on(slot).items()):
+            requests = self.classes[placed.class_id].requests
+            if requests.gpu_resource in names and requests.gpu_count:
+                devices = int(kernel.best_devices(self.arrays, self.class_arrays, placed.class_id, slot))
+                if devices.bit_count() == requests.gpu_count:
+                    kernel.remove(self.arrays, self.class_arrays, placed.class_id, slot, placed.devices)
+                    kernel.place(self.arrays, self.class_arrays, placed.class_id, slot, devices)
+                    self._note(pod, replace(placed, devices=devices))
+
+    def _type_number(self, gpu_type: GpuType) -> int:
+        return len(self.gpu_types) if gpu_type == ANY_GPU else self.gpu_types.index(gpu_type)
 
     def _recount(self, slot: int) -> None:
         """What is free on a node, from its pods."""
@@ -189,10 +205,10 @@ class ClusterState:
             kernel.place(arrays, self.class_arrays, placed.class_id, slot, placed.devices)
 
     def _make_room_for(self, node: Node) -> None:
-        """Columns for a GPU model, resources and devices that no node had so far."""
-        if node.gpu_model and node.gpu_model not in self.gpu_models:
-            self.arrays.gpu_model[self.arrays.gpu_model == len(self.gpu_models)] += 1
-            self.gpu_models = (*self.gpu_models, node.gpu_model)
+        """Columns for a GPU type, resources and devices that no node had so far."""
+        if node.gpu_type not in (ANY_GPU, *self.gpu_types):
+            self.arrays.gpu_model[self.arrays.gpu_model == len(self.gpu_types)] += 1
+            self.gpu_types = (*self.gpu_types, node.gpu_type)
         new = sorted({name for name, _ in node.extended} - set(self.resources))
         if new:
             self._add_resources(new)
@@ -225,7 +241,7 @@ class ClusterState:
         size = len(self.nodes)
         more = max(size, 1)
         self.arrays = NodeArrays(*(np.pad(a, ((0, more),) + ((0, 0),) * (a.ndim - 1)) for a in self.arrays))
-        self.arrays.gpu_model[size:] = len(self.gpu_models)
+        self.arrays.gpu_model[size:] = len(self.gpu_types)
         self.nodes += [None] * more
         self._free_slots = list(range(size, size + more))
         self.table.grow(size + more)
@@ -257,7 +273,7 @@ class ClusterState:
         chosen = ClusterState.__new__(ClusterState)
         chosen.nodes = [self.nodes[slot] for slot in order.tolist()]
         chosen.slots = {node.name: slot for slot, node in enumerate(chosen.nodes) if node is not None}
-        chosen.gpu_models, chosen.resources = self.gpu_models, self.resources
+        chosen.gpu_types, chosen.resources = self.gpu_types, self.resources
         chosen.classes, chosen._class_ids = self.classes.copy(), self._class_ids.copy()
         chosen._rows = self._rows.copy()
         chosen.arrays = NodeArrays(*(a.take(order, axis=0) for a in self.arrays))
@@ -310,8 +326,9 @@ class ClusterState:
     def _make_class_arrays(self, first: int) -> ClassArrays:
         """The arrays of the classes from `first` on, and the rows of `allowed` that they are the first to need."""
         classes, known_rows = self.classes[first:], len(self._rows)
-        constraint = [self._rows.setdefault(each.constraints, len(self._rows)) for each in classes]
-        rows = [static.allowed_nodes(self.table, each) for each in list(self._rows)[known_rows:]]
+        keys = [(each.constraints, each.requests.gpu_resource) for each in classes]
+        constraint = [self._rows.setdefault(key, len(self._rows)) for key in keys]
+        rows = [static.allowed_nodes(self.table, *key) for key in list(self._rows)[known_rows:]]
         column = {name: i for i, name in enumerate(self.resources, EXTENDED)}
         request = np.zeros((len(classes), self.arrays.allocatable.shape[1]), dtype=np.int64)
         every = [each.requests for each in classes]
@@ -326,6 +343,7 @@ class ClusterState:
             nonzero=nonzero.reshape(-1, 2),
             gpu_count=np.array([r.gpu_count for r in every], dtype=np.int64),
             gpu_milli=np.array([r.gpu_milli for r in every], dtype=np.int64),
+            gpu_column=np.array([column.get(r.gpu_resource, request.shape[1] - 1) for r in every], dtype=np.int64),
             constraint=np.array(constraint, dtype=np.int64),
             allowed=np.array(rows, dtype=np.bool_).reshape(len(rows), len(self.nodes)),
         )
@@ -340,6 +358,18 @@ class ClusterState:
         return self.terms.arrays(self.placements.values())
 
     # Decisions -------------------------------------------------------------------------------------------------------
+
+    def gpu_use(self) -> tuple[int, int]:
+        """GPU milli that pods have, and that the nodes have together; GPUs that are counted are among them."""
+        taken, total = self.gpu_use_by_node()
+        return int(taken.sum()), int(total.sum())
+
+    def gpu_use_by_node(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """[N] and [N], the same of each node."""
+        arrays = self.arrays
+        counted = [i for i, name in enumerate(self.resources, EXTENDED) if name in GPU_RESOURCES]
+        total = (arrays.gpu_count + arrays.allocatable[:, counted].sum(axis=1)) * GPU_MILLI
+        return total - arrays.gpu_free.sum(axis=1) - arrays.free[:, counted].sum(axis=1) * GPU_MILLI, total
 
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
         """[N] where a pod of the class with these labels may run now: all hard constraints, resources and devices."""
@@ -378,13 +408,20 @@ class ClusterState:
         fits = bool(kernel.fits(self.arrays, self.class_arrays, class_id, slot))
         if not force:
             self._check(pod, class_id, slot, devices, labels_id, fits)
-        if devices is None:
+        if self._counts_gpus(class_id, slot):
+            devices = 0
+        elif devices is None:
             devices = int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot)) if fits else 0
-        self._widen_devices(self.classes[class_id].requests.gpu_count)
+        self._widen_devices(min(self.classes[class_id].requests.gpu_count, MAX_DEVICES))
         kernel.place(self.arrays, self.class_arrays, class_id, slot, devices)
         if not self.terms.idle:
             dynamic.terms_place(self.term_arrays, class_id, labels_id, slot)
         return self._note(pod, Placement(class_id, slot, devices, labels_id))
+
+    def _counts_gpus(self, class_id: int, slot: int) -> bool:
+        """Whether the node counts the GPUs that the class asks for, see `kernel.counts_gpus`."""
+        requests, node = self.classes[class_id].requests, self.nodes[slot]
+        return bool(requests.gpu_count and node is not None and node.counted_gpus.get(requests.gpu_resource))
 
     def _check(self, pod: str, class_id: int, slot: int, devices: int | None, labels_id: int, fits: bool) -> None:
         if not fits:
@@ -392,8 +429,9 @@ class ClusterState:
         if devices is not None:
             requests = self.classes[class_id].requests
             free = self.arrays.gpu_free[slot, : self.arrays.gpu_count[slot]]
+            wanted = 0 if self._counts_gpus(class_id, slot) else requests.gpu_count
             chosen = device_indices(devices)
-            if len(chosen) != requests.gpu_count or any(d >= len(free) or free[d] < requests.gpu_milli for d in chosen):
+            if len(chosen) != wanted or any(d >= len(free) or free[d] < requests.gpu_milli for d in chosen):
                 raise SteersmanError(f"pod {pod!r} cannot have the devices {chosen} of the node in slot {slot}")
         if not self.terms.idle and not self.mask(class_id, labels_id)[slot]:
             raise SteersmanError(f"pod {pod!r} may not run with the pods that are near the node in slot {slot}")

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from steersman.envs.kernels.stepping import Observation
 from steersman.errors import UsageError
 from steersman.features import View, bounds
-from steersman.policies import registry
+from steersman.policies.heuristics import LOCAL
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -93,9 +93,9 @@ class Core(ABC):
 
     def rule_actions(self, name: str) -> npt.NDArray[np.int64]:
         """[E] what the local policy of that name would do. Raises UsageError: there is none."""
-        if name not in registry.LOCAL:
-            raise UsageError(f"no rule {name!r} here; there are {', '.join(registry.LOCAL)}")
-        return self.heuristic(registry.LOCAL[name])
+        if name not in LOCAL:
+            raise UsageError(f"no rule {name!r} here; there are {', '.join(LOCAL)}")
+        return self.heuristic(LOCAL[name])
 
 
 def observation_space(view: View, max_nodes: int) -> spaces.Dict:

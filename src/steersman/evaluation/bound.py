@@ -69,6 +69,13 @@ def check_bound(workload: Workload, protocol: Protocol) -> None:
     """
     if protocol == "timed":
         raise UsageError("the bound is one of GPU allocated at the end: --protocol inflation or arrivals, not timed")
+    counting = next((node for node in workload.nodes if node.counted_gpus), None)
+    if counting is not None:
+        name, amount = next(iter(counting.counted_gpus.items()))
+        raise UsageError(
+            f"{workload.name}: node {counting.name} counts its {amount} {name}, and the bound is one of devices that "
+            "are looked at one by one; leave --bound out"
+        )
     if not any(node.gpu_count for node in workload.nodes):
         raise UsageError(f"{workload.name}: its nodes have no GPU, and the bound is one of GPU allocation")
     if not any(pod.requests.gpu_count for pod in workload.pods):

@@ -14,6 +14,7 @@ from steersman.evaluation.limits import BOUND, Limits
 from steersman.evaluation.statistics import Interval, mean, mean_interval
 from steersman.evaluation.summary import ALL, SummaryRow, Table
 from steersman.simulation.result import RunResult
+from steersman.simulation.run import AS_IT_IS
 
 GPU_ALLOCATION = "gpu_allocation_percent"
 CPU_ALLOCATION = "cpu_allocation_percent"
@@ -88,6 +89,7 @@ class Headline:
         on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
         found_limits: what no scheduler exceeds in GPU allocation, where it was asked for.
         limits: the same where the comparison is about that; it is no policy, and never the best of them.
+        recorded: the workloads whose recorded placement is known; that is no policy either.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Headline:
         self.primary = MEAN_WAIT if self.timed else GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
         self.found_limits = limits
         self.limits = limits if self.primary == GPU_ALLOCATION else None
+        self.recorded = {row.workload for row in summary if row.policy == AS_IT_IS}
 
     @property
     def resource(self) -> str:
@@ -144,6 +147,9 @@ class Headline:
         """[seed] what a good scheduler makes small: the resource left unallocated in percent, or the mean wait."""
         if policy == BOUND and self.limits is not None:
             return 100 - self.limits.get(workload)
+        if policy == AS_IT_IS:
+            row = self.row(workload, policy, self.primary)
+            return np.array([100 - row.mean if row is not None else math.nan])
         values = self._table.get(workload, policy, self.primary)
         return values if self.timed else 100 - values
 
@@ -172,7 +178,9 @@ class Headline:
         if not self.timed:
             title = f"{self.resource}{self._plural} unallocated"
             columns.append(
-                self._build(title, f"{self.resource}{self._plural} left", lambda p: self._unallocated(workload, p))
+                self._build(
+                    workload, title, f"{self.resource}{self._plural} left", lambda p: self._unallocated(workload, p)
+                )
             )
         left = "Pods still waiting" if self.timed else "Pods failed"
         columns += [
@@ -184,9 +192,13 @@ class Headline:
                 columns.append(self._column(title, short, workload, metric, digits, note=False))
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 
-    def _build(self, title: str, short: str, cell: Callable[[str], Cell]) -> Column:
-        limit = [BOUND] if self.limits is not None else []
-        return Column(title, short, {policy: cell(policy) for policy in [*self.policies, *limit]})
+    def others(self, workload: str) -> dict[str, str]:
+        """Return what the table shows below the policies: its name in result files, and what a person is told."""
+        recording = {AS_IT_IS: AS_IT_IS} if workload in self.recorded else {}
+        return recording | ({BOUND: LIMIT_NAME} if self.limits is not None else {})
+
+    def _build(self, workload: str, title: str, short: str, cell: Callable[[str], Cell]) -> Column:
+        return Column(title, short, {policy: cell(policy) for policy in [*self.policies, *self.others(workload)]})
 
     def _column(self, title: str, short: str, workload: str, metric: str, digits: int, *, note: bool = True) -> Column:
         def cell(policy: str) -> Cell:
@@ -195,7 +207,7 @@ class Headline:
                 return Cell(DASH)
             return Cell(fixed(row.mean, digits), interval_text(row.interval, digits) if note else "")
 
-        return self._build(title, short, cell)
+        return self._build(workload, title, short, cell)
 
     def _differences(self, title: str, short: str, workload: str, metric: str) -> Column:
         digits = self._digits(metric)
@@ -206,7 +218,8 @@ class Headline:
                 return Cell(DASH)
             return Cell(signed(row.difference, digits), interval_text(row.difference_interval, digits, sign=True))
 
-        return replace(self._build(title, short, cell), notes=f"{INTERVAL}{'' if metric == self.primary else ', pods'}")
+        notes = f"{INTERVAL}{'' if metric == self.primary else ', pods'}"
+        return replace(self._build(workload, title, short, cell), notes=notes)
 
     def _digits(self, metric: str) -> int:
         """Return the digits of a difference, the same in the table and in the sentence."""

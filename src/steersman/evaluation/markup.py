@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from steersman.evaluation import figures
-from steersman.evaluation.headline import LIMIT_NAME, Cell, Headline
+from steersman.evaluation.headline import Cell, Headline
 from steersman.evaluation.limits import BOUND
 
 DARK = figures.dark_colours()
@@ -46,7 +46,7 @@ def cell(content: Cell) -> str:
 
 
 def policy_table(headline: Headline, workload: str) -> str:
-    """The policies on a workload, the best first; last the limit, if there is one."""
+    """The policies on a workload, the best first; last the recorded placement and the limit, if there are any."""
     columns = headline.columns(workload)
     style = figures.styles(headline.policies, headline.baseline)
     rows = []
@@ -56,9 +56,10 @@ def policy_table(headline: Headline, workload: str) -> str:
         name = f"<td>{sample(style[policy])}{escape(policy)}{note}</td>"
         cells = "".join(cell(column.cells[policy]) for column in columns)
         rows.append(f"<tr{' class=baseline' if is_baseline else ''}>{name}{cells}</tr>")
-    if headline.limits is not None:
-        cells = "".join(cell(column.cells[BOUND]) for column in columns)
-        rows.append(f"<tr class=limit><td>{swatch(figures.LIMIT_COLOUR)}{LIMIT_NAME}</td>{cells}</tr>")
+    for other, title in headline.others(workload).items():
+        colour = swatch(figures.LIMIT_COLOUR) if other == BOUND else ""
+        cells = "".join(cell(column.cells[other]) for column in columns)
+        rows.append(f"<tr class=limit><td>{colour}{escape(title)}</td>{cells}</tr>")
     return page_table(["Policy", *(column.title for column in columns)], rows)
 
 

@@ -17,7 +17,6 @@ from steersman.evaluation import markup
 from steersman.evaluation.figures import Figure, dark_colours
 from steersman.evaluation.headline import FEW_SEEDS, LIMIT_NAME, Cell, Headline, count, fixed, interval_text, signed
 from steersman.evaluation.learning import LearningCurve, learning_section
-from steersman.evaluation.limits import BOUND
 from steersman.evaluation.results import REPORT_MARK
 from steersman.evaluation.sections import Section
 from steersman.evaluation.statistics import RESAMPLES
@@ -54,6 +53,11 @@ LIMIT = (
     "is too high rather than too low: pods may be split, CPU, memory and whole GPUs are pooled over the nodes of a "
     "type (shares do have to fill single GPUs), and wishes about other pods are ignored. A scheduler that turns pods "
     "away on purpose could exceed it."
+)
+
+RECORDED = (
+    "The placement that the input records, of the pods that ran when it was written. No seed changes it, so it has no "
+    "interval."
 )
 
 PAGE = """<!DOCTYPE html>
@@ -106,6 +110,7 @@ def write_report(
     command: str,
     reason: str = "",
     learning: LearningCurve | None = None,
+    understood: Sequence[str] = (),
 ) -> None:
     """Write the report of an experiment.
 
@@ -115,6 +120,7 @@ def write_report(
         command: what was typed, without the machine's paths.
         reason: why these protocols, where the data chose them.
         learning: how one of the policies was trained, if that is to be shown.
+        understood: what the workloads were taken to hold, a sentence each.
     """
     plots: dict[str, Figure] = {}
     sections: list[str] = []
@@ -128,7 +134,7 @@ def write_report(
         _choice(headlines),
         *sections,
         learning_section(learning, plots) if learning is not None else "",
-        _method(comparisons, command, reason),
+        _method(comparisons, command, reason, understood),
         *(_details(each.headline, each.summary) for each in comparisons),
     ]
     page = PAGE.format(
@@ -200,13 +206,14 @@ def _choice(headlines: Sequence[Headline]) -> str:
     return f'<p class="choose">{label} <select id="workload">{options}</select></p>'
 
 
-def _method(comparisons: Sequence[Comparison], command: str, reason: str) -> str:
+def _method(comparisons: Sequence[Comparison], command: str, reason: str, understood: Sequence[str]) -> str:
     headline, protocols = comparisons[0].headline, [each.headline.protocol for each in comparisons]
     ratio = next((each.ratio for each in comparisons if each.headline.protocol == "inflation"), math.nan)
     how = " ".join(f"{name}: {PROTOCOLS[name].format(percent=100 * ratio)}" for name in protocols)
     allocated = dict.fromkeys(ALLOCATED[name].format(percent=100 * ratio) for name in protocols if name in ALLOCATED)
     waits = "timed" in protocols
     facts = {
+        "Pods": "; ".join(understood),
         "Protocols" if len(protocols) > 1 else "Protocol": f"{how} Among equally good nodes the seed decides.",
         "Chosen": f"By the data: {reason}." if reason else "",
         "Ratio": f"{ratio:g}" if "inflation" in protocols else "",
@@ -216,6 +223,7 @@ def _method(comparisons: Sequence[Comparison], command: str, reason: str) -> str
         "leaves out zero; else no difference is shown. Best is meant for this cluster and these pods, for no other.",
         "Allocated": " ".join(allocated),
         "Waits": WAITS if waits else "",
+        "As it is": RECORDED if any(each.headline.recorded for each in comparisons) else "",
         "Limit": LIMIT if any(each.headline.limits is not None for each in comparisons) else "",
         "Fragmentation": "Idle GPU that a pod drawn at random from the typical pods of the workload could not use "
         "(Weng et al., “Beware of Fragmentation”, USENIX ATC 2023)."
@@ -254,7 +262,7 @@ def _details(headline: Headline, summary: Sequence[SummaryRow]) -> str:
         for row in (row for row in chosen if row.metric == metric):
             cells = (
                 Cell(f"{row.metric} ({row.unit})"),
-                Cell(LIMIT_NAME if row.policy == BOUND else row.policy),
+                Cell(headline.others(row.workload).get(row.policy, row.policy)),
                 Cell(fixed(row.mean, 2), interval_text(row.interval, 2)),
                 Cell(fixed(row.interquartile_mean, 2)),
                 Cell(signed(row.difference, 2), interval_text(row.difference_interval, 2, sign=True)),

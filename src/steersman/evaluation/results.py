@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 from steersman.evaluation.limits import BOUND, METRIC, Limits
+from steersman.evaluation.recorded import Recordings
 from steersman.evaluation.summary import SummaryRow
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
+from steersman.simulation.run import AS_IT_IS
 
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
@@ -116,6 +119,13 @@ def limit_rows(limits: Limits) -> Iterator[list[str]]:
             yield [workload, BOUND, str(seed), limits.protocol, METRIC, "percent", number(value)]
 
 
+def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[str]]:
+    """The rows of `metrics.csv` for recorded placements, whose policy is `as it is`; they have no seed."""
+    for workload, metrics in recordings.items():
+        for metric in metrics:
+            yield [workload, AS_IT_IS, "", protocol, metric.name, metric.unit, number(metric.value)]
+
+
 def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
     """The rows of `summary.csv`."""
     for row in rows:
@@ -199,11 +209,16 @@ def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
 
 
 def write_evaluation(
-    folder: Path, runs: Sequence[RunResult], summary: Sequence[SummaryRow], limits: Sequence[Limits] = ()
+    folder: Path,
+    runs: Sequence[RunResult],
+    summary: Sequence[SummaryRow],
+    limits: Sequence[Limits] = (),
+    recordings: Mapping[Protocol, Recordings] = MappingProxyType({}),
 ) -> None:
     """Write `results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`, of all protocols."""
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
-    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *map(limit_rows, limits)))
+    recorded = (recorded_rows(found, protocol) for protocol, found in recordings.items())
+    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(limit_rows, limits)))
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
 
 

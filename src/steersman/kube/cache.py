@@ -15,13 +15,12 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from steersman.cluster.explaining import GPU
 from steersman.cluster.model import Constraints, Pod, PodSelector
 from steersman.cluster.objects import node_from_object, pod_from_object, unmodelled
 from steersman.cluster.state import ClusterState
 from steersman.errors import InputError
 from steersman.kube.client import Client
-from steersman.kube.objects import PodHead, gpu_resource, named_head, pod_head, whole
+from steersman.kube.objects import PodHead, named_head, pod_head, whole
 from steersman.kube.reflector import EventType, Reflector
 from steersman.kube.selectors import Selectors
 
@@ -46,7 +45,6 @@ class CachedPod:
         assumed: it is there by our decision, which the watch has not confirmed yet.
         deleting: it is being deleted.
         unmodelled: what it uses that decides about its placement and that we do not know.
-        gpu: what it calls the GPUs that it asks for.
         class_id, labels_id: numbers in the state.
         notes: its annotations while it waits: they say what it asks for, and may be others.
         seen: monotonic seconds at which we first saw it.
@@ -61,7 +59,6 @@ class CachedPod:
     assumed: bool = False
     deleting: bool = False
     unmodelled: tuple[str, ...] = ()
-    gpu: str = GPU
     class_id: int = -1
     labels_id: int = -1
     notes: dict[str, str] | None = None
@@ -258,7 +255,7 @@ class ClusterCache:
                 return None
         uid, generation = head.metadata.uid, head.metadata.generation
         notes = head.metadata.annotations
-        made = CachedPod(head.key, uid, pod, generation, unmodelled=uses, gpu=gpu_resource(obj), notes=notes)
+        made = CachedPod(head.key, uid, pod, generation, unmodelled=uses, notes=notes)
         made.class_id, made.labels_id = self.number(pod)
         return made
 
@@ -291,7 +288,7 @@ class ClusterCache:
         fresh = self._decode(head, raw)
         if fresh is None:
             return False
-        pod.generation, pod.gpu, pod.notes = fresh.generation, fresh.gpu, fresh.notes
+        pod.generation, pod.notes = fresh.generation, fresh.notes
         if (fresh.pod, fresh.unmodelled) == (pod.pod, pod.unmodelled):
             return False
         placed = pod.key in self.state.placements

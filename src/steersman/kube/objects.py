@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.cluster.explaining import GPU
-from steersman.cluster.objects import DEFAULT_SCHEDULER, PLUGIN_GPUS
+from steersman.cluster.objects import DEFAULT_SCHEDULER
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,18 +62,3 @@ class NamedHead(msgspec.Struct, frozen=True):
 pod_head = msgspec.json.Decoder(PodHead).decode
 named_head = msgspec.json.Decoder(NamedHead).decode
 whole: Any = msgspec.json.Decoder().decode
-
-
-def gpu_resource(pod: dict[str, Any]) -> str:
-    """What a pod's containers call the GPUs that they ask for, such as `nvidia.com/gpu`; `GPU` if none of them does.
-
-    GPUs that annotations ask for have no name that kube-scheduler would know.
-    """
-    spec = pod["spec"]
-    for container in (*spec["containers"], *(spec.get("initContainers") or ())):
-        resources = container.get("resources") or {}
-        stated = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        for name in PLUGIN_GPUS:
-            if str(stated.get(name, "0")) != "0":
-                return name
-    return GPU

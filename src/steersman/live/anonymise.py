@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from steersman.cluster.gpu_resources import MODEL_LABELS
 from steersman.cluster.model import (
     Constraints,
     Node,
@@ -20,7 +21,7 @@ from steersman.cluster.model import (
     Requirement,
     TopologySpread,
 )
-from steersman.cluster.objects import DEFAULT_SCHEDULER, MODEL_LABELS
+from steersman.cluster.objects import DEFAULT_SCHEDULER
 from steersman.workloads.workload import Services, Workload
 
 DIGEST_BYTES = 8

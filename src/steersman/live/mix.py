@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from steersman.cluster.model import PodClass
+from steersman.cluster.model import GpuType, PodClass
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.processes import Workers
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
@@ -19,8 +19,8 @@ WINDOW = 10_000
 NEW_SHARE = 0.1
 """Of the window: as many new pods make a new mix."""
 
-Task = tuple[tuple[TypicalPod, ...], tuple[str, ...]]
-"""Typical pods, and the cluster's GPU models."""
+Task = tuple[tuple[TypicalPod, ...], tuple[GpuType, ...]]
+"""Typical pods, and the types of the cluster's GPUs."""
 
 log = structlog.get_logger("mix")
 
@@ -70,11 +70,11 @@ class LiveMix(PodWindow):
         self.outlook: OutlookArrays | None = None
         self.made_at = clock()
 
-    async def make(self, models: tuple[str, ...], *, outlook: bool) -> bool:
+    async def make(self, types: tuple[GpuType, ...], *, outlook: bool) -> bool:
         """Make the mix anew; whether it is another. What follows from it is worked out by a process of its own.
 
         Args:
-            models: the cluster's GPU models.
+            types: of the cluster's GPUs.
             outlook: whether somebody looks at what follows from the mix.
         """
         self.made_at = self.clock()
@@ -82,16 +82,16 @@ class LiveMix(PodWindow):
         if pods == self.pods and (self.outlook is not None or not outlook):
             return False
         # It takes about a second, in which this process must not stand still.
-        found = await asyncio.to_thread(_in_process, pods, models) if outlook else None
+        found = await asyncio.to_thread(_in_process, pods, types) if outlook else None
         self.pods, self.outlook = pods, found
         log.info("new mix", typical_pods=len(pods), of=len(self))
         return True
 
 
-def _in_process(pods: tuple[TypicalPod, ...], models: tuple[str, ...]) -> OutlookArrays:
-    """What follows from a mix on a cluster with these GPU models, worked out by a process of its own."""
+def _in_process(pods: tuple[TypicalPod, ...], types: tuple[GpuType, ...]) -> OutlookArrays:
+    """What follows from a mix on a cluster with these types of GPUs, worked out by a process of its own."""
     with Workers(1, _planner) as workers:
-        ((_, found),) = workers.answers([(pods, models)])
+        ((_, found),) = workers.answers([(pods, types)])
     return found
 
 
@@ -101,5 +101,5 @@ def _planner() -> Callable[[Task], OutlookArrays]:
 
 
 def _outlook(task: Task) -> OutlookArrays:
-    pods, models = task
-    return outlook_arrays(pods, mix_arrays(pods, models))
+    pods, types = task
+    return outlook_arrays(pods, mix_arrays(pods, types))

@@ -18,12 +18,10 @@ from steersman.kube.selectors import REFUSALS, SELECTING
 from steersman.live.reading import ALL_PODS, NODES, documents, example, understood
 from steersman.workloads.files import YAML_SUFFIXES, new_folder, replacing
 from steersman.workloads.kubernetes import Objects, write_workload
+from steersman.workloads.recorded import belongs_to_node
 from steersman.workloads.selecting import services_to_objects
 from steersman.workloads.workload import Services, Workload
 from steersman.workloads.yamlfile import write_documents
-
-MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of a pod that its node runs by itself."""
 
 
 async def take(client: Client, name: str, *, free: bool = False) -> Workload:
@@ -32,8 +30,7 @@ async def take(client: Client, name: str, *, free: bool = False) -> Workload:
     Args:
         client: of the cluster.
         name: of the workload.
-        free: whether pods that run are freed from their nodes, to be placed anew by who reads it; those that nodes run
-            by themselves are not.
+        free: whether to leave out where pods run; those of DaemonSets and those that nodes run by themselves stay.
 
     Raises:
         InputError: a Service or controller makes no sense.
@@ -104,7 +101,7 @@ def _as_pod(pod: Pod, content: Mapping[str, Any], *, free: bool) -> Pod:
     """The pod with the time of its creation, and its node if it stays there."""
     created = datetime.fromisoformat(content["metadata"]["creationTimestamp"]).timestamp()
     pod = replace(pod, creation_time=created, deletion_time=None)
-    if not free or MIRROR in (content["metadata"].get("annotations") or {}):
+    if not free or belongs_to_node(pod):
         return pod
     return replace(pod.unbound(), gpu_devices=())
 

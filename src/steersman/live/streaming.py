@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steersman.cluster.model import Node
+from steersman.cluster.model import GpuType, Node
 from steersman.features import GPU, View
 from steersman.live.journal import Entry, NodeEvent, PodEvent
 from steersman.live.mix import PodWindow
-from steersman.live.transitions import Reader, Seen, all_pods, gpu_models
+from steersman.live.transitions import Reader, Seen, all_pods, journal_gpu_types
 from steersman.live.witnessing import Known
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.workloads.mix import TypicalPod, mix_arrays
@@ -38,7 +38,7 @@ class Stream:
         self._window = PodWindow()
         self._keys: set[str] = set()
         self._mix: tuple[TypicalPod, ...] = ()
-        self._models: tuple[str, ...] = ()
+        self._models: tuple[GpuType, ...] = ()
         self._outlook: OutlookArrays | None = None
 
     def read(self, more: Sequence[Entry]) -> list[Seen]:
@@ -70,7 +70,7 @@ class Stream:
             elif isinstance(event, PodEvent) and event.key not in self._keys:
                 self._keys.add(event.key)
                 self._window.see(event.pod.pod_class)  # of all schedulers, as the live scheduler's own mix
-        models = gpu_models(entries)
+        models = journal_gpu_types(entries)
         if not self._window.due and models == self._models:
             return
         mix = self._window.typical_pods()

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from steersman.cluster.latency import LatencyLimits
-from steersman.cluster.model import Constraints, Node, PodClass, PodSelector, Requests, TopologySpread
+from steersman.cluster.model import Constraints, GpuType, Node, PodClass, PodSelector, Requests, TopologySpread
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod, ClusterCache
@@ -121,19 +121,19 @@ class Thinking:
         """What selects pods to be spread by default, if the policy does that."""
         return Selectors(client) if isinstance(self.policy, KubeDefaultPolicy) else None
 
-    async def learn_mix(self, models: tuple[str, ...]) -> bool:
+    async def learn_mix(self, types: tuple[GpuType, ...]) -> bool:
         """Make the mix anew, unless the policy brings one; whether it is another."""
         if isinstance(self.policy, PreparedPolicy):
             return False
-        return await self.mix.make(models, outlook=sees_outlook(self.policy))
+        return await self.mix.make(types, outlook=sees_outlook(self.policy))
 
-    async def keep(self, models: Callable[[], tuple[str, ...]], renew: Callable[[], None]) -> None:
+    async def keep(self, types: Callable[[], tuple[GpuType, ...]], renew: Callable[[], None]) -> None:
         """Look from time to time whether the mix or the policy is another, until cancelled; `renew` is told."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             renewed = self.file.renewed()
             if renewed or self.mix.due:
-                renewed |= await self.learn_mix(models())
+                renewed |= await self.learn_mix(types())
             if renewed:
                 renew()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steersman.cluster.model import Node, Pod
+from steersman.cluster.model import GpuType, Node, Pod, gpu_types
 from steersman.features import GPU, View
 from steersman.live.journal import Entry, NodeEvent, PodEvent
 from steersman.live.witnessing import Arrays, Known, Placed, Row, Stage
@@ -77,7 +77,7 @@ def known_of(entries: Sequence[Entry], scheduler_name: str, view: View) -> Known
     """What is known of the pods of a whole journal: all that come, as a workload of these pods would have it."""
     pods = {each.event.key: each.event.pod for each in entries if isinstance(each.event, PodEvent)}
     mix = typical_pods(pod for pod in pods.values() if pod.scheduler_name == scheduler_name)
-    outlook = outlook_arrays(mix, mix_arrays(mix, gpu_models(entries))) if view is GPU else None
+    outlook = outlook_arrays(mix, mix_arrays(mix, journal_gpu_types(entries))) if view is GPU else None
     return Known(view, mix, all_pods(entries), outlook)
 
 
@@ -86,10 +86,10 @@ def all_pods(entries: Sequence[Entry]) -> list[Pod]:
     return [each.event.pod for each in entries if isinstance(each.event, PodEvent)]
 
 
-def gpu_models(entries: Sequence[Entry]) -> tuple[str, ...]:
-    """The GPU models of a journal's nodes."""
+def journal_gpu_types(entries: Sequence[Entry]) -> tuple[GpuType, ...]:
+    """Return the types of the devices of a journal's nodes."""
     nodes = [each.event.node for each in entries if isinstance(each.event, NodeEvent) and each.event.node]
-    return tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
+    return gpu_types(nodes)
 
 
 def save(found: Transitions, objective: objectives.Mix, file: Path) -> int:

@@ -80,7 +80,7 @@ class Stage:
         for key, placed in pods.items():
             if placed.node in state.slots:
                 self._place(key, placed)
-        mix = mix_arrays(known.mix, state.gpu_models)
+        mix = mix_arrays(known.mix, state.gpu_types)
         self._mix, self._fragments = mix, fragment_arrays(mix, state.arrays)
         self._log, self._logged = np.zeros(changes, dtype=np.int64), np.zeros(1, dtype=np.int64)
         learned = no_learned() if known.view is not GPU else _learned(known, mix, state)

@@ -10,7 +10,7 @@ from steersman.kube.client import ApiError, Client
 from steersman.kube.selectors import REFUSALS, SELECTING
 from steersman.live.reading import ALL_PODS, NODES, documents, example, understood
 from steersman.workloads.loading import workload_of_objects
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import Running, Workload
 from steersman.workloads.yamlfile import Document
 
 
@@ -47,7 +47,7 @@ OPTIONAL = (
 """Left out with a warning where the API does not let us list them, or does not have them."""
 
 
-async def read_workload(client: Client, name: str) -> Workload:
+async def read_workload(client: Client, name: str, running: Running = Running.FREE) -> Workload:
     """Return the workload that the objects of a cluster make, as `workloads.loading` makes it of the same objects.
 
     Nothing is written. Nodes and pods that make no sense are left out with a warning, kinds that may not be listed too.
@@ -55,6 +55,7 @@ async def read_workload(client: Client, name: str) -> Workload:
     Args:
         client: of the cluster.
         name: of the workload, such as the name of the context.
+        running: what becomes of pods that run.
 
     Raises:
         SteersmanError: nodes or pods may not be listed or there are none; a controller makes no sense.
@@ -71,7 +72,7 @@ async def read_workload(client: Client, name: str) -> Workload:
             refused.append(resource.name)
     warnings = [f"no permission to list {', '.join(refused)}; they are left out"] if refused else []
     try:
-        return workload_of_objects(name, [*chain(*required.values()), *others], warnings)
+        return workload_of_objects(name, [*chain(*required.values()), *others], warnings, running=running)
     except InputError:  # somebody's odd pod is no reason not to look at all others
         kept = {resource: understood(found) for resource, found in required.items()}
     for resource, each in kept.items():
@@ -79,7 +80,7 @@ async def read_workload(client: Client, name: str) -> Workload:
             many = f"{len(each.problems)} {resource.name} make no sense and are left out"
             warnings.append(f"{many}: {example(each.problems)}")
     sound = [found.document for each in kept.values() for found in each.objects.objects]
-    return workload_of_objects(name, [*sound, *others], warnings)
+    return workload_of_objects(name, [*sound, *others], warnings, running=running)
 
 
 async def _list(client: Client, resource: Resource) -> list[Document]:

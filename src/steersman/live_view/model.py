@@ -76,7 +76,7 @@ class NodeRow:
             case "pods":
                 return use.pods, 0 if node.pods >= UNLIMITED else node.pods
             case _:
-                return use.gpu_milli / GPU_MILLI, node.gpu_count
+                return use.gpu_milli / GPU_MILLI, node.gpu_total
 
 
 @dataclass(slots=True)

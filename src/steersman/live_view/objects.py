@@ -6,7 +6,8 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from steersman.cluster.objects import GPU_COUNT_KEY, GPU_MILLI_KEY
+from steersman.cluster.node_gpus import GPU_MILLI_KEY
+from steersman.cluster.objects import GPU_COUNT_KEY
 
 
 class Meta(TypedDict, total=False):

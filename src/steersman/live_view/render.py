@@ -94,7 +94,7 @@ def layout_for(rows: Sequence[NodeRow], width: int) -> Layout:
 
 def columns_of(rows: Sequence[NodeRow]) -> list[Column]:
     """What is shown of nodes: GPUs only where there are any."""
-    gpus = any(row.node.gpu_count for row in rows)
+    gpus = any(row.node.gpu_total for row in rows)
     return ["cpu", "memory", "pods", "gpu"] if gpus else ["cpu", "memory", "pods"]
 
 

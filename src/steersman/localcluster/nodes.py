@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.manifests import Manifest, node_to_object
 from steersman.cluster.model import Node, Taint
 from steersman.errors import SteersmanError, UsageError
@@ -87,6 +88,7 @@ def prepared(nodes: Sequence[Node], hierarchy: Hierarchy | None = None, *, kwok_
             replace(
                 node,
                 pods=min(node.pods, MANY_PODS),
+                gpu_resources=(node.gpu_resources or (SHARED_GPUS,)) if node.gpu_count else (),
                 labels=labels,
                 taints=(*node.taints, *(taint for taint in taints if taint not in node.taints)),
             )

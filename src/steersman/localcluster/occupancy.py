@@ -91,7 +91,7 @@ def _row(node: Node, ready: bool, asked: Iterable[tuple[int, int, int]]) -> Node
         memory_requested_bytes=memory,
         pods=None if node.pods >= MANY_PODS else node.pods,
         pods_there=len(asked),
-        gpus=node.gpu_count,
+        gpus=node.gpu_total,
         gpu_model=node.gpu_model,
         gpu_requested_milli=gpu,
         zone=node.labels.get(ZONE, ""),

@@ -1,11 +1,15 @@
-"""What a node holds, in a few words: `64cpu,256Gi,110pods,8gpu:A100`."""
+"""What a node holds, in a few words: `64cpu,256Gi,110pods,8gpu:A100`.
+
+`8gpu` are GPUs that pods share, `8nvidia.com/gpu` those of a device plugin.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.model import Node
 from steersman.errors import UsageError
 from steersman.quantities import (
@@ -20,31 +24,41 @@ from steersman.quantities import (
 DEFAULT_SHAPE = "64cpu,256Gi,110pods"
 EXAMPLE = "64cpu,256Gi,110pods,8gpu:A100"
 MAX_PODS = 1_000_000
+MAX_COUNTED_GPUS = 10_000
 MIN_MEMORY_BYTES = 1 << 20
 
-_PART = re.compile(r"(?P<amount>[0-9.]+[A-Za-z]*?)(?P<what>cpu|pods|gpu)(?::(?P<model>.*))?|(?P<memory>[0-9].*)")
+_GPUS = "|".join(map(re.escape, sorted(PLUGIN_GPUS, key=len, reverse=True)))
+_PART = re.compile(
+    rf"(?P<amount>[0-9.]+[A-Za-z]*?)(?P<what>cpu|pods|gpu|{_GPUS})(?::(?P<model>.*))?|(?P<memory>[0-9].*)"
+)
 _LABEL = re.compile("[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What each of some equal nodes holds: milli-CPU, bytes of memory, pods, GPU devices and their model."""
+    """What each of some equal nodes holds: milli-CPU, bytes of memory, pods, GPUs, their name and their model."""
 
     cpu_milli: int
     memory_bytes: int
     pods: int = 110
     gpu_count: int = 0
     gpu_model: str = ""
+    gpu_resource: str = SHARED_GPUS
 
     def node(self, name: str) -> Node:
-        """A node of this shape."""
-        return Node(
-            name, self.cpu_milli, self.memory_bytes, self.pods, gpu_count=self.gpu_count, gpu_model=self.gpu_model
-        )
+        """A node of this shape. More GPUs than are looked at one by one are counted."""
+        node = Node(name, self.cpu_milli, self.memory_bytes, self.pods)
+        if self.gpu_count > MAX_NODE_GPUS:
+            labels = {GPU_MODEL_KEY: self.gpu_model} if self.gpu_model else {}
+            return replace(node, extended=((self.gpu_resource, self.gpu_count),), labels=labels)
+        names = (self.gpu_resource,) if self.gpu_count else ()
+        return replace(node, gpu_count=self.gpu_count, gpu_model=self.gpu_model, gpu_resources=names)
 
 
 def parse_shape(text: str) -> Shape:
     """The shape that `64cpu,256Gi,110pods,8gpu:A100` names; the parts may stand in any order, pods and gpu be left out.
+
+    `8nvidia.com/gpu:A100` are GPUs of that device plugin.
 
     Raises:
         UsageError: something is no part of a shape, is there twice or missing, or no machine has as much.
@@ -58,7 +72,7 @@ def parse_shape(text: str) -> Shape:
 
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
-        if match is None or (match["model"] is not None and match["what"] != "gpu"):
+        if match is None or (match["model"] is not None and match["what"] in ("cpu", "pods")):
             raise _wrong(text, f"{part.strip()!r} is no part of a shape")
         if match["memory"]:
             take("memory_bytes", _memory(text, match["memory"]))
@@ -67,7 +81,10 @@ def parse_shape(text: str) -> Shape:
         elif match["what"] == "pods":
             take("pods", _count(text, match["amount"], MAX_PODS))
         else:
-            take("gpu_count", _count(text, match["amount"], MAX_NODE_GPUS))
+            is_shared = match["what"] == "gpu"
+            take("gpu_count", _count(text, match["amount"], MAX_NODE_GPUS if is_shared else MAX_COUNTED_GPUS))
+            if not is_shared:
+                take("gpu_resource", match["what"])
             if match["model"] is not None:
                 take("gpu_model", _model(text, match["model"]))
     for name, example in (("cpu_milli", "64cpu"), ("memory_bytes", "256Gi")):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, place, remove
+from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, devices_taken, place, remove
 from steersman.compiled import inner, outlined
 from steersman.objectives.fragmentation import FragmentArrays, fragment_after, refresh
 from steersman.telemetry.randomness import GOLDEN, mixed
@@ -113,7 +113,7 @@ def _work_out(
     idle: int,
     old: int,
 ) -> float:
-    count, milli = classes.gpu_count[c], classes.gpu_milli[c]
+    count, milli = devices_taken(nodes, classes, c, n), classes.gpu_milli[c]
     if count > 1 and milli < WHOLE:
         # Devices that differ: no shortcut, so the pod is placed and removed.
         place(nodes, classes, c, n, devices)

@@ -24,7 +24,14 @@ from steersman.policies.network_live import LiveNetwork
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, Policy, RandomPolicy
+from steersman.policies.policy import (
+    KubeDefaultPolicy,
+    LinearPolicy,
+    LocalPolicy,
+    Policy,
+    PortfolioPolicy,
+    RandomPolicy,
+)
 from steersman.policies.prepared import Prepared, PreparedPolicy
 from steersman.policies.ready import choosers, ready
 from steersman.policies.registry import AnyPolicy
@@ -88,6 +95,8 @@ class Decider:
         self.prepared: Prepared | None = None
         if isinstance(policy, PreparedPolicy):
             self.prepared, policy = policy.prepared, policy.policy
+        elif isinstance(policy, PortfolioPolicy):
+            policy = policy.first
         self.policy, self.mix, self.seed = policy, mix, seed
         self._services_now, self.services = services, services()
         self.chooser, self.rule = choosers(policy)
@@ -274,7 +283,7 @@ class Decider:
 
     def _make(self) -> None:
         """Make everything from the state as it is."""
-        state, models = self.state, self.state.gpu_models
+        state, models = self.state, self.state.gpu_types
         if self.prepared is not None:
             self.prepared.check(self.name, [node for node in state.nodes if node is not None])
         mix = mix_arrays(self.mix, models) if self.prepared is None else self.prepared.mix_for(models)
@@ -297,7 +306,7 @@ class Decider:
 
     def _outlook_for(self, mix: MixArrays) -> OutlookArrays:
         if self.prepared is not None:
-            return self.prepared.outlook_for(self.state.gpu_models)
+            return self.prepared.outlook_for(self.state.gpu_types)
         if self._outlook is None or len(self._outlook.model) != mix.accepts.shape[1]:
             self._outlook = outlook_arrays(self.mix, mix)
         return self._outlook

@@ -21,6 +21,7 @@ from steersman.cluster.arrays import (
     ClassArrays,
     NodeArrays,
     best_devices,
+    devices_taken,
     fits,
     pod_kind,
 )
@@ -42,7 +43,7 @@ from steersman.objectives.summary import (
     WAITING,
 )
 from steersman.policies.afterstates import Afterstates, device_key, fragmented_with
-from steersman.policies.gpu_features import FEATURES, Scratch, describe
+from steersman.policies.gpu_features import FEATURES, Scratch, describe, usable_cpu
 from steersman.policies.local import gradient
 from steersman.policies.outlook_tables import OutlookTables
 from steersman.workloads.mix import MixArrays
@@ -237,7 +238,7 @@ def _cluster_gpus(scene: Scene, c: int, n: int, fit: bool, out: Row) -> None:
             largest = max(largest, left)
     taken, after = 0, before
     if fit:
-        taken = classes.gpu_count[c] * milli
+        taken = devices_taken(nodes, classes, c, n) * milli
         after = fragmented_with(scene.known, nodes, classes, scene.mix, scene.fragments, c, n, devices, idle, old, key)
     out[6] = idle / (WHOLE * count)
     out[7] = (idle - taken) / (WHOLE * count)
@@ -269,8 +270,13 @@ def _gpu_node(scene: Scene, c: int, n: int, fit: bool, out: Row) -> None:
         for i in range(2 * FEATURES + 1):
             out[i] = 0.0
         return
-    devices, cpu, milli = best_devices(nodes, classes, c, n), nodes.free[n, CPU], classes.gpu_milli[c]
-    cpu_left, change = cpu - classes.request[c, CPU], out[FEATURES : 2 * FEATURES]
+    devices, change, milli = best_devices(nodes, classes, c, n), out[FEATURES : 2 * FEATURES], classes.gpu_milli[c]
+    cpu = usable_cpu(scene.outlook, nodes.free[n, CPU], nodes.free[n, MEMORY])
+    cpu_left = usable_cpu(
+        scene.outlook,
+        nodes.free[n, CPU] - classes.request[c, CPU],
+        nodes.free[n, MEMORY] - classes.request[c, MEMORY],
+    )
     before = describe(scene.outlook, scene.mix, nodes, scene.room, n, cpu, 0, 0, change)
     after = describe(scene.outlook, scene.mix, nodes, scene.room, n, cpu_left, devices, milli, out)
     for i in range(FEATURES):

@@ -20,12 +20,12 @@ from steersman.objectives.fragmentation import FragmentArrays
 from steersman.policies.decider import Decider
 from steersman.policies.encoding import encode_pods
 from steersman.policies.gpu_features import FEATURES
+from steersman.policies.heuristics import LOCAL
 from steersman.policies.learned import KINDS, LearnedArrays
 from steersman.policies.learned_scores import features_now, features_with
 from steersman.policies.local import gradient, local_score
 from steersman.policies.network_live import LiveNetwork
 from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy
-from steersman.policies.registry import LOCAL
 from steersman.policies.showing import Seen
 from steersman.policies.telemetry_policy import TelemetryPolicy
 from steersman.workloads.mix import MixArrays
@@ -137,7 +137,13 @@ def _of_learned(
     def score(several: Floats) -> Floats:
         return np.asarray(several @ weights) + _network(policy, several, pods[c])
 
-    return _by_replacing([feature.name for feature in GPU.node], rows[0], rows[1], score)
+    found = _by_replacing([feature.name for feature in GPU.node], rows[0], rows[1], score)
+    if isinstance(policy, LinearPolicy) and policy.rules is not None:
+        counts = policy.rules[int(pods[c, :KINDS].argmax())]
+        used = [number for number in LOCAL.values() if counts[number]]
+        mixed = LocalPolicy("rules", tuple(used), tuple(counts[used].tolist()))
+        found += [each for each in _of_rules(decider, mixed, c, slot, other) if each.contribution]
+    return found
 
 
 def _network(policy: LinearPolicy | MlpPolicy, rows: Floats, pod: npt.NDArray[np.float32]) -> Floats:

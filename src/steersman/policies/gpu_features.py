@@ -12,21 +12,23 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, WHOLE, NodeArrays
+from steersman.cluster.arrays import CPU, MEMORY, WHOLE, NodeArrays
 from steersman.compiled import inner, outlined
 from steersman.objectives.fragmentation import causes
 from steersman.policies.outlook import GROUPS, TABLES
 from steersman.policies.outlook_tables import (
+    CPU_PER_GPU,
+    CPU_PER_MEMORY,
     LEAST_CPU,
     SMALLEST,
     STEP_CPU,
     STEP_DEVICES,
     STEP_MILLI,
+    UNIT,
     OutlookTables,
 )
 from steersman.workloads.mix import MixArrays
 
-CPU_UNIT = 12_000.0  # milli-CPU
 ENOUGH_CPU_PODS = 8.0
 MIDWAY = 7  # pods of a sequence after which its leftover is looked at for the first time
 GPU = 1.0 / WHOLE
@@ -67,6 +69,22 @@ def scratch(devices: int, mix: MixArrays) -> Scratch:
 
 
 @inner
+def usable_cpu(outlook: OutlookTables, cpu: int, memory: int) -> int:
+    """Return the milli-CPU that pods can still use: less than is free where memory runs out first.
+
+    Memory, in bytes, counts as the CPU that the mix asks for with it, so that CPU stands for the scarcer of both.
+    """
+    per_byte = outlook.ratios[CPU_PER_MEMORY]
+    return cpu if per_byte <= 0.0 else min(cpu, int(memory * per_byte))
+
+
+@inner
+def usable_cpu_of(outlook: OutlookTables, nodes: NodeArrays, n: int) -> int:
+    """Return the milli-CPU that pods could use of node `n` if nothing ran there."""
+    return usable_cpu(outlook, nodes.allocatable[n, CPU], nodes.allocatable[n, MEMORY])
+
+
+@inner
 def _lay_out(nodes: NodeArrays, n: int, devices: int, milli: int, left: npt.NDArray[np.int64]) -> int:
     """What would be left of the devices of node `n` if those of the bit mask had `milli` less, into left, [G].
 
@@ -104,7 +122,7 @@ def describe(
     """
     model, live = nodes.gpu_model[n], _lay_out(nodes, n, devices, milli, room.amounts[LEFT])
     idle = _describe_devices(outlook, room, live, nodes.gpu_count[n], out)
-    out[UNTOUCHED] = out[ALL_WHOLE] if cpu == nodes.allocatable[n, CPU] else 0.0
+    out[UNTOUCHED] = out[ALL_WHOLE] if cpu == usable_cpu_of(outlook, nodes, n) else 0.0
     _count_devices(outlook, mix, room, live)
     fragmented = _describe_causes(mix, room, model, idle, cpu, out)
     _describe_groups(outlook, mix, room, model, cpu, out)
@@ -211,8 +229,9 @@ def _describe_groups(
 
 @inner
 def _describe_cpu(outlook: OutlookTables, idle: int, cpu: int, out: npt.NDArray[np.float32]) -> None:
-    gpus, whole, parts, left = idle * GPU, out[WHOLE_DEVICES], out[PART_IDLE], cpu / CPU_UNIT
-    spare = (cpu - idle * outlook.cpu_per_gpu[0]) / CPU_UNIT
+    unit = outlook.ratios[UNIT]
+    gpus, whole, parts, left = idle * GPU, out[WHOLE_DEVICES], out[PART_IDLE], cpu / unit
+    spare = (cpu - idle * outlook.ratios[CPU_PER_GPU]) / unit
     short, spare = max(0.0, -spare), max(0.0, spare)
     out[CPU_LEFT] = left
     out[CPU_SHORT] = short
@@ -245,7 +264,7 @@ def _fill(
             cpus += free
         out[FILLED + 3 * part] = midways * GPU / half
         out[FILLED + 3 * part + 1] = idles * GPU / half
-        out[FILLED + 3 * part + 2] = cpus / CPU_UNIT / half
+        out[FILLED + 3 * part + 2] = cpus / outlook.ratios[UNIT] / half
 
 
 @inner

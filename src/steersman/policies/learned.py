@@ -2,9 +2,10 @@
 
 The score of placing a pod of kind k (no GPU, a share, one GPU, several) on a node is
 
-    after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node)
+    after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node) + rules[k] . r(node)
 
-with the features f of `gpu_features` and FGD's whole-numbered score; a network may add to it what it makes of the same
+with the features f of `gpu_features`, FGD's whole-numbered score and those of other heuristics r; a network may add to
+it what it makes of the same
 features and of the pod's. f depends on little of a node, and the same states come again and again, so what the weights
 make of a state is kept by a hash of it (`learned_scores`).
 """
@@ -30,6 +31,9 @@ VIEW = "gpu"
 
 KINDS = 4
 """Kinds of pods: no GPU, a share of one GPU, one GPU, several."""
+
+RULES = 8
+"""Heuristics that a linear policy may use, by their numbers in `policies.local`; FGD's weight is in `weights`."""
 
 WEIGHTS = 2 * FEATURES + 1
 """Weights of a kind: of the state after, of its change, of FGD's score."""
@@ -65,6 +69,7 @@ class LearnedArrays(NamedTuple):
         layers: weights and biases of the network's further layers, one after the other.
         sizes: widths of these layers, the last of which is 1.
         activity: [2, M] scratch of the network.
+        rules: [R, 4] what a point of each heuristic counts, by its number and the kind of pod; [0, 4]: nothing.
         room: scratch of the features.
     """
 
@@ -81,6 +86,7 @@ class LearnedArrays(NamedTuple):
     layers: Array
     sizes: npt.NDArray[np.int64]
     activity: Array
+    rules: Array
     room: Scratch
 
 
@@ -110,6 +116,7 @@ def _arrays(outlook: OutlookTables, nodes: int, room: Scratch, features_kept: in
         layers=np.zeros(0),
         sizes=np.zeros(0, dtype=np.int64),
         activity=np.zeros((2, 0)),
+        rules=np.zeros((0, KINDS)),
         room=room,
     )
 
@@ -135,8 +142,14 @@ def for_showing(learned: LearnedArrays) -> LearnedArrays:
     return no_learned()._replace(outlook=learned.outlook, room=learned.room)
 
 
-def at_work(learned: LearnedArrays, weights: Array, network: tuple[Layer, ...], classes: ClassArrays) -> LearnedArrays:
-    """The policy with `weights`, [4, W], and perhaps a network, for pods of these classes.
+def at_work(
+    learned: LearnedArrays,
+    weights: Array,
+    network: tuple[Layer, ...],
+    classes: ClassArrays,
+    rules: Array | None = None,
+) -> LearnedArrays:
+    """The policy with `weights`, [4, W], perhaps a network and scores of `rules`, [4, R], for pods of these classes.
 
     It has not looked at the nodes yet (`learned_scores.learned_refresh_all`). What is known of states is shared with
     `learned`, so only one policy can be at work at a time.
@@ -144,6 +157,8 @@ def at_work(learned: LearnedArrays, weights: Array, network: tuple[Layer, ...], 
     ready = learned._replace(
         columns=_columns(weights), before=np.zeros_like(learned.before), node_keys=np.zeros_like(learned.node_keys)
     )
+    if rules is not None:
+        ready = ready._replace(rules=np.ascontiguousarray(rules.T))
     if network:
         ready = _with_network(ready, network, classes)
     ready.keys[:, KEY] = 0

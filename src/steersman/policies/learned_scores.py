@@ -7,21 +7,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from steersman.cluster.arrays import CPU, WHOLE, ClassArrays, NodeArrays, alike_before, best_devices, pod_kind
+from steersman.cluster.arrays import (
+    CPU,
+    MEMORY,
+    WHOLE,
+    ClassArrays,
+    NodeArrays,
+    alike_before,
+    best_devices,
+    devices_taken,
+    pod_kind,
+)
 from steersman.compiled import inner, kernel, outlined, pasted
 from steersman.policies.afterstates import device_key
-from steersman.policies.gpu_features import FEATURES, describe
+from steersman.policies.gpu_features import FEATURES, describe, usable_cpu, usable_cpu_of
+from steersman.policies.kube_scores import balanced_allocation, least_allocated, most_allocated
 from steersman.policies.learned import FRAGMENTED, KEY, KINDS, VALUE, LearnedArrays
-from steersman.policies.local import gradient
+from steersman.policies.local import (
+    BALANCED_ALLOCATION,
+    BEST_FIT,
+    DOT_PRODUCT,
+    GPU_CLUSTERING,
+    GPU_PACKING,
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    best_fit,
+    dot_product,
+    gpu_clustering,
+    gpu_packing,
+    gradient,
+)
 from steersman.telemetry.randomness import GOLDEN, mixed
 from steersman.workloads.mix import MixArrays
 
 
 @inner
-def _devices_key(nodes: NodeArrays, n: int) -> np.uint64:
+def _devices_key(learned: LearnedArrays, nodes: NodeArrays, n: int) -> np.uint64:
     """A hash of what is fixed about node `n`, and of its devices as they are."""
     fixed = np.uint64(nodes.gpu_model[n]) * GOLDEN + np.uint64(nodes.gpu_count[n])
-    key = mixed(fixed * GOLDEN + np.uint64(nodes.allocatable[n, CPU]))
+    key = mixed(fixed * GOLDEN + np.uint64(usable_cpu_of(learned.outlook, nodes, n)))
     for d in range(nodes.gpu_count[n]):
         key += device_key(nodes.gpu_free[n, d])
     return np.uint64(key)
@@ -31,6 +55,19 @@ def _devices_key(nodes: NodeArrays, n: int) -> np.uint64:
 def _state_key(devices_key: np.uint64, cpu: int) -> np.uint64:
     """A hash, never 0, of a state with `cpu` milli-CPU."""
     return np.uint64(mixed(devices_key + np.uint64(cpu) * GOLDEN) | np.uint64(1))
+
+
+@inner
+def _cpu_now(learned: LearnedArrays, nodes: NodeArrays, n: int) -> int:
+    """Return the milli-CPU that pods can use of node `n` as it is."""
+    return usable_cpu(learned.outlook, nodes.free[n, CPU], nodes.free[n, MEMORY])
+
+
+@inner
+def _cpu_with(learned: LearnedArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
+    """Return the milli-CPU that pods could use of node `n` with a pod of class `c` on it."""
+    cpu, memory = nodes.free[n, CPU] - classes.request[c, CPU], nodes.free[n, MEMORY] - classes.request[c, MEMORY]
+    return usable_cpu(learned.outlook, cpu, memory)
 
 
 @inner
@@ -105,8 +142,8 @@ def learned_refresh_all(learned: LearnedArrays, mix: MixArrays, nodes: NodeArray
 @outlined
 def learned_refresh(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, n: int) -> None:
     """Look at node `n`, which changed, anew."""
-    learned.node_keys[n] = _devices_key(nodes, n)
-    cpu, before = nodes.free[n, CPU], learned.before
+    learned.node_keys[n] = _devices_key(learned, nodes, n)
+    cpu, before = _cpu_now(learned, nodes, n), learned.before
     known = described(learned, mix, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
     values = learned.columns.shape[1] // 2
     for first in range(0, values, 4):
@@ -130,7 +167,7 @@ def _score(
     devices_key: np.uint64,
 ) -> float:
     """The score of class `c`, of a kind, on devices (-1: best-fitting ones) of node `n`, and their hash with it."""
-    cpu = nodes.free[n, CPU] - classes.request[c, CPU]
+    cpu = _cpu_with(learned, nodes, classes, c, n)
     key = _state_key(devices_key, cpu)
     row = _row(key, learned.keys.shape[0])
     if learned.keys[row, KEY] != key:
@@ -165,16 +202,46 @@ def _network(learned: LearnedArrays, c: int, n: int, row: int, points: float) ->
     return float(activity[learned.sizes.shape[0] % 2, 0])
 
 
+@outlined
+def rule_points(learned: LearnedArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> float:
+    """Return what the heuristics' scores of class `c` on node `n` count in all."""
+    rules, kind, points = learned.rules, pod_kind(classes, c), 0.0
+    if rules[DOT_PRODUCT, kind] != 0.0:
+        points += rules[DOT_PRODUCT, kind] * dot_product(nodes, classes, c, n)
+    if rules[GPU_CLUSTERING, kind] != 0.0:
+        points += rules[GPU_CLUSTERING, kind] * gpu_clustering(nodes, classes, c, n)
+    if rules[GPU_PACKING, kind] != 0.0:
+        points += rules[GPU_PACKING, kind] * gpu_packing(nodes, classes, c, n)
+    if rules[BEST_FIT, kind] != 0.0:
+        points += rules[BEST_FIT, kind] * best_fit(nodes, classes, c, n)
+    if rules[LEAST_ALLOCATED, kind] != 0.0:
+        points += rules[LEAST_ALLOCATED, kind] * least_allocated(nodes, classes, c, n)
+    if rules[MOST_ALLOCATED, kind] != 0.0:
+        points += rules[MOST_ALLOCATED, kind] * most_allocated(nodes, classes, c, n)
+    if rules[BALANCED_ALLOCATION, kind] != 0.0:
+        points += rules[BALANCED_ALLOCATION, kind] * balanced_allocation(nodes, classes, c, n)
+    return points
+
+
 @pasted
 def learned_score(
     learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
 ) -> float:
-    """The score of class `c` on node `n`, where it must fit."""
+    """Return the score of class `c` on node `n`, where it must fit."""
+    score = _state_score(learned, mix, nodes, classes, c, n)
+    return score + rule_points(learned, nodes, classes, c, n) if learned.rules.shape[0] > 0 else score
+
+
+@pasted
+def _state_score(
+    learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
+) -> float:
+    """Return the part of the score that the node's state and FGD make."""
     kind, milli, key = pod_kind(classes, c), classes.gpu_milli[c], learned.node_keys[n]
     if kind == 1:
         return _share(learned, mix, nodes, classes, c, n)[0]
     if kind == 0 or milli == WHOLE:  # which of the unused devices makes no difference
-        key += np.uint64(classes.gpu_count[c]) * (device_key(0) - device_key(WHOLE))
+        key += np.uint64(devices_taken(nodes, classes, c, n)) * (device_key(0) - device_key(WHOLE))
         return _score(learned, mix, nodes, classes, kind, c, n, -1, key)
     devices = best_devices(nodes, classes, c, n)
     for d in range(nodes.gpu_count[n]):
@@ -187,16 +254,19 @@ def learned_score(
 def _share(
     learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int
 ) -> tuple[float, int]:
-    """For a pod with a share of one device: the best score over the devices that fit, and that device's index."""
-    milli, best, chosen = classes.gpu_milli[c], -np.inf, -1
+    """For a pod with a share of one device: the best score over the devices that fit, and that device's index.
+
+    Of equal ones the fullest is taken, as by the rule of best fit.
+    """
+    milli, best, chosen, least = classes.gpu_milli[c], -np.inf, -1, WHOLE + 1
     for d in range(nodes.gpu_count[n]):
         left = nodes.gpu_free[n, d]
         if left < milli or alike_before(nodes, n, d):
             continue
         key = learned.node_keys[n] + device_key(left - milli) - device_key(left)
         score = _score(learned, mix, nodes, classes, 1, c, n, 1 << d, key)
-        if score > best:
-            best, chosen = score, d
+        if score > best or (score == best and left < least):
+            best, chosen, least = score, d, left
     return best, chosen
 
 
@@ -211,7 +281,7 @@ def learned_device(
 @inner
 def features_now(learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, n: int) -> int:
     """The row of `features` for node `n` as it is."""
-    cpu = nodes.free[n, CPU]
+    cpu = _cpu_now(learned, nodes, n)
     return described(learned, mix, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
 
 
@@ -220,7 +290,7 @@ def features_with(
     learned: LearnedArrays, mix: MixArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int
 ) -> int:
     """The row of `features` for node `n` with a pod of class `c` on the devices of the bit mask."""
-    cpu, milli, key = nodes.free[n, CPU] - classes.request[c, CPU], classes.gpu_milli[c], learned.node_keys[n]
+    cpu, milli, key = _cpu_with(learned, nodes, classes, c, n), classes.gpu_milli[c], learned.node_keys[n]
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
             key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])

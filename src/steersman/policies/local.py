@@ -16,7 +16,9 @@ from steersman.cluster.arrays import (
     NodeArrays,
     alike_before,
     best_devices,
+    devices_taken,
     gpu_kind,
+    gpu_left,
     idle_gpu,
     place,
     remove,
@@ -39,7 +41,7 @@ def dot_product(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): pods go where little is left of what they ask for."""
     requested = classes.gpu_count[c] * classes.gpu_milli[c]
     cpu = nodes.free[n, CPU] / CPU_SCALE * (classes.request[c, CPU] / CPU_SCALE)
-    gpu = idle_gpu(nodes, n) / GPU_SCALE * (requested / GPU_SCALE)
+    gpu = gpu_left(nodes, classes, c, n) / GPU_SCALE * (requested / GPU_SCALE)
     return int(100.0 * (1.0 - (cpu + gpu) / 2.0))
 
 
@@ -48,16 +50,19 @@ def best_fit(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """int(100 (1 - (c-rc)/128000/2 - (g-rg)/8000/2)): the least left afterwards. Normalised by min and max in a mix."""
     requested = classes.gpu_count[c] * classes.gpu_milli[c]
     cpu = (nodes.free[n, CPU] - classes.request[c, CPU]) / CPU_SCALE
-    gpu = (idle_gpu(nodes, n) - requested) / GPU_SCALE
+    gpu = (gpu_left(nodes, classes, c, n) - requested) / GPU_SCALE
     return int(100.0 * (1.0 - (0.5 * cpu + 0.5 * gpu)))
 
 
 @inner
 def gpu_clustering(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """Pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a fuller node."""
-    if classes.gpu_count[c] == 0:
+    """Pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a fuller node.
+
+    0 for pods that get none of the devices.
+    """
+    if devices_taken(nodes, classes, c, n) == 0:
         return 0
-    kind = gpu_kind(classes, c)
+    kind = gpu_kind(nodes, classes, c)
     kinds = 0
     for k in range(nodes.gpu_kinds.shape[1]):
         if nodes.gpu_kinds[n, k] > 0:
@@ -72,8 +77,11 @@ def gpu_clustering(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> i
 
 @inner
 def gpu_packing(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """Devices in use first, then free devices of nodes in use, then untouched nodes with few devices."""
-    if classes.gpu_count[c] == 0:
+    """Devices in use first, then free devices of nodes in use, then untouched nodes with few devices.
+
+    0 for pods that get none of the devices.
+    """
+    if devices_taken(nodes, classes, c, n) == 0:
         return 0
     free = 0
     for d in range(nodes.gpu_count[n]):
@@ -121,7 +129,7 @@ def fgd_share(
 @inner
 def fgd(mix: MixArrays, fragments: FragmentArrays, nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """int(100 sigmoid((F_before - F_after) / 1000)): the least fragmentation added (fragmentation gradient descent)."""
-    count, milli = classes.gpu_count[c], classes.gpu_milli[c]
+    count, milli = devices_taken(nodes, classes, c, n), classes.gpu_milli[c]
     if count == 1 and milli < WHOLE:
         return fgd_share(mix, fragments, nodes, classes, c, n)[0]
     cpu = nodes.free[n, CPU] - classes.request[c, CPU]

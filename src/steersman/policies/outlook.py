@@ -28,7 +28,7 @@ Array = npt.NDArray[np.float64]
 
 
 class OutlookArrays(NamedTuple):
-    """What kernels read; T typical pods, V distinct milli, M GPU models, S sequences of L pods.
+    """What kernels read; T typical pods, V distinct milli, M GPU types, S sequences of L pods.
 
     Attributes:
         tables: [5, 1001] GPUs that will be lost of a device with so many milli left, see `TABLES`.
@@ -36,9 +36,9 @@ class OutlookArrays(NamedTuple):
         group: [T] the group of each typical pod.
         pods_per_cpu: [T] pods for each free milli-CPU.
         sequences: [S, L] typical pods in the order in which they come; the second half of the sequences is GPU pods.
-        model: [M + 1, 2] share of the GPU demand that insists on the model (divided among those it accepts), and that
-            accepts it.
-        cpu_per_gpu: [1] milli-CPU that the mix asks for with each GPU milli.
+        model: [M + 1, 2] share of the GPU demand that insists on the type's model (divided among those it accepts),
+            and that accepts the type.
+        ratios: [2] milli-CPU that the mix asks for with each GPU milli, and with each byte of memory (0: no memory).
         smallest: [1] the smallest milli of a device that a typical pod asks for.
     """
 
@@ -48,15 +48,16 @@ class OutlookArrays(NamedTuple):
     pods_per_cpu: Array
     sequences: npt.NDArray[np.int64]
     model: Array
-    cpu_per_gpu: Array
+    ratios: Array
     smallest: npt.NDArray[np.int64]
 
 
 def outlook_arrays(pods: Sequence[TypicalPod], mix: MixArrays) -> OutlookArrays:
     """The outlook of the typical `pods`, whose arrays are `mix`. Without GPU pods everything in it is neutral."""
-    demand = np.array([pod.share * pod.gpu_milli * pod.gpu_count for pod in pods], dtype=np.float64)
+    demand = _demand(pods)
     total = demand.sum()
     cpu = np.array([pod.share * pod.cpu_milli for pod in pods], dtype=np.float64).sum()
+    memory = sum(pod.share * pod.memory_bytes for pod in pods)
     milli = sorted({pod.gpu_milli for pod in pods if pod.gpu_count})
     return OutlookArrays(
         tables=_tables(pods),
@@ -64,8 +65,8 @@ def outlook_arrays(pods: Sequence[TypicalPod], mix: MixArrays) -> OutlookArrays:
         group=np.array([_group(pod) for pod in pods], dtype=np.int64),
         pods_per_cpu=np.array([1.0 / pod.cpu_milli for pod in pods]),
         sequences=_sequences(pods),
-        model=_models(pods, mix, demand / total if total else demand),
-        cpu_per_gpu=np.array([cpu / total if total else 0.0]),
+        model=demand_by_type(pods, mix),
+        ratios=np.array([cpu / total if total else 0.0, cpu / memory if memory else 0.0]),
         smallest=np.array([milli[0] if milli else 0], dtype=np.int64),
     )
 
@@ -123,7 +124,17 @@ def _sequences(pods: Sequence[TypicalPod]) -> npt.NDArray[np.int64]:
     return np.array([rng.choice(len(pods), SEQUENCE_LENGTH, p=p) for p in kinds], dtype=np.int64)
 
 
-def _models(pods: Sequence[TypicalPod], mix: MixArrays, demand: Array) -> Array:
+def _demand(pods: Sequence[TypicalPod]) -> Array:
+    """[T] GPU milli that each typical pod asks for, times its share."""
+    return np.array([pod.share * pod.gpu_milli * pod.gpu_count for pod in pods], dtype=np.float64)
+
+
+def demand_by_type(pods: Sequence[TypicalPod], mix: MixArrays) -> Array:
+    """[M + 1, 2] `OutlookArrays.model` of the typical `pods`, whose arrays are `mix`."""
+    demand = _demand(pods)
+    total = demand.sum()
+    if total:
+        demand = demand / total
     model = np.zeros((mix.accepts.shape[1], 2))
     for pod, accepts, share in zip(pods, mix.accepts, demand, strict=True):
         model[accepts, 1] += share

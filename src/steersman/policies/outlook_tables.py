@@ -24,6 +24,12 @@ STEP_CPU, STEP_DEVICES, STEP_MILLI = range(3)
 SMALLEST, LEAST_CPU = range(2)
 """Columns of `OutlookTables.least`."""
 
+CPU_PER_GPU, CPU_PER_MEMORY, UNIT = range(3)
+"""Columns of `OutlookTables.ratios`."""
+
+CPU_UNIT = 12_000.0
+"""Milli-CPU; the unit of CPU where no typical pod asks for a GPU."""
+
 NEVER = 1 << 60
 """More CPU than there is: what a pod asks for that may not run on a model."""
 
@@ -43,7 +49,7 @@ class OutlookTables(NamedTuple):
         steps: [M + 1, S, L, 3] for each model the sequences: milli-CPU, devices and milli of each pod. The second half
             of the sequences is GPU pods.
         model: [M + 1, 2] see `OutlookArrays`.
-        cpu_per_gpu: [1] see `OutlookArrays`.
+        ratios: [3] see `OutlookArrays`, and the milli-CPU that the mix asks for with a whole GPU, the unit of CPU.
         least: [2] the least that a typical pod asks for: milli of a device, milli-CPU.
     """
 
@@ -54,7 +60,7 @@ class OutlookTables(NamedTuple):
     pods_per_cpu: Array
     steps: npt.NDArray[np.int64]
     model: Array
-    cpu_per_gpu: Array
+    ratios: Array
     least: npt.NDArray[np.int64]
 
 
@@ -68,7 +74,7 @@ def outlook_tables(outlook: OutlookArrays, mix: MixArrays) -> OutlookTables:
         pods_per_cpu=outlook.pods_per_cpu,
         steps=_steps(outlook, mix),
         model=outlook.model,
-        cpu_per_gpu=outlook.cpu_per_gpu,
+        ratios=np.append(outlook.ratios, WHOLE * outlook.ratios[CPU_PER_GPU] or CPU_UNIT),
         least=np.array([outlook.smallest[0], mix.cpu.min(initial=NEVER)], dtype=np.int64),
     )
 

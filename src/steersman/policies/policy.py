@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -52,14 +52,17 @@ class LinearPolicy:
     Attributes:
         name: what results call it.
         weights: [4, W] by kind of pod.
+        rules: [4, R] by kind of pod what a point of each heuristic's score counts, by its number in `policies.local`;
+            None: nothing.
     """
 
     name: str
     weights: npt.NDArray[np.float64]
+    rules: npt.NDArray[np.float64] | None = None
 
     def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
         """What a policy file holds."""
-        return {"weights": self.weights}
+        return {"weights": self.weights} | ({} if self.rules is None else {"rules": self.rules})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -84,6 +87,28 @@ class MlpPolicy:
             layer = f"layers.{i}" if i + 1 < len(self.network) else "head"
             found |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
         return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PortfolioPolicy:
+    """Several sets of weights and rules, of which a short simulation takes the best for a cluster and its pods.
+
+    `simulation.selection` chooses; until it has, or where there is nothing to simulate, the first member decides.
+
+    Attributes:
+        name: what results call it, whichever member decides.
+        members: what there is to choose from, by its own name; learned policies first.
+        digest: the same for two portfolios with the same members.
+    """
+
+    name: str
+    members: tuple[LinearPolicy | LocalPolicy, ...]
+    digest: str
+
+    @property
+    def first(self) -> LinearPolicy | LocalPolicy:
+        """The member that decides where nothing was simulated, under the portfolio's name."""
+        return replace(self.members[0], name=self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ Nothing in such a file is executed when it is read.
 
 from __future__ import annotations
 
+import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ from safetensors.numpy import save
 
 from steersman.errors import InputError, SteersmanError
 from steersman.features import VIEWS, View
+from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.layers import check_arrays
-from steersman.policies.learned import KINDS, VIEW, WEIGHTS
+from steersman.policies.learned import KINDS, RULES, VIEW, WEIGHTS
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import check_network, mlp_shapes, open_network
-from steersman.policies.policy import LinearPolicy, MlpPolicy
+from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy, PortfolioPolicy
 from steersman.policies.prepared import MixCard, PreparedPolicy, bake, open_prepared, split
 from steersman.workloads.workload import Workload
 
@@ -30,12 +33,19 @@ CARD = "steersman"
 SUFFIX = ".safetensors"
 LINEAR = "weights"
 """The tensor of what is linear in a node's features, by kind of pod."""
+RULE_WEIGHTS = "rules"
+"""The tensor of what heuristics' scores count, by kind of pod."""
 MAX_BYTES = 1 << 30
 LARGEST = 1e12
 """A weight beyond it is of no use: scores would leave the range of numbers, and none would be the best."""
 
 Arrays = dict[str, npt.NDArray[Any]]
-LearnedPolicy = LinearPolicy | MlpPolicy | NetworkPolicy | PreparedPolicy
+LearnedPolicy = LocalPolicy | LinearPolicy | MlpPolicy | NetworkPolicy | PortfolioPolicy | PreparedPolicy
+
+RULE = "rule"
+"""The network of a file without weights: a rule that was found to be the best, for a mix that the file brings."""
+PORTFOLIO = "portfolio"
+"""The network of a file with several sets of weights, [members, 4, W], and rules beside them."""
 
 
 class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +67,8 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         name: what results call the policy.
         view, view_version: the features it was trained on, see `steersman.features`.
         network: what computes scores from features.
+        members: of a portfolio, the names of its sets of weights, in their order, and of the rules among which it may
+            also choose.
         hidden, normalisation: of the network.
         objective, algorithm: what it was trained for, and how.
         protocol, ratio, load: what it was trained in.
@@ -74,6 +86,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     view: str
     view_version: int
     network: str
+    members: tuple[str, ...] = ()
     hidden: tuple[int, ...] = ()
     normalisation: str = "none"
     objective: str
@@ -155,19 +168,54 @@ def open_policy(path: Path, name: str) -> LearnedPolicy:
     for tensor, array in weights.items():
         if np.abs(array.astype(np.float64)).max(initial=0.0) > LARGEST:
             raise InputError(str(path), "tensor", tensor, f"holds a weight beyond {LARGEST:g}, which is of no use")
+    if card.network == PORTFOLIO:
+        return _open_portfolio(str(path), name, card, arrays)
     policy = _open(str(path), name, card, weights)
     prepared = open_prepared(str(path), card.mix, VIEWS[card.view], baked)
     return policy if prepared is None else PreparedPolicy(policy, prepared)
 
 
-def _open(file: str, name: str, card: Card, weights: Arrays) -> LinearPolicy | MlpPolicy | NetworkPolicy:
+def _open(file: str, name: str, card: Card, weights: Arrays) -> LocalPolicy | LinearPolicy | MlpPolicy | NetworkPolicy:
     view = VIEWS[card.view]
+    if card.network == RULE:
+        check_arrays(file, {}, weights)
+        if len(card.members) != 1 or card.members[0] not in LOCAL:
+            raise InputError(file, "card", "members", f"must name one rule; known are {', '.join(LOCAL)}")
+        return replace(heuristic(card.members[0]), name=name)
     if card.network == "linear" and card.view == VIEW and "head.weight" not in weights:
-        check_arrays(file, {LINEAR: (KINDS, WEIGHTS)}, weights)
-        return LinearPolicy(name, _double(weights[LINEAR]))
+        shapes: dict[str, tuple[int, ...]] = {LINEAR: (KINDS, WEIGHTS)}
+        if RULE_WEIGHTS in weights:
+            shapes[RULE_WEIGHTS] = KINDS, RULES
+        check_arrays(file, shapes, weights)
+        rules = _double(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
+        return LinearPolicy(name, _double(weights[LINEAR]), rules)
     if card.network == "mlp" and card.view == VIEW and _inputs(weights) == len(view.node) + len(view.pod):
         return _open_mlp(file, name, card, view, weights)
     return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
+
+
+def _open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> PortfolioPolicy:
+    """Open a file with several sets of weights; their members' names come first in the card, then those of rules.
+
+    Raises:
+        InputError: the names and the tensor do not go together, or a rule is unknown.
+    """
+    if card.view != VIEW:
+        raise InputError(file, "card", "view", f"is {card.view!r}; a portfolio has {VIEW!r}")
+    weights = arrays.get(LINEAR)
+    count = len(weights) if weights is not None and weights.ndim == 3 else 0
+    shape = max(1, count), KINDS
+    check_arrays(file, {LINEAR: (*shape, WEIGHTS), RULE_WEIGHTS: (*shape, RULES)}, arrays)
+    names, rules = card.members[:count], card.members[count:]
+    if len(names) < count or len(set(card.members)) < len(card.members):
+        raise InputError(file, "card", "members", f"must name all {count} sets of weights, each once, then rules")
+    for rule in rules:
+        if rule not in LOCAL:
+            raise InputError(file, "card", "members", f"{rule!r} is no rule; known are {', '.join(LOCAL)}")
+    points = _double(arrays[RULE_WEIGHTS])
+    learned = [LinearPolicy(each, _double(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
+    digest = hashlib.sha256(_double(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())
+    return PortfolioPolicy(name, (*learned, *(heuristic(rule) for rule in rules)), digest.hexdigest())
 
 
 def _inputs(weights: Arrays) -> int:

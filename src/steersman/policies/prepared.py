@@ -2,7 +2,8 @@
 
 A policy knows which pods are typical (`workloads.mix`), and the view `gpu` also sees what that says about leftovers
 (`policies.outlook`), which takes a second to work out. As tensors in the file both are the same wherever it is used.
-GPU models are numbered as the file's card lists them; the last column or row is "no model known".
+GPU models are numbered as the file's card lists them; the last column or row is "no model known". Names of GPUs are
+kept by typical pod: which types of a cluster's devices these may have is worked out where the file is used.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import WHOLE
-from steersman.cluster.model import Node
+from steersman.cluster.model import ANY_GPU, GpuType, Node
 from steersman.errors import InputError, SteersmanError
 from steersman.features import View
 from steersman.policies.learned import VIEW
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.outlook import GROUPS, SEQUENCES, TABLES, OutlookArrays, outlook_arrays
-from steersman.policies.policy import LinearPolicy, MlpPolicy
-from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
+from steersman.policies.outlook import GROUPS, SEQUENCES, TABLES, OutlookArrays, demand_by_type, outlook_arrays
+from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy
+from steersman.workloads.mix import MixArrays, TypicalPod, accepted_types, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
-VERSION = 1
+VERSION = 2
 MIX, OUTLOOK = "mix.", "outlook."
 """How the names of the tensors begin; then follows the field of `MixArrays` or `OutlookArrays`."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class MixCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MixCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a model card says of the mix in the file.
 
     Attributes:
@@ -43,12 +44,14 @@ class MixCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         workload: whose pods it was derived from.
         typical_pods: how many kinds of pods it has.
         models: the GPU models that it knows, in the order of its tensors.
+        resources: by typical pod, the name of the GPUs that it asks for, "" for any; empty where all take any.
     """
 
     version: int
     workload: str
     typical_pods: int
     models: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,17 +84,22 @@ class Prepared:
             gpu_count=count,
             gpu_models=() if accepted[-1] else tuple(np.array(self.card.models)[accepted[:-1]].tolist()),
             share=float(mix.share[t]),
+            gpu_resource=self.card.resources[t] if self.card.resources else "",
         )
 
-    def mix_for(self, models: Sequence[str]) -> MixArrays:
-        """The mix for a cluster that numbers GPU models like this, which must be known."""
+    def mix_for(self, types: Sequence[GpuType]) -> MixArrays:
+        """The mix for a cluster that numbers GPU types like this, whose models must be known."""
+        if self.card.resources:
+            return self.mix._replace(accepts=accepted_types(self.pods, types))
         # Contiguous, as all arrays that kernels get: they would be compiled anew for another layout.
-        return self.mix._replace(accepts=np.ascontiguousarray(self.mix.accepts[:, self._columns(models)]))
+        return self.mix._replace(accepts=np.ascontiguousarray(self.mix.accepts[:, self._columns(types)]))
 
-    def outlook_for(self, models: Sequence[str]) -> OutlookArrays:
-        """The outlook, which must be there, for a cluster that numbers GPU models like this."""
+    def outlook_for(self, types: Sequence[GpuType]) -> OutlookArrays:
+        """The outlook, which must be there, for a cluster that numbers GPU types like this."""
         assert self.outlook is not None
-        return self.outlook._replace(model=np.ascontiguousarray(self.outlook.model[self._columns(models)]))
+        if self.card.resources:
+            return self.outlook._replace(model=demand_by_type(self.pods, self.mix_for(types)))
+        return self.outlook._replace(model=np.ascontiguousarray(self.outlook.model[self._columns(types)]))
 
     def check(self, policy: str, nodes: Sequence[Node]) -> None:
         """Make sure that the mix knows the GPU models of a cluster. Raises SteersmanError: it does not know one."""
@@ -103,15 +111,16 @@ class Prepared:
                     "prepare it for these nodes"
                 )
 
-    def _columns(self, models: Sequence[str]) -> list[int]:
-        return [*(self.card.models.index(model) for model in models), len(self.card.models)]
+    def _columns(self, types: Sequence[GpuType]) -> list[int]:
+        models = (*self.card.models, "")
+        return [models.index(each.model) for each in (*types, ANY_GPU)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PreparedPolicy:
     """A learned policy that brings its own mix."""
 
-    policy: LinearPolicy | MlpPolicy | NetworkPolicy
+    policy: LocalPolicy | LinearPolicy | MlpPolicy | NetworkPolicy
     prepared: Prepared
 
     @property
@@ -122,15 +131,16 @@ class PreparedPolicy:
 
 def bake(workload: Workload, view: str) -> tuple[MixCard, Arrays]:
     """The mix of a workload, and what the view sees in it, as tensors."""
-    pods = typical_pods(workload.pods)
+    pods = typical_pods(workload.pods[i] for i in workload.demand())
     named = {node.gpu_model for node in workload.nodes} | {model for pod in pods for model in pod.gpu_models}
     models = tuple(sorted(named - {""}))
-    mix = mix_arrays(pods, models)
+    mix = mix_arrays(pods, [GpuType(model, ()) for model in models])
+    named_gpus = tuple(pod.gpu_resource for pod in pods)
     arrays: Arrays = {f"{MIX}{name}": array for name, array in mix._asdict().items()}
     arrays[f"{MIX}accepts"] = mix.accepts.astype(np.uint8)
     if view == VIEW:
         arrays |= {f"{OUTLOOK}{name}": array for name, array in outlook_arrays(pods, mix)._asdict().items()}
-    return MixCard(VERSION, workload.name, len(pods), models), arrays
+    return MixCard(VERSION, workload.name, len(pods), models, named_gpus if any(named_gpus) else ()), arrays
 
 
 def split(arrays: Arrays) -> tuple[Arrays, Arrays]:
@@ -154,6 +164,9 @@ def open_prepared(file: str, card: MixCard | None, view: View, baked: Arrays) ->
         raise InputError(file, "card", "mix.version", problem)
     if card.typical_pods < 0:
         raise InputError(file, "card", "mix.typical_pods", f"is {card.typical_pods}; 0 or more is right")
+    if card.resources and len(card.resources) != card.typical_pods:
+        problem = f"has {len(card.resources)} names for {card.typical_pods} typical pods; one each is right, or none"
+        raise InputError(file, "card", "mix.resources", problem)
     reader = _Reader(file, card, baked)
     mix = reader.mix()
     outlook = reader.outlook(len(mix.milli)) if view.name == VIEW else None
@@ -199,7 +212,7 @@ class _Reader:
             pods_per_cpu=self._real("outlook.pods_per_cpu", (pods,)),
             sequences=self._whole("outlook.sequences", (SEQUENCES, -1 if pods else 0), 0, max(0, pods - 1)),
             model=self._real("outlook.model", (models + 1, 2)),
-            cpu_per_gpu=self._real("outlook.cpu_per_gpu", (1,)),
+            ratios=self._real("outlook.ratios", (2,)),
             smallest=self._whole("outlook.smallest", (1,), 0, WHOLE),
         )
 

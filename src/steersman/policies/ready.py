@@ -13,7 +13,14 @@ from steersman.policies.learned import VIEW, LearnedArrays, at_work, for_showing
 from steersman.policies.learned_scores import learned_refresh_all
 from steersman.policies.local import LEARNED
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.policy import KubeDefaultPolicy, LinearPolicy, LocalPolicy, MlpPolicy, RandomPolicy
+from steersman.policies.policy import (
+    KubeDefaultPolicy,
+    LinearPolicy,
+    LocalPolicy,
+    MlpPolicy,
+    PortfolioPolicy,
+    RandomPolicy,
+)
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.registry import AnyPolicy
 from steersman.policies.table import TableArrays, table_arrays
@@ -74,7 +81,8 @@ def _learned(
 ) -> LearnedArrays:
     if isinstance(policy, LinearPolicy | MlpPolicy):
         network = policy.network if isinstance(policy, MlpPolicy) else ()
-        learned = at_work(known(), policy.weights, network, state.class_arrays)
+        rules = policy.rules if isinstance(policy, LinearPolicy) else None
+        learned = at_work(known(), policy.weights, network, state.class_arrays, rules)
         learned_refresh_all(learned, mix, state.arrays)
         return learned
     return for_showing(known()) if sees_outlook(policy) else no_learned()
@@ -84,7 +92,7 @@ def sees_outlook(policy: AnyPolicy) -> bool:
     """Whether a policy looks at what follows from the mix, which takes a second to work out."""
     if isinstance(policy, PreparedPolicy):
         policy = policy.policy
-    return isinstance(policy, LinearPolicy | MlpPolicy) or (
+    return isinstance(policy, LinearPolicy | MlpPolicy | PortfolioPolicy) or (
         isinstance(policy, NetworkPolicy) and policy.view.name == VIEW
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from steersman.errors import SteersmanError, UsageError
 from steersman.policies import local
+from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.own import blamed
 from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
 from steersman.policies.policy_file import SUFFIX, LearnedPolicy, open_policy
@@ -20,16 +21,6 @@ from steersman.policies.telemetry_policy import OBJECTIVES, TelemetryPolicy
 
 ENTRY_POINTS = "steersman.policies"
 
-LOCAL = {
-    "dot-product": local.DOT_PRODUCT,
-    "gpu-clustering": local.GPU_CLUSTERING,
-    "gpu-packing": local.GPU_PACKING,
-    "best-fit": local.BEST_FIT,
-    "fgd": local.FGD,
-    "least-allocated": local.LEAST_ALLOCATED,
-    "most-allocated": local.MOST_ALLOCATED,
-    "balanced-allocation": local.BALANCED_ALLOCATION,
-}
 SHIPPED = "steersman"
 BUILT_IN = ("random", *LOCAL, "kube-default", SHIPPED)
 MAX_WEIGHT = 1 << 31
@@ -52,7 +43,7 @@ def resolve(spec: str) -> AnyPolicy:
     if "=" in spec:
         return _mix(spec)
     if spec in LOCAL:
-        return LocalPolicy(spec, (LOCAL[spec],), (1.0,), fgd_devices=spec == "fgd")
+        return heuristic(spec)
     if spec in OBJECTIVES:
         return TelemetryPolicy(spec, OBJECTIVES[spec])
     if spec == "random":

@@ -10,6 +10,7 @@ from enum import Enum
 import msgspec
 import structlog
 
+from steersman.cluster.gpu_resources import PLUGIN_GPUS
 from steersman.cluster.objects import GPU_INDEX_KEY
 from steersman.cluster.state import device_indices
 from steersman.errors import SteersmanError
@@ -63,9 +64,13 @@ class Binding(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def binding(pod: CachedPod, node: str, devices: int) -> bytes:
-    """The Binding of a pod as JSON. With its uid: another pod that took the name meanwhile is not bound."""
-    notes = {GPU_INDEX_KEY: "-".join(map(str, device_indices(devices)))} if devices else None
+    """The Binding of a pod as JSON. With its uid: another pod that took the name meanwhile is not bound.
+
+    It names the devices of a pod that asks for them by annotations. Those of a device plugin the kubelet chooses.
+    """
     model = pod.pod
+    is_ours = devices and model.requests.gpu_resource not in PLUGIN_GPUS
+    notes = {GPU_INDEX_KEY: "-".join(map(str, device_indices(devices)))} if is_ours else None
     return msgspec.json.encode(Binding(Meta(model.name, model.namespace, pod.uid, notes), Target(node)))
 
 

@@ -105,10 +105,10 @@ class LiveScheduler(Scheduler):
                 await reflector.synced.wait()
             if self.telemetry is not None:
                 beside.append(group.create_task(self.telemetry.run()))
-            await self.thinking.learn_mix(self.cache.state.gpu_models)
+            await self.thinking.learn_mix(self.cache.state.gpu_types)
             gc.collect()
             gc.freeze()  # nodes and pods stay; looking through 50,000 of them for garbage takes a tenth of a second
-            beside.append(group.create_task(self.thinking.keep(lambda: self.cache.state.gpu_models, self.renew)))
+            beside.append(group.create_task(self.thinking.keep(lambda: self.cache.state.gpu_types, self.renew)))
             try:
                 await (self.election.run(self.schedule) if self.election is not None else self.schedule())
             finally:

@@ -93,7 +93,7 @@ class Scheduler:
         self.decider: Decider | None = None
         self._in_turns = False
         self._room = 0
-        self._hopeless: dict[tuple[int, str], tuple[int, str]] = {}
+        self._hopeless: dict[int, tuple[int, str]] = {}
         self._binding: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
 
@@ -200,7 +200,7 @@ class Scheduler:
             used = " and ".join(pod.unmodelled)
             self._no(queued, f"steersman does not place pods that use {used}; another schedulerName does", began)
             return
-        if (known := self._hopeless.get((pod.class_id, pod.gpu))) is not None and known[0] == self._room:
+        if (known := self._hopeless.get(pod.class_id)) is not None and known[0] == self._room:
             self._no(queued, known[1], began)
             return
         if pod.pod.latency.ignored and not queued.attempts:
@@ -216,11 +216,11 @@ class Scheduler:
             return
         self.witness.decided(time.monotonic() - began, time.thread_time() - cpu)
         if choice is None:
-            why = message(cache.state, pod.class_id, pod.labels_id, pod.gpu)
+            why = message(cache.state, pod.class_id, pod.labels_id)
             if pod.pod.priority > 0:
                 why += " steersman does not preempt pods."
             if not len(cache.state.term_arrays.rules):  # no pod's chance depends on its labels, or on other pods'
-                self._hopeless[pod.class_id, pod.gpu] = self._room, why
+                self._hopeless[pod.class_id] = self._room, why
             self._no(queued, why, began)
             return
         node = cache.state.nodes[choice.slot]

@@ -98,12 +98,11 @@ class Side:
         used, whole = nodes.allocatable - nodes.free, nodes.allocatable
         some = whole[:, CPU] > 0
         shares = used[some, CPU] / whole[some, CPU]
-        devices = int(nodes.gpu_count.sum())
         return Picture(
             nodes_in_use=int((used[:, PODS] > 0).sum()),
             cpu_percent=_percent(used[:, CPU].sum(), whole[:, CPU].sum()),
             memory_percent=_percent(used[:, MEMORY].sum(), whole[:, MEMORY].sum()),
-            gpu_percent=_percent(devices * WHOLE - nodes.gpu_free.sum(), devices * WHOLE),
+            gpu_percent=_percent(*self.cache.state.gpu_use()),
             cpu_deviation_percent=100.0 * float(shares.std()) if some.any() else 0.0,
             fragmented_gpus=float(self.decider.cluster.fragments.total.sum()) / WHOLE,
             unplaced=unplaced,
@@ -287,5 +286,5 @@ class Shadow:
             self._writer.writerow([f"{time.time():.3f}", pod.key, pod.node, ours, agrees, there])
 
 
-def _percent(part: np.int64, whole: np.int64 | int) -> float:
+def _percent(part: np.int64 | int, whole: np.int64 | int) -> float:
     return 100.0 * float(part) / float(whole) if whole else 0.0

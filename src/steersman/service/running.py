@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from steersman.cluster.model import Pod
+from steersman.cluster.model import GpuType, Pod
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod, ClusterCache
@@ -111,8 +111,8 @@ class WatchedCluster:
         if self._opinions is not None:
             self.renew()
 
-    def _models(self) -> tuple[str, ...]:
-        return self.cache.state.gpu_models
+    def _gpu_types(self) -> tuple[GpuType, ...]:
+        return self.cache.state.gpu_types
 
     async def run(self) -> None:
         """Watch, until cancelled. Raises ApiError: we may not."""
@@ -121,12 +121,12 @@ class WatchedCluster:
         async with Background(*(reflector.run() for reflector in self.cache.reflectors), *beside):
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
-            await self.thinking.learn_mix(self._models())
+            await self.thinking.learn_mix(self._gpu_types())
             self.renew()
             gc.collect()
             gc.freeze()  # nodes and pods stay; to look through them for garbage takes a tenth of a second each time
             log.info("watching", nodes=len(self.cache.state.slots), policy=self.thinking.policy.name)
-            await self.thinking.keep(self._models, self.renew)
+            await self.thinking.keep(self._gpu_types, self.renew)
 
 
 class Service:

@@ -31,7 +31,8 @@ class Schedule:
         duration: [A] seconds that a bound pod runs, inf: to the end.
         nodes: [N] index into `workload.nodes` in the order of their rank: among equal scores the first one wins.
         waits: whether a pod that fits nowhere waits for departures, instead of being dropped.
-        warm: how many of the first arrivals are no arrivals but the pods that run when generated ones begin.
+        standing: how many of the first arrivals stand where the workload recorded them; nobody decides about these.
+        warm: how many arrivals after those are no arrivals but the pods that run when generated ones begin.
     """
 
     pods: npt.NDArray[np.int64]
@@ -39,6 +40,7 @@ class Schedule:
     duration: npt.NDArray[np.float64]
     nodes: npt.NDArray[np.int64]
     waits: bool
+    standing: int = 0
     warm: int = 0
 
 
@@ -52,7 +54,7 @@ def schedule(
     mean_duration: float | None = None,
     shuffle: bool = True,
 ) -> Schedule:
-    """The arrivals of one run.
+    """The arrivals of one run; before them the pods that stand from the beginning.
 
     Args:
         workload: nodes and pods.
@@ -70,22 +72,33 @@ def schedule(
             raise UsageError(f"ratio {ratio:g} must be above 0 and at most 100 times the capacity")
         inflation = inflate(workload, ratio=ratio, seed=seed, shuffle=shuffle)
         count = len(inflation.pods)
+        standing = len(workload.standing())
         return Schedule(
-            inflation.pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), inflation.nodes, False
+            inflation.pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), inflation.nodes, False, standing
         )
     random = np.random.default_rng(seed)
     nodes = random.permutation(len(workload.nodes))
+    first = np.array(workload.standing(), dtype=np.int64)
     if protocol == "arrivals":
         count = len(workload.pods)
-        return Schedule(np.arange(count), np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False)
+        order = np.concatenate([first, np.setdiff1d(np.arange(count), first)])
+        return Schedule(order, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, len(first))
     if protocol == "timed":
         if mean_duration is not None and not (math.isfinite(mean_duration) and mean_duration > 0):
             raise UsageError(f"mean duration {mean_duration:g} must be above 0 seconds")
+        if workload.from_now:
+            raise UsageError(
+                f"{workload.name}: --from-now belongs to --protocol inflation and arrivals, not to timed: nobody knows "
+                "how long pods that run go on running"
+            )
+        warm = 0
         if load is None:
             pods, time, duration = _trace_times(workload, mean_duration, random)
-            return Schedule(pods, time, duration, nodes, True)
-        pods, time, duration, warm = _poisson(workload, load, mean_duration or DEFAULT_DURATION, random)
-        return Schedule(pods, time, duration, nodes, True, warm)
+        else:
+            pods, time, duration, warm = _poisson(workload, load, mean_duration or DEFAULT_DURATION, random)
+        pods, stays = np.concatenate([first, pods]), np.full(len(first), np.inf)
+        time = np.concatenate([np.full(len(first), time[0] if len(time) else 0.0), time])
+        return Schedule(pods, time, np.concatenate([stays, duration]), nodes, True, len(first), warm)
     raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
 
 
@@ -96,18 +109,68 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     """
     random = np.random.default_rng(seed)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
-    target = ratio * GPU_MILLI * sum(node.gpu_count for node in workload.nodes)
-    if not (target and demand.any()):
+    first, drawable = (np.array(some, dtype=np.int64) for some in (workload.standing(), workload.demand()))
+    target = ratio * GPU_MILLI * sum(node.gpu_total for node in workload.nodes)
+    if not (target and demand[drawable].any()):
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
-    pods = random.permutation(len(demand))
-    missing = int(1.2 * max(0.0, target - demand.sum()) / demand.mean()) + 100
+    target -= demand[first].sum()
+    pods = random.permutation(np.setdiff1d(drawable, first))
+    missing = int(1.2 * max(0.0, target - demand[pods].sum()) / demand[drawable].mean()) + 100
     if missing > MAX_DRAWS:
         raise SteersmanError(f"{workload.name}: its pods ask for so little GPU that {missing} would have to be drawn")
-    pods = np.concatenate([pods, random.integers(0, len(demand), missing)])
+    pods = np.concatenate([pods, drawable[random.integers(0, len(drawable), missing)]])
     pods = pods[: int(np.searchsorted(np.cumsum(demand[pods]), target, side="right"))]
+    pods = np.concatenate([first, pods])
     count = len(pods)
     nodes = random.permutation(len(workload.nodes))
-    return Schedule(pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False)
+    return Schedule(pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, len(first))
+
+
+def draw(
+    workload: Workload,
+    protocol: Protocol,
+    seed: int,
+    ratio: float,
+    load: float | None,
+    mean_duration: float | None = None,
+) -> Schedule:
+    """Arrivals that are like those of a protocol's runs, for trying policies before a run.
+
+    `inflation`: as a run with this seed. `arrivals`: the workload's pods in a random order. `timed`: Poisson arrivals
+    at `load`; without one at the load that the trace's times amount to, with `mean_duration` as in `schedule`.
+    """
+    if protocol == "inflation":
+        return schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
+    random = np.random.default_rng(seed)
+    count = len(workload.pods)
+    if protocol == "timed":
+        load = trace_load(workload, mean_duration) if load is None else load
+        if load > 0:
+            return schedule(workload, protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration)
+    first = np.array(workload.standing(), dtype=np.int64)
+    coming = random.permutation(np.setdiff1d(np.arange(count), first))
+    pods, nodes = np.concatenate([first, coming]), random.permutation(len(workload.nodes))
+    times, stays = np.arange(count, dtype=np.float64), np.full(count, np.inf)
+    return Schedule(pods, times, stays, nodes, protocol == "timed", len(first))
+
+
+def trace_load(workload: Workload, mean_duration: float | None = None) -> float:
+    """Return the demand over capacity that a trace offers in the mean; 0 where that is not known or all come at once.
+
+    Pods without an end run for `mean_duration` seconds; without that the load is not known.
+    """
+    standing = set(workload.standing())
+    pods = [pod for i, pod in enumerate(workload.pods) if i not in standing]
+    starts = [pod.creation_time or 0.0 for pod in pods]
+    span = max(starts, default=0.0) - min(starts, default=0.0)
+    capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
+    work = 0.0
+    for pod, start in zip(pods, starts, strict=True):
+        seconds = mean_duration if pod.deletion_time is None else pod.deletion_time - start
+        if seconds is None:
+            return 0.0
+        work += pod.requests.gpu_total_milli * seconds
+    return min(100.0, work / (capacity * span)) if span > 0 and capacity else 0.0
 
 
 def _durations(workload: Workload, mean: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
@@ -124,24 +187,21 @@ def _durations(workload: Workload, mean: float, random: np.random.Generator) -> 
 def _trace_times(
     workload: Workload, mean_duration: float | None, random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    for pod in workload.pods:
+    coming = np.setdiff1d(np.arange(len(workload.pods)), workload.standing())
+    for pod in (workload.pods[i] for i in coming):
         if pod.creation_time is None:
             raise SteersmanError(
                 f"{workload.name}: pod {pod.name!r} has no creation time, which --protocol timed needs; "
                 "give --load to generate arrivals, or use --protocol arrivals"
             )
-    created = np.array([pod.creation_time for pod in workload.pods], dtype=np.float64)
+    created = np.array([workload.pods[i].creation_time for i in coming], dtype=np.float64)
     if mean_duration is not None:
-        duration = _durations(workload, mean_duration, random)
+        duration = _durations(workload, mean_duration, random)[coming]
     else:
-        duration = np.array(
-            [
-                pod.deletion_time - created[i] if pod.deletion_time is not None else np.inf
-                for i, pod in enumerate(workload.pods)
-            ]
-        )
+        deleted = [workload.pods[i].deletion_time for i in coming]
+        duration = np.array([np.inf if end is None else end for end in deleted]) - created
     order = np.argsort(created, kind="stable")
-    return order, created[order], duration[order]
+    return coming[order], created[order], duration[order]
 
 
 def _poisson(
@@ -160,19 +220,21 @@ def _poisson(
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
     duration = _durations(workload, mean_duration, random)
-    capacity = float(sum(node.gpu_count for node in workload.nodes) * GPU_MILLI)
+    capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     if not (capacity and demand.any()):
         capacity = float(sum(node.cpu_milli for node in workload.nodes))
         demand = np.array([pod.requests.cpu_milli for pod in workload.pods], dtype=np.float64)
-    work, count = float((demand * duration).mean()), len(workload.pods)
+    drawable = np.array(workload.demand(), dtype=np.int64)
+    demand, duration = demand[drawable], duration[drawable]
+    work, count = float((demand * duration).mean()) if len(drawable) else 0.0, len(drawable)
     if not (capacity and work):
         raise SteersmanError(f"{workload.name}: pods ask for no GPU and no CPU over time, so there is no load to offer")
     rate = load * capacity / work
     running = random.permutation(np.repeat(np.arange(count), random.poisson(rate * duration / count)))
     drawn = random.integers(0, count, count)
     return (
-        np.concatenate([running, drawn]),
+        drawable[np.concatenate([running, drawn])],
         np.concatenate([np.zeros(len(running)), np.cumsum(random.exponential(1 / rate, count))]),
         np.concatenate([duration[running] * random.uniform(size=len(running)), duration[drawn]]),
         len(running),

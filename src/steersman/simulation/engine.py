@@ -394,6 +394,24 @@ def _settle_arrival(arrivals: Arrivals, run: Run, arrival: int, bound: bool, wai
 
 
 @kernel
+def stand(
+    cluster: Cluster,
+    arrivals: Arrivals,
+    run: Run,
+    record: Record,
+    slots: npt.NDArray[np.int64],
+    devices: npt.NDArray[np.int64],
+) -> None:
+    """Bind the first arrivals to the nodes `slots`, [S], and these devices (bit masks), where they stand for good."""
+    for arrival in range(slots.shape[0]):
+        run.slot[arrival] = slots[arrival]
+        run.devices[arrival] = devices[arrival]
+        _change(cluster, arrivals, run, arrival, 1)
+        run.cursor[ARRIVED] += 1
+        _note(run, record, arrivals.time[arrival], arrival, BOUND)
+
+
+@kernel
 def advance(
     cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, chooser: int, rule: int, waits: bool, until: int
 ) -> int:

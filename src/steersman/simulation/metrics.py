@@ -168,11 +168,14 @@ def final_metrics(record: Record, events: Timeline, curve: Curve | None, until: 
     ]
 
 
-def waiting_metrics(record: Record, events: Timeline, arrivals: int, warm: int, until: float) -> list[Metric]:
+def waiting_metrics(
+    record: Record, events: Timeline, arrivals: int, standing: int, warm: int, until: float
+) -> list[Metric]:
     """Return how long pods waited (`timed`): over those that were bound, a pod bound at once waited 0 seconds.
 
-    The first `warm` arrivals are the pods that run when generated arrivals begin: all come at once, before anything
-    that a user would call an arrival, so waits are those of the pods after them; with these they have other names.
+    The first `standing` arrivals stand where the workload recorded them and never wait. The next `warm` are the pods
+    that run when generated arrivals begin: all come at once, before anything that a user would call an arrival, so
+    waits are those of the pods after them; with these they have other names.
     Allocation is averaged over time from the first event to `until`.
     """
     arrived = np.full(arrivals, np.nan)
@@ -183,6 +186,7 @@ def waiting_metrics(record: Record, events: Timeline, arrivals: int, warm: int, 
     started = outcome == BOUND
     bound[arrival[started]] = record.time[started]
     waits = np.where(np.isnan(arrived) & ~np.isnan(bound), 0.0, bound - arrived)  # NaN: never bound
+    waits = waits[standing:]
     wait = waits[warm:][~np.isnan(waits[warm:])]
     length = np.diff(np.minimum(events.time, until))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from steersman.cluster.model import Pod
 from steersman.simulation.arrivals import DEFAULT_DURATION
 from steersman.simulation.result import Protocol
 from steersman.workloads.workload import Workload
@@ -32,8 +33,11 @@ def choose_protocols(workloads: Sequence[Workload], *, mean_duration: float | No
     untimed = next((each.name for each in workloads if not is_timed(each, mean_duration)), None)
     missing = next(filter(None, map(_lack_of_gpus, workloads)), "")
     inflation: tuple[Protocol, ...] = () if missing else ("inflation",)
-    if untimed is None:
-        protocols: tuple[Protocol, ...] = ("timed", *inflation)
+    if any(each.from_now for each in workloads):
+        protocols: tuple[Protocol, ...] = (*inflation, "arrivals")
+        reason = "nobody knows how long pods that run go on running, so timed is left out"
+    elif untimed is None:
+        protocols = ("timed", *inflation)
         reason = "pods have creation times and durations"
     else:
         protocols = (*inflation, "arrivals")
@@ -43,8 +47,11 @@ def choose_protocols(workloads: Sequence[Workload], *, mean_duration: float | No
 
 
 def is_timed(workload: Workload, mean_duration: float | None = None) -> bool:
-    """Return whether all pods have creation times, and some have ends or missing durations are to be drawn."""
-    pods = workload.pods
+    """Return whether all pods have creation times, and some have ends or missing durations are to be drawn.
+
+    Pods that stand from the beginning need none.
+    """
+    pods = _coming(workload)
     ends = mean_duration is not None or any(pod.deletion_time is not None for pod in pods)
     return ends and all(pod.creation_time is not None for pod in pods)
 
@@ -57,19 +64,25 @@ def duration_warnings(workload: Workload, load: float | None, mean_duration: flo
         load: of generated arrivals, None: the times of the trace.
         mean_duration: seconds, None: not given.
     """
-    missing = sum(pod.deletion_time is None for pod in workload.pods)
+    pods = _coming(workload)
+    missing = sum(pod.deletion_time is None for pod in pods)
     if mean_duration is not None or not missing:
         return ()
-    many = f"durations of {missing:,} of {len(workload.pods):,} pods are not in the data"
+    many = f"durations of {missing:,} of {len(pods):,} pods are not in the data"
     if load is None:
         return (f"{workload.name}: {many}: they run to the end; --mean-duration draws exponential ones",)
     hours = DEFAULT_DURATION / 3600
     return (f"{workload.name}: {many}: exponential with mean {hours:g} h assumed; --mean-duration sets it",)
 
 
+def _coming(workload: Workload) -> list[Pod]:
+    standing = set(workload.standing())
+    return [pod for i, pod in enumerate(workload.pods) if i not in standing]
+
+
 def _lack_of_gpus(workload: Workload) -> str:
-    if not any(node.gpu_count for node in workload.nodes):
+    if not any(node.gpu_total for node in workload.nodes):
         return NO_GPUS.format(workload.name, "nodes have")
-    if not any(pod.requests.gpu_count for pod in workload.pods):
+    if not any(workload.pods[i].requests.gpu_count for i in workload.demand()):
         return NO_GPUS.format(workload.name, "pods ask for")
     return ""

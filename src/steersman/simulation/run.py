@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -17,20 +19,23 @@ from steersman.policies.learned import LearnedArrays, learned_arrays
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import outlook_arrays
 from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import Policy
+from steersman.policies.policy import LinearPolicy, LocalPolicy, Policy, PortfolioPolicy
 from steersman.policies.prepared import Prepared, PreparedPolicy
 from steersman.policies.ready import choosers, ready
 from steersman.policies.registry import AnyPolicy, resolve
 from steersman.simulation import engine, metrics
 from steersman.simulation.answers import NetworkAnswers, OwnAnswers
-from steersman.simulation.arrivals import Schedule, schedule
+from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.recount import recount
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
+from steersman.simulation.selection import Selection, select, unallocated_percent
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.places import Places, places
 from steersman.workloads.workload import Workload
 
+AS_IT_IS = "as it is"
+"""In results the recorded placement stands where policies do, under this name."""
 EVENTS_A_STEP = 20_000
 """Events between two calls of a progress callback (and two chances for Ctrl-C)."""
 
@@ -74,7 +79,7 @@ class Simulator:
 
     def __init__(self, workload: Workload, mix: tuple[TypicalPod, ...] | None = None) -> None:
         self.workload = workload
-        self.mix = typical_pods(workload.pods) if mix is None else mix
+        self.mix = typical_pods(workload.pods[i] for i in workload.demand()) if mix is None else mix
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
         self._labels_of = self._state.labels_ids(workload.pods)
@@ -83,6 +88,7 @@ class Simulator:
         self._hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_hopeless(self._state.arrays, self._state.class_arrays, self._hopeless)
         self._learned: tuple[str, LearnedArrays] | None = None
+        self._members: dict[tuple[str, Protocol, float, float | None, float | None], LinearPolicy | LocalPolicy] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
 
     @property
@@ -97,7 +103,7 @@ class Simulator:
         """
         key = "" if prepared is None else prepared.digest
         if self._learned is None or self._learned[0] != key:
-            models = self._state.gpu_models
+            models = self._state.gpu_types
             mix = self.mix_arrays(prepared)
             outlook = outlook_arrays(self.mix, mix) if prepared is None else prepared.outlook_for(models)
             self._learned = key, learned_arrays(outlook, mix, self._state.arrays)
@@ -105,7 +111,7 @@ class Simulator:
 
     def mix_arrays(self, prepared: Prepared | None) -> MixArrays:
         """The mix that a policy brings, or that of the workload, for these nodes."""
-        models = self._state.gpu_models
+        models = self._state.gpu_types
         return mix_arrays(self.mix, models) if prepared is None else prepared.mix_for(models)
 
     @cached_property
@@ -114,18 +120,70 @@ class Simulator:
         return places(self.workload)
 
     def _unknown_models(self) -> tuple[str, ...]:
+        models = {node.gpu_model_for(name) for node in self.workload.nodes for name in ("", *node.counted_gpus)}
         wanted = {model for pod_class in self._state.classes for model in pod_class.constraints.gpu_models}
-        unknown = sorted(wanted - set(self._state.gpu_models))
+        unknown = sorted(wanted - models)
         if not unknown:
             return ()
         return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
 
     def _hopeless_warnings(self) -> tuple[str, ...]:
-        pods = [pod.name for pod, c in zip(self.workload.pods, self._class_of, strict=True) if self._hopeless[c]]
+        standing = set(self.workload.standing())
+        pods = [
+            pod.name
+            for i, (pod, c) in enumerate(zip(self.workload.pods, self._class_of, strict=True))
+            if self._hopeless[c] and i not in standing
+        ]
         if not pods:
             return ()
         named = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
         return (f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods fit on no node at all: {named}",)
+
+    def member(
+        self,
+        portfolio: PortfolioPolicy,
+        *,
+        protocol: Protocol,
+        ratio: float = 1.3,
+        load: float | None = None,
+        mean_duration: float | None = None,
+    ) -> LinearPolicy | LocalPolicy:
+        """Return the member of a portfolio that does best here by short simulations, under the portfolio's name."""
+        key = portfolio.digest, protocol, ratio, load, mean_duration
+        if key not in self._members:
+            found = self.select(
+                portfolio.members, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration
+            )
+            self._members[key] = portfolio.members[found.best]
+        return replace(self._members[key], name=portfolio.name)
+
+    def select(
+        self,
+        policies: Sequence[AnyPolicy],
+        *,
+        protocol: Protocol,
+        ratio: float = 1.3,
+        load: float | None = None,
+        mean_duration: float | None = None,
+    ) -> Selection:
+        """Compare policies on draws that are like the protocol's runs, see `selection.select`.
+
+        The cost is what is not allocated in the end, in percent, and in `timed` the mean wait in seconds.
+        """
+
+        def play(i: int, plan: Schedule, seed: int) -> float:
+            return self.play(policies[i], plan, seed).cost(protocol)
+
+        def arrivals(seed: int) -> Schedule:
+            return draw(self.workload, protocol, seed, ratio, load, mean_duration)
+
+        return select(len(policies), arrivals, play)
+
+    def play(self, policy: AnyPolicy, plan: Schedule, seed: int) -> Execution:
+        """Run a policy on given arrivals to the end."""
+        execution = Execution(self, plan, policy, seed, record=False)
+        execution.finish(None)
+        return execution
 
     def run(
         self,
@@ -143,6 +201,8 @@ class Simulator:
         """One run, see `simulate`. `shuffle` False: `inflation` keeps the order of the workload's pods."""
         if isinstance(policy, str):
             policy = resolve(policy)
+        if isinstance(policy, PortfolioPolicy):
+            policy = self.member(policy, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
         plan = schedule(
             self.workload,
             protocol,
@@ -156,6 +216,22 @@ class Simulator:
         execution.finish(progress)
         return execution.result(protocol, seed, ratio)
 
+    def as_it_is(self) -> RunResult | None:
+        """Return what the placement comes to that the workload recorded, as a run of no policy; None if it has none.
+
+        Pods that waited are its `pods_failed`.
+        """
+        workload = self.workload
+        there = np.array([i for i, where in enumerate(workload.recorded) if where is not None], dtype=np.int64)
+        if not len(there):
+            return None
+        count, nodes = len(there), np.arange(len(workload.nodes))
+        plan = Schedule(there, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, count)
+        run = Execution(self, plan, resolve("best-fit"), 0, record=False).result("arrivals", 0, 0.0)
+        waiting = float(len(workload.pods) - count)
+        values = tuple(replace(each, value=waiting) if each.name == "pods_failed" else each for each in run.metrics)
+        return replace(run, policy=AS_IT_IS, metrics=values)
+
 
 class Execution:
     """A run under way."""
@@ -166,6 +242,8 @@ class Execution:
         if isinstance(policy, PreparedPolicy):
             policy.prepared.check(policy.name, simulator.workload.nodes)
             self.prepared, policy = policy.prepared, policy.policy
+        elif isinstance(policy, PortfolioPolicy):
+            policy = policy.first
         self.policy = policy
         self.state = simulator._state.permuted(plan.nodes)
         self.arrivals = engine.Arrivals(
@@ -189,7 +267,17 @@ class Execution:
         )
         self.run = engine.new_run(self.cluster, self.arrivals, simulator._hopeless, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
+        if plan.standing:
+            self._stand()
         self.chooser, self.rule = self._choosers(seed)
+
+    def _stand(self) -> None:
+        """Bind the pods that stand where the workload recorded them."""
+        workload, first = self.simulator.workload, self.plan.pods[: self.plan.standing].tolist()
+        where = [recorded for i in first if (recorded := workload.recorded[i]) is not None]
+        slots = np.array([self.state.slots[each.node] for each in where], dtype=np.int64)
+        devices = np.array([each.devices for each in where], dtype=np.int64)
+        engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
 
     def _choosers(self, seed: int) -> tuple[int, int]:
         chooser, rule = choosers(self.policy)
@@ -233,6 +321,17 @@ class Execution:
         """Ask a policy that is not compiled for the best node."""
         self.run.question[engine.ANSWER] = self.answers.choose(int(self.run.question[engine.QUESTION]))
 
+    def cost(self, protocol: Protocol) -> float:
+        """Return what a good policy makes small: percent of the GPUs not allocated in the end, or the mean wait in s.
+
+        Where pods or nodes have no GPUs, CPU counts in their place. Infinite where no pod was ever bound.
+        """
+        if protocol != "timed":
+            return unallocated_percent(self.state, gpus=bool(self.simulator._demand.any()))
+        metrics = self.result(protocol, 0, 1.0).metrics
+        waits = [metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds"]
+        return waits[0] if waits and math.isfinite(waits[0]) else math.inf
+
     def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
         """What the run came to."""
         count = int(self.run.cursor[engine.EVENTS])
@@ -251,7 +350,8 @@ class Execution:
         curve = _curve(protocol, events, ratio, until)
         values = metrics.final_metrics(record, events, curve if protocol == "inflation" else None, until)
         if protocol == "timed":
-            values += metrics.waiting_metrics(record, events, len(self.plan.pods), self.plan.warm, until)
+            begins = self.plan.standing, self.plan.warm
+            values += metrics.waiting_metrics(record, events, len(self.plan.pods), *begins, until)
         return RunResult(
             workload=self.simulator.workload.name,
             policy=self.policy.name,
@@ -278,7 +378,7 @@ class Execution:
     def _capacity(self) -> metrics.Capacity:
         nodes = self.state.arrays
         return metrics.Capacity(
-            gpu=int(nodes.gpu_count.sum()) * GPU_MILLI,
+            gpu=sum(node.gpu_total for node in self.simulator.workload.nodes) * GPU_MILLI,
             cpu=int(nodes.allocatable[:, CPU].sum()),
             memory=int(nodes.allocatable[:, MEMORY].sum()),
             nodes=len(nodes.gpu_count),
@@ -289,7 +389,7 @@ class Execution:
     def _final_nodes(self) -> FinalNodes:
         place = np.argsort(self.plan.nodes)  # back to the order of the node file
         nodes = self.state.arrays
-        gpu = nodes.gpu_count * GPU_MILLI
+        gpu_used, gpu = self.state.gpu_use_by_node()
 
         def share(used: npt.NDArray[np.int64], of: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
             out = np.full(len(of), np.nan)
@@ -300,8 +400,8 @@ class Execution:
         return FinalNodes(
             names=tuple(node.name for node in self.simulator.workload.nodes),
             gpu_model=tuple(node.gpu_model for node in self.simulator.workload.nodes),
-            gpu_count=nodes.gpu_count[place],
-            gpu_used_share=share(gpu - nodes.gpu_free.sum(axis=1), gpu),
+            gpu_count=(gpu // GPU_MILLI)[place],
+            gpu_used_share=share(gpu_used, gpu),
             cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),
             memory_used_share=share(used[:, MEMORY], nodes.allocatable[:, MEMORY]),
         )

@@ -190,6 +190,7 @@ def new_world(settings: Settings, environments: int) -> World:
             nonzero=np.zeros((e * p, 2), integers),
             gpu_count=np.zeros(e * p, integers),
             gpu_milli=np.zeros(e * p, integers),
+            gpu_column=np.zeros(e * p, integers),
             constraint=np.zeros(e * p, integers),
             allowed=np.ones((1, e * n), np.bool_),
         ),

@@ -14,7 +14,7 @@ from steersman.errors import InputError, UsageError
 from steersman.features import view
 from steersman.policies.learned import VIEW
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.policy import LinearPolicy, MlpPolicy
+from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy, PortfolioPolicy
 from steersman.policies.policy_file import Card, Score, open_policy, read_policy, write_policy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.registry import policy_path, resolve
@@ -128,8 +128,12 @@ def _first(plan: Plan) -> LinearPolicy | MlpPolicy | None:
         check_start(file, read_policy(file)[0], VIEW, plan.config.network, plan.config.widths)
         found = open_policy(file, plan.name)
     policy = found.policy if isinstance(found, PreparedPolicy) else found
-    if isinstance(policy, NetworkPolicy):
-        problem = "sees the cluster as a whole; evolution on workloads goes on from what it has trained itself"
+    if isinstance(policy, PortfolioPolicy):
+        first = policy.first
+        assert isinstance(first, LinearPolicy)  # learned members come first
+        return first
+    if isinstance(policy, NetworkPolicy | LocalPolicy):
+        problem = "is a rule, or sees the whole cluster; evolution on workloads goes on from its own policies"
         raise InputError(plan.start, "file", "policy", problem)
     return policy
 

@@ -16,7 +16,7 @@ from steersman.envs.workload import Options as WorkloadOptions
 from steersman.envs.workload import WorkloadCore
 from steersman.errors import UsageError
 from steersman.features import View, view
-from steersman.policies import registry
+from steersman.policies.heuristics import LOCAL
 from steersman.policies.telemetry_rules import RULES
 from steersman.policies.telemetry_view import TELEMETRY
 from steersman.training.workloads import identity, keep_apart
@@ -108,7 +108,7 @@ class Scene:
 
     def check_rule(self, name: str) -> None:
         """Raises UsageError: the environment has no such rule; the message lists those it has."""
-        rules = RULES if self.protocol == "latency" else registry.LOCAL
+        rules = RULES if self.protocol == "latency" else LOCAL
         if name not in rules:
             raise UsageError(f"unknown rule {name!r}; with --protocol {self.protocol} there are {', '.join(rules)}")
 

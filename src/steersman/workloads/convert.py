@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from steersman.cluster.gpu_resources import MODEL_LABELS, SHARED_GPUS
 from steersman.cluster.manifests import format_seconds
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
-from steersman.cluster.objects import MODEL_LABELS
 from steersman.errors import InputError, SteersmanError
 from steersman.quantities import ceil_div
 from steersman.workloads import deployments, openb
@@ -137,14 +137,18 @@ def _without_own_labels(node: Node) -> Node:
 def _openb_node(node: Node) -> Node:
     """What openb's node list keeps of a node."""
     memory = node.memory_bytes // MIB * MIB
-    return Node(node.name, node.cpu_milli, memory, gpu_count=node.gpu_count, gpu_model=node.gpu_model)
+    kept = tuple(name for name in node.gpu_resources if name == SHARED_GPUS)  # openb's pods ask for them like this
+    return Node(
+        node.name, node.cpu_milli, memory, gpu_count=node.gpu_count, gpu_model=node.gpu_model, gpu_resources=kept
+    )
 
 
 def _openb_pod(pod: Pod) -> Pod:
     """What openb's pod list keeps of a pod."""
     r = pod.requests
     memory = ceil_div(r.memory_bytes, MIB) * MIB
-    requests = Requests(r.cpu_milli, memory, gpu_count=r.gpu_count, gpu_milli=r.gpu_milli)
+    kept = r.gpu_resource if r.gpu_resource == SHARED_GPUS else ""
+    requests = Requests(r.cpu_milli, memory, gpu_count=r.gpu_count, gpu_milli=r.gpu_milli, gpu_resource=kept)
     pod_class = PodClass(requests, Constraints(gpu_models=pod.constraints.gpu_models))
     return Pod(pod.name, pod_class, creation_time=pod.creation_time, deletion_time=pod.deletion_time)
 

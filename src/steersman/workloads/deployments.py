@@ -27,7 +27,7 @@ from steersman.quantities import (
     format_cpu,
     plausible,
 )
-from steersman.workloads.kubernetes import MAX_REPLICAS, replica_name
+from steersman.workloads.controllers import MAX_REPLICAS, replica_name
 from steersman.workloads.names import funny_name
 from steersman.workloads.openb import csv_error, read_text
 

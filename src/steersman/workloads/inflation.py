@@ -25,7 +25,8 @@ class Inflation:
     """One experiment.
 
     Attributes:
-        pods: [E] index into `workload.pods` of each arrival, in order; a pod may arrive several times.
+        pods: [E] index into `workload.pods` of each arrival, in order; a pod may arrive several times. Those that stand
+            from the beginning come first.
         nodes: [N] index into `workload.nodes`, in the order of their rank: among equal scores the first one wins.
     """
 
@@ -36,28 +37,32 @@ class Inflation:
 def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True) -> Inflation:
     """Make the experiment that `seed` stands for, at `ratio` times the GPU capacity of the nodes.
 
-    `shuffle` False keeps the order of `workload.pods` (simon's `shufflePod: false`) and appends what is drawn.
+    `shuffle` False keeps the order of `workload.pods` (simon's `shufflePod: false`) and appends what is drawn. Pods
+    that stand from the beginning count towards the ratio; those that belong to their node are not drawn.
 
     Raises:
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
     """
-    capacity = sum(node.gpu_count for node in workload.nodes) * GPU_MILLI
+    capacity = sum(node.gpu_total for node in workload.nodes) * GPU_MILLI
     demand = [pod.requests.gpu_total_milli for pod in workload.pods]
-    if not capacity or not any(demand):
+    standing, drawable = workload.standing(), workload.demand()
+    if not capacity or not any(demand[i] for i in drawable):
         who = "pods" if capacity else "nodes"
         raise SteersmanError(
             f"{workload.name}: its {who} have no GPU, so it cannot be inflated to a share of GPU capacity; "
             "use --protocol arrivals or timed"
         )
-    by_name = sorted(range(len(demand)), key=lambda i: workload.pods[i].name)
+    by_name = sorted(drawable, key=lambda i: workload.pods[i].name)
+    there = set(standing)
     random = GoRand(seed)
     random.int63()
-    order = list(by_name) if shuffle else list(range(len(demand)))
+    order = [i for i in (by_name if shuffle else drawable) if i not in there]
     if shuffle:
         random.shuffle(order)
-    _check_reachable(workload, demand, ratio * capacity)
-    _tune(order, by_name, demand, [pod.requests.gpu_milli for pod in workload.pods], ratio * capacity, random)
-    if not order:
+    target = ratio * capacity - sum(demand[i] for i in standing)
+    _check_reachable(workload, [demand[i] for i in drawable], target - sum(demand[i] for i in order))
+    _tune(order, by_name, demand, [pod.requests.gpu_milli for pod in workload.pods], target, random)
+    if not order and not standing:
         raise SteersmanError(f"{workload.name}: at ratio {ratio:g} of {capacity // GPU_MILLI} GPUs not one pod is left")
     for _ in range(DISCARDED_DRAWS):
         random.int63()
@@ -65,11 +70,11 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     rank = random.perm(len(nodes))
     ranked = np.empty(len(nodes), dtype=np.int64)
     ranked[rank] = nodes
-    return Inflation(np.array(order, dtype=np.int64), ranked)
+    return Inflation(np.array([*standing, *order], dtype=np.int64), ranked)
 
 
-def _check_reachable(workload: Workload, demand: list[int], target: float) -> None:
-    draws = (target - sum(demand)) / (sum(demand) / len(demand))
+def _check_reachable(workload: Workload, demand: list[int], missing: float) -> None:
+    draws = missing / (sum(demand) / len(demand))
     if draws > MAX_DRAWS:
         raise SteersmanError(
             f"{workload.name}: its pods ask for so little GPU that about {draws:.0f} would have to be drawn; "
@@ -80,9 +85,9 @@ def _check_reachable(workload: Workload, demand: list[int], target: float) -> No
 def _tune(
     order: list[int], by_name: list[int], demand: list[int], device_milli: list[int], target: float, random: GoRand
 ) -> None:
-    total = sum(demand)
+    total = sum(demand[i] for i in order)
     if total > target:
-        while total > target:
+        while total > target and order:
             total -= demand[order.pop(random.intn(len(order)))]
         return
     while True:

@@ -1,23 +1,21 @@
 """Files and folders of Kubernetes objects to nodes, pods and services, controllers expanded, and back.
 
 A controller (Deployment, ReplicaSet, StatefulSet, ReplicationController, Job, DaemonSet) stands for the pods that it
-would create, unless the input holds something that it created already: then that is what counts.
+wants and that the input does not hold; those that it holds count as they are (see `controllers`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from steersman.cluster.constraints import allowed_nodes
-from steersman.cluster.fields import FieldError, Object, integer, items, join, mapping
+from steersman.cluster.fields import FieldError, Object, integer, join
 from steersman.cluster.manifests import node_to_object, pod_to_object
-from steersman.cluster.model import Node, NodeSelectorTerm, Pod, Requirement, Toleration
+from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import (
-    PLUGIN_GPUS,
     PRIORITY_CLASSES,
     is_finished,
     node_from_object,
@@ -25,13 +23,27 @@ from steersman.cluster.objects import (
     unmodelled,
 )
 from steersman.errors import InputError
+from steersman.workloads.controllers import (
+    CONTROLLERS,
+    Controllers,
+    Key,
+    Members,
+    controller_of,
+    created,
+    is_terminating,
+    key_of,
+    missing,
+    succeeded,
+    template_of,
+)
 from steersman.workloads.files import YAML_SUFFIXES, folder_files
 from steersman.workloads.selecting import BY_LABELS, BY_REQUIREMENTS, selector_of, services_of, services_to_objects
 from steersman.workloads.workload import Services, Workload
 from steersman.workloads.yamlfile import NESTED, Document, read_documents, write_documents
 
-MAX_REPLICAS = 10_000_000
 MAX_LIST_DEPTH = 8
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of a pod that its node runs by itself (a static pod)."""
 
 _GROUPS = {
     "Node": ("",),
@@ -43,21 +55,9 @@ _GROUPS = {
     "DaemonSet": ("apps", "extensions"),
     "StatefulSet": ("apps",),
     "Job": ("batch",),
+    "CronJob": ("batch",),
     "PriorityClass": ("scheduling.k8s.io",),
 }
-CONTROLLERS = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "DaemonSet")
-# What the DaemonSet controller adds to its pods.
-_DAEMON_TOLERATIONS = tuple(
-    Toleration(f"node.kubernetes.io/{condition}", "Exists", "", effect)
-    for condition, effect in (
-        ("not-ready", "NoExecute"),
-        ("unreachable", "NoExecute"),
-        ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"),
-        ("pid-pressure", "NoSchedule"),
-        ("unschedulable", "NoSchedule"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,39 @@ class KubernetesObject:
     def where(self) -> str:
         """Its place for an error message."""
         return self.error("", "").where
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """The pods of an input, each once.
+
+    Attributes:
+        pods: in the order in which they arrive.
+        owners: by (namespace, name) of a pod the controller at the top that it belongs to: a Deployment, not its
+            ReplicaSet; without pods that belong to none.
+        absent: how many of the pods are yet to be created by their controller.
+        finished: how many Pods of the input are left out because they have run to their end.
+        terminating: (namespace, name) of those that are being deleted.
+        odd_phases: other phases than Pending and Running, and how many pods are in each.
+    """
+
+    pods: tuple[Pod, ...]
+    owners: Mapping[tuple[str, str], Key]
+    absent: int
+    finished: int
+    terminating: frozenset[tuple[str, str]]
+    odd_phases: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Living:
+    """The Pods of an input that have not finished, by their number among the objects, and what is known of them."""
+
+    pods: dict[int, Pod] = field(default_factory=dict)
+    members: dict[Key, Members] = field(default_factory=dict)
+    owners: dict[tuple[str, str], Key] = field(default_factory=dict)
+    terminating: set[tuple[str, str]] = field(default_factory=set)
+    odd_phases: Counter[str] = field(default_factory=Counter)
 
 
 class Objects:
@@ -134,26 +167,76 @@ class Objects:
         return tuple(nodes)
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Pod, ...]:
-        """The Pods and those that the controllers stand for, in order. Finished pods are left out (see `warnings`).
+        """Return the pods of `expanded`."""
+        return self.expanded(nodes).pods
+
+    def expanded(self, nodes: Sequence[Node]) -> Expanded:
+        """Count the Pods that have not finished, and those that controllers want and do not have.
+
+        They are in the order of their creation where objects say when that was, else in the order of the input; those
+        that are yet to be created come last.
 
         Args:
             nodes: what a DaemonSet is expanded over.
+
+        Raises:
+            InputError: an object is wrong, or a name is there twice.
         """
-        seen: dict[tuple[str, str], KubernetesObject] = {}
-        creators = set(self._creators())
+        controllers = Controllers(self.objects)
         priorities = {**PRIORITY_CLASSES, **dict(self._priorities())}
-        pods: list[Pod] = []
-        for found in self.of_kind("Pod", *CONTROLLERS):
-            if found.kind == "Pod":
-                made = [] if is_finished(found.content) else [_decode(found, found.content, "", priorities)]
-            elif (found.kind, found.namespace, found.name) in creators:
-                made = []
-            else:
-                made = list(_expand(found, nodes, priorities))
+        there = self._living(controllers, priorities)
+        owners = dict(there.owners)
+        seen: dict[tuple[str, str], KubernetesObject] = {}
+        entries: list[tuple[float, Pod]] = []
+        for i, found in enumerate(self.objects):
+            made: list[Pod] = []
+            has = Members()
+            if i in there.pods:
+                made = [there.pods[i]]
+            elif found.kind in CONTROLLERS:
+                has = there.members.get(key_of(found), has)
+                above = controllers.owners(found)
+                if controllers.maker(above) is None:
+                    template = _decode(found, template_of(found), "spec.template", priorities)
+                    template = replace(template, owner=f"{found.kind}/{found.name}")
+                    made = list(missing(found, template, has, nodes))
+                owners.update(((pod.namespace, pod.name), [key_of(found), *above][-1]) for pod in made)
             for pod in made:
                 _claim(seen, (pod.namespace, pod.name), found)
-            pods += made
-        return tuple(pods)
+            # What a controller that is at work has not created yet comes after all that is there.
+            moment = created(found) if made and not has.pods else None
+            entries += ((math.inf if moment is None else moment, pod) for pod in made)
+        entries.sort(key=lambda entry: entry[0])
+        return Expanded(
+            pods=tuple(pod for _, pod in entries),
+            owners=owners,
+            absent=len(entries) - len(there.pods),
+            finished=sum(1 for each in self.of_kind("Pod") if is_finished(each.content)),
+            terminating=frozenset(there.terminating),
+            odd_phases=tuple(sorted(there.odd_phases.items())),
+        )
+
+    def _living(self, controllers: Controllers, priorities: Mapping[str, int]) -> _Living:
+        """Decode the Pods that have not finished, and say whose they are."""
+        there = _Living()
+        for i, found in enumerate(self.objects):
+            if found.kind != "Pod":
+                continue
+            above = controllers.owners(found)
+            maker = controllers.maker(above)
+            has = there.members.setdefault(maker, Members()) if maker is not None else Members()
+            if is_finished(found.content):
+                has.succeeded += succeeded(found.content)
+                continue
+            there.pods[i] = pod = _mirrored(found, _decode(found, found.content, "", priorities))
+            # A static pod's node makes it, and nothing else.
+            there.owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
+            if is_terminating(found.content):
+                there.terminating.add((pod.namespace, pod.name))
+            else:
+                has.pods.append(pod)
+            there.odd_phases.update(_odd_phase(found.content))
+        return there
 
     def services(self) -> Services:
         """The label selectors of Services and of the controllers that kube-scheduler spreads by."""
@@ -169,37 +252,26 @@ class Objects:
         return services_of(selectors)
 
     def warnings(self) -> tuple[str, ...]:
-        """What a user should know: kinds that were ignored, pods left out, what restricts pods and is not modelled."""
+        """What a user should know: kinds that were ignored, and what restricts pods and is not modelled."""
         found = []
         if self.ignored:
             kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.ignored.items()))
             found.append(f"ignored objects that are neither nodes nor pods nor make pods: {kinds}")
-        finished = sum(1 for o in self.of_kind("Pod") if is_finished(o.content))
-        if finished:
-            found.append(f"{finished} pods have finished (status.phase Succeeded or Failed) and are left out")
+        cron_jobs = sum(1 for _ in self.of_kind("CronJob"))
+        if cron_jobs:
+            found.append(f"{cron_jobs} CronJobs stand for no pods; the Jobs that they have started do")
         beyond: Counter[str] = Counter()
         for o in self.of_kind("Pod", *CONTROLLERS):
             beyond.update(unmodelled(o.content if o.kind == "Pod" else _template(o)))
         found += [
             f"{what} is not modelled and has no effect ({count} objects)" for what, count in sorted(beyond.items())
         ]
-        plugins = {key for o in self.of_kind("Node") for key in _plugin_gpus(o.content)}
-        if len(plugins) > 1:
-            found.append(
-                f"nodes have GPUs of {' and '.join(sorted(plugins))}; only a GPU model keeps a pod to one vendor"
-            )
         return tuple(found)
 
-    def _creators(self) -> Iterator[tuple[str, str, str]]:
-        """(kind, namespace, name) of every controller that made an object of the input."""
-        for found in self.objects:
-            try:
-                references = list(items(mapping(found.content, "metadata", ""), "ownerReferences", "metadata"))
-            except FieldError as error:
-                raise found.error(error.field, error.problem) from None
-            for reference, _ in references:
-                if reference.get("controller") is True:
-                    yield str(reference.get("kind")), found.namespace, str(reference.get("name"))
+    def _creators(self) -> Iterator[Key]:
+        """The key of every controller that made another controller of the input."""
+        made = (found for found in self.objects if found.kind != "Pod")
+        return (key for key in map(controller_of, made) if key is not None)
 
     def _priorities(self) -> Iterator[tuple[str, int]]:
         for found in self.of_kind("PriorityClass"):
@@ -261,9 +333,9 @@ def _flatten(
         )
     kind = content.get("kind") or kind
     version = content.get("apiVersion") or version
-    for field, value in (("apiVersion", version), ("kind", kind)):
+    for name, value in (("apiVersion", version), ("kind", kind)):
         if not value or not isinstance(value, str):
-            raise document.error(join(path, field), "is missing; is this a Kubernetes object?")
+            raise document.error(join(path, name), "is missing; is this a Kubernetes object?")
     if kind.endswith("List") and isinstance(content.get("items"), list):
         for i, item in enumerate(content["items"]):
             where = ", ".join(part for part in (document.where, f"items[{i}]") if part)
@@ -287,11 +359,6 @@ def _claim(seen: dict[tuple[str, str], KubernetesObject], key: tuple[str, str], 
     seen[key] = found
 
 
-def _plugin_gpus(content: Object) -> Iterator[str]:
-    allocatable = (content.get("status") or {}).get("allocatable") or {}
-    return (key for key in PLUGIN_GPUS if str(allocatable.get(key, "0")) != "0")
-
-
 def _template(found: KubernetesObject) -> Object:
     spec = found.content.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
@@ -302,45 +369,16 @@ def _decode(found: KubernetesObject, content: Object, path: str, priorities: Map
     return pod_from_object(content, file=found.document.file, where=found.where, path=path, priority_classes=priorities)
 
 
-def _expand(found: KubernetesObject, nodes: Sequence[Node], priorities: Mapping[str, int]) -> Iterator[Pod]:
-    """The pods that a controller stands for: NAME-0001 and on; of a DaemonSet one a node that it may run on."""
-    if not found.name:
-        raise found.error("metadata.name", "is missing")
-    try:
-        spec = mapping(found.content, "spec", "")
-        template = mapping(spec, "template", "spec")
-        count = _replicas(found.kind, spec)
-        metadata = mapping(template, "metadata", "spec.template")
-    except FieldError as error:
-        raise found.error(error.field, error.problem) from None
-    named: dict[str, Any] = {**metadata, "name": found.name, "namespace": found.namespace}
-    pod = _decode(found, {**template, "metadata": named}, "spec.template", priorities)
-    pod = replace(pod, owner=f"{found.kind}/{found.name}")
-    if found.kind == "DaemonSet":
-        yield from _daemons(pod, nodes)
-    else:
-        yield from (replace(pod, name=replica_name(pod.name, i)) for i in range(1, count + 1))
+def _mirrored(found: KubernetesObject, pod: Pod) -> Pod:
+    """The pod; one that a node runs by itself names the node as its owner, also where only its annotation says so."""
+    notes = found.content.get("metadata", {}).get("annotations")
+    if not pod.owner and isinstance(notes, dict) and MIRROR in notes:
+        return replace(pod, owner=f"Node/{pod.constraints.node_name}")
+    return pod
 
 
-def replica_name(name: str, number: int) -> str:
-    """The name of a controller's pod; numbers start at 1."""
-    return f"{name}-{number:04}"
-
-
-def _replicas(kind: str, spec: Object) -> int:
-    """How many pods a controller makes. All completions of a Job count; a work queue has as many as run at once."""
-    if kind != "Job":
-        return integer(spec, "replicas", "spec", 0, MAX_REPLICAS, 1)
-    parallelism = integer(spec, "parallelism", "spec", 0, MAX_REPLICAS, 1)
-    return integer(spec, "completions", "spec", 0, MAX_REPLICAS, parallelism)
-
-
-def _daemons(pod: Pod, nodes: Sequence[Node]) -> Iterator[Pod]:
-    constraints = replace(pod.constraints, tolerations=(*pod.constraints.tolerations, *_DAEMON_TOLERATIONS))
-    number = 0
-    for node, allowed in zip(nodes, allowed_nodes(nodes, constraints), strict=True):
-        if allowed:
-            number += 1
-            pinned = (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (node.name,)),)),)
-            pod_class = replace(pod.pod_class, constraints=replace(constraints, node_affinity=pinned))
-            yield replace(pod, name=replica_name(pod.name, number), pod_class=pod_class)
+def _odd_phase(content: Object) -> tuple[str, ...]:
+    """The phase of a pod that is none of those of a pod that waits or runs."""
+    status = content.get("status")
+    phase = status.get("phase") if isinstance(status, dict) else None
+    return () if phase in (None, "", "Pending", "Running") else (str(phase)[:40],)

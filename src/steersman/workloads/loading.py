@@ -13,8 +13,9 @@ from steersman.cluster.model import Node, Pod
 from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.workloads import deployments, openb
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, folder_files, stem
-from steersman.workloads.kubernetes import Objects
-from steersman.workloads.workload import Services, Workload, workload_name
+from steersman.workloads.kubernetes import Expanded, Objects
+from steersman.workloads.recorded import with_running
+from steersman.workloads.workload import Running, Services, Workload, workload_name
 from steersman.workloads.yamlfile import Document, read_documents
 
 NODE_CSV, POD_CSV, DEPLOYMENT_CSV = "openb node list", "openb pod list", "Deployments"
@@ -57,16 +58,21 @@ class Source:
 
     def pods(self, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
         """The pods, those of CSV files first. Raises InputError: none there, or a name twice."""
+        return self.expanded(nodes)[0]
+
+    def expanded(self, nodes: tuple[Node, ...]) -> tuple[tuple[Pod, ...], Expanded]:
+        """The same, and those of them that Kubernetes objects stand for."""
         pods = [pod for file in self.pod_files for pod in openb.read_pods(file)]
         for file in self.deployment_files:
             pods += deployments.replay(deployments.read_rows(file), file=str(file))
-        pods += self.objects.pods(nodes)
+        expanded = self.objects.expanded(nodes)
+        pods += expanded.pods
         if not pods:
             raise InputError(
                 self.path, "", "", "has no pods; a pod list or Kubernetes Pods, Deployments and the like are needed"
             )
         _unique(self.path, "pod", [f"{pod.namespace}/{pod.name}" for pod in pods])
-        return tuple(pods)
+        return tuple(pods), expanded
 
     def warnings(self) -> tuple[str, ...]:
         """What a user should know about this source."""
@@ -74,13 +80,20 @@ class Source:
         return (*replaced, *(f"{self.path}: {warning}" for warning in self.objects.warnings()))
 
 
-def load_workload(nodes_path: str | Path | None, pods_path: str | Path | None, *, partial: bool = False) -> Workload:
+def load_workload(
+    nodes_path: str | Path | None,
+    pods_path: str | Path | None,
+    *,
+    partial: bool = False,
+    running: Running = Running.FREE,
+) -> Workload:
     """A workload of nodes and pods in any format.
 
     Args:
         nodes_path: a file or folder; None where `pods_path` holds nodes too.
         pods_path: a file or folder; None where `nodes_path` holds pods too.
         partial: whether nodes alone or pods alone will do.
+        running: what becomes of pods that run on a node already.
 
     Raises:
         InputError: something is missing or wrong in the files.
@@ -92,21 +105,26 @@ def load_workload(nodes_path: str | Path | None, pods_path: str | Path | None, *
     sources = [open_source(path) for path in dict.fromkeys(given)]
     for_nodes, for_pods = sources[0], sources[-1]
     nodes = for_nodes.nodes() if for_nodes.has_nodes() or not (partial and for_nodes.has_pods()) else ()
-    pods = for_pods.pods(nodes) if for_pods.has_pods() or not (partial and for_pods.has_nodes()) else ()
+    has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
+    pods, expanded = for_pods.expanded(nodes) if has_pods else ((), None)
     warnings = [warning for source in sources for warning in source.warnings()]
     if len(sources) > 1:
         warnings += _unused(*sources)
     services = Services.union(source.objects.services() for source in sources)
-    return Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
+    workload = Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
+    return with_running(workload, expanded, running) if expanded is not None and expanded.pods else workload
 
 
-def workload_of_objects(name: str, documents: Iterable[Document], warnings: Iterable[str] = ()) -> Workload:
+def workload_of_objects(
+    name: str, documents: Iterable[Document], warnings: Iterable[str] = (), *, running: Running = Running.FREE
+) -> Workload:
     """Return the workload of Kubernetes objects, wherever they were read.
 
     Args:
         name: of the workload, which also begins the warnings about its objects.
-        documents: one object or list of objects each, in the order in which pods shall arrive.
+        documents: one object or list of objects each; pods arrive in the order of their creation, else in this one.
         warnings: what was found out while reading them.
+        running: what becomes of pods that run on a node already.
 
     Raises:
         InputError: an object makes no sense; its document is named.
@@ -114,12 +132,12 @@ def workload_of_objects(name: str, documents: Iterable[Document], warnings: Iter
     """
     objects = Objects(documents)
     nodes = objects.nodes()
-    pods = objects.pods(nodes)
-    for what, found in (("nodes", nodes), ("pods that have not finished", pods)):
+    expanded = objects.expanded(nodes)
+    for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not found:
             raise SteersmanError(f"{name}: there are no {what}")
     said = tuple(f"{name}: {warning}" for warning in (*warnings, *objects.warnings()))
-    return Workload(name, nodes, pods, objects.services(), said)
+    return with_running(Workload(name, nodes, expanded.pods, objects.services(), said), expanded, running)
 
 
 def load_nodes(path: str | Path) -> tuple[Node, ...]:

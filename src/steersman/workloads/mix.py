@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import Pod, PodClass
+from steersman.cluster.gpu_resources import is_offered
+from steersman.cluster.model import ANY_GPU, GpuType, Pod, PodClass
 
 POPULARITY_PERCENT = 95
 EMPTY_CPU_MILLI = 100  # a typical pod that asks for no CPU is taken to need this much
@@ -18,24 +19,34 @@ EMPTY_CPU_MILLI = 100  # a typical pod that asks for no CPU is taken to need thi
 
 @dataclass(frozen=True, slots=True)
 class TypicalPod:
-    """A kind of pod in the mix and its share of it (shares sum to 1)."""
+    """A kind of pod in the mix and its share of it (shares sum to 1).
+
+    `gpu_resource` is as in `Requests`, `memory_bytes` the mean of its pods.
+    """
 
     cpu_milli: int
     gpu_milli: int
     gpu_count: int
     gpu_models: tuple[str, ...]
     share: float
+    gpu_resource: str = ""
+    memory_bytes: int = 0
+
+    def accepts(self, devices: GpuType) -> bool:
+        """Return whether it may have devices of the type."""
+        known = not self.gpu_models or devices.model in self.gpu_models
+        return known and is_offered(self.gpu_resource, devices.resources)
 
 
 class MixArrays(NamedTuple):
-    """The mix for compiled kernels, T typical pods and M GPU models.
+    """The mix for compiled kernels, T typical pods and M GPU types.
 
     Attributes:
         cpu: [T] milli-CPU.
         gpu_count: [T] devices.
         milli: [V] the distinct milli of each device that typical pods ask for.
         value: [T] which of `milli` the pod asks for (0 if it wants no GPU).
-        accepts: [T, M + 1] whether the pod may run on a node of model m; the last column is "no model known".
+        accepts: [T, M + 1] whether the pod may have devices of type m; the last column is `ANY_GPU`.
         share: [T] its share of the mix.
     """
 
@@ -52,17 +63,20 @@ def typical_pods(
 ) -> tuple[TypicalPod, ...]:
     """The most frequent kinds of pods that together reach `popularity_percent` of them.
 
-    Kinds are (mCPU, GPU milli, devices, models), the most frequent first, ties by the larger kind (the order in which
-    the FGD artifact sums, which decides the last bits of a fragmentation).
+    Kinds are (mCPU, GPU milli, devices, models, name of the GPUs), the most frequent first, ties by the larger kind
+    (the order in which the FGD artifact sums, which decides the last bits of a fragmentation).
     """
-    counts: Counter[tuple[int, int, int, str]] = Counter()
+    counts: Counter[tuple[int, int, int, str, str]] = Counter()
     models: dict[str, tuple[str, ...]] = {}
+    memory: Counter[tuple[int, int, int, str, str]] = Counter()
     for pod in pods:
         r = pod.requests
         if r.gpu_count or cpu_pods:
             spec = "|".join(pod.constraints.gpu_models)
             models[spec] = pod.constraints.gpu_models
-            counts[r.cpu_milli or EMPTY_CPU_MILLI, r.gpu_milli, r.gpu_count, spec] += 1
+            kind = r.cpu_milli or EMPTY_CPU_MILLI, r.gpu_milli, r.gpu_count, spec, r.gpu_resource
+            counts[kind] += 1
+            memory[kind] += r.memory_bytes
     ranked = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
     total, reached, chosen = sum(counts.values()), 0, 0
     while chosen < len(ranked) and reached * 100 < popularity_percent * total:
@@ -72,22 +86,28 @@ def typical_pods(
     # Dividing twice, as the artifact does, decides the last bits: count / reached would differ.
     scale = reached / total if total else 1.0
     return tuple(
-        TypicalPod(cpu, milli, count, models[spec], share / scale)
-        for ((cpu, milli, count, spec), _), share in zip(ranked, shares, strict=False)
+        TypicalPod(cpu, milli, count, models[spec], share / scale, resource, memory[kind] // number)
+        for (kind, number), share in zip(ranked, shares, strict=False)
+        for cpu, milli, count, spec, resource in (kind,)
     )
 
 
-def mix_arrays(mix: tuple[TypicalPod, ...], gpu_models: tuple[str, ...]) -> MixArrays:
-    """The mix as arrays, for a cluster whose node arrays number GPU models as in `gpu_models`."""
-    accepts = np.zeros((len(mix), len(gpu_models) + 1), dtype=np.bool_)
+def accepted_types(mix: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]) -> npt.NDArray[np.bool_]:
+    """[T, M + 1] `MixArrays.accepts`."""
+    accepts = np.zeros((len(mix), len(gpu_types) + 1), dtype=np.bool_)
     for i, pod in enumerate(mix):
-        accepts[i] = [not pod.gpu_models or model in pod.gpu_models for model in (*gpu_models, None)]
+        accepts[i] = [pod.accepts(devices) for devices in (*gpu_types, ANY_GPU)]
+    return accepts
+
+
+def mix_arrays(mix: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]) -> MixArrays:
+    """The mix as arrays, for a cluster whose node arrays number GPU types as in `gpu_types`."""
     milli = sorted({pod.gpu_milli for pod in mix if pod.gpu_count})
     return MixArrays(
         cpu=np.array([pod.cpu_milli for pod in mix], dtype=np.int64),
         milli=np.array(milli, dtype=np.int64),
         value=np.array([milli.index(pod.gpu_milli) if pod.gpu_count else 0 for pod in mix], dtype=np.int64),
         gpu_count=np.array([pod.gpu_count for pod in mix], dtype=np.int64),
-        accepts=accepts,
+        accepts=accepted_types(mix, gpu_types),
         share=np.array([pod.share for pod in mix], dtype=np.float64),
     )

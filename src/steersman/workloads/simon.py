@@ -14,7 +14,7 @@ from steersman.cluster.fields import FieldError, Object, boolean, integer, items
 from steersman.errors import InputError
 from steersman.workloads.loading import load_pods, load_workload
 from steersman.workloads.scheduler_config import SchedulerConfig, read_scheduler_config
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import Running, Workload
 from steersman.workloads.yamlfile import Document, read_documents
 
 API_VERSION = "simon/v1alpha1"
@@ -57,7 +57,7 @@ class ClusterConfig:
 
         Unless pods are to be shuffled they come in simon's order: by time of creation where there is one, then by name.
         """
-        workload = load_workload(self.folder, None)
+        workload = load_workload(self.folder, None, running=Running.AS_WRITTEN)
         pods = list(workload.pods)
         for app in self.apps:
             pods += load_pods(app, workload.nodes)
@@ -69,7 +69,7 @@ class ClusterConfig:
             )
         if not self.shuffle_pods:
             pods.sort(key=lambda pod: (math.inf if pod.creation_time is None else pod.creation_time, pod.name))
-        return replace(workload, pods=tuple(pods))
+        return replace(workload, pods=tuple(pods), understood="")
 
 
 def read_pair(cluster_config: str | Path, scheduler_config: str | Path) -> tuple[ClusterConfig, SchedulerConfig]:

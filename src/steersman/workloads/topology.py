@@ -18,8 +18,9 @@ from steersman.cluster.model import Node
 from steersman.cluster.objects import DEFAULT_SCHEDULER
 from steersman.errors import InputError, UsageError
 from steersman.workloads import openb
+from steersman.workloads.controllers import CONTROLLERS
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, replacing, stem, visible_files
-from steersman.workloads.kubernetes import CONTROLLERS, Objects
+from steersman.workloads.kubernetes import Objects
 from steersman.workloads.loading import NODE_CSV, POD_CSV, csv_format
 from steersman.workloads.yamlfile import NESTED, Document, read_documents, write_documents
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,37 @@ class Services:
         )
 
 
+class Running(enum.StrEnum):
+    """What becomes of pods that run already.
+
+    AS_WRITTEN: nothing is interpreted; `spec.nodeName` is a constraint, pods that are being deleted are there.
+    FREE: they are placed anew with all others.
+    PINNED: `spec.nodeName` is a constraint; they arrive in their order and may go to that node alone.
+    FROM_NOW: they stand where they are before others come.
+    """
+
+    AS_WRITTEN = "as-written"
+    FREE = "free"
+    PINNED = "pinned"
+    FROM_NOW = "from-now"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Where a pod ran when its source was written.
+
+    Attributes:
+        node: its name.
+        devices: bit mask of the GPU devices that it held there.
+        stays: whether it is part of its node rather than of the demand: it stands there before anything arrives and is
+            never drawn (pods of DaemonSets, static pods, pods that no other node allows).
+    """
+
+    node: str
+    devices: int = 0
+    stays: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Nodes and pods in the order of their source.
@@ -50,6 +82,11 @@ class Workload:
         pods: (namespace, name) is unique. A pod with `constraints.node_name` may only go to that node.
         services: selectors of Services, ReplicaSets, StatefulSets and ReplicationControllers among the objects.
         warnings: what a user should know about the input, one line each (never a reason to stop).
+        recorded: by pod where it ran, None where it waited; empty where the source records no placement.
+        from_now: whether all pods that ran stand where they were, and the question is what comes then; else the
+            question is how all of them would be placed from scratch.
+        understood: how many pods of what kind the source was taken to hold, in a sentence; empty for sources of pods
+            alone.
     """
 
     name: str
@@ -57,6 +94,19 @@ class Workload:
     pods: tuple[Pod, ...]
     services: Services = field(default_factory=Services)
     warnings: tuple[str, ...] = ()
+    recorded: tuple[Recorded | None, ...] = ()
+    from_now: bool = False
+    understood: str = field(default="", compare=False)
+
+    def standing(self) -> tuple[int, ...]:
+        """Return the indices of the pods that stand where they ran before anything arrives."""
+        return tuple(i for i, where in enumerate(self.recorded) if where is not None and (self.from_now or where.stays))
+
+    def demand(self) -> tuple[int, ...]:
+        """Return the indices of the pods that are the demand: what is typical, and what may be drawn again."""
+        if not self.recorded:
+            return tuple(range(len(self.pods)))
+        return tuple(i for i, where in enumerate(self.recorded) if where is None or not where.stays)
 
 
 def workload_name(path: str | Path) -> str:

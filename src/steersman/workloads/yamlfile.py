@@ -78,6 +78,7 @@ def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(path, "", twice, "appears twice in one mapping")
+    found.pop("managedFields", None)  # half of a dump is who wrote which field: nothing that anybody here reads
     return found
 
 

@@ -137,7 +137,9 @@ def nodes_of(b: NodeArrays, e: int) -> NodeArrays:
 @inner
 def classes_of(b: ClassArrays, e: int) -> ClassArrays:
     """What pods of run `e` ask for."""
-    return ClassArrays(b.request[e], b.nonzero[e], b.gpu_count[e], b.gpu_milli[e], b.constraint[e], b.allowed[e])
+    return ClassArrays(
+        b.request[e], b.nonzero[e], b.gpu_count[e], b.gpu_milli[e], b.gpu_column[e], b.constraint[e], b.allowed[e]
+    )
 
 
 @inner
@@ -182,7 +184,7 @@ def _outlook(b: OutlookTables, e: int) -> OutlookTables:
         b.pods_per_cpu[e],
         b.steps[e],
         b.model[e],
-        b.cpu_per_gpu[e],
+        b.ratios[e],
         b.least[e],
     )
 
@@ -220,7 +222,7 @@ def _learned(batch: Batch, none: Nothing, e: int) -> LearnedArrays:
     """What a learned policy would know; it is not asked."""
     i, f, k, m = none.integers, none.floats, none.keys, none.matrix
     outlook, room = _outlook(batch.outlook, e), Scratch(batch.room.amounts[e])
-    return LearnedArrays(outlook, m, m, none.key_matrix, k, none.single_matrix, f, k, m, m, f, i, m, room)
+    return LearnedArrays(outlook, m, m, none.key_matrix, k, none.single_matrix, f, k, m, m, f, i, m, m, room)
 
 
 @inner

@@ -1,0 +1,59 @@
+"""The recorded placement of workloads beside the runs of policies: one value a metric, which no seed changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from steersman.evaluation.statistics import NO_INTERVAL
+from steersman.evaluation.summary import ALL, SummaryRow
+from steersman.simulation.result import Metric, Protocol
+from steersman.simulation.run import AS_IT_IS, Simulator
+from steersman.workloads.workload import Workload
+
+Recordings = Mapping[str, tuple[Metric, ...]]
+"""By workload the metrics of its recorded placement; without those that record none."""
+
+
+def find_recordings(workloads: Sequence[Workload], protocol: Protocol) -> Recordings:
+    """Return what the recorded placements come to.
+
+    Nothing for `timed`, in which pods come and go. In `inflation` other pods arrive than those that wait in the
+    recording, so there the number of those that wait is left out.
+    """
+    found = {}
+    for workload in workloads:
+        run = Simulator(workload).as_it_is() if workload.recorded and protocol != "timed" else None
+        if run is not None:
+            comparable = protocol == "arrivals"
+            found[workload.name] = tuple(each for each in run.metrics if comparable or each.name != "pods_failed")
+    return found
+
+
+def recorded_summary(recordings: Recordings, workloads: Sequence[str], protocol: Protocol) -> list[SummaryRow]:
+    """Return the rows of `summary.csv` for the recorded placements; `all` is the mean if every workload has one."""
+    found = dict(recordings)
+    if len(workloads) > 1 and set(workloads) <= set(found):
+        every = zip(*(found[workload] for workload in workloads), strict=True)
+        found[ALL] = tuple(
+            Metric(some[0].name, some[0].unit, float(np.mean([each.value for each in some]))) for some in every
+        )
+    return [
+        SummaryRow(
+            workload=workload,
+            policy=AS_IT_IS,
+            protocol=protocol,
+            metric=metric.name,
+            unit=metric.unit,
+            runs=1 if workload != ALL else len(workloads),
+            mean=metric.value,
+            interval=NO_INTERVAL,
+            interquartile_mean=metric.value,
+            baseline="",
+            difference=float("nan"),
+            difference_interval=NO_INTERVAL,
+        )
+        for workload, metrics in found.items()
+        for metric in metrics
+    ]

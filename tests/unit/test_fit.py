@@ -1,0 +1,96 @@
+"""Fitting a policy to a cluster: what is kept was shown to be better, and the file serves by itself."""
+
+import numpy as np
+import pytest
+
+from steersman.cli import main
+from steersman.errors import UsageError
+from steersman.policies.policy import LocalPolicy, PortfolioPolicy
+from steersman.policies.policy_file import open_policy, read_policy, write_policy
+from steersman.policies.prepared import PreparedPolicy
+from steersman.policies.registry import resolve
+from steersman.simulation.run import Simulator
+from steersman.training import fit as fitting
+from steersman.training.fit import FITTED, Options, fit
+from steersman.workloads.convert import convert
+from steersman.workloads.generators.clusters import random_cluster
+
+
+@pytest.fixture(scope="module")
+def workload():
+    return random_cluster(16, nodes=(15, 25))
+
+
+@pytest.fixture(scope="module")
+def found(workload):
+    start = resolve("steersman")
+    assert isinstance(start, PortfolioPolicy)
+    return fit(workload, start, Options(seconds=None, generations=3, seed=1))
+
+
+def test_all_candidates_play_the_same_draws(found) -> None:
+    names = [each.name for each in found.compared]
+    assert {FITTED, "fgd", "best-fit", "gpu-packing"} <= set(names)
+    assert len({len(each.costs) for each in found.compared}) == 1
+    assert sorted(each.mean for each in found.compared) == [each.mean for each in found.compared]
+
+
+def test_the_search_is_kept_only_where_it_is_shown_to_be_better(found) -> None:
+    assert (found.chosen == FITTED) == (found.interval.low > fitting.MARGIN)
+    if found.chosen != FITTED:
+        best = found.compared[0].name if found.compared[0].name != FITTED else found.compared[1].name
+        assert found.chosen == best
+
+
+def test_the_file_serves_by_itself(found, workload, tmp_path) -> None:
+    file = tmp_path / "mine.safetensors"
+    write_policy(file, found.card, found.arrays)
+    policy = open_policy(file, "mine")
+    assert isinstance(policy, PreparedPolicy)
+    simulator = Simulator(workload)
+    kept = next(each for each in found.compared if each.name == found.chosen)
+    runs = [simulator.run(each, seed=2).curve.gpu_allocation_percent for each in (policy, kept.policy)]
+    np.testing.assert_array_equal(*runs)
+    card, _ = read_policy(file)
+    assert {score.baseline for score in card.scores} == {each.name for each in found.compared} - {found.chosen}
+
+
+def test_same_seed_same_file(found, workload) -> None:
+    again = fit(workload, resolve("steersman"), Options(seconds=None, generations=3, seed=1), jobs=2)
+    assert again.card == found.card
+    assert all((again.arrays[name] == array).all() for name, array in found.arrays.items())
+
+
+def test_a_rule_as_a_file(workload, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(fitting, "MARGIN", 1e9)  # nothing is ever shown to be that much better
+    members = (resolve("steersman").members[0],)
+    found = fit(workload, PortfolioPolicy("p", members, "d"), Options(seconds=None, generations=1))
+    write_policy(tmp_path / "rule.safetensors", found.card, found.arrays)
+    policy = open_policy(tmp_path / "rule.safetensors", "rule")
+    assert isinstance(policy, PreparedPolicy)
+    if found.chosen != members[0].name:
+        assert isinstance(policy.policy, LocalPolicy)
+        assert policy.policy.kinds == resolve(found.chosen).kinds
+
+
+def test_without_gpus(workload) -> None:
+    from dataclasses import replace
+
+    bare = replace(workload, pods=tuple(pod for pod in workload.pods if not pod.requests.gpu_count))
+    with pytest.raises(UsageError, match="have no GPU"):
+        fit(bare, resolve("steersman"), Options(seconds=None, generations=1))
+    with pytest.raises(UsageError, match="inflation or timed"):
+        Options(protocol="arrivals")
+
+
+def test_command(workload, tmp_path, capsys) -> None:
+    convert(workload, "yaml", tmp_path / "cluster")
+    files = "--nodes", str(tmp_path / "cluster" / "nodes.yaml"), "--pods", str(tmp_path / "cluster" / "pods.yaml")
+    out = tmp_path / "mine.safetensors"
+    assert main(["policy", "fit", *files, "--generations", "2", "--jobs", "1", "--output", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "(kept)" in said.out
+    assert "held" not in said.err
+    assert main(["policy", "show", str(out)]) == 0
+    assert main(["policy", "fit", "--output", str(out)]) == 2
+    assert "--nodes with --pods, --workload NAME, or --cluster" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""The choice among policies by short simulations: the best wins, equal ones go by order, and no work is wasted."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steersman.policies.heuristics import LOCAL, heuristic
+from steersman.policies.policy import LinearPolicy, PortfolioPolicy
+from steersman.policies.registry import resolve
+from steersman.simulation import selection
+from steersman.simulation.arrivals import Schedule, draw, trace_load
+from steersman.simulation.run import Simulator
+from steersman.simulation.selection import select
+from steersman.workloads.generators.clusters import random_cluster
+
+
+def plan(size: int = 100) -> Schedule:
+    return Schedule(np.arange(size), np.arange(size, dtype=float), np.full(size, np.inf), np.arange(3), False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12, unique=True))
+def test_without_noise_the_best_is_found(costs: list[float]) -> None:
+    found = select(len(costs), lambda _: plan(), lambda i, *_: costs[i])
+    assert found.best == int(np.argmin(costs))
+
+
+def test_of_equal_ones_the_first_and_no_further_draws() -> None:
+    played: list[int] = []
+
+    def play(i: int, *_: object) -> float:
+        played.append(i)
+        return 3.0
+
+    assert select(5, lambda _: plan(), play).best == 0
+    assert len(played) == 5 * selection.FIRST_ROUND
+
+
+def test_draws_are_paired_and_the_better_half_goes_on() -> None:
+    seeds: dict[int, list[int]] = {i: [] for i in range(8)}
+
+    def play(i: int, _: Schedule, seed: int) -> float:
+        seeds[i].append(seed)
+        return i + 0.1 * (seed % 7)
+
+    found = select(8, lambda _: plan(), play)
+    assert found.best == 0
+    assert all(seeds[i] == seeds[0][: len(seeds[i])] for i in range(8))
+    assert len(seeds[0]) == selection.MOST_DRAWS
+    assert len(seeds[7]) == selection.FIRST_ROUND
+
+
+def test_a_large_cluster_plays_few_draws() -> None:
+    calls = []
+    select(10, lambda _: plan(50_000), lambda i, *_: float(calls.append(i) or i))
+    assert len(calls) <= 2 * 10  # one draw of ten candidates is more than the budget
+
+
+def test_a_portfolio_takes_its_best_member_under_its_own_name() -> None:
+    workload = random_cluster(5, nodes=(20, 40))
+    simulator = Simulator(workload)
+    members = tuple(heuristic(name) for name in ("least-allocated", "fgd", "gpu-packing"))
+    portfolio = PortfolioPolicy("mine", members, "digest")
+    chosen = simulator.member(portfolio, protocol="inflation")
+    means = {
+        each.name: np.mean(
+            [
+                simulator.play(each, draw(workload, "inflation", s, 1.3, None), s).cost("inflation")
+                for s in range(100, 120)
+            ]
+        )
+        for each in members
+    }
+    assert chosen.name == "mine"
+    assert chosen.kinds == heuristic(min(means, key=lambda name: means[name])).kinds
+    run = simulator.run(portfolio, seed=3)
+    assert run.policy == "mine"
+    assert (run.curve.gpu_allocation_percent == simulator.run(chosen, seed=3).curve.gpu_allocation_percent).all()
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "arrivals", "timed"])
+def test_draws_of_every_protocol(protocol: str) -> None:
+    workload = random_cluster(5, nodes=(5, 9))
+    one, same, other = (draw(workload, protocol, seed, 1.3, None) for seed in (1, 1, 2))
+    assert (one.pods == same.pods).all()
+    assert len(one.pods) != len(other.pods) or (one.pods != other.pods).any()
+    assert one.waits == (protocol == "timed")
+    if protocol == "arrivals":
+        assert sorted(one.pods) == list(range(len(workload.pods)))
+
+
+def test_load_of_a_trace() -> None:
+    workload = random_cluster(5, nodes=(20, 40))
+    assert 0.2 < trace_load(workload) < 3
+
+
+def test_rules_as_weights_decide_as_rules() -> None:
+    """A linear policy that weighs one heuristic alone places every pod as the heuristic does."""
+    from steersman.policies.learned import KINDS, RULES, WEIGHTS
+
+    simulator = Simulator(random_cluster(9, nodes=(20, 60)))
+    for name, number in LOCAL.items():
+        if name == "fgd":
+            continue  # its place among the weights takes memory into account, too
+        rules = np.zeros((KINDS, RULES))
+        rules[:, number] = 1.0
+        runs = [
+            simulator.run(policy, seed=1, record=True).placements
+            for policy in (resolve(name), LinearPolicy(name, np.zeros((KINDS, WEIGHTS)), rules))
+        ]
+        assert runs[0].node == runs[1].node, name
+        assert runs[0].devices == runs[1].devices, name
