@@ -10,7 +10,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-versi
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo policy study plugin test test-unit test-integration test-e2e test-go test-chaos lint format wheel bench requirements clean
+.PHONY: help demo policy study plugin test test-unit test-bounds test-integration test-e2e test-go test-chaos lint format wheel bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -18,10 +18,13 @@ help: ## list the targets
 demo: .venv/base ## the main job on embedded data: every baseline, a table and a report
 	.venv/bin/steersman demo
 
-test: lint test-unit test-integration ## lint, unit and integration tests
+test: lint test-unit test-bounds test-integration ## lint, unit and integration tests
 
 test-unit: .venv/dev ## unit tests alone
 	.venv/bin/pytest -n 2 tests/unit
+
+test-bounds: .venv/dev ## every index of every kernel, checked on small clusters (kernels run as Python)
+	STEERSMAN_CHECK_BOUNDS=1 .venv/bin/pytest tests/bounds
 
 test-integration: .venv/dev ## integration tests alone
 	.venv/bin/pytest -n 2 --dist loadfile tests/integration

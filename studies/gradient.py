@@ -28,7 +28,8 @@ from steersman.agents.networks import ScoreNetwork, build, export, sizes_of
 from steersman.envs.inflation import InflationVectorEnv
 from steersman.evaluation.experiment import Experiment
 from steersman.features import GPU
-from steersman.policies.learned import KINDS, WEIGHTS
+from steersman.policies.forecast import FORECASTS, SHARE_FORECASTS, forecast_card, forecast_policy, forecast_weights
+from steersman.policies.learned import KINDS
 from steersman.policies.policy_file import Card, write_policy
 from steersman.policies.registry import SHIPPED
 from steersman.training.run import POLICY
@@ -51,10 +52,7 @@ DECISIONS = 90_000
 EVOLUTION_BUDGET = Budget(generations=10, seeds=TRAINING_SEEDS)
 """About five times the CPU time of a training here."""
 
-POD_WEIGHT = {"filled_idle_change": 0.5, "gpu_filled_idle_change": 0.5}
-SHARE_WEIGHT = {"lost_planned_change": 0.5}
-"""Forecasts of GPUs lost, for every pod and for shares of a device alone."""
-FORECASTS = "sequences,tables"
+FORECAST_FEATURES = "sequences,tables"
 """Features that are forecasts, see `left_out`."""
 
 LOOKS = 200
@@ -87,7 +85,7 @@ SEEDS = ALL_SEEDS[:10]
 VARIANTS = {
     "dqn": Variant("DQN, all features", 0.8),
     "dqn-no-fgd": Variant("DQN without FGD's score", 0.8, "fgd"),
-    "dqn-no-forecasts": Variant("DQN without FGD's score and without forecasts", 0.8, f"fgd,{FORECASTS}"),
+    "dqn-no-forecasts": Variant("DQN without FGD's score and without forecasts", 0.8, f"fgd,{FORECAST_FEATURES}"),
     "dqn-at-once": Variant("DQN for the next reward alone", 0.0, reward_scale=20.0),
 }
 
@@ -111,16 +109,6 @@ def config(variant: Variant, decisions: int) -> Config:
 
 
 # What is played ------------------------------------------------------------------------------------------------------
-
-
-def forecast_weights() -> Array:
-    """[4, F] by kind of pod: weights of node features whose sum is the expected growth of what is lost, in GPUs."""
-    weights = np.zeros((KINDS, len(GPU.node)))
-    for name, weight in POD_WEIGHT.items():
-        weights[:, GPU.node_column(name)] = weight
-    for name, weight in SHARE_WEIGHT.items():
-        weights[GPU.pod_column("gpu_part"), GPU.node_column(name)] = weight
-    return weights
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -251,19 +239,8 @@ def _card(name: str, variant: Variant, settings: Config, asked: Json, seed: int)
 
 def write_rule(at: Desk) -> Path:
     """The policy that takes the greatest reward at once: linear, and nothing is learned."""
-    weights = np.zeros((KINDS, WEIGHTS))
-    weights[:, : len(GPU.node)] = -forecast_weights()
-    card = Card(
-        name=RULE,
-        view=GPU.name,
-        view_version=GPU.version,
-        network="linear",
-        objective="expected leftovers",
-        algorithm="none",
-        made_by=f"steersman {steersman.__version__}",
-    )
     path = at.folder / RULE / POLICY
-    write_policy(path, card, {"weights": weights})
+    write_policy(path, forecast_card(RULE), forecast_policy(RULE).arrays())
     return path
 
 
@@ -280,7 +257,7 @@ def options(quick: bool = False) -> Json:
         "hidden": HIDDEN,
         "environments": ENVIRONMENTS,
         "keep": KEEP,
-        "forecasts": {**POD_WEIGHT, **SHARE_WEIGHT},
+        "forecasts": {**FORECASTS, **SHARE_FORECASTS},
         "training": shipped_split().training[: 2 if quick else None],
         "decisions": decisions,
         "training_seeds": TRAINING_SEEDS[:1] if quick else TRAINING_SEEDS,

@@ -58,20 +58,20 @@ func TestOfferOf(t *testing.T) {
 			offering(CountKey, "2", "amd.com/gpu", "0"), Offer{}, "2 contradicts the 0 devices",
 		},
 		"two plugins": {
-			twoVendors, Offer{3, "MI300X", []string{"amd.com/gpu"}, []policy.Counted{{"nvidia.com/gpu", "A100", 2}}}, "",
+			twoVendors, Offer{3, "MI300X", []string{"amd.com/gpu"}, []policy.Counted{{Resource: "nvidia.com/gpu", Model: "A100", Free: 2}}}, "",
 		},
 		"one of two is shared": {
 			offering(CountKey, "2", "nvidia.com/gpu", "2", "amd.com/gpu", "8"),
-			Offer{2, "V100", []string{CountKey, "nvidia.com/gpu"}, []policy.Counted{{"amd.com/gpu", "V100", 8}}}, "",
+			Offer{2, "V100", []string{CountKey, "nvidia.com/gpu"}, []policy.Counted{{Resource: "amd.com/gpu", Model: "V100", Free: 8}}}, "",
 		},
 		"none of two is shared": {
 			offering(CountKey, "2", "nvidia.com/gpu", "3", "amd.com/gpu", "8"), Offer{}, "2 contradicts the 3 and 8 devices",
 		},
-		"many":        {offering(CountKey, "63"), Offer{Counted: []policy.Counted{{CountKey, "V100", 63}}}, ""},
-		"many slices": {offering("nvidia.com/gpu", "80"), Offer{Counted: []policy.Counted{{"nvidia.com/gpu", "V100", 80}}}, ""},
+		"many":        {offering(CountKey, "63"), Offer{Counted: []policy.Counted{{Resource: CountKey, Model: "V100", Free: 63}}}, ""},
+		"many slices": {offering("nvidia.com/gpu", "80"), Offer{Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 80}}}, ""},
 		"many of both": {
 			offering(CountKey, "80", "nvidia.com/gpu", "80"),
-			Offer{Counted: []policy.Counted{{"nvidia.com/gpu", "V100", 80}}}, "",
+			Offer{Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 80}}}, "",
 		},
 		"far too many": {
 			offering(CountKey, "9223372036854775807", MilliKey, "9223372036854775806"), Offer{}, "does not go with",

@@ -21,7 +21,7 @@ type contextNetwork struct {
 
 // nodeView writes the features of node n.
 type nodeView interface {
-	encode(state *State, n int, pod *Pod, fit bool, out []float64) error
+	encode(state *State, n int, pod *Pod, fit bool, out []float64)
 }
 
 // contextScorer is a network at work in one goroutine.
@@ -58,9 +58,7 @@ func (c *contextNetwork) scorer(mix *Mix, seen *outlook) scorer {
 	return found
 }
 
-func (c *contextScorer) devices(node *Node, pod *Pod) (uint64, error) {
-	return node.bestDevices(pod), nil
-}
+func (c *contextScorer) devices(node *Node, pod *Pod) uint64 { return node.bestDevices(pod) }
 
 func (c *contextScorer) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	if err := c.begin(ctx, state, pod, candidates); err != nil {
@@ -75,10 +73,7 @@ func (c *contextScorer) scores(ctx context.Context, state *State, pod *Pod, cand
 		if !c.fit[n] {
 			continue
 		}
-		score, err := c.score(state, n, pod, c.byKind[kind], c.rooms[kind])
-		if err != nil {
-			return err
-		}
+		score := c.score(state, n, pod, c.byKind[kind], c.rooms[kind])
 		if math.IsNaN(score) || math.IsInf(score, 0) {
 			return notFinite(&state.Nodes[n])
 		}
@@ -87,14 +82,12 @@ func (c *contextScorer) scores(ctx context.Context, state *State, pod *Pod, cand
 	return nil
 }
 
-func (c *contextScorer) score(state *State, n int, pod *Pod, network stack, room *stackRoom) (float64, error) {
+func (c *contextScorer) score(state *State, n int, pod *Pod, network stack, room *stackRoom) float64 {
 	if c.phi != nil {
-		return network.run(c.sets[n], room)[0], nil
+		return network.run(c.sets[n], room)[0]
 	}
-	if err := c.view.encode(state, n, pod, true, c.node); err != nil {
-		return 0, err
-	}
-	return network.run(c.node, room)[0], nil
+	c.view.encode(state, n, pod, true, c.node)
+	return network.run(c.node, room)[0]
 }
 
 // begin looks at the whole cluster, and takes in what all nodes share.
@@ -138,10 +131,7 @@ func (c *contextScorer) look(ctx context.Context, state *State, pod *Pod, candid
 		if err := node.check(); err != nil {
 			return nil, 0, err
 		}
-		before, err := c.counted.look(node)
-		if err != nil {
-			return nil, 0, err
-		}
+		before := c.counted.look(node)
 		found.add(node, before)
 		c.before, c.fit = append(c.before, before), append(c.fit, false)
 	}
@@ -166,9 +156,7 @@ func (c *contextScorer) pool(ctx context.Context, state *State, pod *Pod) error 
 		if err := over(ctx, n); err != nil {
 			return err
 		}
-		if err := c.view.encode(state, n, pod, c.fit[n], c.node); err != nil {
-			return err
-		}
+		c.view.encode(state, n, pod, c.fit[n], c.node)
 		if !c.fit[n] && zero(c.node) {
 			continue
 		}

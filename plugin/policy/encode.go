@@ -56,7 +56,7 @@ const (
 )
 
 // encode writes the features of a node; fit tells whether the pod has room on it.
-func (v *clusterView) encode(state *State, n int, pod *Pod, fit bool, out []float64) error {
+func (v *clusterView) encode(state *State, n int, pod *Pod, fit bool, out []float64) {
 	node := &state.Nodes[n]
 	clear(out)
 	cpu, memory, pods := node.CPU.Free, node.Memory.Free, node.Pods.Free
@@ -76,23 +76,19 @@ func (v *clusterView) encode(state *State, n int, pod *Pod, fit bool, out []floa
 	}
 	v.encodeShared(node, n, out)
 	if len(node.GPUFree) > 0 {
-		return v.encodeGPUs(node, v.before[n], pod, fit, out)
-	}
-	if fit {
+		v.encodeGPUs(node, v.before[n], pod, fit, out)
+	} else if fit {
 		out[18] = 0.5 // FGD's score where nothing changes: sigmoid(0)
 	}
-	return nil
 }
 
-func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool, out []float64) error {
+func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool, out []float64) {
 	var idle, wholeBefore, whole, partial, largest, taken int64
 	var devices uint64
 	after := before
 	if fit {
 		devices, taken = node.bestDevices(pod), node.taken(pod)*pod.GPUMilli
-		if _, err := v.look(node); err != nil {
-			return err
-		}
+		v.look(node)
 		after = v.with(node, pod, devices)
 		out[18] = single(1 / (1 + math.Exp(-(before-after)/Whole)))
 	}
@@ -128,7 +124,6 @@ func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool,
 	if whole == count {
 		out[21] = 1
 	}
-	return nil
 }
 
 // encodeShared writes what depends on the rest of the cluster, in single precision throughout.
@@ -149,16 +144,13 @@ func (v *clusterView) encodeShared(node *Node, n int, out []float64) {
 // gpuView writes features of nodes in the view gpu, on the devices of the best-fit rule; 0 where the pod has no room.
 type gpuView struct{ states *states }
 
-func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64) error {
+func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64) {
 	clear(out)
 	if !fit {
-		return nil
+		return
 	}
 	node := &state.Nodes[n]
-	before, err := v.states.look(node)
-	if err != nil {
-		return err
-	}
+	before := v.states.look(node)
 	after := v.states.with(node, pod, node.bestDevices(pod))
 	for i, x := range after.row {
 		low, high := bounds(i)
@@ -166,7 +158,6 @@ func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64)
 		out[features+i] = float64(min(max(x-before.row[i], -high), high))
 	}
 	out[2*features] = float64(gradient(before.fragmented, after.fragmented))
-	return nil
 }
 
 // bounds are the lowest and the highest value of a feature of a state; changes go from -highest to highest.

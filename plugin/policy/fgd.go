@@ -16,26 +16,23 @@ func gradient(before, after float64) int64 {
 }
 
 func (f *fgd) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
-	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) (float64, error) {
-		points, _, err := f.best(node, pod)
-		return float64(points), err
+	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) float64 {
+		points, _ := f.best(node, pod)
+		return float64(points)
 	})
 }
 
-func (f *fgd) devices(node *Node, pod *Pod) (uint64, error) {
-	_, devices, err := f.best(node, pod)
-	return devices, err
+func (f *fgd) devices(node *Node, pod *Pod) uint64 {
+	_, devices := f.best(node, pod)
+	return devices
 }
 
 // best is the score of the node, and the devices of the pod there: of a share, the one that scores best.
-func (f *fgd) best(node *Node, pod *Pod) (int64, uint64, error) {
-	before, err := f.look(node)
-	if err != nil {
-		return 0, 0, err
-	}
+func (f *fgd) best(node *Node, pod *Pod) (int64, uint64) {
+	before := f.look(node)
 	if pod.kind() != gpuShare {
 		devices := node.bestDevices(pod)
-		return gradient(before, f.with(node, pod, devices)), devices, nil
+		return gradient(before, f.with(node, pod, devices)), devices
 	}
 	best, chosen := int64(-1), uint64(0)
 	for d, left := range node.GPUFree {
@@ -46,7 +43,7 @@ func (f *fgd) best(node *Node, pod *Pod) (int64, uint64, error) {
 			best, chosen = points, 1<<d
 		}
 	}
-	return best, chosen, nil
+	return best, chosen
 }
 
 // first is the lowest index of a bit mask that is not empty.

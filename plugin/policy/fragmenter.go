@@ -12,15 +12,11 @@ func newFragmenter(mix *Mix) fragmenter {
 }
 
 // look is the fragmented GPU milli of the node as it is.
-func (f *fragmenter) look(node *Node) (float64, error) {
-	kind, err := f.mix.gpuType(node)
-	if err != nil {
-		return 0, err
-	}
-	f.kind = kind
+func (f *fragmenter) look(node *Node) float64 {
+	f.kind = f.mix.gpuType(node)
 	countUsable(f.mix, node.GPUFree, 0, 0, f.usable)
-	sums := fragmented(f.mix, f.usable, node.CPU.Free, node.idle(), kind, difference{})
-	return sums.total(), nil
+	sums := fragmented(f.mix, f.usable, node.CPU.Free, node.idle(), f.kind, difference{})
+	return sums.total()
 }
 
 // with is that of the node that was looked at last with the pod on the devices of the bit mask.

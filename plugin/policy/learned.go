@@ -61,19 +61,19 @@ func (l *learned) scorer(mix *Mix, outlook *outlook) scorer {
 
 func (l *learnedScorer) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	l.begin(pod)
-	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) (float64, error) {
-		score, _, err := l.best(node, pod)
-		return score, err
+	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) float64 {
+		score, _ := l.best(node, pod)
+		return score
 	})
 }
 
-func (l *learnedScorer) devices(node *Node, pod *Pod) (uint64, error) {
+func (l *learnedScorer) devices(node *Node, pod *Pod) uint64 {
 	if pod.kind() != gpuShare {
-		return node.bestDevices(pod), nil
+		return node.bestDevices(pod)
 	}
 	l.begin(pod)
-	_, devices, err := l.best(node, pod)
-	return devices, err
+	_, devices := l.best(node, pod)
+	return devices
 }
 
 func (l *learnedScorer) begin(pod *Pod) {
@@ -83,19 +83,16 @@ func (l *learnedScorer) begin(pod *Pod) {
 }
 
 // best is the score of a node, and the devices of the pod there.
-func (l *learnedScorer) best(node *Node, pod *Pod) (float64, uint64, error) {
+func (l *learnedScorer) best(node *Node, pod *Pod) (float64, uint64) {
 	kind := pod.kind()
-	before, err := l.known.look(node)
-	if err != nil {
-		return 0, 0, err
-	}
+	before := l.known.look(node)
 	worth, fragmented := before.row.weighted(&l.linear[kind].before), before.fragmented
 	if l.network != nil {
 		l.network.seeBefore(&before.row, l.hidden)
 	}
 	if kind != gpuShare {
 		devices := node.bestDevices(pod)
-		return l.score(node, pod, devices, worth, fragmented) + l.points(node, pod), devices, nil
+		return l.score(node, pod, devices, worth, fragmented) + l.points(node, pod), devices
 	}
 	best, chosen, least := 0.0, uint64(0), int64(0)
 	for d, left := range node.GPUFree {
@@ -107,7 +104,7 @@ func (l *learnedScorer) best(node *Node, pod *Pod) (float64, uint64, error) {
 			best, chosen, least = score, 1<<d, left
 		}
 	}
-	return best + l.points(node, pod), chosen, nil
+	return best + l.points(node, pod), chosen
 }
 
 // points is what the heuristics' scores of a node count in all.

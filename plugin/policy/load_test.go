@@ -111,7 +111,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"width", "mlp", func(c *contents) { c.card["hidden"] = []int{0} }, `the network "mlp" has one layer or more`},
 		{"other width", "mlp", func(c *contents) { c.card["hidden"] = []int{17} }, "layers.0.weight: is of shape [16 112]; [17 112] is right"},
 		{"no mix", "linear", func(c *contents) { delete(c.card, "mix") }, "bake one in: steersman policy prepare"},
-		{"mix version", "linear", func(c *contents) { c.mix()["version"] = 2 }, "mix.version: is 2"},
+		{"mix version", "linear", func(c *contents) { c.mix()["version"] = 1 }, "mix.version: is 1"},
 		{"fewer pods", "linear", func(c *contents) { c.mix()["typical_pods"] = 3 }, "mix.accepts: is U8 of shape"},
 		{"negative pods", "linear", func(c *contents) { c.mix()["typical_pods"] = -1 }, "mix.typical_pods: is -1; 0 or more"},
 		{"no tensor", "linear", func(c *contents) { delete(c.tensors, "mix.cpu") }, "mix.cpu: is missing; prepare the policy again"},
@@ -224,8 +224,8 @@ func TestLoadReadsWhatParseDoes(t *testing.T) {
 
 // tiny is a policy of the view gpu with a mix of two kinds of pods: small enough to be changed at random.
 func tiny() *contents {
-	const text = `{"schema":1,"name":"tiny","view":"gpu","view_version":1,"network":"linear","objective":"o","algorithm":"a",
-		"mix":{"version":1,"workload":"w","typical_pods":2,"models":["A100"]}}`
+	const text = `{"schema":1,"name":"tiny","view":"gpu","view_version":2,"network":"linear","objective":"o","algorithm":"a",
+		"mix":{"version":2,"workload":"w","typical_pods":2,"models":["A100"]}}`
 	found := &contents{map[string]any{}, map[string]tensor{}}
 	if err := json.Unmarshal([]byte(text), &found.card); err != nil {
 		panic(err)

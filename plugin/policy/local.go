@@ -68,10 +68,10 @@ func fgdOf(mix *Mix) func() scorer { return func() scorer { return &fgd{newFragm
 type heuristic func(*Node, *Pod) int64
 
 func (h heuristic) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
-	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) (float64, error) { return float64(h(node, pod)), nil })
+	return eachFitting(ctx, state, pod, candidates, out, func(node *Node) float64 { return float64(h(node, pod)) })
 }
 
-func (h heuristic) devices(node *Node, pod *Pod) (uint64, error) { return node.bestDevices(pod), nil }
+func (h heuristic) devices(node *Node, pod *Pod) uint64 { return node.bestDevices(pod) }
 
 // dotProduct is int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): where little is left of what is asked for.
 func dotProduct(node *Node, pod *Pod) int64 {

@@ -39,34 +39,22 @@ type Mix struct {
 }
 
 // gpuType is the type of a node's devices.
-func (m *Mix) gpuType(node *Node) (gpuType, error) {
-	model, err := m.model(node)
-	if err != nil {
-		return 0, err
-	}
-	found := model << len(m.resources)
+func (m *Mix) gpuType(node *Node) gpuType {
+	found := gpuType(m.model(node)) << len(m.resources)
 	for i, name := range m.resources {
 		if node.offers(name) {
 			found |= 1 << i
 		}
 	}
-	return found, nil
+	return found
 }
 
-// model is the number of a node's GPU model.
-func (m *Mix) model(node *Node) (int, error) {
-	if node.GPUModel == "" {
-		return len(m.names), nil
-	}
+// model is the number of a node's GPU model; one that the mix does not know is as none.
+func (m *Mix) model(node *Node) int {
 	if model, ok := m.models[node.GPUModel]; ok {
-		return model, nil
+		return model
 	}
-	known := fmt.Sprintf("%q", m.names)
-	if len(m.names) == 0 {
-		known = "no GPU models"
-	}
-	return 0, fmt.Errorf("the policy was prepared for %s, but node %q has %q; prepare it for these nodes",
-		known, node.Name, node.GPUModel)
+	return len(m.names)
 }
 
 // readMix reads the mix of a card from the tensors of its file.

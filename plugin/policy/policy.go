@@ -31,7 +31,7 @@ type scorer interface {
 	// scores writes the score of each candidate, see Policy.Scores; what is given was checked.
 	scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error
 	// devices are those of the node, on which the pod fits, that it would get there.
-	devices(node *Node, pod *Pod) (uint64, error)
+	devices(node *Node, pod *Pod) uint64
 }
 
 func newPolicy(name string, mix *Mix, traits Traits, create func() scorer) *Policy {
@@ -54,8 +54,8 @@ func (p *Policy) Traits() Traits { return p.traits }
 // Scores writes the score of each candidate, an index of a node, into out: the higher, the better, and -Inf where the
 // pod has no room. Equal scores mean that the first of the candidates is the best.
 //
-// It fails if a node has a GPU model that the policy was not prepared for, if a pod or a node is none that can be, if
-// a score is not a finite number, or soon after ctx is done.
+// A GPU model that the policy was not prepared for is as none. It fails if a pod or a node is none that can be, if a
+// score is not a finite number, or soon after ctx is done.
 func (p *Policy) Scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	if len(out) < len(candidates) {
 		return fmt.Errorf("there is room for %d scores of %d nodes", len(out), len(candidates))
@@ -93,7 +93,7 @@ func (p *Policy) Devices(state *State, pod *Pod, node int) (uint64, error) {
 	}
 	worker := p.take()
 	defer p.give(worker)
-	return worker.devices(there, pod)
+	return worker.devices(there, pod), nil
 }
 
 // Best is the index of the highest score, the first of equals; -1 if there is no room anywhere.
@@ -125,7 +125,7 @@ func (p *Policy) give(worker scorer) {
 
 // eachFitting scores the candidates that the pod has room on; the others are -Inf.
 func eachFitting(
-	ctx context.Context, state *State, pod *Pod, candidates []int, out []float64, score func(*Node) (float64, error),
+	ctx context.Context, state *State, pod *Pod, candidates []int, out []float64, score func(*Node) float64,
 ) error {
 	for i, n := range candidates {
 		if err := over(ctx, i); err != nil {
@@ -136,10 +136,7 @@ func eachFitting(
 		if !node.Fits(pod) {
 			continue
 		}
-		found, err := score(node)
-		if err != nil {
-			return err
-		}
+		found := score(node)
 		if math.IsNaN(found) || math.IsInf(found, 0) {
 			return notFinite(node)
 		}

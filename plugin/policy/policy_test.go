@@ -114,14 +114,14 @@ func TestStatesAreToldApart(t *testing.T) {
 	}
 }
 
-func TestEqualDevicesAreTakenInOrder(t *testing.T) {
+func TestOfEqualDevicesTheFullestIsTaken(t *testing.T) {
 	policy, err := Parse("tiny", tiny().file(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := &State{Nodes: []Node{{CPU: Amount{8, 8}, Pods: Amount{9, 9}, GPUFree: []int64{0, Whole, 250}}}}
 	devices, err := policy.Devices(state, &Pod{GPUCount: 1, GPUMilli: 250}, 0)
-	if err != nil || devices != 0b10 {
+	if err != nil || devices != 0b100 {
 		t.Errorf("weights of zero choose the devices %b (%v)", devices, err)
 	}
 }
@@ -172,7 +172,6 @@ func TestWhatCannotBeScoredIsAnError(t *testing.T) {
 		{same, &Pod{GPUCount: 1}, []int{0}, "1 to 1000 milli are right"},
 		{same, &Pod{GPUCount: -1}, []int{0}, "asks for -1 GPUs"},
 		{same, &Pod{GPUCount: 1, GPUMilli: 1001}, []int{0}, "1 to 1000 milli are right"},
-		{changed(func(n *Node) { n.GPUModel = "ZX80" }), share, []int{0}, `node "n" has "ZX80"; prepare it for these nodes`},
 		{changed(func(n *Node) { n.GPUFree = []int64{1001} }), share, []int{0}, "a GPU with 1001 milli left"},
 		{changed(func(n *Node) { n.GPUFree = make([]int64, 63) }), share, []int{0}, "has 63 GPUs; at most 62"},
 	} {
@@ -190,6 +189,17 @@ func TestWhatCannotBeScoredIsAnError(t *testing.T) {
 	peers := &Pod{CPU: 100, Peers: map[int]int{4: 1}}
 	if err := packedPolicy(t, "cluster-mlp").Scores(t.Context(), same, peers, []int{0}, out); err == nil {
 		t.Error("a pod has peers on a node that is not there")
+	}
+}
+
+func TestAModelThatThePolicyWasNotPreparedForIsAsNone(t *testing.T) {
+	node := Node{Name: "n", CPU: Amount{8000, 8000}, Pods: Amount{10, 10}, GPUFree: []int64{Whole, 300}}
+	strange := node
+	strange.GPUModel = "ZX80"
+	policy, out := packedPolicy(t, "steersman-default"), make([]float64, 2)
+	state, share := &State{Nodes: []Node{node, strange}}, &Pod{CPU: 100, GPUCount: 1, GPUMilli: 250}
+	if err := policy.Scores(t.Context(), state, share, []int{0, 1}, out); err != nil || out[0] != out[1] {
+		t.Errorf("%v, %v", out, err)
 	}
 }
 

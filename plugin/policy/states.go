@@ -24,18 +24,14 @@ func newStates(mix *Mix, outlook *outlook) *states {
 }
 
 // look is what is known of the node as it is; a copy, since another state may take its place.
-func (s *states) look(node *Node) (known, error) {
-	kind, err := s.mix.gpuType(node)
-	if err != nil {
-		return known{}, err
-	}
-	s.kind = kind
+func (s *states) look(node *Node) known {
+	s.kind = s.mix.gpuType(node)
 	cpu := s.outlook.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable)
-	s.key = mixed(mixed(uint64(kind)*golden+uint64(len(node.GPUFree)))*golden + uint64(cpu))
+	s.key = mixed(mixed(uint64(s.kind)*golden+uint64(len(node.GPUFree)))*golden + uint64(cpu))
 	for _, left := range node.GPUFree {
 		s.key += deviceKey(left)
 	}
-	return *s.find(node, s.key, s.outlook.usableCPU(node.CPU.Free, node.Memory.Free), 0, 0), nil
+	return *s.find(node, s.key, s.outlook.usableCPU(node.CPU.Free, node.Memory.Free), 0, 0)
 }
 
 // with is what is known of the node that was looked at last with the pod on the devices of the bit mask. It is valid

@@ -5,12 +5,16 @@ import csv
 import numpy as np
 import pytest
 
-from steersman.agents.evolution import Config, Evolution, Task
+from steersman.agents.evolution import AT_THE_END, Config, Evolution, Task
+from steersman.cluster.arrays import CPU
 from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.policies.policy_file import read_policy
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Execution, Simulator
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
 from steersman.training.evolve import Plan, evolve
-from steersman.training.run import Limits, TrainingRun
+from steersman.training.run import POLICY, Limits, TrainingRun
 from steersman.workloads.openb import embedded
 from steersman.workloads.workload import Workload
 
@@ -96,10 +100,46 @@ def test_waiting_time_is_evolved_in_timed_runs():
     assert np.isfinite(search.iterate()["gain"])
 
 
+def test_every_objective_of_a_runs_end_is_what_the_final_state_says():
+    workload, protocol = small("default"), "arrivals"
+    arrivals = schedule(workload, protocol, seed=3, ratio=1.0, load=None)
+    execution = Execution(Simulator(workload), arrivals, resolve("fgd"), 3, record=False)
+    execution.finish(None)
+    nodes, metrics = execution.state.arrays, {m.name: m.value for m in execution.result(protocol, 3, 1.0).metrics}
+    used = (nodes.allocatable[:, CPU] - nodes.free[:, CPU]) / nodes.allocatable[:, CPU]
+    deviation = used.std()
+    expected = {
+        "allocation": 100.0 - metrics["gpu_allocation_percent"],
+        "fragmentation": metrics["gpu_fragmented_percent"],
+        "balance": 100.0 * 2.0 * deviation / (deviation + 1.0),
+        "most-allocated": 100.0 * metrics["nodes_used"] / len(workload.nodes),
+        "least-allocated": 100.0 * np.sqrt((used**2).mean()),
+    }
+    assert tuple(expected) == AT_THE_END
+    for objective, cost in expected.items():
+        assert Task(objective, protocol).cost(execution) == pytest.approx(cost, abs=0.006), (
+            objective
+        )  # some are of two decimals
+    mix = Task("allocation=1,balance=0.5", protocol)
+    assert mix.cost(execution) == pytest.approx(expected["allocation"] + 0.5 * expected["balance"], abs=0.006)
+
+
+@pytest.mark.parametrize("objective", ["balance", "allocation=1,fragmentation=0.5"])
+def test_arrivals_are_evolved_for_any_objective_of_a_runs_end(objective, tmp_path):
+    task, run = Task(objective, "arrivals"), tmp_path / "run"
+    evolve(plan(task=task, training=(small("default"),)), run, Limits(iterations=1, validate_every=1))
+    card, _ = read_policy(run / POLICY)
+    assert (card.protocol, card.objective, card.ratio) == ("arrivals", objective, None)
+    assert card.scores[0].metric == "loss_percent"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Task("speed"), "not by 'speed'"),
+        (lambda: Task("speed"), "unknown objective 'speed'; known are allocation"),
+        (lambda: Task("locality"), "'locality' means nothing; known are allocation, .*--view cluster"),
+        (lambda: Task("allocation=1,waiting-time=1", "timed"), "cannot be mixed"),
+        (lambda: Task("balance", "timed"), "needs --protocol inflation or arrivals"),
         (lambda: Task("waiting-time", "inflation"), "needs --protocol timed"),
         (lambda: Config(population=5), "even number"),
         (lambda: Config(step=0), "above 0"),

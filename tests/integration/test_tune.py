@@ -1,6 +1,7 @@
 """`steersman tune`: a study is kept, goes on, and knows its best trial."""
 
 import json
+import time
 
 import pytest
 
@@ -76,3 +77,17 @@ def test_a_study_of_what_makes_no_sense_ends_at_once(tmp_path, monkeypatch, caps
     assert main(["tune", *scene, "--algorithm", "ppo", "--trials", "3", "--jobs", "1", "--output", "study"]) == 2
     assert "its nodes have no GPU" in capsys.readouterr().err
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.usefixtures("files")
+def test_a_study_ends_when_its_minutes_are_over(capsys):
+    """A run of so many iterations would take an hour; the trials under way end with what they have."""
+    options = ("--nodes", "nodes.yaml", "--workload", "pods.yaml", "--protocol", "arrivals", "--objective", "balance")
+    size = ("--iterations", "100000", "--validate-every", "1000", "--jobs", "1", "--minutes", "0.1")
+    began = time.monotonic()
+    assert main(["tune", *options, *size, "--output", "study"]) == 0
+    assert time.monotonic() - began < 120
+    assert "Best of" in capsys.readouterr().out
+    assert main(["tune", *options, "--minutes", "0", "--output", "study"]) == 2
+    assert "minutes 0: a number above 0 is right" in capsys.readouterr().err

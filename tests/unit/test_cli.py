@@ -16,15 +16,17 @@ from tests.unit.made_runs import made_experiment, made_run
 
 from steersman.cli import main
 from steersman.cli.compiling import MESSAGE
-from steersman.cli.display import wrapped
+from steersman.cli.display import TrainingProgress, wrapped
 from steersman.cli.options import parse_seeds, repeat_flags
 from steersman.cli.tables import comparison_table, run_table, workloads_table
 from steersman.errors import UsageError
 from steersman.evaluation.headline import Headline
 from steersman.evaluation.interrupts import SIGNALS, interruptible, undisturbed
 from steersman.evaluation.summary import summarise
+from steersman.objectives.registry import OBJECTIVES
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.result import Metric
+from steersman.training.run import Standing
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,4,T4\nn2,32000,64000,4,V100\nn3,64000,64000,0,\n"
 PODS = (
@@ -360,7 +362,7 @@ def test_there_is_one_way_to_say_what_the_workload_is(cluster: Path, capsys: Cap
         (("--cluster", "--workload", "default-small"), "--cluster and --workload"),
         (("--cluster", "--nodes", "nodes.csv"), "and no --nodes"),
         (("--workload", "default-small", "--context", "prod"), "--context prod: belongs to --cluster"),
-        (("--protocol", "deployments", "--cluster"), "--cluster belongs to --protocol inflation or timed"),
+        (("--protocol", "deployments", "--cluster"), "--cluster belongs to --protocol inflation or arrivals or timed"),
         ((), "needs --workload, such as --workload default or a file of pods, or --cluster"),
     ],
 )
@@ -584,6 +586,19 @@ def test_help_names_every_policy(capsys: Capture, monkeypatch: pytest.MonkeyPatc
     assert "default: (" not in text
 
 
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_help_names_every_objective_and_protocol(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name in OBJECTIVES:
+        assert f" {name}," in text
+    assert " arrivals:" in text
+    assert "--minutes" in text
+
+
 def test_workload_alone_is_its_help(capsys: Capture) -> None:
     assert main(["workload"]) == 2
     said = capsys.readouterr()
@@ -745,3 +760,10 @@ def test_a_pair_of_configurations_is_run_and_its_pods_are_placed(cluster: Path, 
     assert "--policy" in error_line(capsys)
     assert main(["simulate", *learned, "--policy", "best-fit", "--seed", "7"]) == 0
     assert {(row["policy"], row["seed"]) for row in rows(cluster / "two" / "metrics.csv")} == {("best-fit", "7")}
+
+
+def test_a_line_of_training_without_numbers_says_how_far_it_is_and_the_best(capsys: Capture) -> None:
+    with TrainingProgress(2, None) as progress:
+        progress.update(Standing(iteration=1, seconds=1.0), {})
+        progress.update(Standing(iteration=2, seconds=2.0, best=14.451), {})
+    assert capsys.readouterr().err.splitlines() == ["training: 2 of 2, about 0 s left: best validation 14.45"]

@@ -1,11 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.policies.decider import Decider
-from steersman.policies.registry import resolve
+from steersman.policies.outlook import outlook_arrays
+from steersman.policies.policy_file import prepare_policy, write_policy
+from steersman.policies.registry import AnyPolicy, policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
+from steersman.workloads.mix import mix_arrays
 from steersman.workloads.openb import embedded
 from steersman.workloads.workload import Workload
 
@@ -74,3 +79,81 @@ def test_a_decider_that_lived_through_changes_decides_like_a_new_one(workload: W
             decider.changed(choice.slot)
             placed.append(pod.name)
     assert len(placed) > 50
+
+
+@pytest.fixture(scope="module")
+def choosy() -> Workload:
+    """Pods that name GPU models."""
+    whole = embedded("gpuspec25")
+    return Workload(name="choosy", nodes=whole.nodes[::40], pods=whole.pods[:600:2])
+
+
+@pytest.fixture(scope="module")
+def policies(choosy: Workload, tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnyPolicy]:
+    file = tmp_path_factory.mktemp("policy") / "prepared.safetensors"
+    with policy_path("steersman") as shipped:
+        write_policy(file, *prepare_policy(shipped, choosy))
+    return {"fgd": resolve("fgd"), "steersman": resolve("steersman"), "prepared": resolve(str(file))}
+
+
+@pytest.mark.parametrize("name", ["fgd", "steersman", "prepared"])
+@pytest.mark.parametrize("seed", range(3))
+def test_gpu_models_come_change_and_go_while_a_decider_lives(
+    choosy: Workload, policies: dict[str, AnyPolicy], name: str, seed: int
+) -> None:
+    """Slots are free throughout, so nothing but the models tells the decider that nodes are numbered anew."""
+    rng = np.random.default_rng(seed)
+    mix, policy = Simulator(choosy).mix, policies[name]
+    models = sorted({node.gpu_model for node in choosy.nodes} | {model for pod in mix for model in pod.gpu_models})
+    models += ["", "ZX80", "ZX81"]
+    plain = [replace(node, gpu_model="") for node in choosy.nodes[:16] if node.gpu_count]
+    state = ClusterState(plain)
+    for node in plain[4:]:
+        state.remove_node(node.name)
+    decider, outside, placed, changes = Decider(state, policy, mix=mix), plain[4:], list[str](), 0
+    for step, pod in enumerate(choosy.pods[:150]):
+        there = sorted(state.slots)
+        if rng.random() < 0.2 and outside:
+            new = replace(outside.pop(), gpu_model=models[int(rng.integers(len(models)))])
+            decider.changed(state.add_node(new))
+        elif rng.random() < 0.2:
+            slot = state.slots[there[int(rng.integers(len(there)))]]
+            old = state.nodes[slot]
+            assert old is not None
+            decider.changed(state.update_node(replace(old, gpu_model=models[int(rng.integers(len(models)))])))
+            changes += 1
+        elif rng.random() < 0.1 and len(there) > 3:
+            slot = state.slots[there[int(rng.integers(len(there)))]]
+            gone = state.nodes[slot]
+            assert gone is not None
+            left = state.remove_node(gone.name)
+            placed = [each for each in placed if each not in left]
+            decider.changed(slot)
+            outside.append(gone)
+        c = state.class_id(pod.pod_class)
+        choice = decider.choose(c)
+        if step % 3 == 0:
+            fresh = Decider(state, policy, mix=mix)
+            assert choice == fresh.choose(c)
+            np.testing.assert_array_equal(decider.scores(c), fresh.scores(c))
+        if choice is not None:
+            state.place(f"{step}", c, choice.slot, choice.devices)
+            decider.changed(choice.slot)
+            placed.append(f"{step}")
+        if rng.random() < 0.4 and placed:
+            decider.changed(state.remove(placed.pop(0)).slot)
+    assert changes > 10
+    assert "ZX80" in state.gpu_models
+
+
+def test_what_is_known_of_a_mix_serves_nodes_that_are_numbered_otherwise(choosy: Workload) -> None:
+    """An outlook is worked out beside the scheduler; meanwhile the cluster's state may have become another."""
+    mix, policy = Simulator(choosy).mix, resolve("steersman")
+    models = sorted({node.gpu_model for node in choosy.nodes if node.gpu_model})
+    other = mix_arrays(mix, tuple(reversed(models)))
+    state = ClusterState(choosy.nodes)
+    decider = Decider(state, policy, mix=mix, outlook=outlook_arrays(mix, other))
+    plain = Decider(state, policy, mix=mix)
+    for pod in choosy.pods[:40]:
+        c = state.class_id(pod.pod_class)
+        np.testing.assert_array_equal(decider.scores(c), plain.scores(c))

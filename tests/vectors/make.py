@@ -20,10 +20,10 @@ from steersman.cluster.arrays import WHOLE
 from steersman.cluster.model import UNLIMITED
 from steersman.features import VIEWS, View
 from steersman.policies.layers import dense_shapes, head_shapes
-from steersman.policies.learned import KINDS, WEIGHTS
+from steersman.policies.learned import KINDS, RULES, WEIGHTS
 from steersman.policies.networks import joint_size
 from steersman.policies.policy import MlpPolicy
-from steersman.policies.policy_file import Card, prepare_policy, write_policy
+from steersman.policies.policy_file import Card, member_policy, prepare_policy, write_policy
 from steersman.policies.registry import AnyPolicy, policy_path
 from steersman.workloads.mix import TypicalPod
 from steersman.workloads.openb import embedded
@@ -64,10 +64,11 @@ DRAWN = {
     "gpu-mlp": Drawn("mlp", "gpu", "gpuspec25", (8,), context=True),
     "gpu-deepsets": Drawn("deepsets", "gpu", "default", (6,), "layer", context=True),
 }
-SHIPPED = tuple(f"steersman-{workload}" for workload in WORKLOADS)
+SHIPPED = {"steersman-default": "openb", "steersman-gpuspec25": "general", "steersman-rule": "gpu-packing"}
+"""Members of the policy that comes with the package, by the name of the file."""
 POLICIES: tuple[Json, ...] = (
     *({"name": f"fgd-{workload}", "local": "fgd", "file": f"steersman-{workload}"} for workload in WORKLOADS),
-    *({"name": name, "local": name, "file": SHIPPED[0]} for name in HEURISTICS),
+    *({"name": name, "local": name, "file": "steersman-default"} for name in HEURISTICS),
     *({"name": name, "file": name} for name in (*SHIPPED, *DRAWN)),
 )
 SIZES = (100, 190, 220, 250, 470, 500, 810, 900)  # milli of shares
@@ -91,7 +92,7 @@ def random_policy(name: str, drawn: Drawn, rng: Random) -> tuple[Card, dict[str,
     if drawn.context:
         return card, random_network(drawn, joint_size(view), rng)
     if not drawn.hidden:
-        return card, {"weights": rng.normal(size=(KINDS, WEIGHTS))}
+        return card, {"weights": rng.normal(size=(KINDS, WEIGHTS)), "rules": rng.normal(size=(KINDS, RULES))}
     widths = (len(view.node) + len(view.pod), *drawn.hidden, 1)
     layers = tuple((rng.normal(size=(b, a)) / np.sqrt(a), rng.normal(size=b)) for a, b in pairwise(widths))
     weights = fgd_weights() + 0.01 * rng.normal(size=(KINDS, WEIGHTS))
@@ -119,9 +120,11 @@ def write_files(rng: Random) -> None:
     for old in FOLDER.glob("*.safetensors.gz"):
         old.unlink()
     with TemporaryDirectory() as folder:
-        for name, workload in zip(SHIPPED, WORKLOADS, strict=True):
+        for (name, member), workload in zip(SHIPPED.items(), (*WORKLOADS, WORKLOADS[0]), strict=True):
+            file = Path(folder, f"{name}.safetensors")
             with policy_path("steersman") as shipped:
-                write_prepared(Path(folder, f"{name}.safetensors"), shipped, workload)
+                write_policy(file, *member_policy(shipped, member))
+            write_prepared(file, file, workload)
         for name, drawn in DRAWN.items():
             file = Path(folder, f"{name}.safetensors")
             write_policy(file, *random_policy(name, drawn, rng))

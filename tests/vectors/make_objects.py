@@ -27,7 +27,7 @@ from steersman.cluster.objects import (
     pod_from_object,
 )
 from steersman.errors import InputError
-from steersman.policies.policy_file import prepare_policy, write_policy
+from steersman.policies.policy_file import member_policy, prepare_policy, write_policy
 from steersman.policies.registry import policy_path
 from steersman.workloads.openb import embedded
 
@@ -172,7 +172,8 @@ def write_vendors() -> None:
     workload = replace(workload, pods=tuple(named(pod, i) for i, pod in enumerate(workload.pods)))
     with policy_path("steersman") as shipped, TemporaryDirectory() as folder:
         file = Path(folder, "policy.safetensors")
-        write_policy(file, *prepare_policy(shipped, workload))
+        write_policy(file, *member_policy(shipped, "general"))
+        write_policy(file, *prepare_policy(file, workload))
         pack(FOLDER / f"{VENDORS}.safetensors.gz", file.read_bytes())
 
 

@@ -25,13 +25,16 @@ import numpy.typing as npt
 
 from steersman import strategies
 from steersman.agents.residual import Residual, mean_units
-from steersman.cluster.model import GPU_MILLI
 from steersman.errors import SteersmanError, UsageError
 from steersman.features import view
+from steersman.objectives import measures, summary
+from steersman.objectives import registry as objectives
+from steersman.objectives.judging import reward
 from steersman.policies.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.learned import KINDS, RULES, VIEW, WEIGHTS
 from steersman.policies.learned_views import add_spread
 from steersman.policies.local import FGD
+from steersman.policies.observer import summary_of
 from steersman.policies.outlook import TABLES
 from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy
 from steersman.policies.registry import AnyPolicy, resolve
@@ -57,6 +60,9 @@ LEAST_COST = 5.0
 """Percent of GPU not allocated; savings of less are not blown up by being compared with next to nothing."""
 SHORT_WAIT = 900.0
 """Seconds: mean waits well below it count as equal."""
+WAITING_TIME = "waiting-time"
+AT_THE_END = ("allocation", "fragmentation", "balance", "most-allocated", "least-allocated")
+"""Objectives that the state at a run's end is judged by."""
 FGD_TERM = "fgd"
 FEATURE_GROUPS = {"tables": range(TABLE, FILLED), "sequences": range(FILLED, FEATURES)}
 """What `Config.without` can name beside single features: tables of leftovers, and sequences of typical pods."""
@@ -115,27 +121,54 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is played: the protocol, and what is measured at an episode's end."""
+    """What is played: the protocol, and what is measured at an episode's end.
+
+    Attributes:
+        objective: one of `AT_THE_END` or a weighted mix of them, or `waiting-time`, see `objectives.registry`.
+        protocol: `timed` for `waiting-time`, else one in which nothing leaves.
+        ratio: of `inflation`, arriving GPU demand over capacity.
+        load: of `timed`, demand offered over capacity; None takes the trace's own times.
+
+    Raises:
+        UsageError: the objective is unknown, is not measured at a run's end, or needs another protocol.
+    """
 
     objective: str = "allocation"
-    protocol: Literal["inflation", "timed"] = "inflation"
+    protocol: Literal["inflation", "arrivals", "timed"] = "inflation"
     ratio: float = 1.3
     load: float | None = None
 
     def __post_init__(self) -> None:
-        right = {"allocation": "inflation", "waiting-time": "timed"}
-        if self.objective not in right:
-            raise UsageError(f"evolution measures whole episodes by {' or '.join(right)}, not by {self.objective!r}")
-        if right[self.objective] != self.protocol:
-            raise UsageError(f"objective {self.objective!r} needs --protocol {right[self.objective]}")
+        names = [objective.name for objective in objectives.resolve(self.objective).objectives]
+        for name in names:
+            if name not in (*AT_THE_END, WAITING_TIME):
+                raise UsageError(
+                    f"evolution on workloads measures whole runs at their end, where {name!r} means nothing; known are "
+                    f"{', '.join((*AT_THE_END, WAITING_TIME))}, others with --view cluster"
+                )
+        waits = WAITING_TIME in names
+        if waits and len(names) > 1:
+            raise UsageError(f"objective {self.objective!r}: {WAITING_TIME!r} is in seconds and cannot be mixed here")
+        if waits != (self.protocol == "timed"):
+            right = "timed" if waits else "inflation or arrivals"
+            raise UsageError(f"objective {self.objective!r} needs --protocol {right}")
+
+    @property
+    def metric(self) -> str:
+        """What `cost` is called in a model card."""
+        known = {"allocation": "gpu_unallocated_percent", WAITING_TIME: "waiting_time_mean_seconds"}
+        return known.get(self.objective, "loss_percent")
 
     def cost(self, execution: Execution) -> float:
-        """Of a finished run: percent of GPU not allocated, or seconds that an arrival waited in the mean."""
-        if self.objective == "allocation":
-            nodes = execution.state.arrays
-            return POINTS * float(nodes.gpu_free.sum()) / (GPU_MILLI * float(nodes.gpu_count.sum()))
-        metrics = execution.result("timed", 0, self.ratio).metrics
-        return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
+        """Of a finished run: the percent that it falls short of the objective, or mean seconds that a pod waited."""
+        if self.objective == WAITING_TIME:
+            metrics = execution.result("timed", 0, self.ratio).metrics
+            return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
+        mix = objectives.resolve(self.objective)
+        nodes = execution.state.arrays
+        row = summary_of(nodes, execution.cluster.fragments.total.sum(), 0)
+        shares = [_shortfall(objective.number, row) for objective in mix.objectives]
+        return POINTS * float(np.dot(mix.weights, shares))
 
     def gain(self, reference: float, cost: float) -> float:
         """Percent of the reference's cost that is saved.
@@ -143,13 +176,13 @@ class Task:
         Waits differ by factors between runs, and a run in which nearly nothing waits must not outweigh all others: they
         are compared by logarithm, in hundredths.
         """
-        if self.objective == "waiting-time":
+        if self.objective == WAITING_TIME:
             return POINTS * math.log((reference + SHORT_WAIT) / (cost + SHORT_WAIT))
         return POINTS * (reference - cost) / max(reference, LEAST_COST)
 
     def said(self, gain: float, reference: str) -> str:
         """A gain on a policy of that name, in words."""
-        if self.objective == "waiting-time":
+        if self.objective == WAITING_TIME:
             return f"{math.exp(-gain / POINTS):.2f} times the wait of {reference}"
         return f"{gain:.2f} % saved of what {reference} loses"
 
@@ -158,6 +191,15 @@ class Task:
         execution = Execution(simulator, plan, policy, seed, record=False)
         execution.finish(None)
         return self.cost(execution)
+
+
+def _shortfall(objective: int, row: Array) -> float:
+    """By what share a cluster in the state of a summary, [15], falls short of one of `AT_THE_END`."""
+    if objective == measures.ALLOCATION:
+        return float(1.0 - row[summary.GPU_TAKEN] / max(row[summary.GPU_TOTAL], 1.0))
+    if objective == measures.FRAGMENTATION:
+        return float(row[summary.FRAGMENTED] / max(row[summary.GPU_TOTAL], 1.0))
+    return 1.0 - float(reward(np.array([objective]), np.ones(1), row, row))
 
 
 class Arena:

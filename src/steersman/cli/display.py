@@ -186,9 +186,11 @@ class TrainingProgress:
         ):
             return
         self._said = now
-        best = f", best validation {standing.best:.2f}" if math.isfinite(standing.best) else ""
-        told = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items() if name in TOLD)
-        text = f"training: {standing.iteration} of {self._iterations}{self._left(standing)}: {told}{best}"
+        told = [f"{name} {value:.4g}" for name, value in numbers.items() if name in TOLD]
+        if math.isfinite(standing.best):
+            told.append(f"best validation {standing.best:.2f}")
+        head = f"training: {standing.iteration} of {self._iterations}{self._left(standing)}"
+        text = ": ".join(filter(None, (head, ", ".join(told))))
         self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
 
     def _left(self, standing: Standing) -> str:

@@ -51,7 +51,10 @@ def policy() -> None:
 @app.command()
 def show(
     file: Annotated[
-        str, typer.Argument(metavar="POLICY", help="A policy file (run/policy.safetensors), or the name steersman.")
+        str,
+        typer.Argument(
+            metavar="POLICY", help="A policy file (run/policy.safetensors), or steersman or greedy-forecast."
+        ),
     ],
     output_format: FormatOption = Format.TABLE,
 ) -> None:
@@ -73,7 +76,7 @@ def show(
 def prepare(
     policy: Annotated[
         str,
-        typer.Option(metavar="POLICY", help="A policy file (run/policy.safetensors), or the name steersman."),
+        typer.Option(metavar="POLICY", help="A policy file (run/policy.safetensors), or steersman or greedy-forecast."),
     ],
     output: Annotated[
         Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")

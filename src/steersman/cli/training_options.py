@@ -19,6 +19,12 @@ WORKLOAD_HELP = (
 )
 
 
+OBJECTIVES_HELP = (
+    "allocation, fragmentation, balance, most-allocated, least-allocated, waiting-time, locality, least-connections, "
+    "latency-aware"
+)
+
+
 class Algorithm(enum.StrEnum):
     """How a policy learns."""
 
@@ -42,6 +48,7 @@ class TrainingProtocol(enum.StrEnum):
     """What is played."""
 
     INFLATION = "inflation"
+    ARRIVALS = "arrivals"
     TIMED = "timed"
     DEPLOYMENTS = "deployments"
     LATENCY = "latency"
@@ -82,23 +89,26 @@ class Task:
         TrainingProtocol,
         typer.Option(
             metavar="NAME",
-            help="inflation: pods drawn from the trace until they ask for RATIO times the GPUs. timed: pods come and "
-            "go, and wait. deployments: random Deployments fill an empty cluster. latency: Deployments come and go on "
-            "a cluster with telemetry, whose users want quick answers.",
+            help="inflation: pods drawn from the trace until they ask for RATIO times the GPUs. arrivals: the pods in "
+            "their order, once; nothing leaves. timed: pods come and go, and wait. deployments: random Deployments "
+            "fill an empty cluster. latency: Deployments come and go on a cluster with telemetry, whose users want "
+            "quick answers.",
         ),
     ] = TrainingProtocol.INFLATION
     objective: Annotated[
         str | None,
         typer.Option(
             metavar="OBJECTIVE",
-            help="What is rewarded, such as allocation, balance, waiting-time, or a mix such as "
-            "allocation=1,fragmentation=0.5; an unknown name lists all. [default: allocation for inflation, "
-            "waiting-time for timed, balance for deployments, latency-aware for latency]",
+            help=f"What is rewarded: {OBJECTIVES_HELP}, or a mix such as allocation=1,fragmentation=0.5. "
+            "[default: allocation for inflation and arrivals, waiting-time for timed, balance for deployments, "
+            "latency-aware for latency]",
         ),
     ] = None
     workload: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORKLOAD", help=f"inflation, timed: what to train on, one or several: {WORKLOAD_HELP}."),
+        typer.Option(
+            metavar="WORKLOAD", help=f"inflation, arrivals, timed: what to train on, one or several: {WORKLOAD_HELP}."
+        ),
     ] = None
     validation: Annotated[
         list[str] | None,
@@ -145,8 +155,8 @@ class Scenario:
         str | None,
         _scene(
             metavar="VIEW",
-            help="inflation, timed: what the policy sees: cluster (loads of any cluster) or gpu (what is left of "
-            "GPUs, and for whom). [default: gpu for evolution, else cluster]",
+            help="inflation, arrivals, timed: what the policy sees: cluster (loads of any cluster; for every "
+            "objective) or gpu (what is left of GPUs, and for whom). [default: gpu for evolution, else cluster]",
         ),
     ] = None
     servers_per_rack: Annotated[

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from steersman.training.scene import Options, Scene
     from steersman.workloads.workload import Workload
 
-WITH_WORKLOADS = ("inflation", "timed")
+WITH_WORKLOADS = ("inflation", "arrivals", "timed")
 GRADIENT_NETWORKS = ("linear", "mlp", "deepsets", "gnn")
 LEGAL = {ON_WORKLOADS: ("linear", "mlp"), IN_ENVIRONMENTS: ("linear", "mlp", "deepsets")}
 """Networks of what cannot train all of them."""
@@ -79,7 +79,8 @@ class Asked:
         algorithm = self.task.algorithm.value if self.task.algorithm else EVOLUTION
         if algorithm != EVOLUTION:
             return algorithm
-        return ON_WORKLOADS if self.protocol in WITH_WORKLOADS else IN_ENVIRONMENTS
+        whole_runs = self.protocol in WITH_WORKLOADS and self.scenario.view in (None, "gpu")
+        return ON_WORKLOADS if whole_runs else IN_ENVIRONMENTS
 
     @property
     def protocol(self) -> str:
@@ -181,8 +182,6 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
     """Whole runs of workloads in the kernel."""
     scenario, learning = asked.scenario, asked.learning
     protocol = Protocol(asked.protocol)
-    if scenario.view not in (None, "gpu"):
-        raise UsageError(f"--view {scenario.view}: evolution on workloads sees the view gpu")
     share, load = check_ratio(scenario.ratio, protocol), check_load(scenario.load, protocol)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
@@ -203,7 +202,7 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
         test=tuple(full_name(each) for each in asked.task.test or ()),
         task=evolution.Task(
             asked.task.objective or OBJECTIVES[protocol],
-            "timed" if protocol is Protocol.TIMED else "inflation",
+            protocol.value,
             share,
             load,
         ),
@@ -303,11 +302,13 @@ def _scene(asked: Asked, settings: dict[str, Any], warn: Warnings) -> Scene:
             return Scene("latency", _latency(asked.scenario, settings, common))
         case "timed":
             return _on_workloads("timed", asked, common, warn)
+        case "arrivals":
+            return _on_workloads("arrivals", asked, common, warn)
     return _on_workloads("inflation", asked, common, warn)
 
 
 def _on_workloads(
-    protocol: Literal["inflation", "timed"], asked: Asked, common: dict[str, Any], warn: Warnings
+    protocol: Literal["inflation", "arrivals", "timed"], asked: Asked, common: dict[str, Any], warn: Warnings
 ) -> Scene:
     from steersman.envs.workload import Options
     from steersman.training.scene import Scene

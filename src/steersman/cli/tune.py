@@ -14,6 +14,7 @@ from steersman.cli.options_file import completed
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
 from steersman.cli.training_plan import Asked, compile_for, pace, plan_of
 
+TRIALS = 20
 SHARE_OF_A_RUN = 0.4
 """How many of the usual iterations a trial has, and between two of its validations."""
 
@@ -25,7 +26,16 @@ def tune(
     scenario: Scenario,
     network_options: NetworkOptions,
     learning: LearningOptions,
-    trials: Annotated[int, typer.Option(min=1, help="Trials to add to the study.")] = 20,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Trials to add to the study. [default: 20; with --minutes as many as there is time for]"
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Minutes at most; the trials under way then end with what they have. [default: no limit]"),
+    ] = None,
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Iterations of a trial. [default: 40 % of those of train]")
     ] = None,
@@ -58,6 +68,8 @@ def tune(
     from steersman.training.plans import gain
     from steersman.training.run import Limits
 
+    most = trials or (None if minutes else TRIALS)
+    tuning.check_minutes(minutes)
     compile_for(plan)
     with Progress("tuning") as progress:
         outcome = tuning.tune(
@@ -65,9 +77,10 @@ def tune(
             output,
             Limits(rounds, validate_every=between),
             fixed={*asked.declared, *given(asked.network)},
-            trials=trials,
+            trials=most,
+            minutes=minutes,
             workers=jobs or default_jobs(),
-            on_trial=lambda done, _: progress.update(min(done, trials), trials),
+            on_trial=lambda done, _: progress.update(min(done, most or done), most or done + 1),
         )
     options = ", ".join(f"{name} {_shown(value)}" for name, value in outcome.best_options.items())
     print_text(

@@ -111,24 +111,24 @@ class _Asked:
 class WorkloadCore(Core):
     """E runs of the simulator.
 
-    Every pod that fits on some node is asked for, also where one node alone is left; pods that fit nowhere are dropped
-    (`inflation`) or wait (`timed`) without a question.
+    Every pod that fits on some node is asked for, also where one node alone is left; pods that fit nowhere wait
+    (`timed`) or are dropped without a question.
 
     Args:
         count: E.
-        protocol: `inflation` or `timed`.
+        protocol: `inflation`, `arrivals` or `timed`.
         options: what to play.
 
     Raises:
         UsageError: an option is wrong, or the objective means nothing on a workload.
     """
 
-    def __init__(self, count: int, protocol: Literal["inflation", "timed"], options: Options) -> None:
+    def __init__(self, count: int, protocol: Literal["inflation", "arrivals", "timed"], options: Options) -> None:
         workloads = options.workloads()
         mix = objectives.resolve(options.objective)
         for workload in workloads:
             objectives.check(mix, workload.name, workload.nodes, workload.pods)
-        if protocol == "inflation" and any(objective.name == "waiting-time" for objective in mix.objectives):
+        if protocol != "timed" and any(objective.name == "waiting-time" for objective in mix.objectives):
             raise UsageError(
                 "objective 'waiting-time' means nothing here: no pod waits; steersman/Timed-v0 has waiting"
             )

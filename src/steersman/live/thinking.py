@@ -95,6 +95,7 @@ class Thinking:
 
     def __init__(self, policy: PolicyFile, telemetry: Collector | None = None) -> None:
         self.file, self.mix, self.telemetry = policy, LiveMix(), telemetry
+        self._warned: set[str] = set()
 
     @property
     def policy(self) -> AnyPolicy:
@@ -107,6 +108,7 @@ class Thinking:
 
     def decider(self, cache: ClusterCache) -> Decider:
         """A decider for the cache's state."""
+        self._warn(cache.state.gpu_types)
         services = LiveServices(cache.selectors)
         return Decider(
             cache.state,
@@ -116,6 +118,15 @@ class Thinking:
             services=services,
             telemetry=self.telemetry,
         )
+
+    def _warn(self, types: tuple[GpuType, ...]) -> None:
+        """Say once what a prepared policy does not know of the cluster's GPU models."""
+        policy = self.policy
+        if isinstance(policy, PreparedPolicy):
+            for each in policy.prepared.warnings(policy.name, types):
+                if each not in self._warned:
+                    self._warned.add(each)
+                    log.warning(each)
 
     def selectors(self, client: Client) -> Selectors | None:
         """What selects pods to be spread by default, if the policy does that."""
@@ -131,6 +142,7 @@ class Thinking:
         """Look from time to time whether the mix or the policy is another, until cancelled; `renew` is told."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
+            self._warn(types())
             renewed = self.file.renewed()
             if renewed or self.mix.due:
                 renewed |= await self.learn_mix(types())

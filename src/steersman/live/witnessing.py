@@ -17,7 +17,7 @@ from steersman.policies.afterstates import afterstates, mark_of
 from steersman.policies.encoding import Scene, count_owner
 from steersman.policies.learned import for_showing, learned_arrays, no_learned
 from steersman.policies.observer import Observer, owner_arrays, summary_of
-from steersman.policies.outlook import OutlookArrays
+from steersman.policies.outlook import OutlookArrays, for_models
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays
 from steersman.workloads.places import node_places
 
@@ -144,4 +144,5 @@ class Stage:
 
 def _learned(known: Known, mix: MixArrays, state: ClusterState) -> Any:
     assert known.outlook is not None, "the view gpu shows what follows from the mix"
-    return for_showing(learned_arrays(known.outlook, mix, state.arrays))
+    outlook = for_models(known.outlook, known.mix, mix)  # it is of all nodes there ever were
+    return for_showing(learned_arrays(outlook, mix, state.arrays))

@@ -22,7 +22,7 @@ from steersman.policies.kube_default import KubeDefault
 from steersman.policies.learned import learned_arrays
 from steersman.policies.network_live import LiveNetwork
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.outlook import OutlookArrays, outlook_arrays
+from steersman.policies.outlook import OutlookArrays, for_models, outlook_arrays
 from steersman.policies.own import OwnPolicy
 from steersman.policies.policy import (
     KubeDefaultPolicy,
@@ -75,7 +75,7 @@ class Decider:
         waiting: pods that wait since they fit nowhere, which networks see; the caller keeps it up to date.
 
     Raises:
-        SteersmanError: the policy was prepared for other GPU models, or failed to prepare.
+        SteersmanError: the policy failed to prepare.
     """
 
     cluster: deciding.Cluster
@@ -254,7 +254,9 @@ class Decider:
         """Follow everything but what changed on nodes."""
         state, cluster = self.state, self.cluster
         classes, terms = state.class_arrays, state.term_arrays
-        grown = state.arrays is not cluster.nodes or len(state.classes) > self._room
+        # A model that is new renumbers nodes without one, which may be all that changes in the arrays of the nodes.
+        grown = state.arrays is not cluster.nodes or state.gpu_types != self._models
+        grown = grown or len(state.classes) > self._room
         known = classes is cluster.classes and terms is cluster.terms
         if isinstance(self.policy, KubeDefaultPolicy) and (services := self._services_now()) != self.services:
             self.services, grown = services, True
@@ -284,8 +286,7 @@ class Decider:
     def _make(self) -> None:
         """Make everything from the state as it is."""
         state, models = self.state, self.state.gpu_types
-        if self.prepared is not None:
-            self.prepared.check(self.name, [node for node in state.nodes if node is not None])
+        self._models = models
         mix = mix_arrays(self.mix, models) if self.prepared is None else self.prepared.mix_for(models)
         self._room = max(CLASS_ROOM, 3 * len(state.classes) // 2)
         former = getattr(self, "cluster", None)
@@ -307,9 +308,10 @@ class Decider:
     def _outlook_for(self, mix: MixArrays) -> OutlookArrays:
         if self.prepared is not None:
             return self.prepared.outlook_for(self.state.gpu_types)
-        if self._outlook is None or len(self._outlook.model) != mix.accepts.shape[1]:
+        if self._outlook is None:
             self._outlook = outlook_arrays(self.mix, mix)
-        return self._outlook
+        # The outlook that was given, or was made before a model was new, numbers GPU models as another state does.
+        return for_models(self._outlook, self.mix, mix)
 
     def _not_compiled(self) -> LiveNetwork | OwnPolicy | None:
         if self.chooser != deciding.CHOOSE_ASK or isinstance(self.policy, TelemetryPolicy):

@@ -240,13 +240,14 @@ def _sum_spread(terms: TermArrays, kube: KubeArrays, c: int, labels: int, includ
             kube.sums[i] = -1.0
             scored -= 1
     for j in range(last - first if soft > 0 else kube.default_spread.shape[0]):
-        counted, key, skew = selector, kube.default_spread[j, 0], kube.default_spread[j, 1]
         if soft > 0:
             q = first + j
             if terms.rules[q, KIND] != SOFT_SPREAD:
                 continue
             counted, key, skew = terms.rules[q, COUNTED], terms.rules[q, KEY], terms.rules[q, WEIGHT]
             included = terms.rules[q, INCLUDED]
+        else:
+            counted, key, skew = selector, kube.default_spread[j, 0], kube.default_spread[j, 1]
         domains = scored if key == kube.hostname else _count_domains(terms, kube, c, counted, key, included)
         _add_constraint(terms, kube, counted, key, domains, skew)
     for i in range(kube.cursor[KEPT]):

@@ -54,8 +54,7 @@ class OutlookArrays(NamedTuple):
 
 def outlook_arrays(pods: Sequence[TypicalPod], mix: MixArrays) -> OutlookArrays:
     """The outlook of the typical `pods`, whose arrays are `mix`. Without GPU pods everything in it is neutral."""
-    demand = _demand(pods)
-    total = demand.sum()
+    total = _demand(pods).sum()
     cpu = np.array([pod.share * pod.cpu_milli for pod in pods], dtype=np.float64).sum()
     memory = sum(pod.share * pod.memory_bytes for pod in pods)
     milli = sorted({pod.gpu_milli for pod in pods if pod.gpu_count})
@@ -69,6 +68,16 @@ def outlook_arrays(pods: Sequence[TypicalPod], mix: MixArrays) -> OutlookArrays:
         ratios=np.array([cpu / total if total else 0.0, cpu / memory if memory else 0.0]),
         smallest=np.array([milli[0] if milli else 0], dtype=np.int64),
     )
+
+
+def for_models(outlook: OutlookArrays, pods: Sequence[TypicalPod], mix: MixArrays) -> OutlookArrays:
+    """Number the GPU models of the outlook of `pods` as `mix` does; nothing else of it depends on the nodes."""
+    return outlook._replace(model=demand_by_type(pods, mix))
+
+
+def _demand(pods: Sequence[TypicalPod]) -> Array:
+    """[T] the GPU milli that each typical pod asks for, times its share."""
+    return np.array([pod.share * pod.gpu_milli * pod.gpu_count for pod in pods], dtype=np.float64)
 
 
 def _group(pod: TypicalPod) -> int:
@@ -124,17 +133,10 @@ def _sequences(pods: Sequence[TypicalPod]) -> npt.NDArray[np.int64]:
     return np.array([rng.choice(len(pods), SEQUENCE_LENGTH, p=p) for p in kinds], dtype=np.int64)
 
 
-def _demand(pods: Sequence[TypicalPod]) -> Array:
-    """[T] GPU milli that each typical pod asks for, times its share."""
-    return np.array([pod.share * pod.gpu_milli * pod.gpu_count for pod in pods], dtype=np.float64)
-
-
 def demand_by_type(pods: Sequence[TypicalPod], mix: MixArrays) -> Array:
     """[M + 1, 2] `OutlookArrays.model` of the typical `pods`, whose arrays are `mix`."""
     demand = _demand(pods)
-    total = demand.sum()
-    if total:
-        demand = demand / total
+    demand /= demand.sum() or 1.0
     model = np.zeros((mix.accepts.shape[1], 2))
     for pod, accepts, share in zip(pods, mix.accepts, demand, strict=True):
         model[accepts, 1] += share

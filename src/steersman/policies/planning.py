@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from steersman import strategies
 from steersman.cluster.arrays import WHOLE
 from steersman.compiled import kernel
+from steersman.policies import planned_tables
 from steersman.strategies import SeparableCma
 from steersman.workloads.mix import TypicalPod
 
@@ -40,10 +43,17 @@ Whole = npt.NDArray[np.int64]
 
 @lru_cache(maxsize=256)
 def planned_losses(pods: tuple[TypicalPod, ...]) -> Array:
-    """[1001] GPUs that a device with so many milli left loses in the end, by the best table that was found."""
+    """Find what a device with so many milli left loses in the end, [1001] GPUs; kept in the user's cache folder."""
     sizes, shares = device_requests(pods)
     if not len(sizes):
         return np.zeros(WHOLE + 1)
+    settings = (DEVICES, DEMAND, ITERATIONS, NEW_SHARE, GENERATIONS, POPULATION, STEPS, SEQUENCES, SEED)
+    key = repr((settings, sizes.tolist(), shares.tolist())).encode()
+    return planned_tables.kept(key, (Path(__file__), Path(strategies.__file__)), lambda: plan_losses(sizes, shares))
+
+
+def plan_losses(sizes: Whole, shares: Array) -> Array:
+    """Search for the best table, [1001] GPUs, for pods that ask for `sizes` milli of a device, [V], by their shares."""
     sequences = [_sequence(sizes, shares, SEED + i) for i in range(2 * SEQUENCES)]
     search, check = sequences[:SEQUENCES], sequences[SEQUENCES:]
     first = _iterate(sizes, search[:2], filling_losses(sizes.tolist(), shares.tolist()))

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import WHOLE
-from steersman.cluster.model import ANY_GPU, GpuType, Node
-from steersman.errors import InputError, SteersmanError
+from steersman.cluster.model import ANY_GPU, GpuType
+from steersman.errors import InputError
 from steersman.features import View
 from steersman.policies.learned import VIEW
 from steersman.policies.network_policy import NetworkPolicy
@@ -88,7 +88,7 @@ class Prepared:
         )
 
     def mix_for(self, types: Sequence[GpuType]) -> MixArrays:
-        """The mix for a cluster that numbers GPU types like this, whose models must be known."""
+        """Return the mix for a cluster that numbers GPU types like this; a model that is not known is as none."""
         if self.card.resources:
             return self.mix._replace(accepts=accepted_types(self.pods, types))
         # Contiguous, as all arrays that kernels get: they would be compiled anew for another layout.
@@ -101,19 +101,19 @@ class Prepared:
             return self.outlook._replace(model=demand_by_type(self.pods, self.mix_for(types)))
         return self.outlook._replace(model=np.ascontiguousarray(self.outlook.model[self._columns(types)]))
 
-    def check(self, policy: str, nodes: Sequence[Node]) -> None:
-        """Make sure that the mix knows the GPU models of a cluster. Raises SteersmanError: it does not know one."""
-        for node in nodes:
-            if node.gpu_model and node.gpu_model not in self.card.models:
-                known = ", ".join(self.card.models) or "no GPU models"
-                raise SteersmanError(
-                    f"policy {policy!r} was prepared for {known}, but node {node.name!r} has {node.gpu_model!r}; "
-                    "prepare it for these nodes"
-                )
+    def warnings(self, policy: str, types: Sequence[GpuType]) -> tuple[str, ...]:
+        """Say in a line, if so, that the mix does not know some of a cluster's GPU models."""
+        unknown = sorted({each.model for each in types} - {"", *self.card.models})
+        if not unknown:
+            return ()
+        return (
+            f"policy {policy!r} was prepared for {', '.join(self.card.models) or 'no GPU models'}; to it, nodes with "
+            f"{', '.join(unknown)} are of no known model: prepare it for these nodes",
+        )
 
     def _columns(self, types: Sequence[GpuType]) -> list[int]:
-        models = (*self.card.models, "")
-        return [models.index(each.model) for each in (*types, ANY_GPU)]
+        number = {model: i for i, model in enumerate(self.card.models)}
+        return [number.get(each.model, len(number)) for each in (*types, ANY_GPU)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

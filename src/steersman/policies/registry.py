@@ -10,19 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata, resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from steersman.errors import SteersmanError, UsageError
-from steersman.policies import local
+from steersman.policies import forecast
 from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.own import blamed
 from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
-from steersman.policies.policy_file import SUFFIX, LearnedPolicy, open_policy
+from steersman.policies.policy_file import SUFFIX, LearnedPolicy, open_policy, write_policy
 from steersman.policies.telemetry_policy import OBJECTIVES, TelemetryPolicy
 
 ENTRY_POINTS = "steersman.policies"
 
 SHIPPED = "steersman"
-BUILT_IN = ("random", *LOCAL, "kube-default", SHIPPED)
+BUILT_IN = ("random", *LOCAL, forecast.NAME, "kube-default", SHIPPED)
 MAX_WEIGHT = 1 << 31
 
 AnyPolicy = LearnedPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | TelemetryPolicy | Policy
@@ -46,6 +47,8 @@ def resolve(spec: str) -> AnyPolicy:
         return heuristic(spec)
     if spec in OBJECTIVES:
         return TelemetryPolicy(spec, OBJECTIVES[spec])
+    if spec == forecast.NAME:
+        return forecast.forecast_policy()
     if spec == "random":
         return RandomPolicy()
     if spec == SHIPPED or spec.endswith(SUFFIX):
@@ -75,9 +78,14 @@ def policy_label(spec: str) -> str:
 
 @contextmanager
 def policy_path(spec: str) -> Iterator[Path]:
-    """The policy file that `spec` names: a path, or the policy that comes with the package."""
+    """The policy file that `spec` names: a path, or a built-in policy that is linear in what it sees."""
     if spec == SHIPPED:
         with resources.as_file(resources.files("steersman.data") / f"{SHIPPED}{SUFFIX}") as file:
+            yield file
+    elif spec == forecast.NAME:
+        with TemporaryDirectory(prefix="steersman-") as folder:
+            file = Path(folder) / f"{spec}{SUFFIX}"
+            write_policy(file, forecast.forecast_card(), forecast.forecast_policy().arrays())
             yield file
     else:
         yield Path(spec)
@@ -97,7 +105,7 @@ def _mix(spec: str) -> LocalPolicy:
             )
         kinds.append(LOCAL[name])
         weights.append(float(weight))
-    return LocalPolicy(spec, tuple(kinds), tuple(weights), fgd_devices=local.FGD in kinds)
+    return LocalPolicy(spec, tuple(kinds), tuple(weights), fgd_devices=LOCAL["fgd"] in kinds)
 
 
 def _load(spec: str) -> Policy:

@@ -67,7 +67,7 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
         number: of the pod.
 
     Raises:
-        SteersmanError: the policy failed, or was prepared for other GPU models.
+        SteersmanError: the policy failed.
     """
     state = ClusterState(workload.nodes)
     pod, there = workload.pods[number], Counter[int]()

@@ -240,7 +240,6 @@ class Execution:
         self.simulator, self.plan, self.recorded = simulator, plan, record
         self.prepared: Prepared | None = None
         if isinstance(policy, PreparedPolicy):
-            policy.prepared.check(policy.name, simulator.workload.nodes)
             self.prepared, policy = policy.prepared, policy.policy
         elif isinstance(policy, PortfolioPolicy):
             policy = policy.first
@@ -360,10 +359,15 @@ class Execution:
             curve=curve,
             metrics=tuple(values),
             final_nodes=self._final_nodes(),
-            warnings=self.simulator.warnings,
+            warnings=self._warnings(),
             timeline=events if self.recorded else None,
             placements=self._placements(record) if self.recorded else None,
         )
+
+    def _warnings(self) -> tuple[str, ...]:
+        if self.prepared is None:
+            return self.simulator.warnings
+        return self.simulator.warnings + self.prepared.warnings(self.policy.name, self.state.gpu_types)
 
     def _measure_fragmentation(self, record: engine.Record) -> None:
         """Measure it by the workload's mix, as for every policy, if the policy brought another."""

@@ -61,7 +61,7 @@ class Plan:
                 pod.requests.gpu_count for pod in workload.pods
             ):
                 raise UsageError(
-                    f"{workload.name}: its nodes or pods have no GPU, which objective {self.task.objective!r} is about"
+                    f"{workload.name}: its nodes or pods have no GPU; evolution with --view cluster needs none"
                 )
         keep_apart(self.training, self.validation, self.test)
 
@@ -168,8 +168,7 @@ class Referee:
 
 
 def _card(plan: Plan, search: Evolution, referee: Referee) -> Card:
-    task = plan.task
-    metric = "gpu_unallocated_percent" if task.objective == "allocation" else "waiting_time_mean_seconds"
+    task, runs = plan.task, len(plan.validation_seeds)
     return Card(
         name=plan.name,
         view=VIEW,
@@ -188,8 +187,8 @@ def _card(plan: Plan, search: Evolution, referee: Referee) -> Card:
         settings=asdict(plan.config) | plan.origin(),
         steps=search.steps,
         scores=tuple(
-            Score(name, metric, round(ours, 4), plan.config.reference, round(reference, 4), len(plan.validation_seeds))
-            for name, (ours, reference) in referee.costs.items()
+            Score(workload, task.metric, round(ours, 4), plan.config.reference, round(reference, 4), runs)
+            for workload, (ours, reference) in referee.costs.items()
         ),
         made_by=f"steersman {steersman.__version__}",
     )

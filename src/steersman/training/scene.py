@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from steersman.envs.core import Arrays, Core
 from steersman.envs.deployments import DeploymentsCore
@@ -22,12 +22,13 @@ from steersman.policies.telemetry_view import TELEMETRY
 from steersman.training.workloads import identity, keep_apart
 from steersman.workloads.workload import Workload
 
-WorkloadProtocol = Literal["inflation", "timed"]
-Protocol = Literal["inflation", "timed", "deployments", "latency"]
+WorkloadProtocol = Literal["inflation", "arrivals", "timed"]
+Protocol = Literal["inflation", "arrivals", "timed", "deployments", "latency"]
 Options = WorkloadOptions | DeploymentsOptions | LatencyOptions
 
 OBJECTIVES: dict[str, str] = {
     "inflation": "allocation",
+    "arrivals": "allocation",
     "timed": "waiting-time",
     "deployments": "balance",
     "latency": "latency-aware",
@@ -65,8 +66,8 @@ class Scene:
 
     Attributes:
         protocol: which environment.
-        options: of it; for `inflation` and `timed` its workloads are the training workloads.
-        validation: workloads to validate on, of `inflation` and `timed`; none: those of training.
+        options: of it; for `inflation`, `arrivals` and `timed` its workloads are the training workloads.
+        validation: workloads to validate on, of the same; none: those of training.
 
     Raises:
         UsageError: there is no workload, or one is used for both.
@@ -129,7 +130,7 @@ class Scene:
     def _core(self, count: int, options: Options) -> Core:
         match options:
             case WorkloadOptions():
-                return WorkloadCore(count, "timed" if self.protocol == "timed" else "inflation", options)
+                return WorkloadCore(count, cast("WorkloadProtocol", self.protocol), options)
             case DeploymentsOptions():
                 return DeploymentsCore(count, options)
         return LatencyCore(count, options)

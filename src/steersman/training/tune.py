@@ -8,9 +8,11 @@ and what mattered.
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 STUDY, STORE, BEST, PLOTS = "steersman", "study.db", "best.json", "tuning.html"
 STARTUP_TRIALS = 4
 """Trials that are drawn at random and not pruned, before there is anything to learn from."""
+SHORTEST_TRIAL = 0.01
+"""Minutes: the last trial may begin just before the time is up."""
 
 OnTrial = Callable[[int, float], None]
 """Called with how many trials are over, and the best value so far."""
@@ -46,8 +50,33 @@ class Outcome:
     best_options: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """When a study ends.
+
+    Attributes:
+        trials: that it has then, inf: no matter how many.
+        until: seconds since the epoch, which all processes share; inf: no matter when.
+    """
+
+    trials: float
+    until: float
+
+    def cut(self, limits: Limits) -> Limits:
+        """The limits of a trial that begins now."""
+        if self.until == math.inf:
+            return limits
+        return replace(limits, minutes=max(SHORTEST_TRIAL, (self.until - time.time()) / 60.0))
+
+
 class Failed(Exception):  # noqa: N818 - a state of a trial
     """A trial came to nothing, as when it diverged; others may do better."""
+
+
+def check_minutes(minutes: float | None) -> None:
+    """Raise UsageError if it is not a time."""
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UsageError(f"minutes {minutes:g}: a number above 0 is right")
 
 
 def tune(
@@ -56,18 +85,20 @@ def tune(
     limits: Limits,
     *,
     fixed: Collection[str] = (),
-    trials: int,
+    trials: int | None,
+    minutes: float | None = None,
     workers: int = 1,
     on_trial: OnTrial | None = None,
 ) -> Outcome:
-    """Add `trials` trials to the study in `folder`; a trial's value is the best validation of its run.
+    """Add trials to the study in `folder`; a trial's value is the best validation of its run.
 
     Args:
         plan: what every trial trains; its seed also is the sampler's.
         folder: of the study.
         limits: of each trial.
         fixed: names of options that are not searched, but stay as the plan has them.
-        trials: how many to add.
+        trials: how many to add at most; None: as many as there is time for.
+        minutes: of all of them together; then the trials under way end with what they have. None: no limit.
         workers: processes, each one trial at a time. Trials see those that are over, so their order depends on them.
         on_trial: progress; called in this process only.
 
@@ -76,6 +107,9 @@ def tune(
         UsageError: the plan makes no sense.
         SteersmanError: no trial came to an end.
     """
+    check_minutes(minutes)
+    if trials is None and minutes is None:
+        raise UsageError("tuning needs a number of trials or of minutes")
     try:
         import optuna
     except ImportError:
@@ -83,15 +117,18 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial's log says why it failed; Ctrl-C needs no traceback
     folder.mkdir(parents=True, exist_ok=True)
     study = _open(folder, plan.seed)
-    target = len(study.trials) + trials
+    goal = Goal(
+        math.inf if trials is None else len(study.trials) + trials,
+        math.inf if minutes is None else time.time() + 60.0 * minutes,
+    )
     processes: list[SpawnProcess] = []
     try:
         for number in range(1, workers):
             with held():
-                processes.append(start_worker(_work_for, plan, folder, limits, fixed, target, number))
+                processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
         if workers > 1:
             _use_one_thread(plan)
-        _work(plan, folder, limits, fixed, target, 0, on_trial)
+        _work(plan, folder, limits, fixed, goal, 0, on_trial)
         for process in processes:
             process.join()
     finally:
@@ -112,14 +149,14 @@ def _open(folder: Path, seed: int) -> optuna.Study:
     )
 
 
-def _work_for(plan: AnyPlan, folder: Path, limits: Limits, fixed: Collection[str], target: int, worker: int) -> None:
+def _work_for(plan: AnyPlan, folder: Path, limits: Limits, fixed: Collection[str], goal: Goal, worker: int) -> None:
     """What a process does: the same as the first one, which says what goes wrong."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     _use_one_thread(plan)
     with suppress(SteersmanError):
-        _work(plan, folder, limits, fixed, target, worker)
+        _work(plan, folder, limits, fixed, goal, worker)
 
 
 def _use_one_thread(plan: AnyPlan) -> None:
@@ -136,11 +173,11 @@ def _work(
     folder: Path,
     limits: Limits,
     fixed: Collection[str],
-    target: int,
+    goal: Goal,
     worker: int,
     on_trial: OnTrial | None = None,
 ) -> None:
-    """Make trials until there are `target` of them."""
+    """Make trials until the goal is reached."""
     import optuna
 
     study = _open(folder, plan.seed + worker)
@@ -154,13 +191,13 @@ def _work(
 
         run = folder / f"trial-{trial.number:03d}"
         try:
-            return train(varied(trial, plan, fixed), run, limits, on_iteration=report).best
+            return train(varied(trial, plan, fixed), run, goal.cut(limits), on_iteration=report).best
         except (UsageError, InputError, MissingExtraError):
             raise  # the next trial would fail likewise
         except SteersmanError as error:
             raise Failed from error
 
-    while len(study.get_trials(deepcopy=False)) < target:
+    while len(study.get_trials(deepcopy=False)) < goal.trials and time.time() < goal.until:
         study.optimize(objective, n_trials=1, catch=(Failed,))
         if on_trial is not None:
             complete = [trial.value for trial in study.trials if trial.value is not None]

@@ -1,0 +1,29 @@
+"""These tests need a process of their own, in which no kernel is compiled: `make test-bounds`."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+import pytest
+
+if "STEERSMAN_CHECK_BOUNDS" in os.environ:
+    # What an earlier run has planned is not looked up: it would be planned without its kernels.
+    os.environ["STEERSMAN_CACHE_DIR"] = folder = tempfile.mkdtemp(prefix="steersman-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+    from tests.bounds.checking import install
+
+    install()
+
+    from steersman.policies import planning
+
+    # Planning places millions of pods; a few hundred read the same arrays.
+    planning.DEVICES, planning.ITERATIONS, planning.GENERATIONS = 6, 2, 1
+else:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ask last whether every kernel ran."""
+    items.sort(key=lambda item: item.path.name == "test_every_kernel.py")

@@ -1,0 +1,41 @@
+"""Policies beside the built-in ones: one that was prepared elsewhere, and networks with random weights."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from tests.bounds.clusters import SHAPES, workload
+
+from steersman.agents.evolution import fgd_weights
+from steersman.features import CLUSTER, GPU
+from steersman.policies.policy import MlpPolicy
+from steersman.policies.policy_file import Card, prepare_policy, write_policy
+from steersman.policies.registry import AnyPolicy, policy_path, resolve
+
+FILES = ("prepared", "mlp", "cluster", "gpu")
+
+
+def policy_of(name: str, folder: Path) -> AnyPolicy:
+    """A policy by name: a built-in one, or one of `FILES`, which are written into the folder."""
+    if name not in FILES:
+        return resolve(name)
+    rng = np.random.default_rng(1)
+    if name == "mlp":
+        sizes = pairwise((len(GPU.node) + len(GPU.pod), 6, 4, 1))
+        layers = tuple((rng.normal(size=(b, a)), rng.normal(size=b)) for a, b in sizes)
+        return MlpPolicy(name, fgd_weights(), layers)
+    file = folder / f"{name}.safetensors"
+    if name == "prepared":
+        with policy_path("steersman") as shipped:
+            write_policy(file, *prepare_policy(shipped, workload(SHAPES["models that nobody names"], seed=5)))
+        return resolve(str(file))
+    view = CLUSTER if name == "cluster" else GPU
+    card = Card(
+        name=name, view=view.name, view_version=view.version, network="linear", objective="balance", algorithm="ppo"
+    )
+    inputs = len(view.node) + len(view.pod) + len(view.context)
+    weights = rng.normal(size=(4, inputs)).astype(np.float32)
+    write_policy(file, card, {"head.weight": weights, "head.bias": np.zeros(4, dtype=np.float32)})
+    return resolve(str(file))

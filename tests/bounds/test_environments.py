@@ -1,0 +1,90 @@
+"""Environments with every index checked: random actions, illegal ones, and those of rules, episode after episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.bounds.clusters import SHAPES, workload
+
+from steersman.envs.deployments import DeploymentsVectorEnv
+from steersman.envs.inflation import InflationVectorEnv, TimedVectorEnv
+from steersman.envs.latency import LatencyVectorEnv
+from steersman.envs.vector import SteersmanVectorEnv
+from steersman.features import VIEWS
+from steersman.objectives import registry as objectives
+from steersman.objectives import summary
+from steersman.objectives.judging import reward
+from steersman.policies.registry import LOCAL
+from steersman.policies.telemetry_rules import RULES
+from steersman.workloads.deployments import Settings
+
+
+def play(env: SteersmanVectorEnv, rules: tuple[str, ...], steps: int) -> None:
+    """Step through at least one end of an episode."""
+    rng, ended = np.random.default_rng(1), False
+    env.reset(seed=1)
+    for step in range(steps):
+        masks = np.asarray(env.action_masks())
+        actions = (masks * (rng.random(masks.shape) + 0.5)).argmax(axis=1)
+        if step % 5 == 4:
+            actions = env.core.rule_actions(rules[step // 5 % len(rules)])
+        elif step % 7 == 6:
+            actions = rng.integers(masks.shape[1], size=len(masks))
+        _, rewards, terminated, truncated, _ = env.step(actions.astype(np.int64))
+        assert np.isfinite(rewards).all()
+        ended = ended or bool((terminated | truncated).any())
+    env.core.restore(env.core.state())
+    assert ended
+
+
+GPU_OBJECTIVES = "allocation=1,fragmentation=1,balance=1,most-allocated=1,least-allocated=1"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("shape", ["one node", "1 to 8 GPUs", "models that no node has", "many models", "everything"])
+@pytest.mark.parametrize("protocol", ["inflation", "timed"])
+def test_runs_of_workloads(shape: str, view: str, protocol: str) -> None:
+    workloads = [workload(SHAPES[shape], seed) for seed in (1, 3)]
+    options: dict[str, Any] = {"workload": workloads, "view": view, "max_nodes": 8, "penalty": 0.5, "ratio": 4.0}
+    if protocol == "inflation":
+        env: SteersmanVectorEnv = InflationVectorEnv(2, objective=f"{GPU_OBJECTIVES},locality=1", **options)
+    else:
+        env = TimedVectorEnv(2, objective=f"{GPU_OBJECTIVES},waiting-time=1", load=None, **options)
+    play(env, tuple(LOCAL), 110)
+
+
+@pytest.mark.parametrize("racks", [0, 2])
+def test_deployments(racks: int) -> None:
+    settings = Settings(cpu_load=0.6, memory_load=0.6, pod_load=0.6, resets=2, min_replicas=1, max_replicas=4)
+    env = DeploymentsVectorEnv(
+        2,
+        nodes=(1, 4),
+        node_cpu="8",
+        node_memory="32Gi",
+        node_pods=12,
+        max_nodes=5,
+        settings=settings,
+        servers_per_rack=racks,
+        objective="balance=1,locality=1" if racks else "balance",
+    )
+    play(env, ("least-allocated", "balanced-allocation", "most-allocated"), 150)
+
+
+@pytest.mark.parametrize("objective", ["latency-aware", "balance=1,least-connections=1,most-allocated=1"])
+@pytest.mark.parametrize("missed", [0.0, 0.5])
+def test_telemetry(objective: str, missed: float) -> None:
+    env = LatencyVectorEnv(
+        2, objective=objective, nodes=2, max_nodes=3, pods=80, load=2.0, missed=missed, lifetime=60.0, warmup=10.0
+    )
+    play(env, tuple(RULES), 250)
+    env.core.figures()
+
+
+def test_rewards_of_single_decisions() -> None:
+    row = np.linspace(1.0, 2.0, summary.COLUMNS)
+    for name in objectives.OBJECTIVES:
+        if objectives.OBJECTIVES[name].needs != "telemetry":
+            mix = objectives.resolve(name)
+            assert np.isfinite(reward(np.array(mix.numbers), np.array(mix.weights), row, row + 0.1))

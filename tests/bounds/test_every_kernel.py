@@ -1,0 +1,11 @@
+"""The last test of the folder: no kernel of the package was left out by the others."""
+
+from tests.bounds.checking import EXECUTED, KERNELS, import_all
+
+
+def test_every_kernel_ran():
+    import_all()
+    ours = {name for name in KERNELS if not name.startswith("tests.")}
+    assert len(ours) > 250
+    left_out = sorted(ours - EXECUTED)
+    assert not left_out, f"run all of tests/bounds; these kernels were not among it: {', '.join(left_out)}"

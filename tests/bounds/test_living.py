@@ -1,0 +1,88 @@
+"""Clusters that live, with every index checked: nodes, GPU models, devices and pods come, change and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.bounds.clusters import SHAPES, workload
+from tests.bounds.policies import FILES, policy_of
+from tests.unit.telemetry_double import CONNECTIONS, CPU, LATENCY, NETWORK, Told
+
+from steersman.cluster import explaining
+from steersman.cluster.latency import NO_LIMITS, LatencyLimits
+from steersman.cluster.state import ClusterState
+from steersman.policies.decider import Decider
+from steersman.policies.explanation import contributions
+from steersman.policies.registry import BUILT_IN
+from steersman.policies.telemetry_policy import OBJECTIVES
+from steersman.workloads.mix import typical_pods
+
+
+@pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,gpu-packing=500", *OBJECTIVES])
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) -> None:
+    """It begins with no or few nodes, of a shape that says nothing of those to come."""
+    rng = np.random.default_rng(first)
+    shapes = [SHAPES[each] for each in ("without GPUs", "one node", "many models", "everything")]
+    every = [node for i, shape in enumerate(shapes) for node in workload(shape, seed=i).nodes]
+    nodes = [replace(node, name=f"n{i}") for i, node in enumerate(every)]
+    pods = [pod for i, shape in enumerate(shapes[1:]) for pod in workload(shape, seed=i).pods]
+    rng.shuffle(pods)  # type: ignore[arg-type]
+    told = Told() if name in OBJECTIVES or first else None
+    state = ClusterState(nodes[:first])
+    services = workload(shapes[-1], seed=1).services
+    decider = Decider(
+        state, policy_of(name, tmp_path), mix=typical_pods(pods), services=lambda: services, telemetry=told
+    )
+    outside, placed = nodes[first:], dict[str, str]()
+    for step, pod in enumerate(pods[:90]):
+        if outside and (step % 5 == 0 or rng.random() < 0.2):
+            decider.changed(state.add_node(outside.pop()))
+        elif state.slots and rng.random() < 0.2:
+            old = state.nodes[state.slots[sorted(state.slots)[int(rng.integers(len(state.slots)))]]]
+            assert old is not None
+            other = every[int(rng.integers(len(every)))]
+            decider.changed(state.update_node(replace(other, name=old.name)))
+        elif state.slots and rng.random() < 0.1:
+            gone = sorted(state.slots)[int(rng.integers(len(state.slots)))]
+            slot = state.slots[gone]
+            for each in state.remove_node(gone):
+                del placed[each]
+            decider.changed(slot)
+        if told is not None and step % 4 == 0:
+            _tell(told, [*state.slots, "unknown"], rng)
+        c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
+        if not state.slots:
+            continue
+        peers = Counter(state.slots[node] for node in placed.values() if node in state.slots and rng.random() < 0.3)
+        limits = LatencyLimits(20.0, 60.0, "users") if told is not None and step % 3 else NO_LIMITS
+        scores = decider.scores(c, labels, peers, limits)
+        choice = decider.choose(c, labels, peers, limits)
+        explaining.message(state, c, labels, "")
+        if choice is not None:
+            others = np.flatnonzero(np.isfinite(scores))
+            if len(others) > 1:
+                contributions(decider, c, labels, peers, choice.slot, int(others[-1]), limits)
+            decider.devices(c, choice.slot)
+            state.place(f"{step}", c, choice.slot, choice.devices, labels)
+            node = state.nodes[choice.slot]
+            assert node is not None
+            placed[f"{step}"] = node.name
+            decider.changed(choice.slot)
+        if placed and rng.random() < 0.4:
+            pod_name = next(iter(placed))
+            del placed[pod_name]
+            decider.changed(state.remove(pod_name).slot)
+    assert len(state.classes) > 5
+
+
+def _tell(told: Told, nodes: list[str], rng: np.random.Generator) -> None:
+    """Something new about some of the nodes."""
+    told.now += 20.0
+    for feature, most in ((CPU, 100.0), (NETWORK, 1e8), (CONNECTIONS, 500.0)):
+        told.tell(feature, {node: float(rng.random() * most) for node in nodes if rng.random() < 0.8}, age=5.0)
+    told.tell(LATENCY, {node: float(rng.random() * 100) for node in nodes if rng.random() < 0.8}, user="users")

@@ -1,0 +1,38 @@
+"""Whole runs of every kind of policy on clusters of many shapes, with every index checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.bounds.clusters import SHAPES, workload
+from tests.bounds.policies import FILES, policy_of
+
+from steersman.agents import evolution
+from steersman.policies.learned import WEIGHTS
+from steersman.policies.learned_views import see_nodes
+from steersman.policies.registry import BUILT_IN
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Execution, Simulator
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,best-fit=500"])
+def test_runs(shape: str, name: str, tmp_path: Path) -> None:
+    simulator, policy = Simulator(workload(SHAPES[shape], seed=1)), policy_of(name, tmp_path)
+    for protocol in ("arrivals", "timed"):
+        simulator.run(policy, protocol=protocol, load=None, seed=3, record=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", ["one node", "models that no node has", "everything"])
+def test_what_evolution_looks_at(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evolution, "ARRIVALS_BETWEEN_LOOKS", 2)
+    there = workload(SHAPES[shape], seed=1)
+    assert np.isfinite(evolution.Arena([there], evolution.Task(), "fgd").spread()).all()
+    simulator = Simulator(there)
+    plan = schedule(there, "arrivals", seed=1, ratio=1.3, load=None)
+    execution = Execution(simulator, plan, policy_of("steersman", tmp_path), 1, record=False)
+    cluster, wanted = execution.cluster, np.zeros((len(there.nodes), WEIGHTS))
+    for c in range(len(cluster.classes.gpu_count)):
+        see_nodes(cluster.learned, cluster.mix, cluster.nodes, cluster.classes, c, wanted)
