@@ -13,7 +13,7 @@ from steersman.errors import SteersmanError
 from steersman.kube.client import ApiError, Client
 from steersman.live.workload import OPTIONAL, REQUIRED, Resource, read_workload
 from steersman.workloads.loading import load_workload, workload_of_objects
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import Running, Workload
 from steersman.workloads.yamlfile import Document
 
 TEMPLATE = {
@@ -70,19 +70,23 @@ def dump(double: LiveDouble, file: Path) -> None:
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
 
-def test_it_is_the_workload_of_the_same_objects_in_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("running", Running)
+def test_it_is_the_workload_of_the_same_objects_in_a_file(tmp_path: Path, running: Running) -> None:
     read: list[Workload] = []
 
     async def test(double: LiveDouble, client: Client) -> None:
         full(double)
         dump(double, tmp_path / "prod.json")
         double.requests.clear()
-        read.append(await read_workload(client, "prod"))
+        read.append(await read_workload(client, "prod", running))
         assert {method for method, _ in double.requests} == {"GET"}
 
     on_double(test)
     (found,) = read
-    dumped = load_workload(tmp_path / "prod.json", tmp_path / "prod.json")
+    dumped = load_workload(tmp_path / "prod.json", tmp_path / "prod.json", running=running)
+    assert (found.recorded, found.from_now, found.understood) == (dumped.recorded, dumped.from_now, dumped.understood)
+    assert " 1 running, " in found.understood
+    assert any(found.recorded) == (running is not Running.AS_WRITTEN)
     assert (found.name, found.nodes, found.pods, found.services) == ("prod", dumped.nodes, dumped.pods, dumped.services)
     said = [warning.partition(": ")[2] for warning in found.warnings]
     assert said == [warning.partition(": ")[2] for warning in dumped.warnings]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from steersman.envs.inflation import InflationEnv
 from steersman.errors import SteersmanError, UsageError
 from steersman.evaluation.recorded import find_recordings, recorded_summary
 from steersman.simulation.arrivals import resample, schedule
+from steersman.simulation.protocols import choose_protocols, duration_warnings
 from steersman.simulation.run import Simulator
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Recorded, Running, Workload
@@ -306,6 +308,47 @@ def test_options_that_do_not_go_together(tmp_path, capsys, more, problem):
     files = ["--nodes", str(tmp_path / "nodes.json"), "--pods", str(tmp_path / "pods.json")]
     assert main(["evaluate", *files, "--policy", "fgd", *more, "--output", str(tmp_path / "out")]) == 2
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "simulate", "prepare", "fit", "train"])
+def test_no_pods_of_embedded_workloads_run(capsys, command):
+    commands = {
+        "evaluate": ["evaluate", "--policy", "fgd", "--output", "out"],
+        "simulate": ["simulate", "--policy", "fgd", "--output", "out"],
+        "prepare": ["policy", "prepare", "--policy", "steersman", "--output", "out.safetensors"],
+        "fit": ["policy", "fit", "--output", "out.safetensors"],
+        "train": ["train", "--output", "out"],
+    }
+    assert main([*commands[command], "--workload", "default", "--pinned"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--pinned belongs to --nodes and" in line
+    assert line.endswith("no pods of embedded workloads run")
+
+
+def test_protocols_are_chosen_by_the_pods_that_come():
+    coming = Pod("p", PodClass(Requests(100, 1, gpu_count=1, gpu_milli=500)), creation_time=1.0, deletion_time=9.0)
+    daemon = Pod("d", PodClass(Requests(100, 1)), owner="DaemonSet/d")
+    nodes = (Node("n", 8000, 8 << 30, gpu_count=1),)
+    found = Workload("w", nodes, (coming, daemon), recorded=(None, Recorded("n", stays=True)))
+    assert choose_protocols([found]).protocols == ("timed", "inflation")
+    assert duration_warnings(found, None, None) == ()
+    now = choose_protocols([replace(found, from_now=True)], mean_duration=60.0)
+    assert now.protocols == ("inflation", "arrivals")
+    assert "timed is left out" in now.reason
+    # No pod that may come again wants a GPU, so there is no GPU demand to reach.
+    only = replace(found, pods=(replace(coming, owner="DaemonSet/p"),), recorded=(Recorded("n", 1, stays=True),))
+    assert choose_protocols([only]).protocols == ("arrivals",)
+
+
+def test_waits_are_those_of_the_pods_that_come():
+    asked = PodClass(Requests(1000, 1))
+    daemons = [Pod(f"d{i}", PodClass(Requests(0, 1)), owner="DaemonSet/d") for i in range(6)]
+    coming = [Pod(f"p{i}", asked, creation_time=0.0, deletion_time=10.0) for i in range(2)]
+    recorded = (*(Recorded("n", stays=True) for _ in daemons), None, None)
+    found = Workload("w", (Node("n", 1000, 8 << 30),), (*daemons, *coming), recorded=recorded)
+    run = Simulator(found).run("best-fit", protocol="timed")
+    waits = {metric.name: metric.value for metric in run.metrics}
+    assert waits["waiting_time_mean_seconds"] == 5.0  # one waits until the other has gone, six stand
 
 
 def test_the_mean_over_workloads_of_recorded_placements(tmp_path):

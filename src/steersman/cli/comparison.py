@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +41,8 @@ def compare(
     bound: bool = False,
     reason: str = "",
     learning: LearningCurve | None = None,
+    fitted: str = "",
+    kept: Sequence[Path] = (),
 ) -> list[Comparison]:
     """Run experiments and write their files to `output`; with `bound` also what no scheduler exceeds.
 
@@ -53,6 +56,8 @@ def compare(
         bound: whether the limit is computed, for protocols that have one.
         reason: why these protocols, where the data chose them; for the report.
         learning: how one of the policies was trained, for the report.
+        fitted: how one of the policies was fitted to the workload, for the report.
+        kept: files that are put beside the results.
 
     Returns:
         The outcome in each protocol.
@@ -85,7 +90,10 @@ def compare(
                 reason=reason,
                 learning=learning,
                 understood=understood,
+                fitted=fitted,
             )
+            for file in kept:
+                shutil.copyfile(file, stage / file.name)
     except InterruptionError as interruption:
         total = sum(experiment.runs for experiment in experiments)
         raise keep_finished(InterruptionError([*runs, *interruption.finished], total), output) from None

@@ -56,7 +56,7 @@ def demo(
     from steersman.cli.comparison import compare, show
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import DEMO_FILES, TRAINED
+    from steersman.evaluation.results import DEMO_FILES
     from steersman.policies.registry import BUILT_IN
     from steersman.workloads.openb import embedded
 
@@ -75,8 +75,8 @@ def demo(
             command="steersman demo",
             warn=Warnings(),
             learning=learning,
+            kept=[trained],
         )
-        shutil.copyfile(trained, output / TRAINED)
     show(outcome, Format.TABLE)
     print_text(NEXT.format(report=output / "report.html"))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from steersman.cli.display import Warnings, say
+from steersman.cli.fitting import FitFirst, FitSeconds, fit_workload, kept
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadNames
 from steersman.cli.options import (
     NODES_HELP,
@@ -34,6 +37,9 @@ from steersman.cli.options import (
     running_of,
 )
 from steersman.errors import UsageError
+
+if TYPE_CHECKING:
+    from steersman.evaluation.experiment import Experiment
 
 
 def evaluate(
@@ -73,6 +79,8 @@ def evaluate(
             "programming. inflation and arrivals only; needs steersman[report].",
         ),
     ] = False,
+    fit: FitFirst = False,
+    fit_seconds: FitSeconds = None,
     pinned: Pinned = False,
     from_now: FromNow = False,
     jobs: Jobs = None,
@@ -84,7 +92,8 @@ def evaluate(
 
     Simulates every policy on every workload with every seed, compares them seed by seed with a baseline, prints a
     table and writes report.html (plots), results.csv (the course of every run), metrics.csv (every metric of every
-    run) and summary.csv (means and differences with 95 % intervals). The same seeds give the same files.
+    run) and summary.csv (means and differences with 95 % intervals). The same seeds give the same files (but for a
+    policy of --fit, whose search ends by the clock).
 
     **Examples**:
 
@@ -101,20 +110,23 @@ def evaluate(
     check_mean_duration(mean_duration, protocol)
     if bound and protocol is Protocol.TIMED:
         raise UsageError("--bound belongs to --protocol inflation and arrivals, not to timed")
-
     if bound and from_now:
         raise UsageError("--bound does not know pods that stand where they are; leave out --from-now or --bound")
+    if fit_seconds is not None and not fit:
+        raise UsageError("--fit-seconds belongs to --fit; give that too, or leave it out")
+    if fit and inputs.count > 1:
+        raise UsageError(f"--fit fits a policy to one workload, and these are {inputs.count}; give one of them")
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.cli.comparison import compare, show
     from steersman.evaluation.bound import check_bound
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import EVALUATION_FILES
+    from steersman.evaluation.results import EVALUATION_FILES, FITTED
     from steersman.simulation.protocols import Choice, choose_protocols, duration_warnings
 
     check_output(output, EVALUATION_FILES)
-    chosen = check_policies(policy, baseline)
+    chosen = check_policies(policy, baseline, fit=fit)
     warn = Warnings()
     workloads = inputs.read(warn)
     protocols, reason = (
@@ -140,42 +152,99 @@ def evaluate(
     options += ["--load", f"{load:g}"] if load is not None else []
     options += ["--mean-duration", f"{mean_duration:g}s"] if mean_duration is not None else []
     options += ["--bound"] if bound else []
-    outcomes = compare(
-        experiments,
-        baseline=chosen,
-        output=output,
-        jobs=jobs or default_jobs(),
-        command=shlex.join(["steersman", "evaluate", *options, "--output", output.name]),
-        warn=warn,
-        bound=bound,
-        reason=reason,
-    )
+    options += ["--fit"] if fit else []
+    options += ["--fit-seconds", f"{fit_seconds:g}"] if fit_seconds is not None else []
+    processes = jobs or default_jobs()
+    with tempfile.TemporaryDirectory(prefix="steersman-") as folder:
+        said, files = "", []
+        if fit:
+            experiments, said = fit_to(experiments, Path(folder, FITTED), fit_seconds, processes)
+            files = [Path(folder, FITTED)]
+        outcomes = compare(
+            experiments,
+            baseline=chosen,
+            output=output,
+            jobs=processes,
+            command=shlex.join(["steersman", "evaluate", *options, "--output", output.name]),
+            warn=warn,
+            bound=bound,
+            reason=reason,
+            fitted=said,
+            kept=files,
+        )
     if reason:
         say(f"compared in {' and '.join(protocols)}: {reason} (--protocol chooses one)")
     try:
         show(outcomes, output_format)
     finally:  # also where nobody reads the table (`| head`)
-        say(f"wrote report.html, results.csv, metrics.csv and summary.csv to {output}")
+        names = ["report.html", "results.csv", "metrics.csv", *([FITTED] if fit else []), "summary.csv"]
+        say(f"wrote {', '.join(names[:-1])} and {names[-1]} to {output}")
 
 
-def check_policies(policies: Sequence[str], baseline: str | None) -> str:
-    """The baseline's name, after all names were found to be policies.
+def fit_to(
+    experiments: Sequence[Experiment], file: Path, seconds: float | None, jobs: int
+) -> tuple[list[Experiment], str]:
+    """Fit a policy to the workload of experiments, as `policy fit` does, and say what was kept.
+
+    Args:
+        experiments: of one workload, the same but for their protocols.
+        file: where the policy goes; its name is the policy's.
+        seconds: of the search, None: by the number of nodes.
+        jobs: processes.
+
+    Returns:
+        The experiments with the policy, and what was kept.
 
     Raises:
-        UsageError: a policy is unknown, or the baseline is none of them.
+        UsageError: the workload has no GPUs.
+    """
+    from steersman.policies.policy_file import write_policy
+
+    played = next((each for each in experiments if each.protocol == "timed"), experiments[0])
+    if any(each.protocol != "timed" for each in experiments):
+        played = replace(played, protocol="inflation", load=None, mean_duration=None)
+    found = fit_workload(
+        played.workloads[0],
+        played.protocol,
+        ratio=played.ratio,
+        load=played.load,
+        mean_duration=played.mean_duration,
+        seconds=seconds,
+        jobs=jobs,
+    )
+    write_policy(file, found.card, found.arrays)
+    said = kept(found)
+    say(said)
+    return [replace(each, policies=(*each.policies, str(file))) for each in experiments], said
+
+
+def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool = False) -> str:
+    """Return the baseline's name, after all names were found to be policies.
+
+    Args:
+        policies: as they were given.
+        baseline: one of them, None: the first.
+        fit: whether one is fitted besides.
+
+    Raises:
+        UsageError: a policy is unknown or has a name that means something else, or the baseline is none of them.
     """
     from steersman.evaluation.limits import BOUND
     from steersman.policies.own import blamed
     from steersman.policies.registry import resolve
     from steersman.simulation.run import AS_IT_IS
+    from steersman.training.fit import FITTED
 
+    taken = {BOUND: "the limit", AS_IT_IS: "the recorded placement"}
+    taken |= {FITTED: "the policy of --fit"} if fit else {}
     specs: dict[str, str] = {}
     for spec in policies:
         with blamed(f"policy {spec!r}"):
             label = resolve(spec).name
-        if label in (BOUND, AS_IT_IS):
-            what = "the limit" if label == BOUND else "the recorded placement"
-            raise UsageError(f"--policy {spec} is called {label}, as {what} is in results; give it another name")
+        if label in taken:
+            raise UsageError(
+                f"--policy {spec} is called {label}, as {taken[label]} is in results; give it another name"
+            )
         if label in specs:
             raise UsageError(
                 f"--policy {spec} and {specs[label]} are both called {label}; results could not tell them apart"

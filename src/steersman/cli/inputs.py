@@ -147,6 +147,11 @@ class Inputs:
             (option,) = self._running_words()
             raise UsageError(f"{option} belongs to --nodes and --pods, or --cluster; {NONE_RUNS}")
 
+    @property
+    def count(self) -> int:
+        """How many workloads there are."""
+        return len(self.pods) or len(self.names) or 1
+
     def read(self, warn: Warnings) -> tuple[Workload, ...]:
         """Return the workloads, at least one, and say what there is to say about them.
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import Progress, Warnings, print_table, said_if_slow, say
+from steersman.cli.display import Warnings, print_table, said_if_slow, say
+from steersman.cli.fitting import DURATION_HELP, fit_workload, kept
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
 from steersman.cli.options import (
     NODES_HELP,
@@ -15,11 +16,13 @@ from steersman.cli.options import (
     FormatOption,
     Jobs,
     Load,
+    MeanDuration,
     Pinned,
     Protocol,
     ProtocolOption,
     Ratio,
     check_load,
+    check_mean_duration,
     check_ratio,
     default_jobs,
     path,
@@ -36,9 +39,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look into policy files, and prepare them for use.", no_args_is_help=True)
 
 KINDS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
-FITTED = "fitted"
-QUICK_NODES = 300
-"""A cluster of at most so many nodes is fitted in half a minute by default."""
 HEAVIEST = 8
 """Features shown for each kind of pod."""
 
@@ -141,7 +141,7 @@ def fit(
     pinned: Pinned = False,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="How long the search takes. [default: 30; 240 for more than 300 nodes]"),
+        typer.Option(min=1, help=f"How long the search takes. {DURATION_HELP}"),
     ] = None,
     generations: Annotated[
         int | None,
@@ -150,6 +150,7 @@ def fit(
     protocol: ProtocolOption = None,
     ratio: Ratio = None,
     load: Load = None,
+    mean_duration: MeanDuration = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 1,
     jobs: Jobs = None,
     kubeconfig: ClusterKubeconfig = None,
@@ -170,34 +171,27 @@ def fit(
     chosen = protocol or Protocol.INFLATION
     share = check_ratio(ratio, chosen)
     check_load(load, chosen)
+    check_mean_duration(mean_duration, chosen)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.policies.policy import PortfolioPolicy
     from steersman.policies.policy_file import write_policy
-    from steersman.policies.registry import SHIPPED, resolve
-    from steersman.training.fit import Options, fit
+    from steersman.simulation.protocols import duration_warnings
 
-    (on,) = inputs.read(Warnings())
-    if seconds is None and generations is None:
-        seconds = 30.0 if len(on.nodes) <= QUICK_NODES else 240.0
-    options = Options(
-        seconds=seconds,
-        generations=generations or Options().generations,
-        protocol=chosen.value,
+    warn = Warnings()
+    (on,) = inputs.read(warn)
+    if chosen is Protocol.TIMED:
+        warn(duration_warnings(on, load, mean_duration))
+    found = fit_workload(
+        on,
+        chosen.value,
         ratio=share,
         load=load,
+        mean_duration=mean_duration,
+        seconds=seconds,
+        generations=generations,
         seed=seed,
+        jobs=jobs or default_jobs(),
     )
-    start = resolve(SHIPPED)
-    assert isinstance(start, PortfolioPolicy)
-    with Progress("fitting, % of the time") as progress:
-        found = fit(
-            on,
-            start,
-            options,
-            jobs=jobs or default_jobs(),
-            on_generation=lambda _, share: progress.update(round(100 * share), 100),
-        )
     write_policy(output, found.card, found.arrays)
     _print_fit(found, on.name)
     say(f"wrote {output}")
@@ -215,11 +209,7 @@ def _print_fit(found: Fit, workload: str) -> None:
     for each in found.compared:
         table.add_row(f"{each.name} (kept)" if each.name == found.chosen else each.name, f"{each.mean:.2f}")
     print_table(table)
-    gain = f"{found.gain:+.2f} [{found.interval.low:+.2f}, {found.interval.high:+.2f}]"
-    if found.chosen == FITTED:
-        say(f"the fitted policy is better than {found.rival} by {gain}: kept ({found.generations} generations)")
-    else:
-        say(f"the fitted policy is not shown to be better than {found.rival} ({gain}): {found.chosen} is kept")
+    say(kept(found))
 
 
 def _check_output(output: Path) -> None:

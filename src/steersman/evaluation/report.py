@@ -60,6 +60,11 @@ RECORDED = (
     "interval."
 )
 
+FITTED = (
+    "What was kept of a search on random draws of the same pods, and of a comparison with every rule on further "
+    "draws: {}. No draw is a run of this report; in arrivals the pods are those of the draws, in another order."
+)
+
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -111,6 +116,7 @@ def write_report(
     reason: str = "",
     learning: LearningCurve | None = None,
     understood: Sequence[str] = (),
+    fitted: str = "",
 ) -> None:
     """Write the report of an experiment.
 
@@ -121,6 +127,7 @@ def write_report(
         reason: why these protocols, where the data chose them.
         learning: how one of the policies was trained, if that is to be shown.
         understood: what the workloads were taken to hold, a sentence each.
+        fitted: how one of the policies was fitted to the workload, if one was.
     """
     plots: dict[str, Figure] = {}
     sections: list[str] = []
@@ -134,7 +141,7 @@ def write_report(
         _choice(headlines),
         *sections,
         learning_section(learning, plots) if learning is not None else "",
-        _method(comparisons, command, reason, understood),
+        _method(comparisons, command, reason, understood, fitted),
         *(_details(each.headline, each.summary) for each in comparisons),
     ]
     page = PAGE.format(
@@ -206,7 +213,9 @@ def _choice(headlines: Sequence[Headline]) -> str:
     return f'<p class="choose">{label} <select id="workload">{options}</select></p>'
 
 
-def _method(comparisons: Sequence[Comparison], command: str, reason: str, understood: Sequence[str]) -> str:
+def _method(
+    comparisons: Sequence[Comparison], command: str, reason: str, understood: Sequence[str], fitted: str
+) -> str:
     headline, protocols = comparisons[0].headline, [each.headline.protocol for each in comparisons]
     ratio = next((each.ratio for each in comparisons if each.headline.protocol == "inflation"), math.nan)
     how = " ".join(f"{name}: {PROTOCOLS[name].format(percent=100 * ratio)}" for name in protocols)
@@ -219,6 +228,7 @@ def _method(comparisons: Sequence[Comparison], command: str, reason: str, unders
         "Ratio": f"{ratio:g}" if "inflation" in protocols else "",
         "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
         "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
+        "Fitted": FITTED.format(fitted) if fitted else "",
         "Best": "Who allocates most, or lets pods wait least, by a difference to every other policy whose interval "
         "leaves out zero; else no difference is shown. Best is meant for this cluster and these pods, for no other.",
         "Allocated": " ".join(allocated),
