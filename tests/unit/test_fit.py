@@ -108,20 +108,20 @@ def test_a_comparison_with_a_policy_fitted_to_its_workload(files, tmp_path, caps
     assert main([*command, "--fit", "--fit-seconds", "1"]) == 0
     said = capsys.readouterr()
     rows = [line for line in said.out.splitlines() if line.startswith(" fitted ")]
-    assert len(rows) == 2  # inflation and arrivals
+    assert len(rows) == 2  # timed and inflation
     assert "results.csv, metrics.csv, fitted.safetensors and summary.csv" in said.err
     sentence = next(line for line in said.err.splitlines() if line.startswith("the fitted policy is"))
     assert sentence in (out / "report.html").read_text()
     card, _ = read_policy(out / "fitted.safetensors")
     assert (card.training, card.protocol) == (("pods",), "inflation")
 
-    summary = {line.rsplit(",", 9)[0]: line for line in (out / "summary.csv").read_text().splitlines()}
+    summary = (out / "summary.csv").read_text()
     again = ["evaluate", *files, "--policy", str(out / "fitted.safetensors"), "--seeds", "1-2", "--jobs", "1"]
     assert main([*again, "--output", str(tmp_path / "again")]) == 0
     mean = "pods,fitted,inflation,gpu_allocation_percent"
-    (alone,) = [line for line in (tmp_path / "again" / "summary.csv").read_text().splitlines() if line.startswith(mean)]
-    (beside,) = [line for line in summary.values() if line.startswith(mean)]
-    assert alone.split(",")[:8] == beside.split(",")[:8]
+    alone = (tmp_path / "again" / "summary.csv").read_text()
+    (one,), (other,) = ([line for line in text.splitlines() if line.startswith(mean)] for text in (alone, summary))
+    assert one.split(",")[:8] == other.split(",")[:8]
 
     assert main(command) == 0
     assert not (out / "fitted.safetensors").exists()
