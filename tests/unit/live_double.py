@@ -19,7 +19,8 @@ PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 KINDS = {"namespaces", "nodes", "pods", "deployments", "replicasets", "configmaps", "priorityclasses", "services"}
-KINDS |= {"replicationcontrollers", "statefulsets"}
+KINDS |= {"replicationcontrollers", "statefulsets", "daemonsets", "jobs", "cronjobs"}
+KINDS |= {"persistentvolumeclaims", "poddisruptionbudgets"}
 
 
 class LiveDouble(KubeDouble):

@@ -1,6 +1,11 @@
 """Run results made by hand, for tests of what comes after the simulator."""
 
+import base64
+import gzip
+import json
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +23,7 @@ def made_run(
     protocol: str = "inflation",
     gpus: Sequence[int] = (8, 8, 0, 4),
     cpu: float = 80.0,
+    failed: float = 12.0,
     metrics: Sequence[Metric] = (),
     placements: Placements | None = None,
 ) -> RunResult:
@@ -50,7 +56,7 @@ def made_run(
     standard = (
         Metric("gpu_allocation_percent", "percent", allocation if gpus else float("nan")),
         Metric("cpu_allocation_percent", "percent", cpu),
-        Metric("pods_failed", "pods", 12.0),
+        Metric("pods_failed", "pods", failed),
     )
     return RunResult(
         workload=workload,
@@ -74,3 +80,10 @@ def made_experiment(
         for policy, of_policy in ends.items()
         for i, end in enumerate(of_policy)
     ]
+
+
+def figures_in(report: str) -> dict[str, Any]:
+    """The figures that the text of a report draws, by the ids of their places."""
+    (packed,) = re.findall(r'<script type="application/gzip" id="figures">(.*?)</script>', report, re.DOTALL)
+    found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(packed)))
+    return found

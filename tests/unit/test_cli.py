@@ -218,15 +218,167 @@ def test_wrong_usage_is_one_line_and_leaves_nothing(cluster: Path, capsys: Captu
     assert not (cluster / "out").exists()
 
 
-def test_a_cluster_without_gpus_says_which_protocol_fits(cluster: Path, capsys: Capture) -> None:
+def test_a_cluster_without_gpus_is_compared_where_it_can_be(cluster: Path, capsys: Capture) -> None:
     (cluster / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,0,\n")
-    assert evaluate(*RUN) == 1
+    assert evaluate(*RUN, "--protocol", "inflation") == 1
     said = capsys.readouterr().err.splitlines()
     assert len([line for line in said if line.startswith("error: ")]) == 1
     assert "--protocol arrivals" in said[-1]
     assert not (cluster / "out").exists()
-    assert evaluate(*RUN, "--protocol", "arrivals") == 0
-    assert "CPU %" in capsys.readouterr().out
+    assert evaluate(*RUN) == 0
+    said = capsys.readouterr()
+    assert "compared in arrivals: " in said.err
+    assert "pods's nodes have no GPU" in said.err
+    assert "CPU %" in said.out
+    assert evaluate(*RUN, "--ratio", "2", output="other") == 2
+    assert "--ratio belongs to inflation" in error_line(capsys)
+
+
+def with_times(ends: bool = True) -> str:
+    header, *lines = PODS.splitlines()
+    columns = [
+        f"{header},creation_time,deletion_time",
+        *(f"{line},{i},{i + 5 if ends else ''}" for i, line in enumerate(lines)),
+    ]
+    return "\n".join(columns) + "\n"
+
+
+def test_without_a_protocol_the_data_choose(cluster: Path, capsys: Capture) -> None:
+    def protocols(file: str) -> set[str]:
+        return {row["protocol"] for row in rows(cluster / "out" / file)}
+
+    assert evaluate(*RUN) == 0
+    said = capsys.readouterr()
+    assert "compared in inflation and arrivals: the pods of pods have no creation times and durations" in said.err
+    assert protocols("metrics.csv") == protocols("summary.csv") == {"inflation", "arrivals"}
+    assert "(inflation)" in said.out
+    assert "(arrivals)" in said.out
+    page = (cluster / "out" / "report.html").read_text()
+    for protocol in ("inflation", "arrivals"):
+        assert f'data-workload="pods" data-protocol="{protocol}"' in page
+    assert "By the data: the pods of pods have no creation times" in page
+    (cluster / "pods.csv").write_text(with_times())
+    assert evaluate(*RUN) == 0
+    assert "compared in timed and inflation: pods have creation times and durations" in capsys.readouterr().err
+    assert protocols("metrics.csv") == {"timed", "inflation"}
+    results = (cluster / "out" / "results.csv").read_bytes()
+    assert evaluate(*RUN, "--protocol", "inflation") == 0
+    assert "compared in" not in capsys.readouterr().err
+    assert (cluster / "out" / "results.csv").read_bytes() == results
+    assert protocols("metrics.csv") == {"inflation"}
+
+
+def test_of_several_workloads_one_without_times_decides(cluster: Path, capsys: Capture) -> None:
+    (cluster / "timed.csv").write_text(with_times())
+    assert main(["evaluate", "--nodes", "nodes.csv", "--pods", "timed.csv", "pods.csv", "--output", "out", *RUN]) == 0
+    assert "compared in inflation and arrivals: the pods of pods have" in capsys.readouterr().err
+
+
+def test_durations_that_are_not_in_the_data_are_assumed_aloud_or_given(cluster: Path, capsys: Capture) -> None:
+    (cluster / "pods.csv").write_text(with_times(ends=False))
+    assert evaluate(*RUN) == 0
+    assert "compared in inflation and arrivals" in capsys.readouterr().err
+    assert evaluate(*RUN, "--protocol", "timed", "--load", "2") == 0
+    assert "durations of 5 of 5 pods are not in the data: exponential with mean 1 h assumed" in capsys.readouterr().err
+    assumed = (cluster / "out" / "metrics.csv").read_bytes()
+    assert evaluate(*RUN, "--protocol", "timed", "--load", "2", "--mean-duration", "60m") == 0
+    assert "durations" not in capsys.readouterr().err
+    assert (cluster / "out" / "metrics.csv").read_bytes() == assumed
+    assert evaluate(*RUN, "--protocol", "timed", "--load", "2", "--mean-duration", "2h") == 0
+    assert (cluster / "out" / "metrics.csv").read_bytes() != assumed
+    capsys.readouterr()
+    assert evaluate(*RUN, "--protocol", "timed") == 0
+    assert "they run to the end; --mean-duration draws" in capsys.readouterr().err
+    assert evaluate(*RUN, "--mean-duration", "30s") == 0
+    said = capsys.readouterr().err
+    assert "compared in timed and inflation" in said
+    assert "durations of" not in said
+    files = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--policy", "fgd", "--output", "run")
+    assert main(["simulate", *files, "--protocol", "timed", "--mean-duration", "30s"]) == 0
+    finished = [row for row in rows(cluster / "run" / "placements.csv") if row["outcome"] == "finished"]
+    assert len(finished) == 5
+    assert main(["simulate", *files, "--protocol", "timed"]) == 0
+    assert not [row for row in rows(cluster / "run" / "placements.csv") if row["outcome"] == "finished"]
+
+
+@pytest.mark.parametrize("text", ["2", "h", "-1h", "0s", "1w", "1h30", "٣h", "1e3s"])
+def test_what_is_no_duration(cluster: Path, capsys: Capture, text: str) -> None:
+    assert evaluate(*RUN, f"--mean-duration={text}") == 2
+    assert "such as 90s, 30m, 2h or 1.5d" in error_line(capsys)
+    assert not (cluster / "out").exists()
+
+
+EMBEDDED = ("--workload", "default-small", "--policy", "fgd")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_embedded_workloads_are_known_by_name_everywhere(capsys: Capture) -> None:
+    short = ("--ratio", "0.1")
+    assert main(["simulate", *EMBEDDED, *short, "--output", "run"]) == 0
+    assert "fgd on default-small" in capsys.readouterr().out
+    assert main(["evaluate", *EMBEDDED, *short, "--protocol", "inflation", "--seeds", "1", "--output", "out"]) == 0
+    assert {row["workload"] for row in rows(Path("out/summary.csv"))} == {"default-small"}
+    capsys.readouterr()
+    assert main(["explain", *EMBEDDED, "--pod", "openb-pod-0016", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["node"].startswith("openb-node-")
+    assert main(["workload", "convert", "--workload", "default-small", "--to", "openb", "--output", "small"]) == 0
+    assert len(rows(Path("small/nodes.csv"))) == 64
+    assert (
+        main(["policy", "prepare", "--policy", "steersman", "--workload", "default-small", "--output", "p.safetensors"])
+        == 0
+    )
+    assert Path("p.safetensors").exists()
+
+
+WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "none": ((), ("there is no workload", "--workload NAME", "--cluster")),
+    "half of files": (("--nodes", "nodes.csv"), ("--nodes is half", "go together")),
+    "the other half": (("--pods", "pods.csv"), ("--pods is half", "go together")),
+    "files and a name": (
+        ("--nodes", "nodes.csv", "--pods", "pods.csv", "--workload", "default"),
+        ("--nodes and --pods and --workload",),
+    ),
+    "a name and a cluster": (("--workload", "default", "--cluster"), ("--workload and --cluster", "give one")),
+    "a context without a cluster": (("--workload", "default", "--context", "prod"), ("--context prod", "--cluster")),
+    "no such name": (("--workload", "defualt"), ("--workload defualt", "default-small", "--nodes and --pods")),
+}
+
+
+@pytest.mark.parametrize("case", WAYS)
+@pytest.mark.parametrize("command", ["evaluate", "simulate", "prepare"])
+def test_there_is_one_way_to_say_what_the_workload_is(cluster: Path, capsys: Capture, command: str, case: str) -> None:
+    options, parts = WAYS[case]
+    commands = {"prepare": ["policy", "prepare", "--output", "x.safetensors"]}
+    begin = commands.get(command, [command, "--output", "out"])
+    assert main([*begin, "--policy", "steersman", *options]) == 2
+    line = error_line(capsys)
+    assert all(part in line for part in parts), line
+    assert sorted(path.name for path in cluster.iterdir()) == ["nodes.csv", "pods.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--cluster", "--workload", "default-small"), "--cluster and --workload"),
+        (("--cluster", "--nodes", "nodes.csv"), "and no --nodes"),
+        (("--workload", "default-small", "--context", "prod"), "--context prod: belongs to --cluster"),
+        (("--protocol", "deployments", "--cluster"), "--cluster belongs to --protocol inflation or arrivals or timed"),
+        ((), "needs --workload, such as --workload default or a file of pods, or --cluster"),
+    ],
+)
+def test_training_has_one_workload_too(cluster: Path, capsys: Capture, options: tuple[str, ...], part: str) -> None:
+    assert main(["train", "--output", "run", *options]) == 2
+    assert part in error_line(capsys)
+    assert not (cluster / "run").exists()
+
+
+def test_a_cluster_that_is_not_there_is_one_line(
+    cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(cluster / "none"))
+    for command in (("evaluate",), ("simulate",)):
+        assert main([*command, "--cluster", "--policy", "fgd", "--output", "out"]) == 1
+        assert "none" in error_line(capsys)
 
 
 def test_other_files_of_the_user_are_not_touched(cluster: Path, capsys: Capture) -> None:
@@ -394,7 +546,7 @@ def test_no_number_is_cut_whatever_the_width(width: int, long: str) -> None:
     for number in ("95.75", "90.50", "88.25", "+5.25", "−2.25", "+5.00 to +5.50", "−2.50 to −2.00"):
         assert number in table
     if "No room here" not in table:
-        assert all(title in table for title in ("Left", "failed"))
+        assert all(title in table for title in ("GPUs", "failed"))
     by_workload = printed(workloads_table(headline, width), width)
     assert by_workload.count("95.75") == 2
     assert "Metric" in printed(run_table(runs[0]), width)

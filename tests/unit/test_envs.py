@@ -116,7 +116,7 @@ def test_waiting_time_of_an_episode_sums_up_to_what_all_pods_waited():
     while not terminated:
         _, reward, terminated, _, _ = env.step(env.heuristic("fgd"))
         total += reward
-    waited = metrics["waiting_time_mean_seconds"] * metrics["pods_bound"]
+    waited = metrics["waiting_time_mean_with_warm_start_seconds"] * metrics["pods_bound"]
     assert waited > 0
     assert -3600 * total == pytest.approx(waited)
 

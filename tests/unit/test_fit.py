@@ -93,4 +93,78 @@ def test_command(workload, tmp_path, capsys) -> None:
     assert "held" not in said.err
     assert main(["policy", "show", str(out)]) == 0
     assert main(["policy", "fit", "--output", str(out)]) == 2
-    assert "--nodes and --pods, or --workload" in capsys.readouterr().err
+    assert "--nodes with --pods, --workload NAME, or --cluster" in capsys.readouterr().err
+
+
+@pytest.fixture
+def files(workload, tmp_path):
+    convert(workload, "yaml", tmp_path / "cluster")
+    return ("--nodes", str(tmp_path / "cluster" / "nodes.yaml"), "--pods", str(tmp_path / "cluster" / "pods.yaml"))
+
+
+def test_a_comparison_with_a_policy_fitted_to_its_workload(files, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    command = ["evaluate", *files, "--policy", "best-fit", "fgd", "--seeds", "1-2", "--jobs", "1", "--output", str(out)]
+    assert main([*command, "--fit", "--fit-seconds", "1"]) == 0
+    said = capsys.readouterr()
+    rows = [line for line in said.out.splitlines() if line.startswith(" fitted ")]
+    assert len(rows) == 2  # timed and inflation
+    assert "results.csv, metrics.csv, fitted.safetensors and summary.csv" in said.err
+    sentence = next(line for line in said.err.splitlines() if line.startswith("the fitted policy is"))
+    assert sentence in (out / "report.html").read_text()
+    card, _ = read_policy(out / "fitted.safetensors")
+    assert (card.training, card.protocol) == (("pods",), "inflation")
+
+    summary = (out / "summary.csv").read_text()
+    again = ["evaluate", *files, "--policy", str(out / "fitted.safetensors"), "--seeds", "1-2", "--jobs", "1"]
+    assert main([*again, "--output", str(tmp_path / "again")]) == 0
+    mean = "pods,fitted,inflation,gpu_allocation_percent"
+    alone = (tmp_path / "again" / "summary.csv").read_text()
+    (one,), (other,) = ([line for line in text.splitlines() if line.startswith(mean)] for text in (alone, summary))
+    assert one.split(",")[:8] == other.split(",")[:8]
+
+    assert main(command) == 0
+    assert not (out / "fitted.safetensors").exists()
+
+
+def test_timed_arrivals_are_fitted_to_where_nothing_else_is_compared(files, tmp_path) -> None:
+    out = tmp_path / "out"
+    timed = ["--protocol", "timed", "--load", "0.8", "--mean-duration", "2h"]
+    command = ["evaluate", *files, "--policy", "fgd", "--seeds", "1", "--jobs", "1", *timed, "--output", str(out)]
+    assert main([*command, "--fit", "--fit-seconds", "1"]) == 0
+    card, _ = read_policy(out / "fitted.safetensors")
+    assert (card.protocol, card.load, card.settings["mean_duration"]) == ("timed", 0.8, 7200.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--fit-seconds", "5"), "--fit-seconds belongs to --fit"),
+        (("--fit", "--workload", "default", "cpu050"), "one workload, and these are 2"),
+        (("--fit", "--fit-seconds", "0", "--workload", "default"), "--fit-seconds"),
+    ],
+)
+def test_what_is_wrong_with_fit_is_one_line(tmp_path, capsys, more, problem) -> None:
+    more = more if "--workload" in more else (*more, "--workload", "default")
+    assert main(["evaluate", "--policy", "fgd", *more, "--output", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert problem in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_other_policy_is_called_fitted(found, files, tmp_path, capsys) -> None:
+    write_policy(tmp_path / "fitted.safetensors", found.card, found.arrays)
+    command = ["evaluate", *files, "--policy", str(tmp_path / "fitted.safetensors"), "--fit"]
+    assert main([*command, "--output", str(tmp_path / "out")]) == 2
+    assert "is called fitted, as the policy of --fit is in results" in capsys.readouterr().err
+
+
+def test_a_workload_without_gpus_is_not_fitted_to(workload, tmp_path, capsys) -> None:
+    from dataclasses import replace
+
+    bare = replace(workload, pods=tuple(pod for pod in workload.pods if not pod.requests.gpu_count)[:5])
+    convert(bare, "yaml", tmp_path / "bare")
+    files = ["--nodes", str(tmp_path / "bare" / "nodes.yaml"), "--pods", str(tmp_path / "bare" / "pods.yaml")]
+    assert main(["evaluate", *files, "--policy", "fgd", "--fit", "--output", str(tmp_path / "out")]) == 2
+    assert "policies are fitted to GPUs" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -198,8 +198,11 @@ def test_evolution_trains_in_environments(here):
         (("--algorithm", "ppo", "--device", "cuda:99"), "cpu works everywhere"),
         (("--algorithm", "ppo", "--objective", "speed"), "unknown objective 'speed'"),
         (("--algorithm", "ppo", "--objective", "allocation"), "its nodes have no GPU"),
-        (("--algorithm", "ppo", "--workload", "default"), "--workload belongs to --protocol inflation or timed"),
-        (("--algorithm", "ppo", "--view", "gpu"), "--view belongs to --protocol inflation or timed"),
+        (
+            ("--algorithm", "ppo", "--workload", "default"),
+            "--workload belongs to --protocol inflation or arrivals",
+        ),
+        (("--algorithm", "ppo", "--view", "gpu"), "--view belongs to --protocol inflation or arrivals or timed"),
         (("--algorithm", "ppo", "--zones", "2"), "--zones belongs to --protocol latency"),
         (("--algorithm", "ppo", "--teacher", "fgd"), "dqn and imitation learn from others"),
         (("--algorithm", "dqn", "--teacher", "best-fit"), "only with --use-heuristic or --prefill"),

@@ -1,14 +1,11 @@
 """The learning curve in a report, and how it is read from the folder of a training run."""
 
-import json
-import re
-
 import numpy as np
-from tests.unit.made_runs import made_run
+from tests.unit.made_runs import figures_in, made_run
 
 from steersman.evaluation.headline import Headline
 from steersman.evaluation.learning import LearningCurve, read_learning
-from steersman.evaluation.report import write_report
+from steersman.evaluation.report import Comparison, write_report
 from steersman.evaluation.summary import summarise
 
 CURVE = LearningCurve(
@@ -20,13 +17,12 @@ def test_the_report_shows_how_a_policy_learned(tmp_path):
     runs = [made_run(policy, seed) for policy in ("fgd", "trained") for seed in (1, 2)]
     summary = summarise(runs, "fgd")
     file = tmp_path / "report.html"
-    write_report(file, runs, summary, Headline(runs, summary, "fgd"), command="c", ratio=1.3, learning=CURVE)
+    comparison = Comparison(runs, summary, Headline(runs, summary, "fgd"), 1.3)
+    write_report(file, [comparison], command="c", learning=CURVE)
     page = file.read_text()
     assert 'id="learning"' in page
     assert "How the policy “trained” learned" in page
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.S)
-    assert found is not None
-    figure = json.loads(found.group(1))["learning"]
+    figure = figures_in(page)["learning"]
     assert [trace["y"] for trace in figure["data"]] == [[-40.0, 3.0], [4.5]]
     low, high = figure["layout"]["yaxis"]["range"]
     assert low <= 0 < 4.5 < high

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from steersman.envs.inflation import InflationEnv
 from steersman.errors import SteersmanError, UsageError
 from steersman.evaluation.recorded import find_recordings, recorded_summary
 from steersman.simulation.arrivals import resample, schedule
+from steersman.simulation.protocols import choose_protocols, duration_warnings
 from steersman.simulation.run import Simulator
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Recorded, Running, Workload
@@ -266,8 +268,8 @@ def test_the_table_the_files_and_the_report_have_the_cluster_as_it_is(tmp_path, 
     (row,) = [line for line in shown.out.splitlines() if "as it is" in line]
     assert row.split()[3:5] == ["23.33", "–"]
     summary = (tmp_path / "out" / "summary.csv").read_text()
-    assert "pods,as it is,gpu_allocation_percent,1,23.33,,,,,,\n" in summary
-    assert "pods,as it is,pods_failed,1,22,,,,,,\n" in summary
+    assert "pods,as it is,arrivals,gpu_allocation_percent,1,23.33,,,,,,\n" in summary
+    assert "pods,as it is,arrivals,pods_failed,1,22,,,,,,\n" in summary
     assert (
         "pods,as it is,,arrivals,gpu_allocation_percent,percent,23.33\n"
         in (tmp_path / "out" / "metrics.csv").read_text()
@@ -276,8 +278,18 @@ def test_the_table_the_files_and_the_report_have_the_cluster_as_it_is(tmp_path, 
     assert "pods: 78 pods of 2 owners, 56 running, 22 waiting" in report
     assert "<td>as it is</td><td>23.33</td>" in report
     assert main([*command, "--from-now", "--output", str(tmp_path / "out")]) == 0
-    assert "--from-now" in (tmp_path / "out" / "report.html").read_text()
-    assert "pods_failed,1,22" not in (tmp_path / "out" / "summary.csv").read_text()
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "--from-now" in report
+    assert report.count("pods: 78 pods of 2 owners, 56 running, 22 waiting") == 1
+    assert report.count("<tr class=limit><td>as it is</td><td>23.33</td>") == 2
+    # In inflation other pods come than those that wait, so how many of these there are is nothing to compare with.
+    summary = (tmp_path / "out" / "summary.csv").read_text()
+    metrics = (tmp_path / "out" / "metrics.csv").read_text()
+    for protocol, is_comparable in (("inflation", False), ("arrivals", True)):
+        assert f"pods,as it is,{protocol},gpu_allocation_percent,1,23.33,,,,,,\n" in summary
+        assert (f"pods,as it is,{protocol},pods_failed,1,22,,,,,,\n" in summary) == is_comparable
+        assert f"pods,as it is,,{protocol},gpu_allocation_percent,percent,23.33\n" in metrics
+    assert "timed is left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -298,14 +310,55 @@ def test_options_that_do_not_go_together(tmp_path, capsys, more, problem):
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["evaluate", "simulate", "prepare", "fit", "train"])
+def test_no_pods_of_embedded_workloads_run(capsys, command):
+    commands = {
+        "evaluate": ["evaluate", "--policy", "fgd", "--output", "out"],
+        "simulate": ["simulate", "--policy", "fgd", "--output", "out"],
+        "prepare": ["policy", "prepare", "--policy", "steersman", "--output", "out.safetensors"],
+        "fit": ["policy", "fit", "--output", "out.safetensors"],
+        "train": ["train", "--output", "out"],
+    }
+    assert main([*commands[command], "--workload", "default", "--pinned"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--pinned belongs to --nodes and" in line
+    assert line.endswith("no pods of embedded workloads run")
+
+
+def test_protocols_are_chosen_by_the_pods_that_come():
+    coming = Pod("p", PodClass(Requests(100, 1, gpu_count=1, gpu_milli=500)), creation_time=1.0, deletion_time=9.0)
+    daemon = Pod("d", PodClass(Requests(100, 1)), owner="DaemonSet/d")
+    nodes = (Node("n", 8000, 8 << 30, gpu_count=1),)
+    found = Workload("w", nodes, (coming, daemon), recorded=(None, Recorded("n", stays=True)))
+    assert choose_protocols([found]).protocols == ("timed", "inflation")
+    assert duration_warnings(found, None, None) == ()
+    now = choose_protocols([replace(found, from_now=True)], mean_duration=60.0)
+    assert now.protocols == ("inflation", "arrivals")
+    assert "timed is left out" in now.reason
+    # No pod that may come again wants a GPU, so there is no GPU demand to reach.
+    only = replace(found, pods=(replace(coming, owner="DaemonSet/p"),), recorded=(Recorded("n", 1, stays=True),))
+    assert choose_protocols([only]).protocols == ("arrivals",)
+
+
+def test_waits_are_those_of_the_pods_that_come():
+    asked = PodClass(Requests(1000, 1))
+    daemons = [Pod(f"d{i}", PodClass(Requests(0, 1)), owner="DaemonSet/d") for i in range(6)]
+    coming = [Pod(f"p{i}", asked, creation_time=0.0, deletion_time=10.0) for i in range(2)]
+    recorded = (*(Recorded("n", stays=True) for _ in daemons), None, None)
+    found = Workload("w", (Node("n", 1000, 8 << 30),), (*daemons, *coming), recorded=recorded)
+    run = Simulator(found).run("best-fit", protocol="timed")
+    waits = {metric.name: metric.value for metric in run.metrics}
+    assert waits["waiting_time_mean_seconds"] == 5.0  # one waits until the other has gone, six stand
+
+
 def test_the_mean_over_workloads_of_recorded_placements(tmp_path):
     found = read(tmp_path, *half_full())
     recordings = find_recordings([found], "arrivals")
     twice = dict.fromkeys(("one", "two"), recordings["pods"])
-    rows = {(row.workload, row.metric): row for row in recorded_summary(twice, ["one", "two"])}
+    rows = {(row.workload, row.metric): row for row in recorded_summary(twice, ["one", "two"], "arrivals")}
     assert rows["all", "gpu_allocation_percent"].mean == 23.33
     assert ("all", "gpu_allocation_percent") not in {
-        (row.workload, row.metric) for row in recorded_summary(twice, ["one", "two", "three"])
+        (row.workload, row.metric) for row in recorded_summary(twice, ["one", "two", "three"], "arrivals")
     }
     assert find_recordings([found], "timed") == {}
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
+from steersman.errors import UsageError
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator, simulate
 from steersman.workloads.mix import TypicalPod
@@ -225,6 +226,52 @@ def test_waiting_pods_are_bound_when_others_leave_the_urgent_ones_first():
     assert values["pods_finished"] == 3
     assert values["makespan_seconds"] == 18
     assert events.reason[1] == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_waits_under_load_are_those_of_arrivals_after_the_start():
+    # The pods that run at the start all come at once and wait for each other.
+    pods = tuple(
+        Pod(f"p{i}", PodClass(Requests(1000, 0, gpu_count=1, gpu_milli=1000)), creation_time=0, deletion_time=600)
+        for i in range(40)
+    )
+    workload = Workload("w", (Node("n", 64000, 1 << 40, gpu_count=8, gpu_model="A"),), pods)
+    plan = schedule(workload, "timed", seed=3, ratio=1, load=1.5)
+    assert plan.warm > 8
+    assert len(plan.pods) == plan.warm + len(pods)
+    assert (plan.time[: plan.warm] == 0).all()
+    assert (plan.time[plan.warm :] > 0).all()
+    result = simulate(workload, "fgd", protocol="timed", seed=3, load=1.5, record=True)
+    events = list(zip(result.placements.time, result.placements.pod, result.placements.outcome, strict=True))
+    bound = sorted(time for time, _, outcome in events if outcome == "bound")
+    assert len(bound) == len(plan.pods)  # all come to run, in the order of their arrival: they are alike
+    waits = np.array(bound) - np.sort(plan.time)
+    values = {metric.name: metric.value for metric in result.metrics}
+    assert values["waiting_time_mean_seconds"] == pytest.approx(waits[plan.warm :].mean())
+    assert values["waiting_time_max_seconds"] == pytest.approx(waits[plan.warm :].max())
+    assert values["waiting_time_p95_seconds"] == pytest.approx(np.percentile(waits[plan.warm :], 95))
+    assert values["waiting_time_mean_with_warm_start_seconds"] == pytest.approx(waits.mean())
+    assert values["waiting_time_p95_with_warm_start_seconds"] == pytest.approx(np.percentile(waits, 95))
+    assert values["pods_delayed"] == (waits > 0).sum()
+    trace = simulate(workload, "fgd", protocol="timed")
+    assert "waiting_time_mean_with_warm_start_seconds" not in {metric.name for metric in trace.metrics}
+
+
+def test_durations_that_are_not_stated_are_drawn_with_the_mean_given():
+    cpu = PodClass(Requests(1000, 0))
+    stated = tuple(Pod(f"s{i}", cpu, creation_time=i, deletion_time=i + 7) for i in range(10))
+    missing = tuple(Pod(f"m{i}", cpu, creation_time=i) for i in range(4000))
+    workload = Workload("w", (Node("n", 1 << 40, 1 << 40),), stated + missing)
+    plan = schedule(workload, "timed", seed=1, ratio=1, load=None, mean_duration=120)
+    of = dict(zip(plan.pods.tolist(), plan.duration.tolist(), strict=True))
+    assert [of[i] for i in range(10)] == [7] * 10
+    assert np.mean([of[i] for i in range(10, 4010)]) == pytest.approx(120, rel=0.1)
+    other = schedule(workload, "timed", seed=2, ratio=1, load=None, mean_duration=120)
+    assert not np.array_equal(plan.duration, other.duration)
+    to_the_end = schedule(workload, "timed", seed=1, ratio=1, load=None)
+    assert np.isinf(to_the_end.duration).sum() == 4000
+    for load in (None, 0.5):
+        with pytest.raises(UsageError, match="mean duration"):
+            schedule(workload, "timed", seed=1, ratio=1, load=load, mean_duration=0)
 
 
 def test_a_mix_normalises_best_fit_over_the_nodes_that_fit():

@@ -128,6 +128,7 @@ class Task:
         protocol: `timed` for `waiting-time`, else one in which nothing leaves.
         ratio: of `inflation`, arriving GPU demand over capacity.
         load: of `timed`, demand offered over capacity; None takes the trace's own times.
+        mean_duration: of `timed`, seconds, see `simulation.arrivals.schedule`.
 
     Raises:
         UsageError: the objective is unknown, is not measured at a run's end, or needs another protocol.
@@ -137,6 +138,7 @@ class Task:
     protocol: Literal["inflation", "arrivals", "timed"] = "inflation"
     ratio: float = 1.3
     load: float | None = None
+    mean_duration: float | None = None
 
     def __post_init__(self) -> None:
         names = [objective.name for objective in objectives.resolve(self.objective).objectives]
@@ -217,7 +219,14 @@ class Arena:
             if task.protocol == "inflation":
                 plan = resample(simulator.workload, ratio=task.ratio, seed=seed)
             else:
-                plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
+                plan = schedule(
+                    simulator.workload,
+                    task.protocol,
+                    seed=seed,
+                    ratio=task.ratio,
+                    load=task.load,
+                    mean_duration=task.mean_duration,
+                )
             while len(self._known) >= PLANS_KEPT:
                 self._known.pop(next(iter(self._known)))
             self._known[which, seed] = plan, task.play(simulator, plan, self.reference, seed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from steersman.cli.compiling import compile_kernels
@@ -15,8 +16,8 @@ from steersman.evaluation.interrupts import undisturbed
 from steersman.evaluation.learning import LearningCurve
 from steersman.evaluation.limits import Limits, find_limits, limit_summary
 from steersman.evaluation.output import staged
-from steersman.evaluation.recorded import find_recordings, recorded_summary
-from steersman.evaluation.report import write_report
+from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
+from steersman.evaluation.report import Comparison, write_report
 from steersman.evaluation.results import (
     EVALUATION_FILES,
     PARTIAL,
@@ -25,20 +26,12 @@ from steersman.evaluation.results import (
     write_evaluation,
     write_partial,
 )
-from steersman.evaluation.summary import SummaryRow, Table, summarise
+from steersman.evaluation.summary import Table, summarise
 from steersman.simulation.result import RunResult
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What is told of an experiment."""
-
-    headline: Headline
-    summary: list[SummaryRow]
-
-
 def compare(
-    experiment: Experiment,
+    experiments: Sequence[Experiment],
     *,
     baseline: str,
     output: Path,
@@ -46,56 +39,88 @@ def compare(
     command: str,
     warn: Warnings,
     bound: bool = False,
+    reason: str = "",
     learning: LearningCurve | None = None,
-) -> Outcome:
-    """Run an experiment and write its files to `output`; with `bound` also what no scheduler exceeds.
+    fitted: str = "",
+    kept: Sequence[Path] = (),
+) -> list[Comparison]:
+    """Run experiments and write their files to `output`; with `bound` also what no scheduler exceeds.
 
-    `learning` is how one of the policies was trained, for the report.
+    Args:
+        experiments: the same but for their protocols.
+        baseline: one of their policies.
+        output: the folder.
+        jobs: processes.
+        command: what was typed, for the report.
+        warn: says what there is to say about the workloads.
+        bound: whether the limit is computed, for protocols that have one.
+        reason: why these protocols, where the data chose them; for the report.
+        learning: how one of the policies was trained, for the report.
+        fitted: how one of the policies was fitted to the workload, for the report.
+        kept: files that are put beside the results.
+
+    Returns:
+        The outcome in each protocol.
 
     Raises:
         InterruptionError: Ctrl-C; the finished runs are in `results.partial.csv`.
         SteersmanError: a run failed; nothing is written.
     """
     runs: list[RunResult] = []
+    comparisons: list[Comparison] = []
     try:
-        compile_kernels(experiment.policies, experiment.workloads)
-        recordings = find_recordings(experiment.workloads, experiment.protocol)
-        runs = run_all(experiment, jobs)
-        label = runs[experiment.policies.index(baseline) * len(experiment.seeds)].policy
-        limits = limit_all(experiment, jobs) if bound else None
-        summary = summarise(runs, label)
-        if limits is not None:
-            summary += limit_summary(limits, Table(runs), label)
-        summary += recorded_summary(recordings, Table(runs).workloads)
-        headline = Headline(runs, summary, label, limits)
+        compile_kernels(experiments[0].policies, experiments[0].workloads)
+        recordings = {each.protocol: find_recordings(each.workloads, each.protocol) for each in experiments}
+        for experiment in experiments:
+            of_experiment = run_all(experiment, jobs, named=len(experiments) > 1)
+            runs += of_experiment
+            label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
+            limits = limit_all(experiment, jobs) if bound and experiment.protocol != "timed" else None
+            recorded = recordings[experiment.protocol]
+            comparisons.append(compared(of_experiment, label, limits, recorded, experiment.ratio))
+        understood = [f"{each.name}: {each.understood}" for each in experiments[0].workloads if each.understood]
         with staged(output, EVALUATION_FILES) as stage:
-            write_evaluation(stage, runs, summary, limits, recordings)
-            report = stage / REPORT
-            ratio = experiment.ratio
-            understood = [f"{each.name}: {each.understood}" for each in experiment.workloads if each.understood]
+            limits_found = [each.headline.found_limits for each in comparisons if each.headline.found_limits]
+            summary = [row for each in comparisons for row in each.summary]
+            write_evaluation(stage, runs, summary, limits_found, recordings)
             write_report(
-                report,
-                runs,
-                summary,
-                headline,
+                stage / REPORT,
+                comparisons,
                 command=command,
-                ratio=ratio,
+                reason=reason,
                 learning=learning,
                 understood=understood,
+                fitted=fitted,
             )
+            for file in kept:
+                shutil.copyfile(file, stage / file.name)
     except InterruptionError as interruption:
-        raise keep_finished(interruption, output) from None
+        total = sum(experiment.runs for experiment in experiments)
+        raise keep_finished(InterruptionError([*runs, *interruption.finished], total), output) from None
     except KeyboardInterrupt:
-        raise keep_finished(InterruptionError(runs, experiment.runs), output) from None
+        total = sum(experiment.runs for experiment in experiments)
+        raise keep_finished(InterruptionError(runs, total), output) from None
     for run in runs:
         warn(run.warnings)
-    warn(limits.warnings if limits is not None else ())
-    return Outcome(headline, summary)
+    for each in comparisons:
+        warn(each.headline.found_limits.warnings if each.headline.found_limits else ())
+    return comparisons
 
 
-def run_all(experiment: Experiment, jobs: int) -> list[RunResult]:
-    """Run an experiment and show how far it is."""
-    with Progress("simulating") as progress:
+def compared(
+    runs: Sequence[RunResult], baseline: str, limits: Limits | None, recordings: Recordings, ratio: float
+) -> Comparison:
+    """Return what runs of one protocol amount to."""
+    summary = summarise(runs, baseline)
+    if limits is not None:
+        summary += limit_summary(limits, Table(runs), baseline)
+    summary += recorded_summary(recordings, Table(runs).workloads, runs[0].protocol)
+    return Comparison(runs, summary, Headline(runs, summary, baseline, limits), ratio)
+
+
+def run_all(experiment: Experiment, jobs: int, *, named: bool) -> list[RunResult]:
+    """Run an experiment and show how far it is; `named`: in which protocol."""
+    with Progress(f"simulating {experiment.protocol}" if named else "simulating") as progress:
         return run_experiment(experiment, jobs=jobs, on_run=progress.update)
 
 
@@ -115,15 +140,23 @@ def keep_finished(interruption: InterruptionError, output: Path) -> Interruption
     return InterruptionError(finished, interruption.total, kept=str(output / PARTIAL))
 
 
-def show(outcome: Outcome, output_format: Format) -> None:
-    """Print the outcome."""
-    headline = outcome.headline
+def show(comparisons: Sequence[Comparison], output_format: Format) -> None:
+    """Print the outcome in every protocol."""
+    summary = [row for each in comparisons for row in each.summary]
     if output_format is Format.CSV:
-        print(summary_csv(outcome.summary), end="")
+        print(summary_csv(summary), end="")
     elif output_format is Format.JSON:
-        print(to_json(summary_records(outcome.summary)))
+        print(to_json(summary_records(summary)))
     else:
-        if len(headline.workloads) > 1:
-            print_table(workloads_table(headline, width()))
-        print_table(comparison_table(headline, width()))
-        print(wrapped("\n".join(filter(None, [headline.sentence(), headline.limit_sentence()])), width()))
+        for number, each in enumerate(comparisons):
+            if number:
+                print()
+            show_table(each.headline)
+
+
+def show_table(headline: Headline) -> None:
+    """Print the outcome in one protocol as tables and sentences."""
+    if len(headline.workloads) > 1:
+        print_table(workloads_table(headline, width()))
+    print_table(comparison_table(headline, width()))
+    print(wrapped("\n".join(filter(None, [headline.sentence(), headline.limit_sentence()])), width()))

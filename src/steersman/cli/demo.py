@@ -33,11 +33,14 @@ INTRODUCTION = (
 )
 NEXT = """
 What you see: how many of the GPUs each scheduler has given to pods when no more fit (mean of the 10 orders), the \
-difference to Kubernetes' own scheduler with its 95 % interval, and how many GPUs are left over. "trained" is the \
-policy that has just learned; "steersman", which comes with the package, has learned for longer.
+difference to Kubernetes' own scheduler with its 95 % interval, how many GPUs are left over, and how many pods found \
+no room: who allocates more GPUs may fail more pods. "trained" is the policy that has just learned; "steersman", which \
+comes with the package, has learned for longer.
 
-Next: open {report} for the plots. Then compare on your own cluster: its nodes (kubectl get nodes -o yaml) and a \
-workload (YAML of Pods, Deployments and the like), or both as CSV with the columns of the openb traces.
+Next: open {report} for the plots. Then compare on your own cluster, read by itself or from files: its nodes (kubectl \
+get nodes -o yaml) and a workload (YAML of Pods, Deployments and the like), or both as CSV with the columns of the \
+openb traces.
+  steersman evaluate --cluster --policy kube-default fgd steersman --output comparison      nothing is written there
   steersman evaluate --nodes nodes.yaml --pods pods.yaml --policy kube-default fgd steersman --output comparison
   steersman simulate --nodes nodes.yaml --pods pods.yaml --policy steersman --output run    where does every pod go?
   steersman train --nodes nodes.yaml --workload pods.yaml --output my-policy               learn from your own pods"""
@@ -53,7 +56,7 @@ def demo(
     from steersman.cli.comparison import compare, show
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import DEMO_FILES, TRAINED
+    from steersman.evaluation.results import DEMO_FILES
     from steersman.policies.registry import BUILT_IN
     from steersman.workloads.openb import embedded
 
@@ -65,15 +68,15 @@ def demo(
         say_text(INTRODUCTION)
         others = [name for name in BUILT_IN if name != BASELINE]
         outcome = compare(
-            Experiment((embedded(WORKLOAD),), (BASELINE, *others, str(trained)), tuple(SEEDS)),
+            [Experiment((embedded(WORKLOAD),), (BASELINE, *others, str(trained)), tuple(SEEDS))],
             baseline=BASELINE,
             output=output,
             jobs=processes,
             command="steersman demo",
             warn=Warnings(),
             learning=learning,
+            kept=[trained],
         )
-        shutil.copyfile(trained, output / TRAINED)
     show(outcome, Format.TABLE)
     print_text(NEXT.format(report=output / "report.html"))
 

@@ -9,8 +9,10 @@ import typer
 
 from steersman.cli.cluster_options import ClusterName, Context, Kubeconfig, ask_cluster, find_cluster
 from steersman.cli.display import Warnings, print_table, print_text, said_if_slow
+from steersman.cli.inputs import Inputs, WorkloadName
 from steersman.cli.options import NODES_HELP, POLICIES_HELP, Format, FormatOption, path
 from steersman.errors import SteersmanError, UsageError
+from steersman.workloads.workload import Running
 
 if TYPE_CHECKING:
     from steersman.kube.client import Client
@@ -31,6 +33,7 @@ def explain(
         Path | None,
         typer.Option(parser=path, metavar="FILE", help="And its pods; those with spec.nodeName run there already."),
     ] = None,
+    workload: WorkloadName = None,
     output_format: FormatOption = Format.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -38,39 +41,42 @@ def explain(
 ) -> None:
     """Say where a policy would put a pod, what told that node from the runner-up, and why others are out.
 
-    Of a live cluster, or of one in files. Nothing is changed. A pod that runs is looked at as if it did not.
+    Of a live cluster, of one in files, or of an embedded workload. Nothing is changed. A pod that runs is looked at as
+    if it did not.
 
     **Example**: steersman explain --policy steersman --pod training/worker-0
     """
-    if (nodes is None) != (pods is None):
-        raise UsageError("--nodes and --pods go together; without them a live cluster is looked at")
+    by_files = nodes is not None or pods is not None or workload is not None
+    if by_files and (kubeconfig or context or name):
+        raise UsageError("--kubeconfig, --context and --name are of a live cluster; leave them out, or the workload")
+    files, names = (pods,) if pods else (), (workload,) if workload else ()
+    inputs = Inputs(nodes, files, names, running=Running.AS_WRITTEN) if by_files else None
     if output_format is Format.CSV:
         raise UsageError("--format csv does not fit an explanation; table and json do")
 
     from steersman.live import snapshot
     from steersman.policies.registry import resolve
     from steersman.service.explaining import explain_pod
-    from steersman.workloads.loading import load_workload
-    from steersman.workloads.workload import Running
 
     decides = resolve(policy)
-    if nodes is not None:
-        workload = load_workload(nodes, pods, running=Running.AS_WRITTEN)
+    warn = Warnings()
+    if inputs is not None:
+        (found,) = inputs.read(warn)
     else:
 
         async def take(client: Client) -> Workload:
             return await snapshot.take(client, "the cluster", free=False)
 
-        workload = ask_cluster(find_cluster(kubeconfig, context, name), take)
-    Warnings()(workload.warnings)
+        found = ask_cluster(find_cluster(kubeconfig, context, name), take)
+        warn(found.warnings)
     with said_if_slow("working out what the policy sees"):
-        found = explain_pod(decides, workload, _find(workload, pod))
+        explanation = explain_pod(decides, found, _find(found, pod))
     if output_format is Format.JSON:
         import msgspec
 
-        print_text(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        print_text(msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode())
     else:
-        _show(found, pod)
+        _show(explanation, pod)
 
 
 def _find(workload: Workload, wanted: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from steersman.workloads.workload import Running
 MAX_SEEDS = 100_000
 MAX_SEED = (1 << 63) - 1
 MAX_RATIO = 100.0
+SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 RATIO = 1.3
 
 
@@ -101,43 +103,65 @@ def _seed(text: str, digits: str) -> int:
     return int(digits)
 
 
-def check_ratio(ratio: float | None, protocol: Protocol) -> float:
-    """The ratio itself if it is one, the usual one if there is none.
+def check_ratio(ratio: float | None, protocol: Protocol | None) -> float:
+    """The ratio itself if it is one, the usual one if there is none. Protocol None: by the data, which is seen later.
 
     Raises:
         UsageError: it is not above 0 and at most 100, or the protocol has no use for it.
     """
     if ratio is None:
         return RATIO
-    if protocol is not Protocol.INFLATION:
-        raise UsageError(f"--ratio belongs to --protocol inflation, not to {protocol.value}")
+    if protocol not in (None, Protocol.INFLATION):
+        raise UsageError(f"--ratio belongs to --protocol inflation, not to {protocol}")
     if not (math.isfinite(ratio) and 0 < ratio <= MAX_RATIO):
         raise UsageError(f"--ratio {ratio:g}: must be above 0 and at most {MAX_RATIO:g} (1.3 = 130 % of the GPUs)")
     return ratio
 
 
-def check_load(load: float | None, protocol: Protocol) -> float | None:
+def check_load(load: float | None, protocol: Protocol | None) -> float | None:
     """The load itself if it is one.
 
     Raises:
         UsageError: it is not above 0 and at most 100, or the protocol has no use for it.
     """
     if load is not None and protocol is not Protocol.TIMED:
-        raise UsageError(f"--load belongs to --protocol timed, not to {protocol.value}")
+        raise UsageError(
+            f"--load belongs to --protocol timed{f', not to {protocol}' if protocol else '; give that, too'}"
+        )
     if load is not None and not (math.isfinite(load) and 0 < load <= MAX_RATIO):
         raise UsageError(f"--load {load:g}: must be above 0 and at most {MAX_RATIO:g} (0.9 = 90 % of the cluster)")
     return load
 
 
-def running_of(pinned: bool, from_now: bool, protocol: str) -> Running:
-    """What becomes of pods that run.
+def check_mean_duration(seconds: float | None, protocol: Protocol | None) -> float | None:
+    """Return the mean duration if the protocol has a use for it.
+
+    Raises:
+        UsageError: nothing leaves in the protocol. Without one, by data, it is `timed` that the option is for.
+    """
+    if seconds is not None and protocol not in (None, Protocol.TIMED):
+        raise UsageError(f"--mean-duration belongs to --protocol timed, not to {protocol}")
+    return seconds
+
+
+def duration_seconds(text: str) -> float:
+    """Return the seconds of `90s`, `30m`, `2h` or `1.5d`; for typer, which tells the option's name with the error."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text.strip(), re.ASCII)
+    seconds = float(match[1]) * SECONDS_OF[match[2]] if match else 0.0
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is no duration above 0; such as 90s, 30m, 2h or 1.5d are right")
+    return seconds
+
+
+def running_of(pinned: bool, from_now: bool, protocol: str | None) -> Running:
+    """Return what becomes of pods that run. Protocol None: by the data, which is seen later.
 
     Raises:
         UsageError: both are given, or the protocol has no now.
     """
     if pinned and from_now:
         raise UsageError("--pinned and --from-now exclude each other: pods that stand go nowhere; leave out one")
-    if from_now and protocol not in (Protocol.INFLATION, Protocol.ARRIVALS):
+    if from_now and protocol not in (None, Protocol.INFLATION, Protocol.ARRIVALS):
         raise UsageError(f"--from-now belongs to --protocol inflation and arrivals, not to {protocol}")
     return Running.PINNED if pinned else Running.FROM_NOW if from_now else Running.FREE
 
@@ -187,6 +211,15 @@ ProtocolOption = Annotated[
         "arrivals: in the order of the file, none leaves. [default: inflation]"
     ),
 ]
+ProtocolsOption = Annotated[
+    Protocol | None,
+    typer.Option(
+        help="inflation: pods drawn from the workload until they ask for RATIO times the GPUs, none leaves. "
+        "timed: pods come and go by the times in the data and wait if there is no room. "
+        "arrivals: in the order of the data, none leaves. [default: by the data, timed and inflation where pods have "
+        "times, else inflation and arrivals]"
+    ),
+]
 Ratio = Annotated[
     float | None,
     typer.Option(help=f"inflation only: GPUs asked for, as a share of the GPUs there are. [default: {RATIO}]"),
@@ -212,6 +245,16 @@ Load = Annotated[
     typer.Option(
         help="timed only: pods arrive at random moments, so often that they ask for this share of the cluster. "
         "[default: the times in the trace]",
+    ),
+]
+MeanDuration = Annotated[
+    float | None,
+    typer.Option(
+        "--mean-duration",
+        parser=duration_seconds,
+        metavar="TIME",
+        help="timed only: pods whose data state no end run so long in the mean (exponential): 90s, 30m, 2h, 1.5d. "
+        "[default: to the end, with --load 1h]",
     ),
 ]
 Jobs = Annotated[

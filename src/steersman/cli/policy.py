@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import Progress, Warnings, print_table, said_if_slow, say
+from steersman.cli.display import Warnings, print_table, said_if_slow, say
+from steersman.cli.fitting import DURATION_HELP, fit_workload, kept
+from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
 from steersman.cli.options import (
     NODES_HELP,
     Format,
@@ -15,16 +17,18 @@ from steersman.cli.options import (
     Jobs,
     Load,
     ManyValues,
+    MeanDuration,
     Pinned,
     Protocol,
     ProtocolOption,
     Ratio,
     check_load,
+    check_mean_duration,
     check_ratio,
     default_jobs,
     path,
+    running_of,
 )
-from steersman.cli.reading import read_workload
 from steersman.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +40,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look into policy files, and prepare them for use.", no_args_is_help=True)
 
 KINDS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
-FITTED = "fitted"
-QUICK_NODES = 300
-"""A cluster of at most so many nodes is fitted in half a minute by default."""
 HEAVIEST = 8
 """Features shown for each kind of pod."""
 
@@ -78,19 +79,23 @@ def prepare(
         str,
         typer.Option(metavar="POLICY", help="A policy file (run/policy.safetensors), or steersman or greedy-forecast."),
     ],
-    nodes: Annotated[Path, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)],
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")
+    ],
+    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
     pods: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             parser=path,
             metavar="FILE",
             help="What is typical: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
         ),
-    ],
-    output: Annotated[
-        Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")
-    ],
+    ] = None,
+    workload: WorkloadName = None,
+    cluster: FromCluster = False,
     pinned: Pinned = False,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
 ) -> None:
     """Bake what is typical of a workload into a policy file, so that it serves by itself.
 
@@ -100,20 +105,22 @@ def prepare(
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
     """
+    live = LiveSource(cluster, kubeconfig, context)
+    running = running_of(pinned, False, None)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
     _check_output(output)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.policies.policy_file import prepare_policy, read_policy, write_policy
     from steersman.policies.registry import policy_path
-    from steersman.workloads.workload import Running
 
     with policy_path(policy) as found:
         read_policy(found)  # what is wrong with it is told before anything is said of the pods
-        workload = read_workload(nodes, pods, Running.PINNED if pinned else Running.FREE, Warnings())
+        (typical,) = inputs.read(Warnings())
         with said_if_slow("planning"):
-            card, arrays = prepare_policy(found, workload)
+            card, arrays = prepare_policy(found, typical)
     write_policy(output, card, arrays)
-    say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {workload.name}")
+    say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {typical.name}")
 
 
 @app.command()
@@ -130,13 +137,12 @@ def fit(
             help="Pods like those to come: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
         ),
     ] = None,
-    workload: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Instead of files: an embedded openb workload, such as default."),
-    ] = None,
+    workload: WorkloadName = None,
+    cluster: FromCluster = False,
+    pinned: Pinned = False,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="How long the search takes. [default: 30; 240 for more than 300 nodes]"),
+        typer.Option(min=1, help=f"How long the search takes. {DURATION_HELP}"),
     ] = None,
     generations: Annotated[
         int | None,
@@ -145,8 +151,11 @@ def fit(
     protocol: ProtocolOption = None,
     ratio: Ratio = None,
     load: Load = None,
+    mean_duration: MeanDuration = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 1,
     jobs: Jobs = None,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
 ) -> None:
     """Fit the shipped policy to one cluster, and keep what does best there.
 
@@ -156,44 +165,34 @@ def fit(
 
     **Example**: steersman policy fit --nodes nodes.yaml --pods pods.yaml --output mine.safetensors
     """
+    live = LiveSource(cluster, kubeconfig, context)
+    running = running_of(pinned, False, None)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
     _check_output(output)
-    if (workload is None) == (nodes is None and pods is None):
-        raise UsageError("give --nodes and --pods, or --workload")
     chosen = protocol or Protocol.INFLATION
     share = check_ratio(ratio, chosen)
     check_load(load, chosen)
+    check_mean_duration(mean_duration, chosen)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.policies.policy import PortfolioPolicy
     from steersman.policies.policy_file import write_policy
-    from steersman.policies.registry import SHIPPED, resolve
-    from steersman.training.fit import Options, fit
-    from steersman.workloads.loading import load_workload
-    from steersman.workloads.openb import embedded
+    from steersman.simulation.protocols import duration_warnings
 
-    with said_if_slow(f"reading {workload or pods or nodes}"):
-        on = embedded(workload) if workload is not None else load_workload(nodes, pods)
-    Warnings()(on.warnings)
-    if seconds is None and generations is None:
-        seconds = 30.0 if len(on.nodes) <= QUICK_NODES else 240.0
-    options = Options(
-        seconds=seconds,
-        generations=generations or Options().generations,
-        protocol=chosen.value,
+    warn = Warnings()
+    (on,) = inputs.read(warn)
+    if chosen is Protocol.TIMED:
+        warn(duration_warnings(on, load, mean_duration))
+    found = fit_workload(
+        on,
+        chosen.value,
         ratio=share,
         load=load,
+        mean_duration=mean_duration,
+        seconds=seconds,
+        generations=generations,
         seed=seed,
+        jobs=jobs or default_jobs(),
     )
-    start = resolve(SHIPPED)
-    assert isinstance(start, PortfolioPolicy)
-    with Progress("fitting, % of the time") as progress:
-        found = fit(
-            on,
-            start,
-            options,
-            jobs=jobs or default_jobs(),
-            on_generation=lambda _, share: progress.update(round(100 * share), 100),
-        )
     write_policy(output, found.card, found.arrays)
     _print_fit(found, on.name)
     say(f"wrote {output}")
@@ -246,11 +245,7 @@ def _print_fit(found: Fit, workload: str) -> None:
     for each in found.compared:
         table.add_row(f"{each.name} (kept)" if each.name == found.chosen else each.name, f"{each.mean:.2f}")
     print_table(table)
-    gain = f"{found.gain:+.2f} [{found.interval.low:+.2f}, {found.interval.high:+.2f}]"
-    if found.chosen == FITTED:
-        say(f"the fitted policy is better than {found.rival} by {gain}: kept ({found.generations} generations)")
-    else:
-        say(f"the fitted policy is not shown to be better than {found.rival} ({gain}): {found.chosen} is kept")
+    say(kept(found))
 
 
 def _check_output(output: Path) -> None:

@@ -24,7 +24,12 @@ def read_workload(nodes: Path | None, pods: Path, running: Running, warn: Warnin
     yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
     with said_if_slow(f"reading {pods}{FASTER if yaml else ''}"):
         workload = load_workload(nodes, pods, running=running)
+    say_understood(workload, warn)
+    return workload
+
+
+def say_understood(workload: Workload, warn: Warnings) -> None:
+    """Say on standard error what a workload was understood to be, and what to be warned of."""
     if workload.understood:
         say(one_line(f"{workload.name}: {workload.understood}"))
     warn(workload.warnings)
-    return workload

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.display import Progress, Warnings, print_table, say
+from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
 from steersman.cli.options import (
     MAX_RATIO,
     NODES_HELP,
@@ -18,12 +19,14 @@ from steersman.cli.options import (
     FormatOption,
     FromNow,
     Load,
+    MeanDuration,
     Output,
     Pinned,
     Protocol,
     ProtocolOption,
     Ratio,
     check_load,
+    check_mean_duration,
     check_ratio,
     path,
     running_of,
@@ -49,6 +52,8 @@ def simulate(
             help="The workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
         ),
     ] = None,
+    workload: WorkloadName = None,
+    cluster: FromCluster = False,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -63,6 +68,7 @@ def simulate(
     protocol: ProtocolOption = None,
     ratio: Ratio = None,
     load: Load = None,
+    mean_duration: MeanDuration = None,
     cluster_config: Annotated[
         Path | None,
         typer.Option(
@@ -83,6 +89,8 @@ def simulate(
     pinned: Pinned = False,
     from_now: FromNow = False,
     output_format: FormatOption = Format.TABLE,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
 ) -> None:
     """Where does every pod go, and why does one not fit?
 
@@ -93,33 +101,42 @@ def simulate(
     **Example**: steersman simulate --nodes nodes.csv --pods monday.csv --policy fgd --output run
     """
     configs = _pair(cluster_config, scheduler_config)
-    for name, value in {"protocol": protocol, "ratio": ratio, "load": load}.items():
+    ways = {"protocol": protocol, "ratio": ratio, "load": load, "mean-duration": mean_duration}
+    for name, value in ways.items():
         if configs and value is not None:
             raise UsageError(f"--cluster-config says how pods arrive already; leave out --{name}")
     protocol = protocol or Protocol.INFLATION
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
-    running = running_of(pinned, from_now, protocol.value)
+    check_mean_duration(mean_duration, protocol)
+    running = running_of(pinned, from_now, protocol)
+    live = LiveSource(cluster, kubeconfig, context)
     if configs and (pinned or from_now):
         raise UsageError("--cluster-config says where pods may go already; leave out --pinned and --from-now")
-    if configs and (nodes or pods):
-        raise UsageError("--cluster-config names the nodes and pods already; leave out --nodes and --pods")
-    if not configs and (nodes is None or pods is None or policy is None):
-        raise UsageError("give --nodes, --pods and --policy, or --cluster-config and --scheduler-config (see --help)")
+    if configs and (nodes or pods or workload or cluster):
+        raise UsageError(
+            "--cluster-config names the nodes and pods already; leave out --nodes, --pods, --workload and --cluster"
+        )
+    files = (pods,) if pods else ()
+    inputs = None if configs else Inputs(nodes, files, (workload,) if workload else (), live, running)
+    if not configs and policy is None:
+        raise UsageError("there is no --policy; give one, such as --policy steersman (see --help)")
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.cli.reading import read_workload
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import RUN_FILES
+    from steersman.simulation.protocols import duration_warnings
 
     check_output(output, RUN_FILES)
     warn = Warnings()
     if configs:
         plan = read_plan(*configs, policy, seed, warn)
     else:
-        assert pods is not None
-        workload = read_workload(nodes, pods, running, warn)
-        plan = Plan(workload, str(policy), protocol, SEED if seed is None else seed, share, load)
+        assert inputs is not None
+        (found,) = inputs.read(warn)
+        if protocol is Protocol.TIMED:
+            warn(duration_warnings(found, load, mean_duration))
+        plan = Plan(found, str(policy), protocol, SEED if seed is None else seed, share, load, mean_duration)
     run_and_write(plan, output, output_format, warn)
 
 
@@ -133,6 +150,7 @@ class Plan:
     seed: int
     ratio: float = RATIO
     load: float | None = None
+    mean_duration: float | None = None
     mix: tuple[TypicalPod, ...] | None = None
     shuffle: bool = True
 
@@ -198,6 +216,7 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
             seed=plan.seed,
             ratio=plan.ratio,
             load=plan.load,
+            mean_duration=plan.mean_duration,
             shuffle=plan.shuffle,
             record=True,
             progress=progress.update,

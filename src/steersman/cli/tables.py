@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from steersman.evaluation.headline import LIMIT_NAME, Headline, count, fixed
+from steersman.evaluation.headline import INTERVAL, LIMIT_NAME, Headline, count, fixed
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:
@@ -24,7 +24,18 @@ GAP, EDGES = 3, 2
 """Of the terminal's columns: those between two columns of a table, and those at its ends."""
 NAME_WIDTH = 19
 """The longest name of a built-in policy; longer ones are folded before a column is left out."""
-LEAST_IMPORTANT = ("Frag. %", "CPU %", "GPU %", "Left ±%", "Wait ±%", "Pods waiting", "95 % wait s", "Pods failed")
+LEAST_IMPORTANT = (
+    "Frag. %",
+    "CPU %",
+    "GPU %",
+    f"{INTERVAL}, pods",
+    "Diff. pods",
+    "GPUs left",
+    "CPU left",
+    "Pods waiting",
+    "95 % wait s",
+    "Pods failed",
+)
 """Columns that a narrow terminal goes without, the first one first; then their neighbours from right to left."""
 
 
@@ -43,14 +54,15 @@ def comparison_table(headline: Headline, width: int) -> Table:
 
     A number is never cut: where `width` columns are too few for all of the table, columns are left out and named below.
     """
-    order = [*headline.order(headline.workload), *headline.others]
+    others = headline.others(headline.workload)
+    order = [*headline.order(headline.workload), *others]
     columns = []
     for column in headline.columns(headline.workload):
         cells = [column.cells[policy] for policy in order]
         columns.append(_Column(column.short, [cell.text for cell in cells]))
-        if column.short.startswith("Diff."):
-            columns.append(_Column("95 % interval", [cell.note for cell in cells]))
-    titles = [headline.others.get(policy, policy) for policy in order]
+        if column.notes:
+            columns.append(_Column(column.notes, [cell.note for cell in cells]))
+    titles = [others.get(policy, policy) for policy in order]
     names = _Column("Policy", [title + (" *" if title == headline.baseline else "") for title in titles])
     kept, widths = _fitting(names, columns, width)
     table = _table(f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}")
@@ -131,13 +143,15 @@ def workloads_table(headline: Headline, width: int) -> Table:
 
 
 def run_table(run: RunResult) -> Table:
-    """The metrics of one run."""
+    """Return the metrics of one run, those that apply."""
     table = _table(f"{run.policy} on {run.workload}, seed {run.seed}, {run.protocol}")
     table.add_column("Metric", overflow="fold")
     table.add_column("Value", justify="right", no_wrap=True)
     table.add_column("Unit", no_wrap=True)
     for metric in run.metrics:
-        digits = 0 if math.isfinite(metric.value) and metric.value == int(metric.value) else 2
+        if not math.isfinite(metric.value):
+            continue  # does not apply
+        digits = 0 if metric.value == int(metric.value) else 2
         table.add_row(metric.name, fixed(metric.value, digits), metric.unit)
     return table
 
@@ -154,6 +168,7 @@ def summary_records(summary: Sequence[SummaryRow]) -> list[dict[str, object]]:
         record = {
             "workload": row.workload,
             "policy": row.policy,
+            "protocol": row.protocol,
             "metric": row.metric,
             "unit": row.unit,
             "runs": row.runs,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster
 from steersman.cli.options import NODES_HELP, FromNow, Pinned, path
 
 WORKLOAD_HELP = (
@@ -121,6 +122,9 @@ class Task:
         typer.Option(metavar="NAME", help="Workloads kept for a later test; noted in the model card, never read."),
     ] = None
     nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None
+    cluster: FromCluster = False
+    kubeconfig: ClusterKubeconfig = None
+    context: ClusterContext = None
     pinned: Pinned = False
     from_now: FromNow = False
     options: Annotated[

@@ -14,6 +14,7 @@ from steersman.cli.algorithm_options import (
     settings_of,
 )
 from steersman.cli.display import Warnings, said_if_slow
+from steersman.cli.inputs import NONE_RUNS, LiveSource
 from steersman.cli.options import Protocol, check_load, check_ratio, running_of
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
 from steersman.cli.training_workloads import full_name, read_workloads
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from steersman.training.network import NetworkPlan
     from steersman.training.plans import AnyPlan
     from steersman.training.scene import Options, Scene
+    from steersman.workloads.workload import Workload
 
 WITH_WORKLOADS = ("inflation", "arrivals", "timed")
 GRADIENT_NETWORKS = ("linear", "mlp", "deepsets", "gnn")
@@ -152,14 +154,19 @@ def _check_scenario(asked: Asked) -> None:
         owners = BELONGS.get(name, (protocol,) if name == "penalty" else ("deployments",))
         if protocol not in owners:
             raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(owners)}, not to {protocol}")
+    if asked.task.cluster and (asked.task.workload or asked.task.nodes):
+        raise UsageError("--cluster and --workload say both what is trained on; give one of them, and no --nodes")
+    LiveSource(asked.task.cluster, asked.task.kubeconfig, asked.task.context)
     for name in ("pinned", "from_now"):
-        if getattr(asked.task, name) and not asked.task.nodes:
-            raise UsageError(f"{flag(name)} belongs to --nodes and files of pods; no pods of embedded workloads run")
-    for name in ("workload", "validation", "nodes"):
+        if getattr(asked.task, name) and not (asked.task.nodes or asked.task.cluster):
+            raise UsageError(f"{flag(name)} belongs to --nodes and files of pods, or --cluster; {NONE_RUNS}")
+    for name in ("workload", "validation", "nodes", "cluster"):
         if getattr(asked.task, name) and protocol not in WITH_WORKLOADS:
             raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(WITH_WORKLOADS)}, not to {protocol}")
-    if protocol in WITH_WORKLOADS and not asked.task.workload:
-        raise UsageError(f"--protocol {protocol} needs --workload; such as --workload default, or a file of pods")
+    if protocol in WITH_WORKLOADS and not (asked.task.workload or asked.task.cluster):
+        raise UsageError(
+            f"--protocol {protocol} needs --workload, such as --workload default or a file of pods, or --cluster"
+        )
     network, learning = given(asked.network), given(asked.learning)
     if asked.kind in LEGAL:
         idle = {"environments", "device", "teacher", "recording"} & learning.keys()
@@ -190,7 +197,7 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
     more = {"validation_seeds": _seeds(learning, 0)} if learning.validation_episodes else {}
     return Plan(
         name=name,
-        training=read_workloads(asked.task.workload or [], asked.task.nodes, asked.running, warn),
+        training=_training_workloads(asked, warn),
         validation=read_workloads(asked.task.validation or [], asked.task.nodes, asked.running, warn),
         test=tuple(full_name(each) for each in asked.task.test or ()),
         task=evolution.Task(
@@ -204,6 +211,14 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
         start=asked.network.start,
         **more,
     )
+
+
+def _training_workloads(asked: Asked, warn: Warnings) -> tuple[Workload, ...]:
+    """Return what is trained on: a live cluster, or workloads by name or in files."""
+    task = asked.task
+    if not task.cluster:
+        return read_workloads(task.workload or [], task.nodes, asked.running, warn)
+    return (LiveSource(task.cluster, task.kubeconfig, task.context).read(asked.running, warn),)
 
 
 def _learning(
@@ -300,7 +315,7 @@ def _on_workloads(
 
     scenario, task = asked.scenario, asked.task
     options = Options(
-        workload=read_workloads(task.workload or [], task.nodes, asked.running, warn),
+        workload=_training_workloads(asked, warn),
         ratio=check_ratio(scenario.ratio, Protocol(protocol)),
         load=check_load(scenario.load, Protocol(protocol)),
         view=scenario.view or "cluster",

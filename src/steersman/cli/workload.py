@@ -24,6 +24,7 @@ from steersman.cli.deployment_options import (
     value_lists,
 )
 from steersman.cli.display import Warnings, said_if_slow, say
+from steersman.cli.inputs import Inputs, WorkloadName
 from steersman.cli.options import ManyValues, need_subcommand, path
 from steersman.errors import UsageError
 
@@ -207,6 +208,7 @@ def convert(
             help="Pods: an openb pod list, Deployments as CSV, or a file or folder of Kubernetes YAML.",
         ),
     ] = None,
+    workload: WorkloadName = None,
     lossy: Annotated[
         bool,
         typer.Option("--lossy", help="Leave out what the format cannot say, and count it, instead of ending there."),
@@ -224,14 +226,17 @@ def convert(
     from steersman.workloads.loading import load_workload
     from steersman.workloads.workload import Running
 
-    with said_if_slow(f"reading {pods or nodes}"):
-        workload = load_workload(nodes, pods, partial=True, running=Running.AS_WRITTEN)
     warn = Warnings()
-    warn(workload.warnings)
-    with said_if_slow(f"writing {len(workload.nodes)} nodes and {len(workload.pods)} pods"):
-        files = {"nodes_file": nodes or pods or "", "pods_file": pods or nodes or ""}
-        warn(write(workload, to.value, output, lossy=lossy, **files))
-    say(f"wrote {output}: {len(workload.nodes)} nodes, {len(workload.pods)} pods")
+    if workload is not None:
+        (found,) = Inputs(nodes, (pods,) if pods else (), (workload,)).read(warn)
+    else:
+        with said_if_slow(f"reading {pods or nodes}"):
+            found = load_workload(nodes, pods, partial=True, running=Running.AS_WRITTEN)
+        warn(found.warnings)
+    with said_if_slow(f"writing {len(found.nodes)} nodes and {len(found.pods)} pods"):
+        files = {"nodes_file": nodes or pods or found.name, "pods_file": pods or nodes or found.name}
+        warn(write(found, to.value, output, lossy=lossy, **files))
+    say(f"wrote {output}: {len(found.nodes)} nodes, {len(found.pods)} pods")
 
 
 @app.command(cls=ManyValues)

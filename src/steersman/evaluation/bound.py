@@ -24,6 +24,7 @@ dual solution, made feasible: weak duality makes it a bound however inexact the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,6 +39,7 @@ from steersman.errors import MissingExtraError, SteersmanError, UsageError
 from steersman.evaluation.device_patterns import device_patterns
 from steersman.evaluation.hulls import lower_hull, upper_hull
 from steersman.evaluation.kinds import find_kinds
+from steersman.quantities import ceil_div
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.result import Protocol
 from steersman.workloads.workload import Workload
@@ -51,8 +53,8 @@ Ints = npt.NDArray[np.int64]
 MAX_PATTERN_COLUMNS = 40_000
 """Patterns by types of nodes, at most: what HiGHS solves in a second."""
 SHARES_OF_A_NODE = (2, 3, 4)
-ROUNDING = 1e-7
-"""Percent: more than the last bits that a sum of floats may lack, less than anyone sees."""
+ROUNDING = 1e-9
+"""Of all GPU: more than the last bits that a sum of floats may lack, less than anyone sees."""
 PATIENCE_SECONDS = 60.0
 """Far more than the LPs of the published workloads take (1 to 2)."""
 OUT_OF_TIME, INFEASIBLE = 1, 2  # statuses of scipy.optimize.linprog
@@ -170,7 +172,7 @@ class GpuBound:
         refuses: bool = False,
         placed_percent: float = 0.0,
     ) -> float:
-        """An upper bound on the GPU allocated at the end, in percent of all GPU, with the two decimals of a run's.
+        """An upper bound on the GPU allocated at the end, in percent of all GPU, rounded up to two decimals.
 
         Args:
             protocol: `inflation` or `arrivals`; with `seed` and `ratio` it decides which pods arrive.
@@ -200,8 +202,12 @@ class GpuBound:
                 self._moment_rows(rows, kind, np.flatnonzero(arriving == kind), len(arriving))
         blocks = [self._static, (rows.matrix(self._columns), np.array(rows.limit))]
         most = self._most_allocated(blocks if refuses else [*blocks, self._order], count)
-        percent = np.minimum(100.0 * most / self.capacity, min(100.0, arrived[-1]))
-        return float(np.round(percent + ROUNDING, 2))
+        if math.isnan(most):
+            return math.nan
+        # What is allocated is a whole number of milli, so that nothing is lost by rounding the optimum down to one; to
+        # two decimals it is rounded up: a bound is never below what it bounds.
+        milli = min(math.floor(most + ROUNDING * self.capacity), int(self.kinds.demand[arriving].sum()), self.capacity)
+        return ceil_div(10_000 * milli, self.capacity) / 100
 
     def _pooled_rows(self, rows: _Rows, t: int) -> None:
         kinds = self.kinds

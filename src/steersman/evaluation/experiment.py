@@ -33,6 +33,7 @@ class Experiment:
         seeds: unique. A run is a function of its workload, policy, seed, protocol and ratio alone.
         ratio: arrived GPU demand over GPU capacity (`inflation` only).
         load: demand over capacity of generated arrivals (`timed` only), None: the times of the trace.
+        mean_duration: seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`.
 
     Raises:
         UsageError: something is empty or there twice, or one of several workloads has the name of their mean.
@@ -44,6 +45,7 @@ class Experiment:
     protocol: Protocol = "inflation"
     ratio: float = 1.3
     load: float | None = None
+    mean_duration: float | None = None
 
     def __post_init__(self) -> None:
         _check_unique("workload", [workload.name for workload in self.workloads])
@@ -147,7 +149,12 @@ class _Bench:
         settings = self._experiment
         try:
             run = self._simulator.run(
-                task.policy, protocol=settings.protocol, seed=task.seed, ratio=settings.ratio, load=settings.load
+                task.policy,
+                protocol=settings.protocol,
+                seed=task.seed,
+                ratio=settings.ratio,
+                load=settings.load,
+                mean_duration=settings.mean_duration,
             )
         except BaseException as error:
             error.add_note(f"policy {task.policy!r}, seed {task.seed}")

@@ -17,8 +17,8 @@ from steersman.simulation.result import Curve, FinalNodes, RunResult
 Figure = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
-# Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is hard to see on white;
-# then wine, olive and indigo of Paul Tol's muted scheme (2021).
+# Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is hard to see on white; then wine and
+# indigo of Paul Tol's muted scheme (2021).
 POLICY_COLOURS = (
     "#0072b2",
     "#d55e00",
@@ -27,12 +27,25 @@ POLICY_COLOURS = (
     "#e69f00",
     "#56b4e9",
     "#882255",
-    "#999933",
     "#332288",
+)
+# Paul Tol's light scheme (2021), for the same policies on a dark page.
+DARK_POLICY_COLOURS = (
+    "#77aadd",
+    "#ee8866",
+    "#44bb99",
+    "#ffaabb",
+    "#eedd88",
+    "#99ddff",
+    "#bbcc33",
+    "#aaaa00",
 )
 BASELINE_COLOUR = "#333333"
 LIMIT_COLOUR = "#b2182b"
 DASHES = ("solid", "dash", "dot", "dashdot")
+SYMBOLS = ("", "circle", "square", "diamond", "triangle-up", "x", "cross")
+"""Of the lines of policies: colours come round again with other dashes and symbols. Their numbers share no factor with
+that of the colours and dashes, so that 224 policies look different."""
 CAUSE_COLOURS = ("#44546a", "#7e8fa6", "#b5651d", "#d9d2c5", "#a89f8d", "#e8b98a")
 CAUSE_LABELS = {
     "lack_both": "too little GPU and CPU left",
@@ -45,6 +58,7 @@ CAUSE_LABELS = {
 # Cividis (Nuñez, Anderton and Renslow 2018) from its light end: what is idle stands out, also to the colour-blind.
 SHARE_COLOURS = ("#ffea46", "#cbba69", "#958f78", "#666970", "#31446b", "#00204d")
 
+SYMBOLS_ON_A_LINE = 9
 POINTS = 400  # of a curve, at most; more cannot be seen
 CELLS = 3000  # of a heat map, at most
 CELLS_PER_ROW = 48
@@ -63,20 +77,22 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a policy is drawn everywhere: colours that come round again are told apart by the dash."""
+    """How a policy is drawn everywhere: colours that come round again are told apart by dash and symbol."""
 
     index: int
     colour: str
     dash: str
+    symbol: str
 
 
 def styles(policies: Sequence[str], baseline: str) -> dict[str, Style]:
-    """A style a policy, the baseline's nearly black."""
+    """A style a policy, the baseline's nearly black (on a dark page nearly white)."""
     others = [policy for policy in policies if policy != baseline]
-    found = {baseline: Style(policies.index(baseline), BASELINE_COLOUR, DASHES[0])}
+    found = {baseline: Style(policies.index(baseline), BASELINE_COLOUR, DASHES[0], SYMBOLS[0])}
     for position, policy in enumerate(others):
         turn, place = divmod(position, len(POLICY_COLOURS))
-        found[policy] = Style(policies.index(policy), POLICY_COLOURS[place], DASHES[turn % len(DASHES)])
+        dash, symbol = DASHES[turn % len(DASHES)], SYMBOLS[turn % len(SYMBOLS)]
+        found[policy] = Style(policies.index(policy), POLICY_COLOURS[place], dash, symbol)
     return found
 
 
@@ -177,6 +193,9 @@ def _band_and_line(policy: str, style: Style, path: Course, *, band: bool) -> li
         "hoverinfo": "all",
         "hovertemplate": "%{y:.2f}",
     }
+    if style.symbol:
+        marker = {"symbol": style.symbol, "size": 7, "maxdisplayed": SYMBOLS_ON_A_LINE, "color": style.colour}
+        line |= {"mode": "lines+markers", "marker": marker}
     if not band:
         return [line]
     edge: Figure = {"width": 0, "color": style.colour}
@@ -410,6 +429,27 @@ def layout(x_axis: Figure, y_axis: Figure, **more: Any) -> Figure:
         "yaxis": axis | y_axis,
         **more,
     }
+
+
+def dark_colours() -> dict[str, str]:
+    """What colours of a report become on a dark page, as CSS writes them; those that are not here stay."""
+    pairs = dict(zip(POLICY_COLOURS, DARK_POLICY_COLOURS, strict=True)) | {
+        BASELINE_COLOUR: "#e4e7eb",
+        LIMIT_COLOUR: "#ff7b86",
+        "#ffffff": "#14181f",  # paper
+        "#222222": "#e4e7eb",  # text
+        "#e7e7e7": "#2b333f",  # grid
+        "#cfcfcf": "#46505f",  # zero line
+        "#bbbbbb": "#5a6575",  # axes
+        "#444444": "#c9ced6",  # error bars
+        # What is in use stays the darker part of the scale, and lighter than the page.
+        "#31446b": "#4a5c86",
+        "#00204d": "#2c4470",
+        "#44546a": "#5d7290",
+        "#d9d2c5": "#8f8a7e",
+        "#a89f8d": "#6b665b",
+    }
+    return pairs | {faint(light): faint(dark) for light, dark in pairs.items()}
 
 
 def faint(hexadecimal: str) -> str:

@@ -62,7 +62,6 @@ def learning_section(curve: LearningCurve, plots: dict[str, Figure]) -> str:
     """The part of a report about it; its figure goes to `plots`."""
     name = "learning"
     plots[name] = _figure(curve)
-    height = plots[name]["layout"]["height"]
     caption = (
         f"What {curve.policy} saves of the GPUs that {curve.reference} leaves unallocated: grey, the mean candidate of "
         "a generation on its training episodes; dots, the policy itself on arrivals that training does not see."
@@ -72,7 +71,7 @@ def learning_section(curve: LearningCurve, plots: dict[str, Figure]) -> str:
         f"Trained on {', '.join(curve.training)}, from {curve.reference} on; the workload of this report was not among "
         "them.",
         "pair",
-        [markup.figure(f'<div class="plot" id="{name}" style="height:{height}px"></div>', caption)],
+        [markup.figure(markup.plot(name, plots[name], caption), caption)],
     )
 
 

@@ -85,6 +85,7 @@ def limit_summary(limits: Limits, table: Table, baseline: str) -> list[SummaryRo
         SummaryRow(
             workload=workload,
             policy=BOUND,
+            protocol=limits.protocol,
             metric=METRIC,
             unit="percent",
             runs=int(np.isfinite(values[i]).sum()) * (len(table.workloads) if workload == ALL else 1),

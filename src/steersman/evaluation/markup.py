@@ -9,6 +9,24 @@ from steersman.evaluation import figures
 from steersman.evaluation.headline import Cell, Headline
 from steersman.evaluation.limits import BOUND
 
+DARK = figures.dark_colours()
+DASH_LENGTHS = {"solid": "", "dash": "9 4", "dot": "3 3", "dashdot": "9 3 3 3"}
+MARKS = {
+    "circle": "M17 2a4 4 0 1 0 .01 0z",
+    "square": "M13 2h8v8h-8z",
+    "diamond": "M17 1l5 5l-5 5l-5 -5z",
+    "triangle-up": "M17 1l5 9h-10z",
+    "x": "M13 1l4 3.5l4 -3.5l1 1l-3.5 4l3.5 4l-1 1l-4 -3.5l-4 3.5l-1 -1l3.5 -4l-3.5 -4z",
+    "cross": "M15.5 1h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
+}
+"""Plotly's symbols as paths around the middle of a sample."""
+
+
+def plot(identity: str, content: figures.Figure, label: str) -> str:
+    """The place of a plot, with a name for who does not see it."""
+    height = content["layout"]["height"]
+    return f'<div class="plot" id="{identity}" role="img" aria-label="{escape(label)}" style="height:{height}px"></div>'
+
 
 def page_table(titles: Sequence[str], rows: Iterable[str]) -> str:
     """A table of ready rows that scrolls on a narrow screen."""
@@ -35,29 +53,43 @@ def policy_table(headline: Headline, workload: str) -> str:
     for policy in headline.order(workload):
         is_baseline = policy == headline.baseline
         note = "<small>baseline</small>" if is_baseline else ""
-        name = f"<td>{swatch(style[policy].colour)}{escape(policy)}{note}</td>"
+        name = f"<td>{sample(style[policy])}{escape(policy)}{note}</td>"
         cells = "".join(cell(column.cells[policy]) for column in columns)
         rows.append(f"<tr{' class=baseline' if is_baseline else ''}>{name}{cells}</tr>")
-    for other, title in headline.others.items():
+    for other, title in headline.others(workload).items():
         colour = swatch(figures.LIMIT_COLOUR) if other == BOUND else ""
-        cells = "".join(cell(column.cells[other]) for column in columns if other in column.cells)
+        cells = "".join(cell(column.cells[other]) for column in columns)
         rows.append(f"<tr class=limit><td>{colour}{escape(title)}</td>{cells}</tr>")
     return page_table(["Policy", *(column.title for column in columns)], rows)
 
 
+def shade(colour: str, name: str = "background") -> str:
+    """A CSS declaration of a colour, and of another one on a dark page if there is one."""
+    dark = DARK.get(colour)
+    return f"{name}:{colour}" + (f";{name}:light-dark({colour},{dark})" if dark else "")
+
+
 def swatch(colour: str) -> str:
     """A square of a colour."""
-    return f'<span class="swatch" style="background:{colour}"></span>'
+    return f'<span class="swatch" style="{shade(colour)}"></span>'
+
+
+def sample(style: figures.Style) -> str:
+    """A piece of a policy's line, with its dash and symbol."""
+    dash = DASH_LENGTHS[style.dash]
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    mark = f'<path d="{MARKS[style.symbol]}" fill="currentColor"/>' if style.symbol else ""
+    line = f'<path d="M0 6H34" stroke="currentColor" stroke-width="3" fill="none"{dashes}/>'
+    colour = shade(style.colour, "color")
+    return f'<svg class="line" viewBox="0 0 34 12" style="{colour}" aria-hidden="true">{line}{mark}</svg>'
 
 
 def legend(style: dict[str, figures.Style]) -> str:
     """The policies as buttons that hide and show them in every plot."""
     buttons = []
     for policy, look in style.items():
-        border = {"solid": "solid", "dash": "dashed"}.get(look.dash, "dotted")
-        line = f'<span class="line" style="border-top-color:{look.colour};border-top-style:{border}"></span>'
         attributes = f'type="button" data-policy="{look.index}" aria-pressed="true" title="show or hide"'
-        buttons.append(f"<button {attributes}>{line}{escape(policy)}</button>")
+        buttons.append(f"<button {attributes}>{sample(look)}{escape(policy)}</button>")
     return f'<div class="legend">{"".join(buttons)}</div>'
 
 
@@ -69,8 +101,9 @@ def key(colours: dict[str, str]) -> str:
 
 def scale(shades: Sequence[str], low: str, high: str) -> str:
     """What the shades of a plot mean."""
-    gradient = f"linear-gradient(to right, {', '.join(shades)})"
-    bar = f'<span class="scale" style="background:{gradient}"></span>'
+    stops = (f"light-dark({each},{DARK[each]})" if each in DARK else each for each in shades)
+    plain = f"background:linear-gradient(to right, {', '.join(shades)})"  # for browsers that do not know light-dark
+    bar = f'<span class="scale" style="{plain};background:linear-gradient(to right, {", ".join(stops)})"></span>'
     return f'<p class="soft">{escape(low)}{bar}{escape(high)}</p>'
 
 
@@ -81,7 +114,7 @@ def figure(plot: str, caption: str) -> str:
 
 def policy_figure(plot: str, policy: str, style: figures.Style, caption: str) -> str:
     """A plot of one policy, named above."""
-    title = f"<h3>{swatch(style.colour)}{escape(policy)}</h3>"
+    title = f"<h3>{sample(style)}{escape(policy)}</h3>"
     note = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure data-policy="{style.index}">{title}{note}{plot}</figure>'
 

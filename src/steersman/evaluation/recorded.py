@@ -31,7 +31,7 @@ def find_recordings(workloads: Sequence[Workload], protocol: Protocol) -> Record
     return found
 
 
-def recorded_summary(recordings: Recordings, workloads: Sequence[str]) -> list[SummaryRow]:
+def recorded_summary(recordings: Recordings, workloads: Sequence[str], protocol: Protocol) -> list[SummaryRow]:
     """Return the rows of `summary.csv` for the recorded placements; `all` is the mean if every workload has one."""
     found = dict(recordings)
     if len(workloads) > 1 and set(workloads) <= set(found):
@@ -43,6 +43,7 @@ def recorded_summary(recordings: Recordings, workloads: Sequence[str]) -> list[S
         SummaryRow(
             workload=workload,
             policy=AS_IT_IS,
+            protocol=protocol,
             metric=metric.name,
             unit=metric.unit,
             runs=1 if workload != ALL else len(workloads),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,8 @@ SUMMARY = "summary.csv"
 PLACEMENTS = "placements.csv"
 TIMELINE = "timeline.csv"
 REPORT = "report.html"
-EVALUATION_FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, REPORT)
+FITTED = "fitted.safetensors"
+EVALUATION_FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, REPORT, FITTED)
 RUN_FILES = (PLACEMENTS, TIMELINE, METRICS)
 TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
@@ -46,6 +47,7 @@ METRICS_COLUMNS = ("workload", "policy", "seed", "protocol", "metric", "unit", "
 SUMMARY_COLUMNS = (
     "workload",
     "policy",
+    "protocol",
     "metric",
     "runs",
     "mean",
@@ -131,6 +133,7 @@ def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
         yield [
             row.workload,
             row.policy,
+            row.protocol,
             row.metric,
             str(row.runs),
             number(row.mean),
@@ -210,20 +213,19 @@ def write_evaluation(
     folder: Path,
     runs: Sequence[RunResult],
     summary: Sequence[SummaryRow],
-    limits: Limits | None = None,
-    recordings: Recordings = MappingProxyType({}),
+    limits: Sequence[Limits] = (),
+    recordings: Mapping[Protocol, Recordings] = MappingProxyType({}),
 ) -> None:
-    """`results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`."""
+    """Write `results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`, of all protocols."""
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
-    recorded = recorded_rows(recordings, runs[0].protocol)
-    rows = chain(metrics_rows(runs), recorded, limit_rows(limits) if limits else ())
-    write_csv(folder / METRICS, METRICS_COLUMNS, rows)
+    recorded = (recorded_rows(found, protocol) for protocol, found in recordings.items())
+    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(limit_rows, limits)))
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
 
 
 def write_partial(folder: Path, runs: Sequence[RunResult]) -> None:
-    """`results.partial.csv`: the finished runs; curves of the inflation protocol, metrics of the others."""
-    if any(run.protocol == "inflation" for run in runs):
+    """Write `results.partial.csv`: the curves of the finished runs if all are of `inflation`, else their metrics."""
+    if all(run.protocol == "inflation" for run in runs):
         write_csv(folder / PARTIAL, RESULTS_COLUMNS, results_rows(runs))
     else:
         write_csv(folder / PARTIAL, METRICS_COLUMNS, metrics_rows(runs))

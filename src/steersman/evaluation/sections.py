@@ -16,6 +16,9 @@ from steersman.simulation.result import RunResult
 NAMED_CELLS = 40_000
 """Node names are in the heat maps only while these have fewer cells in all: names would be most of the file."""
 
+SMALL = {"causes": "fragmentation by cause over the run", "nodes": "nodes at the end"}
+"""What the plots show of which there is one a policy."""
+
 DIAGONAL = " Dotted: everything that arrives is placed."
 LIMIT = " Red: the limit, which no scheduler exceeds that places every pod that fits."
 
@@ -35,19 +38,27 @@ def _rescaled(run: RunResult, seconds: float) -> RunResult:
 
 
 class Section:
-    """A workload's part.
+    """A workload's part in one protocol.
 
     Args:
-        headline: of all runs.
+        headline: of all runs of the protocol.
         workload: which one.
-        runs: of this workload; the first of a policy has its final nodes.
+        runs: of this workload and protocol; the first of a policy has its final nodes.
         plots: takes this section's figures by the id of their place.
+        number: of the section in the report, from 0.
     """
 
-    def __init__(self, headline: Headline, workload: str, runs: Sequence[RunResult], plots: dict[str, Figure]) -> None:
+    def __init__(
+        self,
+        headline: Headline,
+        workload: str,
+        runs: Sequence[RunResult],
+        plots: dict[str, Figure],
+        number: int,
+    ) -> None:
         self.headline = headline
         self.workload = workload
-        self.number = headline.workloads.index(workload)
+        self.number = number
         unit, seconds = _time_unit(runs) if headline.timed else ("", 1.0)
         self.runs = {
             policy: [_rescaled(run, seconds) for run in runs if run.policy == policy]
@@ -76,12 +87,14 @@ class Section:
             self._nodes(),
             self._use(),
         ]
-        return f'<section data-workload="{escape(self.workload)}">\n' + "\n".join(filter(None, parts)) + "\n</section>"
+        attributes = f'data-workload="{escape(self.workload)}" data-protocol="{self.headline.protocol}"'
+        return f"<section {attributes}>\n" + "\n".join(filter(None, parts)) + "\n</section>"
 
     def _table(self) -> str:
         if len(self.headline.workloads) == 1:
             return ""
-        return f"<h2>{escape(self.workload)}</h2>\n{markup.policy_table(self.headline, self.workload)}"
+        title = f"<h2>{escape(self.workload)} ({self.headline.protocol})</h2>"
+        return f"{title}\n{markup.policy_table(self.headline, self.workload)}"
 
     def _bands(self) -> str:
         seeds = len(self.headline.seeds)
@@ -185,13 +198,18 @@ class Section:
         )
 
     def _place(self, name: str, plot: Figure | None, caption: str) -> str:
-        return markup.figure(self._plot(name, plot), caption) if plot is not None else ""
+        if plot is None:
+            return ""
+        axis = plot["layout"]["yaxis"].get("title", plot["layout"]["xaxis"].get("title", {})).get("text", "")
+        return markup.figure(self._plot(name, plot, f"{axis}. {caption}"), caption)
 
     def _small(self, name: str, policy: str, plot: Figure, caption: str = "") -> str:
         style = self.style[policy]
-        return markup.policy_figure(self._plot(f"{name}-{style.index}", plot), policy, style, caption)
+        label = f"{policy}: {SMALL[name]}" + (f", {caption}" if caption else "")
+        return markup.policy_figure(self._plot(f"{name}-{style.index}", plot, label), policy, style, caption)
 
-    def _plot(self, name: str, plot: Figure) -> str:
+    def _plot(self, name: str, plot: Figure, label: str) -> str:
+        """The place of a figure; `label` says what it shows and of what workload."""
         identity = f"w{self.number}-{name}"
         self.plots[identity] = plot
-        return f'<div class="plot" id="{identity}" style="height:{plot["layout"]["height"]}px"></div>'
+        return markup.plot(identity, plot, f"{label} ({self.workload}, {self.headline.protocol})")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.evaluation.statistics import NO_INTERVAL, Interval, interquartile_mean, mean, mean_intervals
-from steersman.simulation.result import RunResult
+from steersman.simulation.result import Protocol, RunResult
 
 ALL = "all"
 """The name under which the mean over several workloads is listed."""
@@ -21,6 +21,7 @@ class SummaryRow:
 
     Attributes:
         workload: its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none.
+        protocol: of the runs.
         runs: how many runs are in it.
         mean, interval: over seeds.
         interquartile_mean: over seeds.
@@ -30,6 +31,7 @@ class SummaryRow:
 
     workload: str
     policy: str
+    protocol: Protocol
     metric: str
     unit: str
     runs: int
@@ -69,7 +71,12 @@ class Table:
 
 
 def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
-    """The rows of `summary.csv`: by workload (and `all` if there are several), policy and metric."""
+    """Return the rows of `summary.csv`: by workload (and `all` if there are several), policy and metric.
+
+    Args:
+        runs: all of one protocol.
+        baseline: the policy that differences are to.
+    """
     table = Table(runs)
     workloads = [*table.workloads, ALL] if len(table.workloads) > 1 else table.workloads
     keys = [(w, p, m) for w in workloads for p in table.policies for m in table.metrics]
@@ -84,6 +91,7 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
             SummaryRow(
                 workload=workload,
                 policy=policy,
+                protocol=runs[0].protocol,
                 metric=metric,
                 unit=table.units[metric],
                 runs=int(np.isfinite(values[i]).sum()) * per_seed,

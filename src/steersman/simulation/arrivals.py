@@ -16,7 +16,7 @@ from steersman.workloads.inflation import MAX_DRAWS, inflate
 from steersman.workloads.workload import Workload
 
 DEFAULT_DURATION = 3600.0
-"""Mean seconds of generated durations, for pods whose source states no end."""
+"""Mean seconds of the durations that generated arrivals have where neither the data nor the user states any."""
 
 Source = Literal["trace", "generated"]
 
@@ -32,6 +32,7 @@ class Schedule:
         nodes: [N] index into `workload.nodes` in the order of their rank: among equal scores the first one wins.
         waits: whether a pod that fits nowhere waits for departures, instead of being dropped.
         standing: how many of the first arrivals stand where the workload recorded them; nobody decides about these.
+        warm: how many arrivals after those are no arrivals but the pods that run when generated ones begin.
     """
 
     pods: npt.NDArray[np.int64]
@@ -40,10 +41,18 @@ class Schedule:
     nodes: npt.NDArray[np.int64]
     waits: bool
     standing: int = 0
+    warm: int = 0
 
 
 def schedule(
-    workload: Workload, protocol: Protocol, *, seed: int, ratio: float, load: float | None, shuffle: bool = True
+    workload: Workload,
+    protocol: Protocol,
+    *,
+    seed: int,
+    ratio: float,
+    load: float | None,
+    mean_duration: float | None = None,
+    shuffle: bool = True,
 ) -> Schedule:
     """The arrivals of one run; before them the pods that stand from the beginning.
 
@@ -55,6 +64,8 @@ def schedule(
         ratio: of `inflation`, arrived GPU demand as a share of the capacity.
         shuffle: of `inflation`, whether the trace's pods are shuffled before others are drawn.
         load: of `timed`, demand over capacity (GPU, or CPU where pods want no GPU); None takes the trace's times.
+        mean_duration: of `timed`, mean seconds of the exponential durations of pods whose source states no end; None:
+            such pods run to the end, or with `load` for `DEFAULT_DURATION` in the mean.
     """
     if protocol == "inflation":
         if not 0 < ratio <= 100:
@@ -73,18 +84,21 @@ def schedule(
         order = np.concatenate([first, np.setdiff1d(np.arange(count), first)])
         return Schedule(order, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, len(first))
     if protocol == "timed":
+        if mean_duration is not None and not (math.isfinite(mean_duration) and mean_duration > 0):
+            raise UsageError(f"mean duration {mean_duration:g} must be above 0 seconds")
         if workload.from_now:
             raise UsageError(
                 f"{workload.name}: --from-now belongs to --protocol inflation and arrivals, not to timed: nobody knows "
                 "how long pods that run go on running"
             )
+        warm = 0
         if load is None:
-            pods, time, duration = _trace_times(workload)
+            pods, time, duration = _trace_times(workload, mean_duration, random)
         else:
-            pods, time, duration = _poisson(workload, load, random)
+            pods, time, duration, warm = _poisson(workload, load, mean_duration or DEFAULT_DURATION, random)
         pods, stays = np.concatenate([first, pods]), np.full(len(first), np.inf)
         time = np.concatenate([np.full(len(first), time[0] if len(time) else 0.0), time])
-        return Schedule(pods, time, np.concatenate([stays, duration]), nodes, True, len(first))
+        return Schedule(pods, time, np.concatenate([stays, duration]), nodes, True, len(first), warm)
     raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
 
 
@@ -112,20 +126,27 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     return Schedule(pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, len(first))
 
 
-def draw(workload: Workload, protocol: Protocol, seed: int, ratio: float, load: float | None) -> Schedule:
+def draw(
+    workload: Workload,
+    protocol: Protocol,
+    seed: int,
+    ratio: float,
+    load: float | None,
+    mean_duration: float | None = None,
+) -> Schedule:
     """Arrivals that are like those of a protocol's runs, for trying policies before a run.
 
     `inflation`: as a run with this seed. `arrivals`: the workload's pods in a random order. `timed`: Poisson arrivals
-    at `load`; without one at the load that the trace's times amount to.
+    at `load`; without one at the load that the trace's times amount to, with `mean_duration` as in `schedule`.
     """
     if protocol == "inflation":
         return schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
     random = np.random.default_rng(seed)
     count = len(workload.pods)
     if protocol == "timed":
-        load = trace_load(workload) if load is None else load
+        load = trace_load(workload, mean_duration) if load is None else load
         if load > 0:
-            return schedule(workload, protocol, seed=seed, ratio=ratio, load=load)
+            return schedule(workload, protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration)
     first = np.array(workload.standing(), dtype=np.int64)
     coming = random.permutation(np.setdiff1d(np.arange(count), first))
     pods, nodes = np.concatenate([first, coming]), random.permutation(len(workload.nodes))
@@ -133,24 +154,28 @@ def draw(workload: Workload, protocol: Protocol, seed: int, ratio: float, load: 
     return Schedule(pods, times, stays, nodes, protocol == "timed", len(first))
 
 
-def trace_load(workload: Workload) -> float:
-    """Return the demand over capacity that a trace offers in the mean; 0 where a pod has no end or all come at once."""
-    ends = [pod.deletion_time for pod in workload.pods]
-    starts = [pod.creation_time or 0.0 for pod in workload.pods]
+def trace_load(workload: Workload, mean_duration: float | None = None) -> float:
+    """Return the demand over capacity that a trace offers in the mean; 0 where that is not known or all come at once.
+
+    Pods without an end run for `mean_duration` seconds; without that the load is not known.
+    """
+    standing = set(workload.standing())
+    pods = [pod for i, pod in enumerate(workload.pods) if i not in standing]
+    starts = [pod.creation_time or 0.0 for pod in pods]
     span = max(starts, default=0.0) - min(starts, default=0.0)
     capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
-    if not (span > 0 and capacity) or any(end is None for end in ends):
-        return 0.0
-    work = sum(
-        pod.requests.gpu_total_milli * ((end or 0.0) - start)
-        for pod, start, end in zip(workload.pods, starts, ends, strict=True)
-    )
-    return min(100.0, work / (capacity * span))
+    work = 0.0
+    for pod, start in zip(pods, starts, strict=True):
+        seconds = mean_duration if pod.deletion_time is None else pod.deletion_time - start
+        if seconds is None:
+            return 0.0
+        work += pod.requests.gpu_total_milli * seconds
+    return min(100.0, work / (capacity * span)) if span > 0 and capacity else 0.0
 
 
-def _durations(workload: Workload, random: np.random.Generator) -> npt.NDArray[np.float64]:
-    """The trace's durations; exponential ones where a pod has none."""
-    generated = random.exponential(DEFAULT_DURATION, len(workload.pods))
+def _durations(workload: Workload, mean: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """[P] the trace's durations; exponential ones of that mean, in seconds, where a pod has none."""
+    generated = random.exponential(mean, len(workload.pods))
     return np.array(
         [
             pod.deletion_time - (pod.creation_time or 0.0) if pod.deletion_time is not None else generated[i]
@@ -160,7 +185,7 @@ def _durations(workload: Workload, random: np.random.Generator) -> npt.NDArray[n
 
 
 def _trace_times(
-    workload: Workload,
+    workload: Workload, mean_duration: float | None, random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     coming = np.setdiff1d(np.arange(len(workload.pods)), workload.standing())
     for pod in (workload.pods[i] for i in coming):
@@ -170,25 +195,31 @@ def _trace_times(
                 "give --load to generate arrivals, or use --protocol arrivals"
             )
     created = np.array([workload.pods[i].creation_time for i in coming], dtype=np.float64)
-    deleted = [workload.pods[i].deletion_time for i in coming]
-    duration = np.array([np.inf if end is None else end for end in deleted]) - created
+    if mean_duration is not None:
+        duration = _durations(workload, mean_duration, random)[coming]
+    else:
+        deleted = [workload.pods[i].deletion_time for i in coming]
+        duration = np.array([np.inf if end is None else end for end in deleted]) - created
     order = np.argsort(created, kind="stable")
     return coming[order], created[order], duration[order]
 
 
 def _poisson(
-    workload: Workload, load: float, random: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    workload: Workload, load: float, mean_duration: float, random: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], int]:
     """Poisson arrivals of pods drawn from the trace, as many as it has, into a cluster that is at work already.
 
     At the rate `load * capacity / mean(demand * duration)` demand over capacity is `load` in the mean. Durations of
     real traces are so unequal that an empty cluster would not get there for months; so at time 0 arrive the pods that
     an unlimited cluster would be running by then: of each pod of the trace Poisson(rate * duration / pods), each with a
     uniform share of its duration left (the stationary M/G/infinity queue, e.g. Takacs 1962).
+
+    Returns:
+        Pods, times and durations as in `Schedule`, and how many of the first are those that run at time 0.
     """
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
-    duration = _durations(workload, random)
+    duration = _durations(workload, mean_duration, random)
     capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     if not (capacity and demand.any()):
@@ -206,4 +237,5 @@ def _poisson(
         drawable[np.concatenate([running, drawn])],
         np.concatenate([np.zeros(len(running)), np.cumsum(random.exponential(1 / rate, count))]),
         np.concatenate([duration[running] * random.uniform(size=len(running)), duration[drawn]]),
+        len(running),
     )

@@ -168,9 +168,14 @@ def final_metrics(record: Record, events: Timeline, curve: Curve | None, until: 
     ]
 
 
-def waiting_metrics(record: Record, events: Timeline, arrivals: int, until: float) -> list[Metric]:
-    """How long pods waited (`timed`): over all that were bound, a pod bound at once waited 0 seconds.
+def waiting_metrics(
+    record: Record, events: Timeline, arrivals: int, standing: int, warm: int, until: float
+) -> list[Metric]:
+    """Return how long pods waited (`timed`): over those that were bound, a pod bound at once waited 0 seconds.
 
+    The first `standing` arrivals stand where the workload recorded them and never wait. The next `warm` are the pods
+    that run when generated arrivals begin: all come at once, before anything that a user would call an arrival, so
+    waits are those of the pods after them; with these they have other names.
     Allocation is averaged over time from the first event to `until`.
     """
     arrived = np.full(arrivals, np.nan)
@@ -180,21 +185,32 @@ def waiting_metrics(record: Record, events: Timeline, arrivals: int, until: floa
     arrived[arrival[came]] = record.time[came]
     started = outcome == BOUND
     bound[arrival[started]] = record.time[started]
-    wait = np.where(np.isnan(arrived), 0.0, bound - arrived)[~np.isnan(bound)]
+    waits = np.where(np.isnan(arrived) & ~np.isnan(bound), 0.0, bound - arrived)  # NaN: never bound
+    waits = waits[standing:]
+    wait = waits[warm:][~np.isnan(waits[warm:])]
     length = np.diff(np.minimum(events.time, until))
 
     def over_time(values: Floats) -> float:
         whole = float(length.sum())
         return float((values[:-1] * length).sum() / whole) if whole > 0 else float("nan")
 
-    def statistic(value: float) -> float:
-        return float(value) if len(wait) else float("nan")
+    def statistic(of: Floats, summary: Callable[[Floats], float]) -> float:
+        return float(summary(of)) if len(of) else float("nan")
 
+    def p95(of: Floats) -> float:
+        return float(np.percentile(of, 95))
+
+    every = waits[~np.isnan(waits)]
+    with_warm_start = [
+        Metric("waiting_time_mean_with_warm_start_seconds", "seconds", statistic(every, np.mean)),
+        Metric("waiting_time_p95_with_warm_start_seconds", "seconds", statistic(every, p95)),
+    ]
     return [
-        Metric("waiting_time_mean_seconds", "seconds", statistic(wait.mean() if len(wait) else 0)),
-        Metric("waiting_time_p95_seconds", "seconds", statistic(np.percentile(wait, 95) if len(wait) else 0)),
-        Metric("waiting_time_max_seconds", "seconds", statistic(wait.max() if len(wait) else 0)),
-        Metric("pods_delayed", "pods", float((wait > 0).sum())),
+        Metric("waiting_time_mean_seconds", "seconds", statistic(wait, np.mean)),
+        Metric("waiting_time_p95_seconds", "seconds", statistic(wait, p95)),
+        Metric("waiting_time_max_seconds", "seconds", statistic(wait, np.max)),
+        *(with_warm_start if warm else []),
+        Metric("pods_delayed", "pods", float((every > 0).sum())),
         Metric("pods_finished", "pods", float((outcome == FINISHED).sum())),
         Metric("pods_waiting", "pods", float(events.waiting[-1])),
         Metric("gpu_allocation_over_time_percent", "percent", over_time(events.gpu)),

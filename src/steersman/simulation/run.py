@@ -51,12 +51,22 @@ def simulate(
     seed: int = 42,
     ratio: float = 1.3,
     load: float | None = None,
+    mean_duration: float | None = None,
     record: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
     """Schedule `workload` by `policy` and say what came of it. `record` keeps every placement with its reason."""
     simulator = Simulator(workload)
-    return simulator.run(policy, protocol=protocol, seed=seed, ratio=ratio, load=load, record=record, progress=progress)
+    return simulator.run(
+        policy,
+        protocol=protocol,
+        seed=seed,
+        ratio=ratio,
+        load=load,
+        mean_duration=mean_duration,
+        record=record,
+        progress=progress,
+    )
 
 
 class Simulator:
@@ -78,7 +88,7 @@ class Simulator:
         self._hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_hopeless(self._state.arrays, self._state.class_arrays, self._hopeless)
         self._learned: tuple[str, LearnedArrays] | None = None
-        self._members: dict[tuple[str, Protocol, float, float | None], LinearPolicy | LocalPolicy] = {}
+        self._members: dict[tuple[str, Protocol, float, float | None, float | None], LinearPolicy | LocalPolicy] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
 
     @property
@@ -130,17 +140,31 @@ class Simulator:
         return (f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods fit on no node at all: {named}",)
 
     def member(
-        self, portfolio: PortfolioPolicy, *, protocol: Protocol, ratio: float = 1.3, load: float | None = None
+        self,
+        portfolio: PortfolioPolicy,
+        *,
+        protocol: Protocol,
+        ratio: float = 1.3,
+        load: float | None = None,
+        mean_duration: float | None = None,
     ) -> LinearPolicy | LocalPolicy:
         """Return the member of a portfolio that does best here by short simulations, under the portfolio's name."""
-        key = portfolio.digest, protocol, ratio, load
+        key = portfolio.digest, protocol, ratio, load, mean_duration
         if key not in self._members:
-            chosen = self.select(portfolio.members, protocol=protocol, ratio=ratio, load=load).best
-            self._members[key] = portfolio.members[chosen]
+            found = self.select(
+                portfolio.members, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration
+            )
+            self._members[key] = portfolio.members[found.best]
         return replace(self._members[key], name=portfolio.name)
 
     def select(
-        self, policies: Sequence[AnyPolicy], *, protocol: Protocol, ratio: float = 1.3, load: float | None = None
+        self,
+        policies: Sequence[AnyPolicy],
+        *,
+        protocol: Protocol,
+        ratio: float = 1.3,
+        load: float | None = None,
+        mean_duration: float | None = None,
     ) -> Selection:
         """Compare policies on draws that are like the protocol's runs, see `selection.select`.
 
@@ -150,7 +174,10 @@ class Simulator:
         def play(i: int, plan: Schedule, seed: int) -> float:
             return self.play(policies[i], plan, seed).cost(protocol)
 
-        return select(len(policies), lambda seed: draw(self.workload, protocol, seed, ratio, load), play)
+        def arrivals(seed: int) -> Schedule:
+            return draw(self.workload, protocol, seed, ratio, load, mean_duration)
+
+        return select(len(policies), arrivals, play)
 
     def play(self, policy: AnyPolicy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""
@@ -166,6 +193,7 @@ class Simulator:
         seed: int = 42,
         ratio: float = 1.3,
         load: float | None = None,
+        mean_duration: float | None = None,
         shuffle: bool = True,
         record: bool = False,
         progress: Progress | None = None,
@@ -174,8 +202,16 @@ class Simulator:
         if isinstance(policy, str):
             policy = resolve(policy)
         if isinstance(policy, PortfolioPolicy):
-            policy = self.member(policy, protocol=protocol, ratio=ratio, load=load)
-        plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=load, shuffle=shuffle)
+            policy = self.member(policy, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
+        plan = schedule(
+            self.workload,
+            protocol,
+            seed=seed,
+            ratio=ratio,
+            load=load,
+            mean_duration=mean_duration,
+            shuffle=shuffle,
+        )
         execution = Execution(self, plan, policy, seed, record)
         execution.finish(progress)
         return execution.result(protocol, seed, ratio)
@@ -313,7 +349,8 @@ class Execution:
         curve = _curve(protocol, events, ratio, until)
         values = metrics.final_metrics(record, events, curve if protocol == "inflation" else None, until)
         if protocol == "timed":
-            values += metrics.waiting_metrics(record, events, len(self.plan.pods), until)
+            begins = self.plan.standing, self.plan.warm
+            values += metrics.waiting_metrics(record, events, len(self.plan.pods), *begins, until)
         return RunResult(
             workload=self.simulator.workload.name,
             policy=self.policy.name,

@@ -25,7 +25,7 @@ from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
 from steersman.policies.policy_file import RULE, Arrays, Card, Score
 from steersman.policies.prepared import bake
 from steersman.policies.registry import AnyPolicy
-from steersman.simulation.arrivals import draw
+from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
@@ -48,7 +48,7 @@ class Options:
     Attributes:
         seconds: of the search; the comparison comes on top of it.
         generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
-        protocol, ratio, load: what is played, see `simulation.arrivals.schedule`.
+        protocol, ratio, load, mean_duration: what is played, see `simulation.arrivals.schedule`.
         seed: of the search.
         population, episodes, step: of the search, see `agents.evolution.Config`.
     """
@@ -58,6 +58,7 @@ class Options:
     protocol: Protocol = "inflation"
     ratio: float = 1.3
     load: float | None = None
+    mean_duration: float | None = None
     seed: int = 1
     population: int = 20
     episodes: int = 3
@@ -71,7 +72,9 @@ class Options:
     def task(self) -> Task:
         """What evolution plays."""
         objective = "waiting-time" if self.protocol == "timed" else "allocation"
-        return Task(objective, "timed" if self.protocol == "timed" else "inflation", self.ratio, self.load)
+        return Task(
+            objective, "timed" if self.protocol == "timed" else "inflation", self.ratio, self.load, self.mean_duration
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,11 @@ def fit(
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in LOCAL))}
     names = list(others)
     selection = simulator.select(
-        list(others.values()), protocol=options.protocol, ratio=options.ratio, load=options.load
+        list(others.values()),
+        protocol=options.protocol,
+        ratio=options.ratio,
+        load=options.load,
+        mean_duration=options.mean_duration,
     )
     best = others[names[selection.best]]
     first = as_linear(best) if isinstance(best, LocalPolicy) else best
@@ -182,13 +189,17 @@ def _search(
 
 def _compare(simulator: Simulator, policies: dict[str, AnyPolicy], options: Options) -> tuple[Compared, ...]:
     """Play every policy on the same held-back draws; the best comes first, of equal ones rules before others."""
-    first = draw(simulator.workload, options.protocol, FIRST_HELD_BACK, options.ratio, options.load)
+
+    def arrivals(seed: int) -> Schedule:
+        return draw(simulator.workload, options.protocol, seed, options.ratio, options.load, options.mean_duration)
+
+    first = arrivals(FIRST_HELD_BACK)
     least, most = HELD_BACK
     draws = min(most, max(least, ARRIVALS // (len(first.pods) * len(policies))))
     costs = np.empty((len(policies), draws))
     for k in range(draws):
         seed = FIRST_HELD_BACK + k
-        plan = draw(simulator.workload, options.protocol, seed, options.ratio, options.load)
+        plan = arrivals(seed)
         for i, policy in enumerate(policies.values()):
             costs[i, k] = simulator.play(policy, plan, seed).cost(options.protocol)
     compared = [Compared(name, policy, costs[i]) for i, (name, policy) in enumerate(policies.items())]

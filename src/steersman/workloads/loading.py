@@ -5,11 +5,12 @@ A file is told by its suffix and, if it is CSV, by its header. A folder may hold
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
-from steersman.errors import InputError, UsageError
+from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.workloads import deployments, openb
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, folder_files, stem
 from steersman.workloads.kubernetes import Expanded, Objects
@@ -112,6 +113,31 @@ def load_workload(
     services = Services.union(source.objects.services() for source in sources)
     workload = Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
     return with_running(workload, expanded, running) if expanded is not None and expanded.pods else workload
+
+
+def workload_of_objects(
+    name: str, documents: Iterable[Document], warnings: Iterable[str] = (), *, running: Running = Running.FREE
+) -> Workload:
+    """Return the workload of Kubernetes objects, wherever they were read.
+
+    Args:
+        name: of the workload, which also begins the warnings about its objects.
+        documents: one object or list of objects each; pods arrive in the order of their creation, else in this one.
+        warnings: what was found out while reading them.
+        running: what becomes of pods that run on a node already.
+
+    Raises:
+        InputError: an object makes no sense; its document is named.
+        SteersmanError: there is no node or no pod.
+    """
+    objects = Objects(documents)
+    nodes = objects.nodes()
+    expanded = objects.expanded(nodes)
+    for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
+        if not found:
+            raise SteersmanError(f"{name}: there are no {what}")
+    said = tuple(f"{name}: {warning}" for warning in (*warnings, *objects.warnings()))
+    return with_running(Workload(name, nodes, expanded.pods, objects.services(), said), expanded, running)
 
 
 def load_nodes(path: str | Path) -> tuple[Node, ...]:
