@@ -88,7 +88,8 @@ def prepare(
     """Bake what is typical of a workload into a policy file, so that it serves by itself.
 
     Without that, a policy derives from the workload that it is run on which pods are typical, and plans with them. A
-    prepared policy brings this along, wherever it is used.
+    prepared policy brings this along, wherever it is used. Of the policy steersman, which is several, the member that
+    does best on these nodes and pods in short simulations is prepared.
 
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
@@ -98,15 +99,19 @@ def prepare(
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.policies.policy_file import prepare_policy, write_policy
     from steersman.policies.registry import policy_path
+    from steersman.simulation.comparison import choose_member
     from steersman.workloads.loading import load_workload
 
     with said_if_slow(f"reading {pods}"):
         workload = load_workload(nodes, pods)
     Warnings()(workload.warnings)
     with policy_path(policy) as found, said_if_slow("planning"):
-        card, arrays = prepare_policy(found, workload)
+        card, arrays = prepare_policy(found, workload, choose_member)
     write_policy(output, card, arrays)
-    say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {workload.name}")
+    chosen = f", its member {member}" if (member := "".join(card.members)) else ""
+    say(
+        f"{output}: {card.name}{chosen} with {card.mix.typical_pods if card.mix else 0} typical pods of {workload.name}"
+    )
 
 
 @app.command()

@@ -22,12 +22,13 @@ from steersman.features import view
 from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.learned import VIEW
 from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
-from steersman.policies.policy_file import RULE, Arrays, Card, Score
+from steersman.policies.policy_file import RULE, Arrays, Card, ComparedOn, Score
 from steersman.policies.prepared import bake
 from steersman.policies.registry import AnyPolicy
 from steersman.simulation.arrivals import draw
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
+from steersman.workloads.shapes import node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
 
 FITTED = "fitted"
@@ -223,6 +224,7 @@ def _file(
         ),
         made_by=f"steersman {steersman.__version__}",
         mix=mix,
+        compared_on=ComparedOn(len(workload.nodes), shapes_digest(node_shapes(workload.nodes)), len(kept.costs)),
     )
     weights = kept.policy.arrays() if isinstance(kept.policy, LinearPolicy) else {}
     return card, weights | baked
