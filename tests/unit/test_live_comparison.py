@@ -41,7 +41,7 @@ def some_nodes(count: int = 6, gpus: int = 8) -> list[Node]:
     return [Node(f"n{i}", 96_000, 512 << 30, gpu_count=gpus, gpu_model="A100" if gpus else "") for i in range(count)]
 
 
-def made_up(workload: Workload, policy: AnyPolicy, *costs: float) -> Comparison:
+def made_up(policy: AnyPolicy, *costs: float) -> Comparison:
     """The policy, or two members of a portfolio, and two rules at these costs in each of two draws."""
     own = [each.name for each in policy.members[:2]] if isinstance(policy, PortfolioPolicy) else [policy.name]
     names = (*own, "best-fit", "fgd")
@@ -51,31 +51,27 @@ def made_up(workload: Workload, policy: AnyPolicy, *costs: float) -> Comparison:
     return Comparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5)
 
 
-def second_member(workload: Workload, policy: AnyPolicy) -> Comparison:
-    return made_up(workload, policy, 9.0, 5.0, 7.0, 8.0)
+def second_member(_: Workload, policy: AnyPolicy) -> Comparison:
+    return made_up(policy, 9.0, 5.0, 7.0, 8.0)
 
 
-def first_member(workload: Workload, policy: AnyPolicy) -> Comparison:
-    return made_up(workload, policy, 4.0, 5.0, 7.0, 8.0)
+def first_member(_: Workload, policy: AnyPolicy) -> Comparison:
+    return made_up(policy, 4.0, 5.0, 7.0, 8.0)
 
 
-def worse_than_best_fit(workload: Workload, policy: AnyPolicy) -> Comparison:
-    return made_up(workload, policy, 9.0, 9.0, 7.0, 8.0)
+def just_as_good(_: Workload, policy: AnyPolicy) -> Comparison:
+    return made_up(policy, 7.0, 7.0, 7.0, 8.0)
 
 
-def just_as_good(workload: Workload, policy: AnyPolicy) -> Comparison:
-    return made_up(workload, policy, 7.0, 7.0, 7.0, 8.0)
-
-
-def failing(workload: Workload, policy: AnyPolicy) -> Comparison:
+def failing(_: Workload, __: AnyPolicy) -> Comparison:
     raise SteersmanError("no luck")
 
 
-def dying(workload: Workload, policy: AnyPolicy) -> Comparison:
+def dying(_: Workload, __: AnyPolicy) -> Comparison:
     os._exit(3)
 
 
-def sleeping(workload: Workload, policy: AnyPolicy) -> Comparison:
+def sleeping(_: Workload, __: AnyPolicy) -> Comparison:
     time.sleep(600)
     raise AssertionError
 
@@ -146,8 +142,8 @@ def test_a_rule_that_is_better_decides_with_a_warning(tmp_path: Path) -> None:
     assert "steersman_policy_comparison_difference_points 2.0" in scraped(made)
 
 
-def _of_one_policy(workload: Workload, policy: AnyPolicy) -> Comparison:
-    return made_up(workload, policy, 9.0, 7.0, 8.0)
+def _of_one_policy(_: Workload, policy: AnyPolicy) -> Comparison:
+    return made_up(policy, 9.0, 7.0, 8.0)
 
 
 def test_as_good_is_good_enough() -> None:
@@ -373,8 +369,8 @@ def test_a_changed_file_is_compared_while_the_former_one_decides(tmp_path: Path)
     assert made.choice.version != former.version
 
 
-def _good_policy(workload: Workload, policy: AnyPolicy) -> Comparison:
-    return made_up(workload, policy, 1.0, 7.0, 8.0)
+def _good_policy(_: Workload, policy: AnyPolicy) -> Comparison:
+    return made_up(policy, 1.0, 7.0, 8.0)
 
 
 # The real comparison, in a real process ------------------------------------------------------------------------------

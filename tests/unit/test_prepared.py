@@ -17,6 +17,7 @@ from steersman.features import CLUSTER, GPU
 from steersman.policies import planning, prepared
 from steersman.policies.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import policy_path, resolve
+from steersman.simulation.comparison import choose_member
 from steersman.simulation.run import Simulator
 from steersman.workloads.kubernetes import write_nodes, write_pods
 from steersman.workloads.mix import typical_pods
@@ -36,7 +37,7 @@ def files(tmp_path_factory):
     """The shipped policy, prepared for a workload, and a linear network on the view `cluster` likewise."""
     folder = tmp_path_factory.mktemp("prepared")
     with policy_path("steersman") as shipped:
-        write_policy(folder / "gpu.safetensors", *prepare_policy(shipped, part("gpuspec25")))
+        write_policy(folder / "gpu.safetensors", *prepare_policy(shipped, part("gpuspec25"), choose_member))
     card = Card(
         name="c", view="cluster", view_version=CLUSTER.version, network="linear", objective="o", algorithm="ppo"
     )
