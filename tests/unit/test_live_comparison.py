@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
+from steersman.cli import main
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.errors import SteersmanError
 from steersman.live import comparison as live_comparison
@@ -408,5 +409,6 @@ def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -
     assert card.network == ("rule" if isinstance(member, LocalPolicy) else "linear")
     write_policy(tmp_path / "p.safetensors", card, arrays)
     assert resolve(str(tmp_path / "p.safetensors")).name == "p"
+    assert main(["policy", "show", str(tmp_path / "p.safetensors")]) == main(["policy", "show", "steersman"]) == 0
     bare = replace(workload, pods=tuple(replace(pod, pod_class=CPU_PODS[0]) for pod in workload.pods))
     assert choose_member(portfolio, bare) in portfolio.members

@@ -261,7 +261,9 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         "kept for tests": ", ".join(card.test),
         "seeds": card.seeds,
         "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),
+        "members": ", ".join(card.members),
         "mix": _mix(card),
+        "compared on": _compared_on(card),
         "size": _size(arrays),
     }
     for name, text in told.items():
@@ -269,13 +271,14 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
             facts.add_row(name, text)
     print_table(facts)
     if card.scores:
-        scores = Table(title="How it did on validation", title_justify="left")
+        where = "where it was compared" if card.compared_on else "on validation"
+        scores = Table(title=f"How it did {where}", title_justify="left")
         for column in ("workload", "metric", "policy", "baseline", "mean of the baseline", "runs"):
             scores.add_column(column)
         for s in card.scores:
             scores.add_row(s.workload, s.metric, f"{s.mean:.3f}", s.baseline, f"{s.baseline_mean:.3f}", str(s.runs))
         print_table(scores)
-    if "weights" in arrays or card.network == "linear":
+    if card.network != "portfolio" and ("weights" in arrays or card.network == "linear"):
         print_table(_heaviest(card, arrays))
 
 
@@ -290,6 +293,13 @@ def _mix(card: Card) -> str:
         return "of the workload that it is run on"
     models = f", GPU models {', '.join(card.mix.models)}" if card.mix.models else ""
     return f"its own: {card.mix.typical_pods} typical pods of {card.mix.workload}{models}"
+
+
+def _compared_on(card: Card) -> str:
+    made = card.compared_on
+    if made is None:
+        return ""
+    return f"{made.nodes} nodes (shapes {made.shapes}), {made.draws} draws of pods of the mix"
 
 
 def _size(arrays: Arrays) -> str:
