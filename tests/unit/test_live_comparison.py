@@ -29,7 +29,8 @@ from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
 from steersman.policies.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import AnyPolicy, policy_path, resolve
 from steersman.processes import ask_process
-from steersman.simulation.comparison import Comparison, choose_member
+from steersman.service.config import read_config
+from steersman.simulation.comparison import Comparison, choose_member, compare
 from steersman.workloads.shapes import mix_distance, node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -223,7 +224,7 @@ def test_a_comparison_that_goes_wrong_changes_nothing(work: Any, said: str) -> N
     assert not look(made), "it is not tried again at once"
     assert made.failures == 1
     clock.now += RETRY_SECONDS
-    made._work = second_member
+    made._work, made._limit = second_member, 60.0
     assert look(made)
 
 
@@ -410,5 +411,41 @@ def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -
     write_policy(tmp_path / "p.safetensors", card, arrays)
     assert resolve(str(tmp_path / "p.safetensors")).name == "p"
     assert main(["policy", "show", str(tmp_path / "p.safetensors")]) == main(["policy", "show", "steersman"]) == 0
+    bound = [replace(pod.constraints, node_name=f"n{i % 6}") for i, pod in enumerate(workload.pods)]
+    classes = [PodClass(pod.requests, where) for pod, where in zip(workload.pods, bound, strict=True)]
+    pods = tuple(replace(pod, pod_class=each) for pod, each in zip(workload.pods, classes, strict=True))
+    running = replace(workload, pods=pods)
+    assert choose_member(portfolio, running) is member, "pods that run are no less typical"
+    np.testing.assert_array_equal(compare(running, portfolio).costs, compare(workload, portfolio).costs)
     bare = replace(workload, pods=tuple(replace(pod, pod_class=CPU_PODS[0]) for pod in workload.pods))
     assert choose_member(portfolio, bare) in portfolio.members
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--fit", "mine.txt"), "--fit mine.txt: the name of a policy file ends in .safetensors"),
+        (("--fit", "nowhere/mine.safetensors"), "there is no folder nowhere"),
+        (("--fit", "broken.safetensors"), "is there and no policy file"),
+        (("--fit", "mine.safetensors", "--shadow"), "--fit does not go with --shadow"),
+        (("--fit", "mine.safetensors", "--learn", "run"), "--fit does not go with --learn"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.safetensors").write_bytes(b"none")
+    assert main(["schedule", "--policy", "steersman", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_the_service_is_told_by_its_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text("apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\nunchecked: true\n")
+    assert read_config(file).unchecked

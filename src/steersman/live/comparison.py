@@ -169,6 +169,11 @@ class PolicyComparison:
         """Whether the policy is one that decides only after a comparison."""
         return self._file.is_learned and not self._unchecked and not self._file.other_objective
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether who decides was chosen for the policy file as it is now."""
+        return self._version == self._file.version
+
     def _as_given(self) -> Choice:
         policy = self._file.policy
         member = ""
@@ -186,11 +191,11 @@ class PolicyComparison:
             classes: of the pods that came last.
         """
         if not self.is_needed:
-            return self._version != self._file.version and self._decide(self._as_given())
+            return not self.is_settled and self._decide(self._as_given())
         if self.recognise(nodes, classes):
             return True
         now = basis_of(nodes, classes)
-        is_new = self._version != self._file.version
+        is_new = not self.is_settled
         if self._basis is not None and not is_new and self._basis.holds_for(now):
             return False
         if now.obstacle:
@@ -202,7 +207,7 @@ class PolicyComparison:
 
     def recognise(self, nodes: Iterable[Node], classes: Sequence[PodClass]) -> bool:
         """Let a policy decide that was compared on such a cluster when it was made; whether another one did before."""
-        if not self.is_needed or self._version == self._file.version:
+        if not self.is_needed or self.is_settled:
             return False
         fitted = fitted_basis(self._file, basis_of(nodes, classes))
         if fitted is None:

@@ -84,7 +84,7 @@ def compare(workload: Workload, policy: AnyPolicy) -> Comparison:
     """Compare a policy with every rule on a workload's nodes, empty, and draws of its pods.
 
     Args:
-        workload: the nodes, and pods like those to come.
+        workload: the nodes, and pods like those to come, which may run already.
         policy: learned.
 
     Raises:
@@ -94,7 +94,7 @@ def compare(workload: Workload, policy: AnyPolicy) -> Comparison:
     rules = [heuristic(name) for name in LOCAL]
     own = list(members_of(policy).values())
     candidates = [*own, *(rule for rule in rules if rule not in own)]
-    selection = Simulator(workload).select(candidates, protocol="inflation")
+    selection = Simulator(workload.unbound()).select(candidates, protocol="inflation")
     return Comparison(
         names=tuple(each.name for each in candidates),
         rules=tuple(each in rules for each in candidates),
@@ -109,6 +109,7 @@ def choose_member(portfolio: PortfolioPolicy, workload: Workload) -> LinearPolic
 
     Where nothing asks for GPUs, or no node has any, that is by the workload's pods in random orders, once each.
     """
+    workload = workload.unbound()
     gpus = any(node.gpu_count for node in workload.nodes) and any(pod.requests.gpu_count for pod in workload.pods)
     selection = Simulator(workload).select(portfolio.members, protocol="inflation" if gpus else "arrivals")
     return portfolio.members[selection.best]

@@ -127,7 +127,7 @@ def fit(
     """Fit a policy to a workload's nodes and mix.
 
     Args:
-        workload: nodes, and pods like those to come.
+        workload: nodes, and pods like those to come, which may run already.
         start: the search goes on from its best member, or from a rule that does better here.
         options: how long, and in what.
         jobs: processes of the search.
@@ -138,6 +138,7 @@ def fit(
     """
     if not any(node.gpu_count for node in workload.nodes) or not any(pod.requests.gpu_count for pod in workload.pods):
         raise UsageError(f"{workload.name}: its nodes or pods have no GPU; policies are fitted to GPUs")
+    workload = workload.unbound()
     simulator = Simulator(workload)
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in LOCAL))}
     names = list(others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -57,6 +57,10 @@ class Workload:
     pods: tuple[Pod, ...]
     services: Services = field(default_factory=Services)
     warnings: tuple[str, ...] = ()
+
+    def unbound(self) -> Workload:
+        """Return the same with pods that are on no node yet: what is to come is like what runs, but may go anywhere."""
+        return replace(self, pods=tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods))
 
 
 def workload_name(path: str | Path) -> str:
