@@ -18,6 +18,7 @@ from tests.e2e.plugin_build import configuration, free_port, plugged_scheduler, 
 from benchmarks.live import NODES, SCHEDULER, STEERSMAN, compared, local_cluster, run
 from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.registry import policy_path
+from steersman.simulation.comparison import choose_member
 from steersman.workloads.openb import embedded
 
 PLAIN = "kube-scheduler"
@@ -50,7 +51,7 @@ def _prepared(folder: Path) -> Path:
     file = folder / "policy.safetensors"
     if not file.exists():
         with policy_path("steersman") as shipped:
-            write_policy(file, *prepare_policy(shipped, embedded("default")))
+            write_policy(file, *prepare_policy(shipped, embedded("default"), choose_member))
     return file
 
 

@@ -38,6 +38,14 @@ type Card struct {
 	Scores        []CardScore    `json:"scores"`        // against baselines
 	MadeBy        string         `json:"made_by"`       // version of steersman
 	Mix           *MixCard       `json:"mix"`           // the mix that is baked into the file
+	ComparedOn    *ComparedOn    `json:"compared_on"`   // where it was compared with every rule
+}
+
+// ComparedOn is the cluster that the policy was compared with every rule on.
+type ComparedOn struct {
+	Nodes  int    `json:"nodes"`  // how many
+	Shapes string `json:"shapes"` // digest of the nodes by shape and count
+	Draws  int    `json:"draws"`  // that every candidate played
 }
 
 // CardScore is how the policy did on a workload: the means of a metric, its own and a baseline's on the same seeds.

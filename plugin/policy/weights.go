@@ -51,6 +51,10 @@ func readRule(all *tensors, card *Card, mix *Mix) (func() scorer, error) {
 
 // checkNetwork makes sure that there is such a network.
 func checkNetwork(file string, card *Card) error {
+	if card.Network == "portfolio" {
+		problem := "is \"portfolio\", of which one member must be chosen for a cluster: " + prepareCommand
+		return &FileError{file, "card", "network", problem}
+	}
 	if !slices.Contains(networks, card.Network) {
 		return &FileError{file, "card", "network", fmt.Sprintf("is %q; linear, mlp or deepsets are right here", card.Network)}
 	}

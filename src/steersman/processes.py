@@ -7,6 +7,7 @@ file. Workers never see what a terminal sends to all processes; when there is no
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -194,6 +195,51 @@ class Workers(Generic[Task, Answer]):
                 position = busy.pop(pipe)
                 give(pipe)
                 yield position, answer
+
+
+async def ask_process(work: Callable[[Task], Answer], task: Task, seconds: float, niceness: int = 0) -> Answer:
+    """Let a process of its own work on one task, while this one goes on.
+
+    Args:
+        work: a function of a module; pickled, as the task is.
+        task: what it is called with.
+        seconds: after which the process is killed. It is as well when the caller is cancelled.
+        niceness: what is added to the process's own, see `os.nice`.
+
+    Raises:
+        SteersmanError: the task failed or took too long, or the process died.
+    """
+    here, there = multiprocessing.Pipe()
+    process = start_worker(_answer_once, there, niceness)
+    there.close()
+    try:
+        answer = await asyncio.wait_for(asyncio.to_thread(_exchange_once, here, work, task), seconds)
+    except TimeoutError:
+        raise SteersmanError(f"the process took longer than {seconds:g} s and was ended") from None
+    finally:
+        kill([process])
+    if isinstance(answer, _Failure):
+        raise answer.error()
+    return cast("Answer", answer)
+
+
+def _exchange_once(pipe: Connection, work: Callable[[Task], Answer], task: Task) -> object:
+    try:
+        with pipe:
+            pipe.send((work, task))
+            return pipe.recv()
+    except (EOFError, OSError):
+        raise SteersmanError("the process died, perhaps for want of memory") from None
+
+
+def _answer_once(pipe: Connection, niceness: int) -> None:
+    try:
+        os.nice(niceness)
+        work, task = pipe.recv()
+        pipe.send(work(task))
+    except BaseException as error:
+        with suppress(OSError):  # the parent has gone
+            pipe.send(_Failure.of(error))
 
 
 @contextmanager

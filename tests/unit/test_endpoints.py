@@ -18,7 +18,6 @@ from tests.unit.kube_double import KubeDouble
 from steersman.errors import SteersmanError
 from steersman.kube.client import Client
 from steersman.kube.reflector import Reflector
-from steersman.live.thinking import PolicyInfo
 from steersman.live.web import Checks, WebServer
 from steersman.scheduler.metrics import Metrics, Sources
 
@@ -56,7 +55,6 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
             in_flight=lambda: 7,
             bind_errors=lambda: {409: 2, 0: 1},
             is_leader=lambda: True,
-            policy=lambda: PolicyInfo("steersman", "abc123"),
             mix_age=lambda: 12.5,
             events_dropped=lambda: 9,
         )
@@ -89,7 +87,6 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
         assert value("bind_errors_total", status="409") == 2
         assert value("bind_errors_total", status="none") == 1
         assert value("leader_election_master_status") == 1
-        assert value("policy_info", name="steersman", digest="abc123") == 1
         assert value("mix_age_seconds") == 12.5
         assert value("events_dropped_total") == 9
         pending["active"] = 5

@@ -78,3 +78,28 @@ def test_what_is_wrong_is_one_line(files, capsys, arguments, status, said):
     assert said in told.err
     assert told.out == ""
     assert main(["explain", "--pod", "new", "--nodes", files[1]]) == 2
+
+
+def test_of_a_portfolio_it_says_which_member_decides(tmp_path, capsys):
+    from steersman.policies.registry import resolve
+
+    gpus = {"alibabacloud.com/gpu-count": "4", "alibabacloud.com/gpu-milli": "4000"}
+    room = NODES[1]["status"]["allocatable"] | gpus
+    nodes = [{"kind": "Node", "metadata": {"name": f"n{i}"}, "status": {"allocatable": room}} for i in range(4)]
+    pods = []
+    for i in range(24):
+        wish = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": str((300, 500, 1000)[i % 3])}
+        made = pod(f"p{i}", "1", where=f"n{i % 4}" if i < 8 else "")
+        made["metadata"]["annotations"] = wish
+        pods.append(made)
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*nodes, *pods)]))
+    asked = ["explain", "--pod", "p20", "--nodes", str(file), "--pods", str(file)]
+    assert main([*asked, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["policy"] == "steersman"
+    assert found["member"] in {member.name for member in resolve("steersman").members}
+    assert main(asked) == 0
+    assert f"steersman (its member {found['member']}) puts p20 on {found['node']}" in capsys.readouterr().out
+    assert main([*asked, "--policy", "fgd", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["member"] == ""

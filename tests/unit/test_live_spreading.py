@@ -24,8 +24,9 @@ from steersman.kube.cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User
 from steersman.kube.selectors import SELECTING, Selectors
+from steersman.live.policy_file import PolicyFile
 from steersman.live.spreading import LiveServices
-from steersman.live.thinking import PolicyFile, Thinking
+from steersman.live.thinking import Thinking
 from steersman.policies.decider import Decider
 from steersman.policies.kube_arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
 from steersman.policies.kube_default import KubeDefault

@@ -207,13 +207,13 @@ def prepare(*more, policy="steersman", output="mine.safetensors"):
 
 def test_prepare_show_and_use(folder, capsys):
     assert prepare() == 0
-    assert "mine.safetensors: steersman with" in capsys.readouterr().err
+    assert "mine.safetensors: steersman, its member " in capsys.readouterr().err
     assert prepare(policy="mine.safetensors", output="again.safetensors") == 0
     assert (folder / "mine.safetensors").read_bytes() == (folder / "again.safetensors").read_bytes()
     assert main(["policy", "show", "mine.safetensors"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "typical pods of pods" in shown
-    assert "404 weights in 1 tensors" in shown
+    assert "436 weights in 2 tensors" in shown
     assert main(["policy", "show", "mine.safetensors", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["mix"]["workload"] == "pods"
     evaluate = ("evaluate", "--nodes", "nodes.yaml", "--pods", "pods.yaml", "--seeds", "1-2", "--jobs", "1")

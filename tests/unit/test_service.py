@@ -23,7 +23,8 @@ from steersman.errors import InputError, SteersmanError
 from steersman.kube import cache
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User
-from steersman.live.thinking import PolicyFile, Thinking
+from steersman.live.policy_file import PolicyFile
+from steersman.live.thinking import Thinking
 from steersman.policies.decider import Decider
 from steersman.policies.explanation import contributions
 from steersman.policies.registry import resolve

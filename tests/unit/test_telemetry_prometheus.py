@@ -28,7 +28,8 @@ from steersman.cli.shadowing import _run as follow_shadow
 from steersman.errors import InputError
 from steersman.kube.cache import NODES_PATH, PODS_PATH
 from steersman.kube.client import Client
-from steersman.live.thinking import PolicyFile, Thinking
+from steersman.live.policy_file import PolicyFile
+from steersman.live.thinking import Thinking
 from steersman.scheduler.shadow import Shadow
 from steersman.telemetry.prometheus.collector import Collector
 from steersman.telemetry.prometheus.configuration import Configuration, configuration, read_configuration

@@ -97,12 +97,13 @@ def _show(found: Explanation, pod: str) -> None:
     from rich import box
     from rich.table import Table
 
+    who = f"{found.policy} (its member {found.member})" if found.member else found.policy
     if not found.node:
-        print_text(f"{found.policy} finds no node for {pod}: it fits on none of {found.nodes}")
+        print_text(f"{who} finds no node for {pod}: it fits on none of {found.nodes}")
     else:
         others = ", ".join(f"{each.node} {each.score:.4g}" for each in found.runners_up)
         then = f"; then {others}" if others else ""
-        print_text(f"{found.policy} puts {pod} on {found.node} (score {found.score:.4g}){then}")
+        print_text(f"{who} puts {pod} on {found.node} (score {found.score:.4g}){then}")
     if found.features:
         table = Table("What told them apart", box=box.SIMPLE_HEAD, title=f"{found.node} and {found.runners_up[0].node}")
         for title in (found.node, found.runners_up[0].node, "for the score"):

@@ -193,6 +193,14 @@ TelemetryOption = Annotated[
         "pods' annotations are kept, whoever decides.",
     ),
 ]
+UncheckedOption = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="A learned policy decides from the first pod on, without a comparison with rules on this cluster; "
+        "steersman by the first of its members.",
+    ),
+]
 NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kubernetes YAML."
 Output = Annotated[
     Path,

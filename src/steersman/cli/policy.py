@@ -100,7 +100,8 @@ def prepare(
     """Bake what is typical of a workload into a policy file, so that it serves by itself.
 
     Without that, a policy derives from the workload that it is run on which pods are typical, and plans with them. A
-    prepared policy brings this along, wherever it is used.
+    prepared policy brings this along, wherever it is used. Of the policy steersman, which is several, the member that
+    does best on these nodes and pods in short simulations is prepared.
 
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
@@ -113,14 +114,17 @@ def prepare(
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.policies.policy_file import prepare_policy, read_policy, write_policy
     from steersman.policies.registry import policy_path
+    from steersman.simulation.comparison import choose_member
 
     with policy_path(policy) as found:
         read_policy(found)  # what is wrong with it is told before anything is said of the pods
         (typical,) = inputs.read(Warnings())
         with said_if_slow("planning"):
-            card, arrays = prepare_policy(found, typical)
+            card, arrays = prepare_policy(found, typical, choose_member)
     write_policy(output, card, arrays)
-    say(f"{output}: {card.name} with {card.mix.typical_pods if card.mix else 0} typical pods of {typical.name}")
+    chosen = f", its member {member}" if (member := "".join(card.members)) else ""
+    many = card.mix.typical_pods if card.mix else 0
+    say(f"{output}: {card.name}{chosen} with {many} typical pods of {typical.name}")
 
 
 @app.command()
@@ -293,7 +297,9 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         "kept for tests": ", ".join(card.test),
         "seeds": card.seeds,
         "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),
+        "members": ", ".join(card.members),
         "mix": _mix(card),
+        "compared on": _compared_on(card),
         "size": _size(arrays),
     }
     for name, text in told.items():
@@ -301,13 +307,14 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
             facts.add_row(name, text)
     print_table(facts)
     if card.scores:
-        scores = Table(title="How it did on validation", title_justify="left")
+        where = "where it was compared" if card.compared_on else "on validation"
+        scores = Table(title=f"How it did {where}", title_justify="left")
         for column in ("workload", "metric", "policy", "baseline", "mean of the baseline", "runs"):
             scores.add_column(column)
         for s in card.scores:
             scores.add_row(s.workload, s.metric, f"{s.mean:.3f}", s.baseline, f"{s.baseline_mean:.3f}", str(s.runs))
         print_table(scores)
-    if "weights" in arrays or card.network == "linear":
+    if card.network != "portfolio" and ("weights" in arrays or card.network == "linear"):
         print_table(_heaviest(card, arrays))
 
 
@@ -322,6 +329,13 @@ def _mix(card: Card) -> str:
         return "of the workload that it is run on"
     models = f", GPU models {', '.join(card.mix.models)}" if card.mix.models else ""
     return f"its own: {card.mix.typical_pods} typical pods of {card.mix.workload}{models}"
+
+
+def _compared_on(card: Card) -> str:
+    made = card.compared_on
+    if made is None:
+        return ""
+    return f"{made.nodes} nodes (shapes {made.shapes}), {made.draws} draws of pods of the mix"
 
 
 def _size(arrays: Arrays) -> str:

@@ -18,10 +18,31 @@ from steersman.cli.cluster_options import (
 )
 from steersman.cli.display import said_if_slow, say
 from steersman.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
-from steersman.cli.options import POLICIES_HELP, TelemetryOption, path
-from steersman.errors import UsageError
+from steersman.cli.options import POLICIES_HELP, TelemetryOption, UncheckedOption, path
+from steersman.errors import SteersmanError, UsageError
 
 PORT = 10269
+
+
+def check_fit(file: Path, other: str) -> None:
+    """Make sure that --fit writes over nothing but a policy file, and goes with the other options.
+
+    Raises:
+        UsageError: it does not; `other` is an option that excludes it, "" if none was given.
+    """
+    from steersman.policies.policy_file import SUFFIX, read_policy
+
+    if other:
+        raise UsageError(f"--fit does not go with {other}; leave one out")
+    if file.suffix != SUFFIX:
+        raise UsageError(f"--fit {file}: the name of a policy file ends in {SUFFIX}")
+    if file.exists():
+        try:
+            read_policy(file)
+        except SteersmanError:
+            raise UsageError(f"--fit {file}: is there and no policy file; name another") from None
+    elif not file.parent.is_dir():
+        raise UsageError(f"--fit {file}: there is no folder {file.parent}")
 
 
 def schedule(
@@ -52,6 +73,17 @@ def schedule(
             "it learned. DIR: its checkpoint, metrics and policy file; given again, it goes on.",
         ),
     ] = None,
+    unchecked: UncheckedOption = False,
+    fit: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Fit a policy to this cluster's nodes and pods, in a process of its own, write it there "
+            "(mine.safetensors) and use it, if it is shown to be better than every rule; --policy decides until then.",
+        ),
+    ] = None,
+    fit_seconds: Annotated[float, typer.Option(min=1, help="How long the search of --fit takes.")] = 60.0,
     telemetry: TelemetryOption = None,
     in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Bindings under way at a time.")] = 64,
     leader_elect: Annotated[
@@ -75,6 +107,9 @@ def schedule(
     that uses something this scheduler does not know (persistent volume claims, resource claims, scheduling gates) is
     left alone, with an event that says so. Ctrl-C or SIGTERM: bindings under way are finished first.
 
+    A learned policy decides once a short simulation on this cluster's nodes, with pods like those that came, has shown
+    it to be at least as good as every rule; until then fgd does.
+
     **Example**: steersman schedule --policy steersman
 
     **By what Prometheus measures**: steersman schedule --policy p0 --telemetry telemetry.yaml
@@ -85,6 +120,8 @@ def schedule(
         raise UsageError("--output is where a shadow writes; give --shadow, or leave it out")
     if learn is not None and shadow:
         raise UsageError("--learn is of no use with --shadow, whose decisions nobody carries out; workload record is")
+    if fit is not None:
+        check_fit(fit, "--shadow" if shadow else "--learn" if learn is not None else "")
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level)
 
@@ -100,6 +137,8 @@ def schedule(
     if measured is None and isinstance(decides, TelemetryPolicy):
         say(f"--policy {policy} without --telemetry goes by what pods request alone")
     pods_of = scheduler_name or ("default-scheduler" if shadow else "steersman")
+    if fit is not None:
+        from steersman.cli.fitting_live import fitting
     if learn is not None:
         from steersman.cli.learning import learning, prepare
 
@@ -110,13 +149,17 @@ def schedule(
     if shadow:
         from steersman.cli.shadowing import follow
 
-        follow(target, policy, pods_of, output, measured)
+        follow(target, policy, pods_of, output, measured, unchecked=unchecked)
         return
     with ExitStack() as stack:
         if learn is not None:
             stack.enter_context(learning(plan, learn, target.config, log_format, log_level))
+        if fit is not None:
+            stack.enter_context(fitting(fit, fit_seconds, target.config, log_format, log_level))
         settings = Settings(
             policy=policy,
+            fitted=fit,
+            unchecked=unchecked,
             telemetry=measured,
             options=Options(pods_of, in_flight),
             leader_elect=leader_elect,

@@ -10,7 +10,7 @@ import typer
 from steersman.cli.cluster_options import ClusterName, Context, Kubeconfig, ask_cluster, find_cluster
 from steersman.cli.display import said_if_slow
 from steersman.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
-from steersman.cli.options import POLICIES_HELP, TelemetryOption, path
+from steersman.cli.options import POLICIES_HELP, TelemetryOption, UncheckedOption, path
 from steersman.errors import UsageError
 
 
@@ -36,6 +36,7 @@ def serve(
         float | None,
         typer.Option(metavar="MS", help="Milliseconds after which an answer is neutral instead. [default: 50]"),
     ] = None,
+    unchecked: UncheckedOption = False,
     telemetry: TelemetryOption = None,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
@@ -60,6 +61,7 @@ def serve(
     import msgspec
 
     given = {"policy": policy, "shadow": shadow, "address": address, "port": port, "deadline_milliseconds": deadline}
+    given["unchecked"] = unchecked or None
     given["telemetry"] = None if telemetry is None else str(telemetry)
     settings = msgspec.structs.replace(settings, **{key: value for key, value in given.items() if value is not None})
     check(settings, config or "options")

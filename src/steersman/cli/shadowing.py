@@ -14,10 +14,11 @@ from rich.table import Table
 
 from steersman.cli.cluster_options import ask_cluster, check_new_folder
 from steersman.cli.display import print_table, say
-from steersman.cluster.model import GpuType
+from steersman.cluster.state import ClusterState
 from steersman.kube.client import Client
+from steersman.live.policy_file import PolicyFile
 from steersman.live.target import Target
-from steersman.live.thinking import PolicyFile, Thinking
+from steersman.live.thinking import Thinking
 from steersman.scheduler.shadow import Picture, Shadow, Tally
 from steersman.telemetry.prometheus.collector import Collector
 from steersman.telemetry.prometheus.configuration import Configuration
@@ -39,7 +40,13 @@ log = structlog.get_logger("shadow")
 
 
 def follow(
-    target: Target, policy: str, shadowed: str, output: Path | None, telemetry: Configuration | None = None
+    target: Target,
+    policy: str,
+    shadowed: str,
+    output: Path | None,
+    telemetry: Configuration | None = None,
+    *,
+    unchecked: bool = False,
 ) -> None:
     """Follow the scheduler of that name, and print at the end how the cluster is and how it would be."""
     with ExitStack() as stack:
@@ -48,7 +55,7 @@ def follow(
             check_new_folder(output)
             output.mkdir(parents=True, exist_ok=True)
             decisions = stack.enter_context((output / DECISIONS).open("w", newline="", buffering=1))
-        thinking = Thinking(PolicyFile(policy))
+        thinking = Thinking(PolicyFile(policy), unchecked=unchecked)
 
         async def run(client: Client) -> tuple[Tally, Picture, Picture]:
             selectors = thinking.selectors(client)
@@ -73,8 +80,8 @@ def follow(
 async def _run(shadow: Shadow, thinking: Thinking) -> None:
     """Follow until cancelled."""
 
-    def gpu_types() -> tuple[GpuType, ...]:
-        return shadow.actual.cache.state.gpu_types
+    def state() -> ClusterState:
+        return shadow.actual.cache.state
 
     async def report() -> None:
         while True:
@@ -86,8 +93,8 @@ async def _run(shadow: Shadow, thinking: Thinking) -> None:
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(shadow.run(lambda: thinking.learn_mix(gpu_types())))
-            group.create_task(thinking.keep(gpu_types, shadow.renew))
+            group.create_task(shadow.run(lambda: thinking.begin(state())))
+            group.create_task(thinking.keep(state, shadow.renew))
             group.create_task(report())
             if thinking.telemetry is not None:
                 group.create_task(thinking.telemetry.run())

@@ -41,6 +41,11 @@ class PodWindow:
         self._new += 1
 
     @property
+    def classes(self) -> tuple[PodClass, ...]:
+        """Of the pods that came last, the newest at the end."""
+        return tuple(self._classes)
+
+    @property
     def due(self) -> bool:
         """Whether so many pods came since the mix was made that it should be made anew."""
         return self._new > NEW_SHARE * len(self._classes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,20 @@ class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs: int
 
 
+class ComparedOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """On which cluster the policy was compared with every rule; the pods are those of the mix in the file.
+
+    Attributes:
+        nodes: how many.
+        shapes: digest of the nodes by shape and count, see `workloads.shapes`.
+        draws: that every candidate played.
+    """
+
+    nodes: int
+    shapes: str
+    draws: int
+
+
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a policy file says of itself.
 
@@ -68,7 +83,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         view, view_version: the features it was trained on, see `steersman.features`.
         network: what computes scores from features.
         members: of a portfolio, the names of its sets of weights, in their order, and of the rules among which it may
-            also choose.
+            also choose; of a rule, and of what was chosen from a portfolio, one name.
         hidden, normalisation: of the network.
         objective, algorithm: what it was trained for, and how.
         protocol, ratio, load: what it was trained in.
@@ -79,6 +94,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         scores: against baselines, on workloads and seeds that the card names.
         made_by: version of steersman.
         mix: the mix that is baked into the file, if one is.
+        compared_on: where it was compared with every rule, if it was.
     """
 
     schema: int = SCHEMA
@@ -103,6 +119,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     scores: tuple[Score, ...] = ()
     made_by: str = ""
     mix: MixCard | None = None
+    compared_on: ComparedOn | None = None
 
 
 def write_policy(path: str | Path, card: Card, arrays: Arrays) -> None:
@@ -251,9 +268,8 @@ def member_policy(path: Path, member: str) -> tuple[Card, Arrays]:
     open_policy(path, path.stem)
     card, arrays = read_policy(path)
     if card.network != PORTFOLIO or member not in card.members:
-        raise InputError(
-            str(path), "card", "members", f"has no {member!r}; there are {', '.join(card.members) or 'none'}"
-        )
+        known = ", ".join(card.members) or "none"
+        raise InputError(str(path), "card", "members", f"has no {member!r}; there are {known}")
     position = card.members.index(member)
     if position >= len(arrays[LINEAR]):
         return msgspec.structs.replace(card, network=RULE, members=(member,)), {}
@@ -261,16 +277,32 @@ def member_policy(path: Path, member: str) -> tuple[Card, Arrays]:
     return msgspec.structs.replace(card, network="linear", members=()), weights
 
 
-def prepare_policy(path: Path, workload: Workload) -> tuple[Card, Arrays]:
+def prepare_policy(
+    path: Path,
+    workload: Workload,
+    choose: Callable[[PortfolioPolicy, Workload], LinearPolicy | LocalPolicy] | None = None,
+) -> tuple[Card, Arrays]:
     """A policy file's card and arrays with the mix of a workload; one that it had before is replaced.
 
+    Args:
+        path: of the file.
+        workload: whose pods are typical.
+        choose: takes the member of a portfolio, whose weights or rule alone are prepared.
+
     Raises:
-        InputError: see `open_policy`.
+        InputError: see `open_policy`; or the file is a portfolio, and nobody chooses.
     """
-    open_policy(path, path.stem)
+    policy = open_policy(path, path.stem)
     card, arrays = read_policy(path)
+    weights = split(arrays)[0]
+    if isinstance(policy, PortfolioPolicy):
+        if choose is None:
+            raise InputError(str(path), "card", "network", "is a portfolio; one member has to be chosen for a workload")
+        member = choose(policy, workload)
+        network, weights = (RULE, {}) if isinstance(member, LocalPolicy) else ("linear", member.arrays())
+        card = msgspec.structs.replace(card, network=network, members=(member.name,))
     mix, baked = bake(workload, card.view)
-    return msgspec.structs.replace(card, mix=mix), split(arrays)[0] | baked
+    return msgspec.structs.replace(card, mix=mix, compared_on=None), weights | baked
 
 
 def _card(path: Path, metadata: dict[str, str]) -> Card:

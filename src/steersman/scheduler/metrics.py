@@ -15,7 +15,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from steersman.kube.reflector import Reflector
-from steersman.live.thinking import PolicyInfo
 
 PREFIX = "steersman"
 SECONDS = tuple(0.0001 * 2**i for i in range(18))
@@ -39,7 +38,6 @@ class Sources:
         bind_errors: by HTTP status, 0 where there was no answer.
         reflectors: by resource.
         is_leader: whether this scheduler may decide.
-        policy: which one decides.
         mix_age: seconds since the mix of typical pods was made.
         events_dropped: events that were never written.
     """
@@ -49,7 +47,6 @@ class Sources:
     bind_errors: Callable[[], Mapping[int, int]] | None = None
     reflectors: Mapping[str, Reflector] = field(default_factory=dict)
     is_leader: Callable[[], bool] | None = None
-    policy: Callable[[], PolicyInfo] | None = None
     mix_age: Callable[[], float] | None = None
     events_dropped: Callable[[], int] | None = None
 
@@ -129,11 +126,6 @@ class _Asked(Collector):
         if s.is_leader is not None:
             leads = {"": int(s.is_leader())}
             yield _gauge("leader_election_master_status", "1 if this scheduler holds the lease.", "", leads)
-        if s.policy is not None:
-            policy = s.policy()
-            info = GaugeMetricFamily(f"{PREFIX}_policy_info", "The policy that decides.", labels=("name", "digest"))
-            info.add_metric((policy.name, policy.digest), 1)
-            yield info
         if s.mix_age is not None:
             yield _gauge("mix_age_seconds", "Since the mix of typical pods was made.", "", {"": s.mix_age()})
         if s.events_dropped is not None:

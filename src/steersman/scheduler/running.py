@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
@@ -15,7 +16,9 @@ from steersman.kube.client import Client
 from steersman.kube.events import EventRecorder
 from steersman.kube.lease import APP_LABEL, POLICY_KEY, LeaderElection
 from steersman.kube.reflector import Reflector
-from steersman.live.thinking import PolicyFile, Thinking
+from steersman.live.policy_file import PolicyFile
+from steersman.live.policy_metrics import PolicyMetrics
+from steersman.live.thinking import Thinking
 from steersman.live.web import ADDRESS, WebServer
 from steersman.scheduler.metrics import Metrics, Sources
 from steersman.scheduler.scheduler import Options, Scheduler
@@ -38,6 +41,8 @@ class Settings:
 
     Attributes:
         policy: a name or file, see `policies.registry.resolve`; a file is read anew when it changes.
+        fitted: a policy file that takes its place as soon as it is there.
+        unchecked: whether a learned policy decides without having been compared with rules.
         telemetry: what is asked of Prometheus; None: nothing, so limits of latencies are not looked at.
         options: which pods.
         leader_elect: whether to decide only while holding a lease.
@@ -46,6 +51,8 @@ class Settings:
     """
 
     policy: str
+    fitted: Path | None = None
+    unchecked: bool = False
     telemetry: Configuration | None = None
     options: Options = field(default_factory=Options)
     leader_elect: bool = False
@@ -66,12 +73,14 @@ class LiveScheduler(Scheduler):
     def __init__(self, client: Client, settings: Settings) -> None:
         self.settings = settings
         self.telemetry = None if settings.telemetry is None else Collector(settings.telemetry, self._nodes)
-        self.thinking = Thinking(PolicyFile(settings.policy), self.telemetry)
+        named = PolicyFile(settings.policy, settings.fitted)
+        self.thinking = Thinking(named, self.telemetry, unchecked=settings.unchecked)
         self.election = self._election(client) if settings.leader_elect else None
         self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
         self.conditions = Conditions(client)
         reflectors: dict[str, Reflector] = {}
         self.metrics = Metrics(self._sources(reflectors))
+        self.metrics.registry.register(PolicyMetrics(self.thinking.comparison))
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         teller = Teller(self.metrics, self.events, self.conditions)
@@ -105,10 +114,10 @@ class LiveScheduler(Scheduler):
                 await reflector.synced.wait()
             if self.telemetry is not None:
                 beside.append(group.create_task(self.telemetry.run()))
-            await self.thinking.learn_mix(self.cache.state.gpu_types)
+            await self.thinking.begin(self.cache.state)
             gc.collect()
             gc.freeze()  # nodes and pods stay; looking through 50,000 of them for garbage takes a tenth of a second
-            beside.append(group.create_task(self.thinking.keep(lambda: self.cache.state.gpu_types, self.renew)))
+            beside.append(group.create_task(self.thinking.keep(lambda: self.cache.state, self.renew)))
             try:
                 await (self.election.run(self.schedule) if self.election is not None else self.schedule())
             finally:
@@ -138,7 +147,6 @@ class LiveScheduler(Scheduler):
             bind_errors=lambda: self.binder.errors,
             reflectors=reflectors,
             is_leader=self._may_decide,
-            policy=lambda: self.thinking.file.info,
             mix_age=lambda: self.thinking.mix.clock() - self.thinking.mix.made_at,
             events_dropped=lambda: self.events.dropped,
         )

@@ -41,6 +41,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
     Attributes:
         policy: a name or file; a file is read anew when it changes.
+        unchecked: whether a learned policy decides without having been compared with rules on the cluster.
         address, port: where it listens; port 0 is any that is free.
         shadow: answer neutral scores, and log what would have been answered.
         canary: which pods are scored.
@@ -54,6 +55,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     """
 
     policy: str = "steersman"
+    unchecked: bool = False
     address: str = "127.0.0.1"
     port: int = 5000
     shadow: bool = False

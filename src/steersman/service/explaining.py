@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,10 +13,12 @@ from steersman.cluster.latency import LatencyLimits
 from steersman.cluster.state import ClusterState
 from steersman.policies.decider import Decider
 from steersman.policies.explanation import contributions
+from steersman.policies.policy import PortfolioPolicy
 from steersman.policies.registry import AnyPolicy
 from steersman.service.api import Watched
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
 from steersman.service.opinions import BadQuestion, Opinions, Pods, cluster_of, place
+from steersman.simulation.comparison import choose_member
 from steersman.workloads.mix import typical_pods
 from steersman.workloads.workload import Workload
 
@@ -26,15 +29,20 @@ class Explainer:
     """Explains.
 
     Args:
-        policy: its name, as it is now.
+        policy: the name of the one that decides now.
+        member: of a portfolio, which one decides now; else "".
         watched: the cluster, None: every question brings one.
         opinions_of: the policy's opinions about another cluster.
     """
 
     def __init__(
-        self, policy: Callable[[], str], watched: Watched | None, opinions_of: Callable[..., Opinions]
+        self,
+        policy: Callable[[], str],
+        member: Callable[[], str],
+        watched: Watched | None,
+        opinions_of: Callable[..., Opinions],
     ) -> None:
-        self.policy, self.watched, self.opinions_of = policy, watched, opinions_of
+        self.policy, self.member, self.watched, self.opinions_of = policy, member, watched, opinions_of
 
     def explain(self, question: Question) -> Explanation:
         """`POST /v1/explain`; all nodes of the cluster are looked at.
@@ -55,20 +63,26 @@ class Explainer:
             opinions, peers = self.watched.opinions, dict(self.watched.peers(pod))
         else:
             raise BadQuestion("no cluster is watched here; send one as cluster")
-        return explanation(self.policy(), opinions, numbers, peers, pod.latency)
+        found = explanation(self.policy(), opinions, numbers, peers, pod.latency)
+        found.member = self.member()
+        return found
 
 
 def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanation:
     """What a policy says about a pod of a workload, whose other pods are where they say they run.
 
     Args:
-        policy: who decides.
+        policy: who decides; of a portfolio that is the member that does best on this cluster, empty, with such pods.
         workload: the cluster; what is typical of its pods is the mix.
         number: of the pod.
 
     Raises:
         SteersmanError: the policy failed.
     """
+    member = ""
+    if isinstance(policy, PortfolioPolicy):
+        chosen = choose_member(policy, workload)
+        member, policy = chosen.name, replace(chosen, name=policy.name)
     state = ClusterState(workload.nodes)
     pod, there = workload.pods[number], Counter[int]()
     for i, each in enumerate(workload.pods):
@@ -78,7 +92,9 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
         if each.owner and (each.namespace, each.owner) == (pod.namespace, pod.owner):
             there[slot] += 1
     opinions = Opinions(Decider(state, policy, mix=typical_pods(workload.pods), services=lambda: workload.services))
-    return explanation(policy.name, opinions, opinions.number(pod.unbound()), dict(there), pod.latency)
+    found = explanation(policy.name, opinions, opinions.number(pod.unbound()), dict(there), pod.latency)
+    found.member = member
+    return found
 
 
 def explanation(

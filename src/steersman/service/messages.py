@@ -71,6 +71,7 @@ class Suggestion(Struct, kw_only=True):
 
     Attributes:
         policy: whose.
+        member: of a portfolio, which of its members decides; else "".
         node: that would be chosen, "" if the pod fits nowhere.
         gpus: the devices it would get there.
         scores: by node, as in `Scores`; nodes where it does not fit are left out.
@@ -111,6 +112,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
 
     Attributes:
         policy: whose.
+        member: of a portfolio, which of its members decides; else "".
         node: that would be chosen, "" if the pod fits nowhere.
         score: its score in the policy's own units.
         runners_up: the next best, best first.
@@ -126,6 +128,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     features: list[Feature]
     refused: dict[str, int]
     nodes: int
+    member: str = ""
 
 
 class ScoreQuestion(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -9,13 +9,15 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from steersman.cluster.model import GpuType, Pod
+from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod, ClusterCache
 from steersman.kube.client import Client
+from steersman.live.policy_file import PolicyFile
+from steersman.live.policy_metrics import PolicyMetrics
 from steersman.live.running import Background
-from steersman.live.thinking import PolicyFile, Thinking
+from steersman.live.thinking import Thinking
 from steersman.policies.decider import Choice, Decider
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.ready import sees_outlook
@@ -111,8 +113,8 @@ class WatchedCluster:
         if self._opinions is not None:
             self.renew()
 
-    def _gpu_types(self) -> tuple[GpuType, ...]:
-        return self.cache.state.gpu_types
+    def _state(self) -> ClusterState:
+        return self.cache.state
 
     async def run(self) -> None:
         """Watch, until cancelled. Raises ApiError: we may not."""
@@ -121,12 +123,12 @@ class WatchedCluster:
         async with Background(*(reflector.run() for reflector in self.cache.reflectors), *beside):
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
-            await self.thinking.learn_mix(self._gpu_types())
+            await self.thinking.begin(self.cache.state)
             self.renew()
             gc.collect()
             gc.freeze()  # nodes and pods stay; to look through them for garbage takes a tenth of a second each time
-            log.info("watching", nodes=len(self.cache.state.slots), policy=self.thinking.policy.name)
-            await self.thinking.keep(self._gpu_types, self.renew)
+            log.info("watching", nodes=len(self.cache.state.slots), policy=self.thinking.deciding.name)
+            await self.thinking.keep(self._state, self.renew)
 
 
 class Service:
@@ -147,13 +149,16 @@ class Service:
         if measured is not None and client is None:
             raise SteersmanError("telemetry is of a cluster that is watched, and none is")
         self.telemetry = None if measured is None else Collector(measured, self._nodes)
-        self.thinking = Thinking(PolicyFile(config.policy), self.telemetry)
+        # Without a cluster to watch there is nothing to compare on; the policy was prepared by whoever asks.
+        unchecked = config.unchecked or client is None
+        self.thinking = Thinking(PolicyFile(config.policy), self.telemetry, unchecked=unchecked)
         if client is None and sees_outlook(self.policy) and not isinstance(self.policy, PreparedPolicy):
             raise SteersmanError(
                 f"policy {config.policy!r} derives tables from typical pods, and without a cluster to watch there are "
                 "none; steersman policy prepare puts them into a file"
             )
         self.metrics = Metrics(None if client is None else lambda: self._age())
+        self.metrics.registry.register(PolicyMetrics(self.thinking.comparison))
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.watched = None if client is None else WatchedCluster(client, self.thinking, self.metrics)
@@ -175,27 +180,31 @@ class Service:
             InputError: a file of the configuration cannot be used.
         """
         api = Api(self.config, self._name, self.watched, self._opinions_of, self.metrics)
-        explainer = Explainer(self._name, self.watched, self._opinions_of)
+        explainer = Explainer(self._name, self._member, self.watched, self._opinions_of)
         ready = {"policy": lambda: self.thinking.file.problem}
         if self.watched is not None:
             ready["watches"] = self._unsynced
         async with Server(self.config, api, explainer, self.metrics, {}, ready) as server:
             log.info("listening", address=self.config.address, port=server.port, policy=self._name())
             listening(server.port)
+            nothing = ClusterState(())
             if self.watched is not None:
                 await self.watched.run()
             else:
-                await self.thinking.keep(lambda: (), lambda: None)
+                await self.thinking.keep(lambda: nothing, lambda: None)
 
     def _name(self) -> str:
-        return self.thinking.policy.name
+        return self.thinking.deciding.name
+
+    def _member(self) -> str:
+        return self.thinking.comparison.choice.member
 
     def _opinions_of(self, state: ClusterState) -> Opinions:
         """About a cluster that a question brought; its pods are what is typical as far as it is known."""
         mix = self.thinking.mix
         for placed in state.placements.values():
             mix.see(state.classes[placed.class_id])
-        return Opinions(Decider(state, self.thinking.policy, mix=mix.pods, outlook=mix.outlook))
+        return Opinions(Decider(state, self.thinking.deciding, mix=mix.pods, outlook=mix.outlook))
 
     def _age(self) -> float:
         assert self.watched is not None

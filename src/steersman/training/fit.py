@@ -22,12 +22,13 @@ from steersman.features import view
 from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.learned import VIEW
 from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
-from steersman.policies.policy_file import RULE, Arrays, Card, Score
+from steersman.policies.policy_file import RULE, Arrays, Card, ComparedOn, Score
 from steersman.policies.prepared import bake
 from steersman.policies.registry import AnyPolicy
 from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
+from steersman.workloads.shapes import node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
 
 FITTED = "fitted"
@@ -129,7 +130,7 @@ def fit(
     """Fit a policy to a workload's nodes and mix.
 
     Args:
-        workload: nodes, and pods like those to come.
+        workload: nodes, and pods like those to come, which may run already.
         start: the search goes on from its best member, or from a rule that does better here.
         options: how long, and in what.
         jobs: processes of the search.
@@ -140,6 +141,7 @@ def fit(
     """
     if not any(node.gpu_total for node in workload.nodes) or not any(pod.requests.gpu_count for pod in workload.pods):
         raise UsageError(f"{workload.name}: its nodes or pods have no GPU; policies are fitted to GPUs")
+    workload = workload.unbound()
     simulator = Simulator(workload)
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in LOCAL))}
     names = list(others)
@@ -234,6 +236,7 @@ def _file(
         ),
         made_by=f"steersman {steersman.__version__}",
         mix=mix,
+        compared_on=ComparedOn(len(workload.nodes), shapes_digest(node_shapes(workload.nodes)), len(kept.costs)),
     )
     weights = kept.policy.arrays() if isinstance(kept.policy, LinearPolicy) else {}
     return card, weights | baked

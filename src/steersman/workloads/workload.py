@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -107,6 +107,10 @@ class Workload:
         if not self.recorded:
             return tuple(range(len(self.pods)))
         return tuple(i for i, where in enumerate(self.recorded) if where is None or not where.stays)
+
+    def unbound(self) -> Workload:
+        """Return the same with pods that are on no node yet: what is to come is like what runs, but may go anywhere."""
+        return replace(self, pods=tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods))
 
 
 def workload_name(path: str | Path) -> str:

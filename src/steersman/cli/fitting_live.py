@@ -1,0 +1,48 @@
+"""`steersman schedule --fit`: a process beside the scheduler that fits a policy to the cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import connection
+from pathlib import Path
+
+import structlog
+
+from steersman.cli.logs import LogFormat, LogLevel, configure_logs
+from steersman.errors import SteersmanError
+from steersman.kube.config import KubeConfig
+from steersman.processes import kill, start_worker
+from steersman.training.live_fit import LiveFit, fit_beside
+
+log = structlog.get_logger("fit")
+
+
+@contextmanager
+def fitting(
+    file: Path, seconds: float, config: KubeConfig, log_format: LogFormat, log_level: LogLevel
+) -> Iterator[None]:
+    """Fit a policy to a cluster meanwhile; the process ends when it is done, or with this block."""
+    process = start_worker(_work, LiveFit(file, seconds), config, log_format, log_level)
+    over = threading.Event()
+
+    def watch_end() -> None:
+        connection.wait([process.sentinel])
+        if not over.is_set() and process.exitcode:
+            log.error("the process that fits a policy died; scheduling goes on", status=process.exitcode)
+
+    threading.Thread(target=watch_end, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        kill([process])
+
+
+def _work(plan: LiveFit, config: KubeConfig, log_format: LogFormat, log_level: LogLevel) -> None:
+    configure_logs(log_format, log_level)
+    try:
+        fit_beside(plan, config)
+    except SteersmanError as error:
+        log.error("no policy was fitted; scheduling goes on", error=str(error))

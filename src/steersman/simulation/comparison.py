@@ -1,0 +1,115 @@
+"""Compare a policy with every rule on a cluster and pods like those to come, by short simulations."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.policies.heuristics import LOCAL, heuristic
+from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
+from steersman.policies.registry import AnyPolicy
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Workload
+
+MARGIN = 1e-9
+"""Percent points by which a policy may cost more than the best rule and still count as at least as good: rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a policy and every rule did on the same draws.
+
+    Attributes:
+        names: [C] of the candidates: the policy, or a portfolio's members, then the rules.
+        rules: [C] whether the candidate is a rule.
+        own: [C] whether the candidate belongs to the policy; of a portfolio a rule may, too.
+        costs: [C, D] percent of the GPUs that were not allocated in the end, NaN where a candidate was out by then.
+        seconds: that it took.
+    """
+
+    names: tuple[str, ...]
+    rules: tuple[bool, ...]
+    own: tuple[bool, ...]
+    costs: npt.NDArray[np.float64]
+    seconds: float
+
+    @property
+    def draws(self) -> int:
+        """How many draws the best candidates played."""
+        return int(self.costs.shape[1])
+
+    @property
+    def ranking(self) -> list[int]:
+        """Candidates, the best first: who played more draws was better in those before."""
+        played = (~np.isnan(self.costs)).sum(axis=1)
+        means = np.nanmean(self.costs, axis=1)
+        return sorted(range(len(self.names)), key=lambda i: (-int(played[i]), float(means[i]), i))
+
+    @property
+    def best_own(self) -> int:
+        """The best candidate of the policy."""
+        return next(i for i in self.ranking if self.own[i])
+
+    @property
+    def best_rule(self) -> int:
+        """The best rule."""
+        return next(i for i in self.ranking if self.rules[i])
+
+    @property
+    def difference(self) -> float:
+        """Mean of what the policy costs more than the best rule, over the draws that both played, percent points."""
+        return float(np.nanmean(self.costs[self.best_own] - self.costs[self.best_rule]))
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the policy is at least as good as the best rule."""
+        return self.difference <= MARGIN
+
+    def mean(self, candidate: int) -> float:
+        """Return the mean cost of a candidate over the draws that it played."""
+        return float(np.nanmean(self.costs[candidate]))
+
+
+def members_of(policy: AnyPolicy) -> dict[str, AnyPolicy]:
+    """Return what may decide for a policy by name: the members of a portfolio, else the policy itself."""
+    if isinstance(policy, PortfolioPolicy):
+        return {member.name: member for member in policy.members}
+    return {policy.name: policy}
+
+
+def compare(workload: Workload, policy: AnyPolicy) -> Comparison:
+    """Compare a policy with every rule on a workload's nodes, empty, and draws of its pods.
+
+    Args:
+        workload: the nodes, and pods like those to come, which may run already.
+        policy: learned.
+
+    Raises:
+        SteersmanError: nothing asks for GPUs, or no node has any, or the policy failed.
+    """
+    began = time.monotonic()
+    rules = [heuristic(name) for name in LOCAL]
+    own = list(members_of(policy).values())
+    candidates = [*own, *(rule for rule in rules if rule not in own)]
+    selection = Simulator(workload.unbound()).select(candidates, protocol="inflation")
+    return Comparison(
+        names=tuple(each.name for each in candidates),
+        rules=tuple(each in rules for each in candidates),
+        own=tuple(i < len(own) for i in range(len(candidates))),
+        costs=selection.costs,
+        seconds=time.monotonic() - began,
+    )
+
+
+def choose_member(portfolio: PortfolioPolicy, workload: Workload) -> LinearPolicy | LocalPolicy:
+    """Return the member of a portfolio that does best on a workload, under its own name.
+
+    Where nothing asks for GPUs, or no node has any, that is by the workload's pods in random orders, once each.
+    """
+    workload = workload.unbound()
+    gpus = any(node.gpu_count for node in workload.nodes) and any(pod.requests.gpu_count for pod in workload.pods)
+    selection = Simulator(workload).select(portfolio.members, protocol="inflation" if gpus else "arrivals")
+    return portfolio.members[selection.best]
