@@ -25,7 +25,6 @@ from steersman.policies.networks import joint_size
 from steersman.policies.policy import MlpPolicy
 from steersman.policies.policy_file import Card, member_policy, prepare_policy, write_policy
 from steersman.policies.registry import AnyPolicy, policy_path
-from steersman.simulation.comparison import choose_member
 from steersman.workloads.mix import TypicalPod
 from steersman.workloads.openb import embedded
 
@@ -134,7 +133,7 @@ def write_files(rng: Random) -> None:
 
 def write_prepared(file: Path, policy: Path, workload: str) -> None:
     """Write a policy with the mix of a workload, and pack it."""
-    write_policy(file, *prepare_policy(policy, embedded(workload), choose_member))
+    write_policy(file, *prepare_policy(policy, embedded(workload)))
     pack(FOLDER / f"{file.name}.gz", file.read_bytes())
 
 
