@@ -80,18 +80,23 @@ def test_a_live_cluster_gives_what_its_dump_gives(filled: LocalCluster, tmp_path
             if each["kind"] != "Node"
         }
 
-    before = there()
-    live = filled.must(
-        *("evaluate", "--cluster", "--kubeconfig", str(filled.kubeconfig), *RUN, "--output", str(tmp_path / "live"))
-    )
-    assert there() == before
+    def run(workload: tuple[str, ...], name: str) -> str:
+        return filled.must("evaluate", *workload, *RUN, "--output", str(tmp_path / name))
+
     dump = tmp_path / "dump.json"
-    dump.write_text(filled.kubectl("get", KINDS, "-A", "-o", "json"))
-    filled.must("evaluate", "--nodes", str(dump), "--pods", str(dump), *RUN, "--output", str(tmp_path / "dumped"))
-    for file in ("metrics.csv", "summary.csv", "results.csv"):
-        assert figures(tmp_path / "live", file) == figures(tmp_path / "dumped", file), file
+    shown = {}
+    for running in ((), ("--from-now",), ("--pinned",)):
+        before = there()
+        shown[running] = run(("--cluster", "--kubeconfig", str(filled.kubeconfig), *running), "live")
+        assert there() == before
+        dump.write_text(filled.kubectl("get", KINDS, "-A", "-o", "json"))
+        run(("--nodes", str(dump), "--pods", str(dump), *running), "dumped")
+        for file in ("metrics.csv", "summary.csv", "results.csv"):
+            assert figures(tmp_path / "live", file) == figures(tmp_path / "dumped", file), (file, running)
+        policies = {row["policy"] for row in figures(tmp_path / "live", "summary.csv")}
+        assert policies == {"kube-default", "fgd", "best-fit", "as it is"}
     context = filled.kubectl("config", "current-context").strip()
-    assert f"on {context} (arrivals)" in live
+    assert all(f"on {context} (arrivals)" in each for each in shown.values())
     bound = {
         row["policy"]: row["mean"]
         for row in figures(tmp_path / "live", "summary.csv")

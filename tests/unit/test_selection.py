@@ -1,5 +1,7 @@
 """The choice among policies by short simulations: the best wins, equal ones go by order, and no work is wasted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,9 @@ from steersman.policies.registry import resolve
 from steersman.simulation import selection
 from steersman.simulation.arrivals import Schedule, draw, trace_load
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection import select
+from steersman.simulation.selection import Selection, select
 from steersman.workloads.generators.clusters import random_cluster
+from steersman.workloads.workload import Recorded
 
 
 def plan(size: int = 100) -> Schedule:
@@ -93,6 +96,33 @@ def test_draws_of_every_protocol(protocol: str) -> None:
 def test_load_of_a_trace() -> None:
     workload = random_cluster(5, nodes=(20, 40))
     assert 0.2 < trace_load(workload) < 3
+
+
+def test_durations_that_are_not_in_the_data_are_those_of_the_run() -> None:
+    workload = random_cluster(5, nodes=(5, 9))
+    endless = replace(workload, pods=tuple(replace(pod, deletion_time=None) for pod in workload.pods))
+    assert trace_load(endless) == 0.0
+    short, long = (trace_load(endless, seconds) for seconds in (60.0, 600.0))
+    assert long == pytest.approx(10 * short)
+    drawn = draw(endless, "timed", 1, 1.3, None, 60.0)
+    assert 45 < drawn.duration.mean() < 75
+    assert drawn.waits
+    # Pods that stand come before, for good, and are no part of the load that is offered.
+    one = next(i for i, pod in enumerate(endless.pods) if i and pod.requests.gpu_count)
+    recorded = [Recorded(workload.nodes[0].name, stays=True) if i == one else None for i in range(len(endless.pods))]
+    there = replace(endless, recorded=tuple(recorded))
+    assert 0 < trace_load(there, 60.0) < short
+    assert draw(there, "timed", 1, 1.3, None, 60.0).standing == 1
+
+
+def test_a_portfolio_is_chosen_by_the_durations_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = Simulator(random_cluster(5, nodes=(5, 9)))
+    portfolio = PortfolioPolicy("mine", tuple(heuristic(name) for name in ("fgd", "best-fit")), "digest")
+    asked = []
+    monkeypatch.setattr(simulator, "select", lambda _, **how: asked.append(how) or Selection(0, np.zeros((2, 1))))
+    for seconds in (60.0, 60.0, 600.0):
+        simulator.run(portfolio, protocol="timed", load=0.5, mean_duration=seconds)
+    assert [how["mean_duration"] for how in asked] == [60.0, 600.0]
 
 
 def test_rules_as_weights_decide_as_rules() -> None:

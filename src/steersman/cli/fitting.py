@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.compiling import compile_kernels
 from steersman.cli.display import Progress
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def fit_workload(
     Raises:
         UsageError: the workload has no GPUs, or no policy is fitted in the protocol.
     """
+    from steersman.cli.compiling import compile_kernels  # which loads numba
     from steersman.policies.policy import PortfolioPolicy
     from steersman.policies.registry import SHIPPED, resolve
     from steersman.training.fit import Options, fit
