@@ -104,7 +104,7 @@ def extender_rate() -> dict[str, Any]:
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         with local_cluster(folder, NODES) as (kubeconfig, programs), _noop() as noop:
-            options = ("--kubeconfig", str(kubeconfig), "--policy", policy)
+            options = ("--kubeconfig", str(kubeconfig), "--policy", policy, "--unchecked")
             with started(folder, *options) as service:
 
                 def attempt(port: int) -> tuple[float, float]:
@@ -163,7 +163,9 @@ def served(folder: Path, nodes: int, pods: int, policy: str, *options: str) -> I
                 "current-context": "x",
             }
             kubeconfig.write_text(yaml.safe_dump(content))
-            with started(folder, "--kubeconfig", str(kubeconfig), "--policy", policy, *options) as service:
+            with started(
+                folder, "--kubeconfig", str(kubeconfig), "--policy", policy, "--unchecked", *options
+            ) as service:
                 yield service
         finally:
             api.kill()

@@ -113,7 +113,7 @@ def check(found: dict[str, tuple[str, str]]) -> None:
 
 
 def test_the_standalone_scheduler_assigns_all_pods(there: LocalCluster, tmp_path: Path) -> None:
-    with scheduling(there, tmp_path, "--policy", "steersman", "--scheduler-name", SCHEDULER):
+    with scheduling(there, tmp_path, "--policy", "steersman", "--unchecked", "--scheduler-name", SCHEDULER):
         wait_for_all(there)
     check(assigned(there))
 
@@ -123,7 +123,7 @@ def test_kube_scheduler_that_asks_the_score_service_assigns_all_pods(
 ) -> None:
     settings = yaml.safe_load((EXAMPLE / "kube-scheduler.yaml").read_text())
     settings["clientConnection"] = {"kubeconfig": str(there.kubeconfig)}
-    options = ("--policy", "steersman", "--deadline", "10000", "--log-level", "debug")
+    options = ("--policy", "steersman", "--unchecked", "--deadline", "10000", "--log-level", "debug")
     with serving(there, tmp_path, *options) as service:
         port = next(line["port"] for line in service.log() if line["event"] == "listening")
         settings["profiles"][0]["pluginConfig"][0]["args"] |= {"endpoint": f"http://127.0.0.1:{port}", "timeout": "5s"}

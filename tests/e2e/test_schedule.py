@@ -108,7 +108,7 @@ def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     allocatable = int(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}"))
-    with scheduling(cluster, tmp_path, "--policy", "steersman"):
+    with scheduling(cluster, tmp_path, "--policy", "steersman", "--unchecked"):
         create(cluster, *(pod(f"full-{i}", cpu=str(allocatable)) for i in range(NODES)))
         until(lambda: len(bound(cluster)) == NODES)
         assert len(set(bound(cluster).values())) == NODES
@@ -142,7 +142,7 @@ def test_gpu_shares_get_devices_before_they_are_bound(cluster: LocalCluster, tmp
     node["status"]["capacity"] = node["status"]["allocatable"]
     create(cluster, node)
     try:
-        with scheduling(cluster, tmp_path, "--policy", "steersman"):
+        with scheduling(cluster, tmp_path, "--policy", "steersman", "--unchecked"):
             wish = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "600"}
             create(cluster, *(pod(f"share-{i}", annotations=wish) for i in range(3)))
             until(lambda: len(bound(cluster)) == 2)
