@@ -6,13 +6,22 @@ import pytest
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.policies.decider import Decider
 from steersman.policies.outlook import outlook_arrays
+from steersman.policies.policy import PortfolioPolicy
 from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.registry import AnyPolicy, policy_path, resolve
 from steersman.simulation.arrivals import schedule
+from steersman.simulation.comparison import choose_member
 from steersman.simulation.run import Simulator
 from steersman.workloads.mix import mix_arrays
 from steersman.workloads.openb import embedded
 from steersman.workloads.workload import Workload
+
+
+def concrete(name: str) -> AnyPolicy:
+    """A policy by name; of a portfolio its first member, as a decider takes it."""
+    policy = resolve(name)
+    return policy.first if isinstance(policy, PortfolioPolicy) else policy
+
 
 POLICIES = ("fgd", "steersman", "kube-default", "best-fit", "fgd=500,best-fit=500", "random")
 
@@ -27,7 +36,7 @@ def workload() -> Workload:
 def test_decisions_are_those_of_a_simulation(workload: Workload, name: str) -> None:
     seed = 5
     simulator = Simulator(workload)
-    policy = resolve(name)
+    policy = concrete(name)
     expected = simulator.run(policy, protocol="arrivals", seed=seed, record=True).placements
     assert expected is not None
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.3, load=None)
@@ -53,7 +62,7 @@ def test_decisions_are_those_of_a_simulation(workload: Workload, name: str) -> N
 def test_a_decider_that_lived_through_changes_decides_like_a_new_one(workload: Workload, name: str) -> None:
     rng = np.random.default_rng(3)
     mix = Simulator(workload).mix
-    policy = resolve(name)
+    policy = concrete(name)
     state = ClusterState(workload.nodes[:8])
     decider = Decider(state, policy, mix=mix)
     waiting = list(workload.nodes[8:])
@@ -92,8 +101,8 @@ def choosy() -> Workload:
 def policies(choosy: Workload, tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnyPolicy]:
     file = tmp_path_factory.mktemp("policy") / "prepared.safetensors"
     with policy_path("steersman") as shipped:
-        write_policy(file, *prepare_policy(shipped, choosy))
-    return {"fgd": resolve("fgd"), "steersman": resolve("steersman"), "prepared": resolve(str(file))}
+        write_policy(file, *prepare_policy(shipped, choosy, choose_member))
+    return {"fgd": resolve("fgd"), "steersman": concrete("steersman"), "prepared": resolve(str(file))}
 
 
 @pytest.mark.parametrize("name", ["fgd", "steersman", "prepared"])
@@ -143,15 +152,14 @@ def test_gpu_models_come_change_and_go_while_a_decider_lives(
         if rng.random() < 0.4 and placed:
             decider.changed(state.remove(placed.pop(0)).slot)
     assert changes > 10
-    assert "ZX80" in state.gpu_models
+    assert "ZX80" in {each.model for each in state.gpu_types}
 
 
 def test_what_is_known_of_a_mix_serves_nodes_that_are_numbered_otherwise(choosy: Workload) -> None:
     """An outlook is worked out beside the scheduler; meanwhile the cluster's state may have become another."""
-    mix, policy = Simulator(choosy).mix, resolve("steersman")
-    models = sorted({node.gpu_model for node in choosy.nodes if node.gpu_model})
-    other = mix_arrays(mix, tuple(reversed(models)))
+    mix, policy = Simulator(choosy).mix, concrete("steersman")
     state = ClusterState(choosy.nodes)
+    other = mix_arrays(mix, tuple(reversed(state.gpu_types)))
     decider = Decider(state, policy, mix=mix, outlook=outlook_arrays(mix, other))
     plain = Decider(state, policy, mix=mix)
     for pod in choosy.pods[:40]:

@@ -27,10 +27,12 @@ from steersman.evaluation.bound import check_bound
 from steersman.kube.cache import CachedPod
 from steersman.policies.decider import Decider
 from steersman.policies.outlook import outlook_arrays
+from steersman.policies.policy import PortfolioPolicy
 from steersman.policies.policy_file import open_policy, prepare_policy, write_policy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.registry import AnyPolicy, policy_path, resolve
 from steersman.scheduler.binder import binding
+from steersman.simulation.comparison import choose_member
 from steersman.simulation.run import Simulator
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
@@ -324,7 +326,8 @@ def pods(draw: st.DrawFn) -> Pod:
 
 @cache
 def policy_of(name: str) -> AnyPolicy:
-    return resolve(name)
+    policy = resolve(name)
+    return policy.first if isinstance(policy, PortfolioPolicy) else policy
 
 
 @settings(max_examples=120, deadline=None)
@@ -438,7 +441,7 @@ def test_a_prepared_policy_tells_vendors_apart(tmp_path: Path, base: str):
 def test_a_card_whose_names_are_not_as_many_as_its_pods_is_refused(tmp_path: Path):
     workload = Workload("w", (node_of("a", 4, NVIDIA),), (pod_of(1, NVIDIA), pod_of(2, NVIDIA, name="q")))
     with policy_path("steersman") as packaged:
-        card, arrays = prepare_policy(packaged, workload)
+        card, arrays = prepare_policy(packaged, workload, choose_member)
     assert card.mix is not None
     file = tmp_path / "policy.safetensors"
     write_policy(file, replace_struct(card, mix=replace_struct(card.mix, resources=(NVIDIA,))), arrays)

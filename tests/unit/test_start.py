@@ -70,7 +70,7 @@ def test_a_prepared_policy_is_gone_on_from_without_its_mix(tmp_path, workload, p
     file = tmp_path / "prepared.safetensors"
     write_policy(file, *prepare_policy(policies["linear"], workload))
     evolve(plan(workload, file), tmp_path / "run", ONCE)
-    assert read_policy(tmp_path / "run" / "policy.safetensors")[1].keys() == {"weights"}
+    assert read_policy(tmp_path / "run" / "policy.safetensors")[1].keys() == {"weights", "rules"}
 
 
 def test_policies_of_another_kind_are_refused(tmp_path, workload, policies):
@@ -115,4 +115,4 @@ def test_the_command_goes_on_from_the_shipped_policy(tmp_path, monkeypatch, work
     given = ("--nodes", "nodes.yaml", "--workload", "pods.yaml", "--start", "steersman", "--jobs", "1", *size)
     assert main(["train", *given, "--output", "run"]) == 0
     found = resolve("run/policy.safetensors").weights
-    assert np.allclose(found, resolve("steersman").weights, atol=1e-5)
+    assert np.allclose(found, resolve("steersman").first.weights, atol=1e-5)

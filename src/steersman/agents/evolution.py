@@ -388,7 +388,7 @@ class Evolution:
         if self.residual is None:
             rules = self.base_rules + self._points(point)
             rules[:, FGD] = 0.0  # is in the weights
-            return LinearPolicy(name, self._weights(point), rules)
+            return LinearPolicy(name, self._weights(point), rules if rules.any() else None)
         return MlpPolicy(name, self._weights(point), self.residual.layers(point[self.units.size :]))
 
     def policy(self, name: str) -> LinearPolicy | MlpPolicy:

@@ -15,7 +15,7 @@ from steersman.features import view
 from steersman.policies.learned import VIEW
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy, PortfolioPolicy
-from steersman.policies.policy_file import Card, Score, open_policy, read_policy, write_policy
+from steersman.policies.policy_file import PORTFOLIO, Card, Score, open_policy, read_policy, write_policy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
@@ -125,7 +125,9 @@ def _first(plan: Plan) -> LinearPolicy | MlpPolicy | None:
     if plan.start is None:
         return None
     with policy_path(str(plan.start)) as file:
-        check_start(file, read_policy(file)[0], VIEW, plan.config.network, plan.config.widths)
+        card = read_policy(file)[0]
+        if card.network != PORTFOLIO or plan.config.network != "linear":
+            check_start(file, card, VIEW, plan.config.network, plan.config.widths)
         found = open_policy(file, plan.name)
     policy = found.policy if isinstance(found, PreparedPolicy) else found
     if isinstance(policy, PortfolioPolicy):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ EMPTY_CPU_MILLI = 100  # a typical pod that asks for no CPU is taken to need thi
 class TypicalPod:
     """A kind of pod in the mix and its share of it (shares sum to 1).
 
-    `gpu_resource` is as in `Requests`, `memory_bytes` the mean of its pods.
+    `gpu_resource` is as in `Requests`; `memory_bytes`, the mean of its pods, tells no two kinds apart.
     """
 
     cpu_milli: int
@@ -30,7 +30,7 @@ class TypicalPod:
     gpu_models: tuple[str, ...]
     share: float
     gpu_resource: str = ""
-    memory_bytes: int = 0
+    memory_bytes: int = field(default=0, compare=False)
 
     def accepts(self, devices: GpuType) -> bool:
         """Return whether it may have devices of the type."""
