@@ -20,11 +20,13 @@ from structlog.testing import capture_logs
 
 from steersman.cli import main
 from steersman.cluster.model import Node, PodClass, Requests
+from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.live import comparison as live_comparison
 from steersman.live.comparison import LEAST_PODS, RETRY_SECONDS, Basis, PolicyComparison, basis_of
 from steersman.live.policy_file import PolicyFile
 from steersman.live.policy_metrics import PolicyMetrics
+from steersman.live.thinking import Thinking
 from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
 from steersman.policies.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import AnyPolicy, policy_path, resolve
@@ -419,6 +421,33 @@ def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -
     np.testing.assert_array_equal(compare(running, portfolio).costs, compare(workload, portfolio).costs)
     bare = replace(workload, pods=tuple(replace(pod, pod_class=CPU_PODS[0]) for pod in workload.pods))
     assert choose_member(portfolio, bare) in portfolio.members
+
+
+def test_deciders_are_made_anew_when_another_policy_decides() -> None:
+    """By what follows from the mix, which is there by then: nothing is worked out when a pod waits."""
+
+    async def story() -> list[tuple[str, bool]]:
+        thinking, state = Thinking(PolicyFile("steersman")), ClusterState(some_nodes())
+        thinking.comparison._work = second_member
+        for each in PODS:
+            thinking.mix.see(each)
+        await thinking.begin(state)
+        found = [(thinking.deciding.name, thinking.mix.outlook is not None)]
+        changed = asyncio.Event()
+        keeping = asyncio.create_task(thinking.keep(lambda: state, changed.set))
+        await asyncio.wait_for(changed.wait(), 120)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        return [*found, (thinking.deciding.name, thinking.mix.outlook is not None)]
+
+    assert asyncio.run(story()) == [("fgd", True), ("steersman", True)]
+
+
+def test_a_fitted_policy_decides_from_the_first_decider_on(tmp_path: Path) -> None:
+    thinking = Thinking(PolicyFile(str(fitted_to(tmp_path, some_nodes()))))
+    assert thinking.deciding.name == "fgd"
+    asyncio.run(thinking.begin(ClusterState(some_nodes())))
+    assert thinking.deciding.name == "mine"
 
 
 # Options -------------------------------------------------------------------------------------------------------------
