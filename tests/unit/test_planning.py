@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.cluster.arrays import WHOLE
+from steersman.cluster.model import GpuType
 from steersman.policies import outlook, planning
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.openb import embedded
@@ -98,5 +99,5 @@ def test_tables_of_the_outlook():
 
 def test_the_outlook_counts_who_insists_on_a_model():
     mix = (TypicalPod(1000, 1000, 1, ("A",), 0.5), TypicalPod(1000, 1000, 1, ("A", "B"), 0.25), *pods((1000, 0.25)))
-    model = outlook.outlook_arrays(mix, mix_arrays(mix, ("A", "B"))).model
+    model = outlook.outlook_arrays(mix, mix_arrays(mix, [GpuType("A", ()), GpuType("B", ())])).model
     np.testing.assert_allclose(model, [[0.625, 1.0], [0.125, 0.5], [0, 0.25]])

@@ -176,8 +176,8 @@ def test_learners_take_the_first_of_equals_as_their_files_do(monkeypatch, learne
 
 def card(name, norm="none", seen=CLUSTER, **more):
     hidden = () if name == "linear" else HIDDEN
-    given = {"network": name, "hidden": hidden, "normalisation": norm, "view": seen.name} | more
-    return Card(name="n", view_version=seen.version, objective="balance", algorithm="dqn", **given)
+    given = {"network": name, "hidden": hidden, "normalisation": norm, "view": seen.name, "view_version": seen.version}
+    return Card(name="n", objective="balance", algorithm="dqn", **(given | more))
 
 
 def write(folder, name, norm="none", change=None, seen=CLUSTER, **more):
@@ -213,7 +213,12 @@ def test_a_policy_of_gradients_on_the_view_gpu_is_a_network(tmp_path):
         ("mlp", None, {"normalisation": "group"}, "known are none, layer, batch"),
         ("mlp", None, {"network": "rnn"}, "known are linear, mlp, deepsets, gnn"),
         ("linear", None, {"network": "mlp", "hidden": (8,)}, "layers.0.weight: is missing"),
-        ("linear", None, {"view": "gpu"}, r"head.weight: is of shape \[4, 49\]; \[4, 122\] is right"),
+        (
+            "linear",
+            None,
+            {"view": "gpu", "view_version": GPU.version},
+            r"is of shape \[4, 49\]; \[4, 122\] is right",
+        ),
         ("linear", None, {"view": "telemetry"}, "steersman/Latency-v0 alone shows"),
         ("deepsets", lambda a: a["rho.0.bias"].fill(np.nan), {}, "not a finite number"),
         ("gnn", lambda a: a.pop("attention.0.att"), {}, r"attention.0.att: is missing; \[1, 4, 2\] is right"),

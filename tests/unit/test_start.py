@@ -91,7 +91,7 @@ def test_policies_of_another_kind_are_refused(tmp_path, workload, policies):
     }
     card = Card(name="g", view="gpu", view_version=GPU.version, network="linear", objective="o", algorithm="ppo")
     write_policy(tmp_path / "g.safetensors", card, gradients)
-    with pytest.raises(InputError, match="sees the cluster as a whole"):
+    with pytest.raises(InputError, match="is a rule, or sees the whole cluster"):
         evolve(plan(workload, tmp_path / "g.safetensors"), tmp_path / "run", ONCE)
     assert not (tmp_path / "run").exists()
 

@@ -22,10 +22,12 @@ from tests.vectors.make import DRAWN, POLICIES, view_said
 from steersman.agents.networks import ScoreNetwork, build, load
 from steersman.agents.spec import Sizes
 from steersman.features import GPU, VIEWS
+from steersman.policies.decider import Decider
 from steersman.policies.encoding import encode_pods
+from steersman.policies.heuristics import LOCAL
 from steersman.policies.learned import KINDS, WEIGHTS
 from steersman.policies.learned_views import see_nodes
-from steersman.policies.policy import LinearPolicy, MlpPolicy
+from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy
 from steersman.policies.policy_file import read_policy
 from steersman.policies.prepared import PreparedPolicy
 
@@ -118,6 +120,15 @@ def test_features_and_weights_say_what_the_file_says(content: Json, files: dict[
             rows = np.zeros((len(cluster["nodes"]), WEIGHTS))
             see_nodes(arrays.learned, arrays.mix, arrays.nodes, arrays.classes, c, rows)
             found, scale = rows @ policy.weights[pod_kind_of(pods[c])], max(1.0, float(np.abs(rows).max()))
+            if isinstance(policy, LinearPolicy) and policy.rules is not None:
+                weights = policy.rules[pod_kind_of(pods[c])]
+                for number in LOCAL.values():
+                    points = np.zeros(len(rows))
+                    if weights[number]:
+                        own = Decider(decider.state, LocalPolicy("rule", (number,), (1.0,)), mix=prepared.prepared.pods)
+                        points = np.nan_to_num(own.scores(c), neginf=0.0)
+                    found = found + weights[number] * points
+                scale = max(scale, float(np.abs(found).max()))
             if network is not None:
                 shown = {"nodes": rows.astype(np.float32), "pod": pods[c], "context": np.zeros(CONTEXT, np.float32)}
                 found = found + in_torch(network, shown | {"mask": np.ones(len(rows), dtype=np.bool_)})
