@@ -59,11 +59,11 @@ def test_the_small_workload_is_known_by_name(tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["train", "--workload", "nowhere", "--output", "o"], "--workload nowhere: give --nodes"),
-        (["train", "--workload", "default", "--output", "o", "--objective", "speed"], "not by 'speed'"),
+        (["train", "--workload", "default", "--output", "o", "--objective", "speed"], "'speed'"),
         (["train", "--workload", "default", "--output", "o", "--population", "5"], "even number"),
         (
-            ["train", "--workload", "default", "--output", "o", "--protocol", "arrivals"],
-            "is not one of 'inflation', 'timed'",
+            ["train", "--workload", "default", "--output", "o", "--protocol", "sideways"],
+            "is not one of 'inflation', 'arrivals', 'timed'",
         ),
         (["train", "--workload", "default", "--output", "o", "--load", "0.9"], "--load belongs to --protocol timed"),
         (["train", "--workload", "default", "--validation", "default", "--output", "o"], "used for training"),
