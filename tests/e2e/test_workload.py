@@ -12,6 +12,7 @@ from tests.e2e.conftest import STEERSMAN, LocalCluster
 
 from steersman.workloads.deployments import read_rows
 from steersman.workloads.loading import load_workload
+from steersman.workloads.workload import Running
 
 FILL = ("--cpu-load", "0.1", "--resets", "2", "--wait", "1", "--scheduler-name", "default-scheduler")
 
@@ -89,18 +90,18 @@ def test_pods_of_a_trace_come_and_go_and_a_snapshot_answers_what_if(cluster: Loc
     for more in ((), ("--free", "--anonymise")):
         file = tmp_path / f"mine{len(more)}.yaml"
         workload(cluster, "snapshot", "--output", str(file), *more)
-        found = load_workload(file, file)
+        found = load_workload(file, file, running=Running.PINNED)
         assert (len(found.nodes), len(found.pods)) == (10, 150)
         assert all(bool(pod.constraints.node_name) is not bool(more) for pod in found.pods)
         output = tmp_path / f"compared{len(more)}"
         cluster.must(
-            *("simulate", "--nodes", str(file), "--pods", str(file), "--protocol", "arrivals"),
+            *("simulate", "--nodes", str(file), "--pods", str(file), "--protocol", "arrivals", "--pinned"),
             *("--policy", "most-allocated", "--output", str(output)),
         )
         placements = (output / "placements.csv").read_text()
         assert placements.count(",bound,") == 150
         used = {line.split(",")[3] for line in placements.splitlines()[1:]}
-        # Where they are, they stay; freed, the policy packs them onto as few nodes as it can: 300 of 640 CPUs.
+        # Pinned, they stay where they are; freed in the snapshot itself, the policy packs them onto as few nodes as it can: 300 of 640 CPUs.
         assert len(used) == (5 if more else 10)
     workload(cluster, "replay", "--clean")
     assert not names(cluster, "pods")

@@ -19,6 +19,8 @@ FILES = (
     str(DATA / "openb_node_list_gpu_node.csv.gz"),
     "--pods",
     str(DATA / "openb_pod_list_default.csv.gz"),
+    "--protocol",
+    "inflation",  # by the data it would be in timed, too, which takes longer
 )
 PATIENCE_SECONDS = 180
 
