@@ -25,7 +25,7 @@ from studies import tables
 from studies.common import Json, Progress, Say, desk
 
 NAME = "any_cluster"
-MINUTES = 25
+MINUTES = 12
 BEST_OF = ("fgd", "best-fit", "gpu-packing")
 RULES = (*LOCAL, "greedy-forecast", "kube-default")
 KINDS = ("no shares", "some shares", "mostly shares")
@@ -36,7 +36,7 @@ def options(quick: bool = False) -> Json:
     """What the result depends on."""
     return {
         "policy": _shipped().digest,
-        "clusters": 3 if quick else 200,
+        "clusters": 3 if quick else 80,
         "nodes": (5, 12) if quick else (5, 400),
         "most_pods": 8_000,
         "fit_every": 3 if quick else 8,

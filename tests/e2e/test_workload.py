@@ -101,7 +101,7 @@ def test_pods_of_a_trace_come_and_go_and_a_snapshot_answers_what_if(cluster: Loc
         placements = (output / "placements.csv").read_text()
         assert placements.count(",bound,") == 150
         used = {line.split(",")[3] for line in placements.splitlines()[1:]}
-        # Pinned, they stay where they are; freed in the snapshot itself, the policy packs them onto as few nodes as it can: 300 of 640 CPUs.
+        # Pinned, they stay where they are; freed, the policy packs them onto few nodes: 300 of 640 CPUs.
         assert len(used) == (5 if more else 10)
     workload(cluster, "replay", "--clean")
     assert not names(cluster, "pods")
