@@ -10,7 +10,7 @@ from tests.bounds.clusters import SHAPES, workload
 
 from steersman.agents.evolution import fgd_weights
 from steersman.features import CLUSTER, GPU
-from steersman.policies.policy import MlpPolicy
+from steersman.policies.policy import MlpPolicy, PortfolioPolicy
 from steersman.policies.policy_file import Card, prepare_policy, write_policy
 from steersman.policies.registry import AnyPolicy, policy_path, resolve
 
@@ -20,7 +20,8 @@ FILES = ("prepared", "mlp", "cluster", "gpu")
 def policy_of(name: str, folder: Path) -> AnyPolicy:
     """A policy by name: a built-in one, or one of `FILES`, which are written into the folder."""
     if name not in FILES:
-        return resolve(name)
+        policy = resolve(name)  # of a portfolio one member: a choice takes hundreds of runs, which are slow here
+        return policy.first if isinstance(policy, PortfolioPolicy) else policy
     rng = np.random.default_rng(1)
     if name == "mlp":
         sizes = pairwise((len(GPU.node) + len(GPU.pod), 6, 4, 1))
@@ -29,7 +30,8 @@ def policy_of(name: str, folder: Path) -> AnyPolicy:
     file = folder / f"{name}.safetensors"
     if name == "prepared":
         with policy_path("steersman") as shipped:
-            write_policy(file, *prepare_policy(shipped, workload(SHAPES["models that nobody names"], seed=5)))
+            there = workload(SHAPES["models that nobody names"], seed=5)
+            write_policy(file, *prepare_policy(shipped, there, lambda portfolio, _: portfolio.members[0]))
         return resolve(str(file))
     view = CLUSTER if name == "cluster" else GPU
     card = Card(

@@ -62,7 +62,7 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
         limits = LatencyLimits(20.0, 60.0, "users") if told is not None and step % 3 else NO_LIMITS
         scores = decider.scores(c, labels, peers, limits)
         choice = decider.choose(c, labels, peers, limits)
-        explaining.message(state, c, labels, "")
+        explaining.message(state, c, labels)
         if choice is not None:
             others = np.flatnonzero(np.isfinite(scores))
             if len(others) > 1:
