@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from steersman.policies.learned_views import see_nodes
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.workload import Recorded
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -36,3 +38,10 @@ def test_what_evolution_looks_at(shape: str, tmp_path: Path, monkeypatch: pytest
     cluster, wanted = execution.cluster, np.zeros((len(there.nodes), WEIGHTS))
     for c in range(len(cluster.classes.gpu_count)):
         see_nodes(cluster.learned, cluster.mix, cluster.nodes, cluster.classes, c, wanted)
+
+
+def test_pods_that_stand_from_the_beginning() -> None:
+    there = workload(next(iter(SHAPES.values())), seed=3)
+    recorded = (Recorded(there.nodes[0].name), *(None for _ in there.pods[1:]))
+    run = Simulator(replace(there, recorded=recorded, from_now=True)).run("fgd", protocol="arrivals", seed=1)
+    assert run.final_nodes.names
