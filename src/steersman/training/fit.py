@@ -144,15 +144,15 @@ def fit(
     workload = workload.unbound()
     simulator = Simulator(workload)
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in LOCAL))}
-    names = list(others)
+    candidates = list(others.values())
     selection = simulator.select(
-        list(others.values()),
+        candidates,
         protocol=options.protocol,
         ratio=options.ratio,
         load=options.load,
         mean_duration=options.mean_duration,
     )
-    best = others[names[selection.best]]
+    best = candidates[selection.best]
     first = as_linear(best) if isinstance(best, LocalPolicy) else best
     found, generations = _search(workload, first, options, jobs, on_generation)
     compared = _compare(simulator, {FITTED: found, **others}, options)
@@ -213,7 +213,7 @@ def _file(
 ) -> tuple[Card, Arrays]:
     """The card and tensors of a policy file that serves by itself."""
     mix, baked = bake(workload, VIEW)
-    metric = "waiting_time_mean_seconds" if options.protocol == "timed" else "gpu_unallocated_percent"
+    metric = options.task.metric
     rule = isinstance(kept.policy, LocalPolicy)
     card = Card(
         name=kept.name,

@@ -23,7 +23,7 @@ import steersman
 from steersman.agents.evolution import Arena, Config, Evolution, Task, as_linear
 from steersman.features import view
 from steersman.policies.heuristics import heuristic
-from steersman.policies.learned import VIEW
+from steersman.policies.learned import KINDS, RULES, VIEW
 from steersman.policies.policy import LinearPolicy
 from steersman.policies.policy_file import PORTFOLIO, Card, write_policy
 from steersman.simulation.arrivals import resample
@@ -33,7 +33,15 @@ from steersman.workloads.workload import Workload
 GENERAL, OPENB = "general", "openb"
 STARTS = ("fgd", "best-fit", "gpu-packing", "balanced-allocation", "most-allocated")
 """Rules that a member's search goes on from."""
-RULES = ("fgd", "best-fit", "gpu-packing", "dot-product", "most-allocated", "least-allocated", "balanced-allocation")
+CHOOSABLE_RULES = (
+    "fgd",
+    "best-fit",
+    "gpu-packing",
+    "dot-product",
+    "most-allocated",
+    "least-allocated",
+    "balanced-allocation",
+)
 """Rules that the portfolio may choose as they are."""
 NODES = 5, 120
 MOST_PODS = 2_500
@@ -161,7 +169,7 @@ def _card(plan: Plan, members: dict[str, LinearPolicy]) -> Card:
         view=VIEW,
         view_version=view(VIEW).version,
         network=PORTFOLIO,
-        members=(*members, *RULES),
+        members=(*members, *CHOOSABLE_RULES),
         objective="allocation",
         algorithm=Evolution.algorithm,
         protocol="inflation",
@@ -180,7 +188,7 @@ def _card(plan: Plan, members: dict[str, LinearPolicy]) -> Card:
 
 
 def _arrays(members: Sequence[LinearPolicy]) -> dict[str, npt.NDArray[np.float32]]:
-    rules = [np.zeros((4, 8)) if each.rules is None else each.rules for each in members]
+    rules = [np.zeros((KINDS, RULES)) if each.rules is None else each.rules for each in members]
     return {
         "weights": np.stack([each.weights for each in members]).astype(np.float32),
         "rules": np.stack(rules).astype(np.float32),
