@@ -32,7 +32,7 @@ from steersman.policies.policy_file import ComparedOn, prepare_policy, read_poli
 from steersman.policies.registry import AnyPolicy, policy_path, resolve
 from steersman.processes import ask_process
 from steersman.service.config import read_config
-from steersman.simulation.comparison import Comparison, choose_member, compare
+from steersman.simulation.comparison import RuleComparison, choose_member, compare
 from steersman.workloads.shapes import mix_distance, node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -45,37 +45,37 @@ def some_nodes(count: int = 6, gpus: int = 8) -> list[Node]:
     return [Node(f"n{i}", 96_000, 512 << 30, gpu_count=gpus, gpu_model="A100" if gpus else "") for i in range(count)]
 
 
-def made_up(policy: AnyPolicy, *costs: float) -> Comparison:
+def made_up(policy: AnyPolicy, *costs: float) -> RuleComparison:
     """The policy, or two members of a portfolio, and two rules at these costs in each of two draws."""
     own = [each.name for each in policy.members[:2]] if isinstance(policy, PortfolioPolicy) else [policy.name]
     names = (*own, "best-fit", "fgd")
     assert len(names) == len(costs)
     flags = [i < len(own) for i in range(len(names))]
     table = np.repeat(np.array(costs)[:, None], 2, axis=1)
-    return Comparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5)
+    return RuleComparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5)
 
 
-def second_member(_: Workload, policy: AnyPolicy) -> Comparison:
+def second_member(_: Workload, policy: AnyPolicy) -> RuleComparison:
     return made_up(policy, 9.0, 5.0, 7.0, 8.0)
 
 
-def first_member(_: Workload, policy: AnyPolicy) -> Comparison:
+def first_member(_: Workload, policy: AnyPolicy) -> RuleComparison:
     return made_up(policy, 4.0, 5.0, 7.0, 8.0)
 
 
-def just_as_good(_: Workload, policy: AnyPolicy) -> Comparison:
+def just_as_good(_: Workload, policy: AnyPolicy) -> RuleComparison:
     return made_up(policy, 7.0, 7.0, 7.0, 8.0)
 
 
-def failing(_: Workload, __: AnyPolicy) -> Comparison:
+def failing(_: Workload, __: AnyPolicy) -> RuleComparison:
     raise SteersmanError("no luck")
 
 
-def dying(_: Workload, __: AnyPolicy) -> Comparison:
+def dying(_: Workload, __: AnyPolicy) -> RuleComparison:
     os._exit(3)
 
 
-def sleeping(_: Workload, __: AnyPolicy) -> Comparison:
+def sleeping(_: Workload, __: AnyPolicy) -> RuleComparison:
     time.sleep(600)
     raise AssertionError
 
@@ -146,7 +146,7 @@ def test_a_rule_that_is_better_decides_with_a_warning(tmp_path: Path) -> None:
     assert "steersman_policy_comparison_difference_points 2.0" in scraped(made)
 
 
-def _of_one_policy(_: Workload, policy: AnyPolicy) -> Comparison:
+def _of_one_policy(_: Workload, policy: AnyPolicy) -> RuleComparison:
     return made_up(policy, 9.0, 7.0, 8.0)
 
 
@@ -373,7 +373,7 @@ def test_a_changed_file_is_compared_while_the_former_one_decides(tmp_path: Path)
     assert made.choice.version != former.version
 
 
-def _good_policy(_: Workload, policy: AnyPolicy) -> Comparison:
+def _good_policy(_: Workload, policy: AnyPolicy) -> RuleComparison:
     return made_up(policy, 1.0, 7.0, 8.0)
 
 

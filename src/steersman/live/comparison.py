@@ -24,7 +24,7 @@ from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.registry import AnyPolicy
 from steersman.processes import ask_process
-from steersman.simulation.comparison import Comparison, compare, members_of
+from steersman.simulation.comparison import RuleComparison, compare, members_of
 from steersman.workloads.shapes import GpuRequest, Shape, mix_distance, node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -46,7 +46,7 @@ RETRY_SECONDS = 600.0
 """After a comparison that failed."""
 NICENESS = 10
 
-Compare = Callable[[Workload, AnyPolicy], Comparison]
+Compare = Callable[[Workload, AnyPolicy], RuleComparison]
 
 log = structlog.get_logger("policy")
 
@@ -156,7 +156,7 @@ class PolicyComparison:
         limit: float = LIMIT_SECONDS,
     ) -> None:
         self._file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
-        self.result: Comparison | None = None
+        self.result: RuleComparison | None = None
         self.finished, self.failures = 0.0, 0
         self._basis: Basis | None = None
         self._retry_at = 0.0
@@ -233,7 +233,7 @@ class PolicyComparison:
         self.result, self.finished, self._basis = result, self._clock(), now
         return self._decide(self._chosen(policy, result, self.finished - began))
 
-    def _chosen(self, policy: AnyPolicy, result: Comparison, seconds: float) -> Choice:
+    def _chosen(self, policy: AnyPolicy, result: RuleComparison, seconds: float) -> Choice:
         """Who decides after a comparison, which is logged."""
         own, rule = result.best_own, result.best_rule
         figures = {
@@ -269,7 +269,7 @@ class _Work:
 
     compare: Compare
 
-    def __call__(self, task: tuple[Workload, AnyPolicy]) -> Comparison:
+    def __call__(self, task: tuple[Workload, AnyPolicy]) -> RuleComparison:
         return self.compare(*task)
 
 

@@ -19,7 +19,7 @@ MARGIN = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RuleComparison:
     """How a policy and every rule did on the same draws.
 
     Attributes:
@@ -80,7 +80,7 @@ def members_of(policy: AnyPolicy) -> dict[str, AnyPolicy]:
     return {policy.name: policy}
 
 
-def compare(workload: Workload, policy: AnyPolicy) -> Comparison:
+def compare(workload: Workload, policy: AnyPolicy) -> RuleComparison:
     """Compare a policy with every rule on a workload's nodes, empty, and draws of its pods.
 
     Args:
@@ -95,7 +95,7 @@ def compare(workload: Workload, policy: AnyPolicy) -> Comparison:
     own = list(members_of(policy).values())
     candidates = [*own, *(rule for rule in rules if rule not in own)]
     selection = Simulator(workload.unbound()).select(candidates, protocol="inflation")
-    return Comparison(
+    return RuleComparison(
         names=tuple(each.name for each in candidates),
         rules=tuple(each in rules for each in candidates),
         own=tuple(i < len(own) for i in range(len(candidates))),
