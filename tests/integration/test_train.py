@@ -90,7 +90,7 @@ def test_what_is_wrong_is_one_line(files, tmp_path):
     for more, message in (
         ([], "there is a run already"),
         (["--resume", "--seed", "9"], "seed: was 1, now 9"),
-        (["--objective", "speed"], "not by 'speed'"),
+        (["--objective", "speed"], "unknown objective 'speed'"),
         (["--protocol", "arrival"], "is not one of 'inflation', 'arrivals', 'timed'"),
     ):
         done = subprocess.run(command(files, tmp_path / "run", *more), capture_output=True, text=True)
