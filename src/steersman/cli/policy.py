@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.deployment_options import parse_range
 from steersman.cli.display import Warnings, print_table, said_if_slow, say
 from steersman.cli.fitting import DURATION_HELP, fit_workload, kept
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
@@ -212,7 +213,12 @@ def build(
         typer.Option(metavar="NAME", help="Embedded openb workloads for weights of their own. [default: none]"),
     ] = None,
     clusters: Annotated[int, typer.Option(min=8, help="Random clusters to train on.")] = 200,
-    generations: Annotated[int, typer.Option(min=1, help="Of the search on all of them.")] = 600,
+    node_range: Annotated[
+        str, typer.Option("--nodes", metavar="LOW-HIGH", help="The smallest and the largest number of their nodes.")
+    ] = "5-120",
+    generations: Annotated[
+        int, typer.Option(min=1, help="Of the search on all of them; other searches have a share of it.")
+    ] = 600,
     rounds: Annotated[int, typer.Option(min=0, help="Of searches for clusters that have something in common.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Of all searches.")] = 1,
     jobs: Jobs = None,
@@ -230,9 +236,7 @@ def build(
     from steersman.workloads.openb import embedded
 
     openb = tuple(embedded(name) for name in workload or ())
-    plan = Plan(
-        clusters=clusters, generations=generations, rounds=rounds, openb=openb, seed=seed, jobs=jobs or default_jobs()
-    )
+    plan = Plan(clusters, parse_range(node_range), generations, rounds, openb, seed, jobs or default_jobs())
     train_portfolio(plan, output, say)
     say(f"wrote {output}")
 

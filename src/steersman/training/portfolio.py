@@ -5,6 +5,7 @@
    clusters from those on which its own policy is (nearly) the best of all members, which is found anew before every
    round, so that members come to suit different clusters (alternating assignment and improvement, as in k-means).
 3. *openb*: a search on the openb training traces alone.
+4. *Waiting*: a search for short waits, on random clusters whose pods leave again.
 
 What each is good for, nobody has to know: where the portfolio is used, a short simulation of the cluster at hand takes
 its best member (`simulation.selection`), rules included.
@@ -12,8 +13,10 @@ its best member (`simulation.selection`), rules included.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +29,12 @@ from steersman.policies.heuristics import heuristic
 from steersman.policies.learned import KINDS, RULES, VIEW
 from steersman.policies.policy import LinearPolicy
 from steersman.policies.policy_file import PORTFOLIO, Card, write_policy
+from steersman.processes import Workers
 from steersman.simulation.arrivals import resample
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload
 
-GENERAL, OPENB = "general", "openb"
+GENERAL, OPENB, WAITING = "general", "openb", "waiting"
 STARTS = ("fgd", "best-fit", "gpu-packing", "balanced-allocation", "most-allocated")
 """Rules that a member's search goes on from."""
 CHOOSABLE_RULES = (
@@ -46,13 +50,17 @@ CHOOSABLE_RULES = (
 NODES = 5, 120
 MOST_PODS = 2_500
 """A random cluster with more pods costs too much of the search."""
+MOST_TIMED_PODS = 1_200
+"""So many where pods leave again: a run has three events a pod."""
 FIRST_CLUSTER = 1_000
 NEARLY = 0.15
 """Points; a cluster belongs to every member that loses at most so much more than the best one."""
 DRAWS = 2
 FIRST_DRAW = 1 << 33
+SAID_EVERY = 50
 
 Say = Callable[[str], None]
+Members = dict[str, LinearPolicy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +69,99 @@ class Plan:
 
     Attributes:
         clusters: random clusters.
-        generations: of the general search.
-        rounds, round_generations: of the members' searches.
-        openb: training traces of openb, and
-        openb_generations: of the search on them.
+        nodes: of the smallest and the largest of them.
+        generations: of the general search; others have a share of it.
+        rounds: of the members' searches.
+        openb: training traces of openb; with none, no weights are made for them.
         seed: of all searches.
-        jobs: processes of the search on openb.
+        jobs: processes.
     """
 
     clusters: int = 200
+    nodes: tuple[int, int] = NODES
     generations: int = 600
     rounds: int = 4
-    round_generations: int = 80
     openb: tuple[Workload, ...] = ()
-    openb_generations: int = 200
     seed: int = 1
     jobs: int = 1
 
+    @property
+    def round_generations(self) -> int:
+        """Generations of each member in a round."""
+        return math.ceil(self.generations * 2 / 15)
+
+    @property
+    def openb_generations(self) -> int:
+        """Generations of the search on openb."""
+        return math.ceil(self.generations / 3)
+
+    @property
+    def waiting_generations(self) -> int:
+        """Generations of the search for short waits."""
+        return math.ceil(self.generations / 2)
+
+
+Search = Callable[[Plan, Say], tuple[Members, int]]
+"""Return the members that it found and the episodes that it played."""
+
 
 def train_portfolio(plan: Plan, output: Path, say: Say) -> None:
-    """Train a portfolio and write its policy file. `say` hears what is done."""
-    workloads = _clusters(plan.clusters)
+    """Train a portfolio and write its policy file.
+
+    `say`, a function of a module, hears in several processes what is done.
+    """
+    searches: list[Search] = [_on_random_clusters, *([_on_openb] if plan.openb else []), _for_short_waits]
+    with Workers(min(plan.jobs, len(searches)), partial(_searcher, plan, say)) as workers:
+        found = dict(workers.answers(searches))
+    members = {name: policy for i in range(len(searches)) for name, policy in found[i][0].items()}
+    steps = sum(episodes for _, episodes in found.values())
+    write_policy(output, _card(plan, members, steps), _arrays(list(members.values())))
+
+
+def _searcher(plan: Plan, say: Say) -> Callable[[Search], tuple[Members, int]]:
+    """In a process: what makes the members of a search."""
+    return lambda search: search(plan, say)
+
+
+def _on_random_clusters(plan: Plan, say: Say) -> tuple[Members, int]:
+    """General weights, and those for clusters that have something in common."""
+    workloads = _clusters(plan, plan.clusters, MOST_PODS)
     say(f"{len(workloads)} random clusters; planning for each mix comes first (about a second each, kept on disk)")
-    config = Config(episodes=6, planned_weight=10.0)
-    search = Evolution(workloads, Task(), config, plan.seed)
-    for generation in range(plan.generations):
-        search.iterate()
-        if generation % 100 == 99:
-            say(f"general: generation {generation + 1} of {plan.generations}")
-    general = _policy(search, GENERAL)
-    members = {GENERAL: general, **_members(plan, workloads, general, search.arena, say)}
-    if plan.openb:
-        members[OPENB] = _on_openb(plan, say)
-    write_policy(output, _card(plan, members), _arrays(list(members.values())))
+    search = Evolution(workloads, Task(), Config(episodes=6, planned_weight=10.0), plan.seed)
+    general = _searched(search, plan.generations, GENERAL, say)
+    members, episodes = _members(plan, workloads, general, search.arena, say)
+    return {GENERAL: general, **members}, search.steps + episodes
 
 
-def _clusters(count: int) -> tuple[Workload, ...]:
+def _on_openb(plan: Plan, say: Say) -> tuple[Members, int]:
+    """Weights for the traces of openb."""
+    search = Evolution(plan.openb, Task(), Config(), plan.seed)
+    return {OPENB: _searched(search, plan.openb_generations, OPENB, say)}, search.steps
+
+
+def _for_short_waits(plan: Plan, say: Say) -> tuple[Members, int]:
+    """Weights for clusters whose pods leave again."""
+    workloads = _clusters(plan, max(1, plan.clusters // 3), MOST_TIMED_PODS)
+    task = Task("waiting-time", "timed", load=1.0)
+    search = Evolution(workloads, task, Config(episodes=6, planned_weight=10.0), plan.seed)
+    return {WAITING: _searched(search, plan.waiting_generations, WAITING, say)}, search.steps
+
+
+def _searched(search: Evolution, generations: int, name: str, say: Say) -> LinearPolicy:
+    for generation in range(1, generations + 1):
+        gain = search.iterate()["gain"]
+        if generation % SAID_EVERY == 0 or generation == generations:
+            say(f"{name}: generation {generation} of {generations}, {gain:+.1f} % against fgd")
+    return _policy(search, name)
+
+
+def _clusters(plan: Plan, count: int, most_pods: int) -> tuple[Workload, ...]:
     found: list[Workload] = []
     seed = FIRST_CLUSTER
     while len(found) < count:
-        workload = random_cluster(seed, nodes=NODES)
+        workload = random_cluster(seed, nodes=plan.nodes)
         seed += 1
-        if len(workload.pods) <= MOST_PODS:
+        if len(workload.pods) <= most_pods:
             found.append(workload)
     return tuple(found)
 
@@ -115,7 +174,7 @@ def _policy(search: Evolution, name: str) -> LinearPolicy:
 
 def _members(
     plan: Plan, workloads: tuple[Workload, ...], general: LinearPolicy, arena: Arena, say: Say
-) -> dict[str, LinearPolicy]:
+) -> tuple[Members, int]:
     """Search on from the general policy and from rules, each on the clusters that it is best on."""
     starts = {f"{GENERAL}-2": general} | {f"from-{name}": as_linear(heuristic(name)) for name in STARTS}
     config = Config(population=16, episodes=4)
@@ -136,7 +195,7 @@ def _members(
         means = ", ".join(f"{name} {mean:.2f}" for name, mean in zip(policies, costs.mean(axis=1), strict=True))
         best = costs.min(axis=0).mean()
         say(f"round {number + 1} of {plan.rounds}: % not allocated: {means}; by the best of them {best:.2f}")
-    return policies
+    return policies, sum(search.steps for search in searches.values())
 
 
 def _costs(arena: Arena, policies: Sequence[LinearPolicy]) -> npt.NDArray[np.float64]:
@@ -150,20 +209,7 @@ def _costs(arena: Arena, policies: Sequence[LinearPolicy]) -> npt.NDArray[np.flo
     return costs
 
 
-def _on_openb(plan: Plan, say: Say) -> LinearPolicy:
-    search = Evolution(plan.openb, Task(), Config(), plan.seed, plan.jobs)
-    try:
-        for generation in range(plan.openb_generations):
-            search.iterate()
-            if generation % 20 == 19:
-                say(f"openb: generation {generation + 1} of {plan.openb_generations}")
-        return _policy(search, OPENB)
-    finally:
-        search.close()
-
-
-def _card(plan: Plan, members: dict[str, LinearPolicy]) -> Card:
-    last = FIRST_CLUSTER + plan.clusters
+def _card(plan: Plan, members: Members, steps: int) -> Card:
     return Card(
         name="steersman",
         view=VIEW,
@@ -179,10 +225,8 @@ def _card(plan: Plan, members: dict[str, LinearPolicy]) -> Card:
         settings={
             "generations": plan.generations,
             "rounds": plan.rounds,
-            "round_generations": plan.round_generations,
-            "openb_generations": plan.openb_generations,
-            "last_cluster_seed_at_least": last,
         },
+        steps=steps,
         made_by=f"steersman {steersman.__version__}",
     )
 
