@@ -30,6 +30,7 @@ from steersman.simulation.reasons import Reasons
 from steersman.simulation.recount import recount
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.selection import Selection, select, unallocated_percent
+from steersman.workloads.coarse import coarse
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.places import Places, places
 from steersman.workloads.workload import Workload
@@ -170,12 +171,14 @@ class Simulator:
 
         The cost is what is not allocated in the end, in percent, and in `timed` the mean wait in seconds.
         """
+        workload = coarse(self.workload)
+        simulator = self if workload is self.workload else Simulator(workload)
 
         def play(i: int, plan: Schedule, seed: int) -> float:
-            return self.play(policies[i], plan, seed).cost(protocol)
+            return simulator.play(policies[i], plan, seed).cost(protocol)
 
         def arrivals(seed: int) -> Schedule:
-            return draw(self.workload, protocol, seed, ratio, load, mean_duration)
+            return draw(workload, protocol, seed, ratio, load, mean_duration)
 
         return select(len(policies), arrivals, play)
 

@@ -28,6 +28,7 @@ from steersman.policies.registry import AnyPolicy
 from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
+from steersman.workloads.coarse import coarse
 from steersman.workloads.shapes import node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -141,7 +142,7 @@ def fit(
     """
     if not any(node.gpu_total for node in workload.nodes) or not any(pod.requests.gpu_count for pod in workload.pods):
         raise UsageError(f"{workload.name}: its nodes or pods have no GPU; policies are fitted to GPUs")
-    workload = workload.unbound()
+    workload = coarse(workload.unbound())
     simulator = Simulator(workload)
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in LOCAL))}
     candidates = list(others.values())

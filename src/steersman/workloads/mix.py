@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,10 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.gpu_resources import is_offered
-from steersman.cluster.model import ANY_GPU, GpuType, Pod, PodClass
+from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType, Pod, PodClass
 
 POPULARITY_PERCENT = 95
 EMPTY_CPU_MILLI = 100  # a typical pod that asks for no CPU is taken to need this much
+MOST_KINDS = 256
+"""What planning, and each of FGD's decisions, costs is in proportion to the typical pods; openb has up to 113."""
+ROUNDINGS = ((1.05, 5), (1.1, 10), (1.25, 25), (1.6, 50), (2.5, 100))
+"""How kinds are merged until they are no more than that: the ratio of CPU, and the step of GPU milli."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +63,22 @@ class MixArrays(NamedTuple):
     share: npt.NDArray[np.float64]
 
 
+Kind = tuple[int, int, int, str, str]
+"""(mCPU, GPU milli, devices, models, name of the GPUs)."""
+
+
 def typical_pods(
     pods: Iterable[Pod | PodClass], *, popularity_percent: float = POPULARITY_PERCENT, cpu_pods: bool = True
 ) -> tuple[TypicalPod, ...]:
     """The most frequent kinds of pods that together reach `popularity_percent` of them.
 
     Kinds are (mCPU, GPU milli, devices, models, name of the GPUs), the most frequent first, ties by the larger kind
-    (the order in which the FGD artifact sums, which decides the last bits of a fragmentation).
+    (the order in which the FGD artifact sums, which decides the last bits of a fragmentation). More than `MOST_KINDS`
+    of them are merged with others of about the same requests.
     """
-    counts: Counter[tuple[int, int, int, str, str]] = Counter()
+    counts: Counter[Kind] = Counter()
     models: dict[str, tuple[str, ...]] = {}
-    memory: Counter[tuple[int, int, int, str, str]] = Counter()
+    memory: Counter[Kind] = Counter()
     for pod in pods:
         r = pod.requests
         if r.gpu_count or cpu_pods:
@@ -77,19 +87,54 @@ def typical_pods(
             kind = r.cpu_milli or EMPTY_CPU_MILLI, r.gpu_milli, r.gpu_count, spec, r.gpu_resource
             counts[kind] += 1
             memory[kind] += r.memory_bytes
+    chosen = _frequent(counts, popularity_percent)
+    for cpu_ratio, milli_step in ROUNDINGS:
+        if len(chosen) <= MOST_KINDS:
+            break
+        counts, memory = _merged(counts, memory, cpu_ratio, milli_step)
+        chosen = _frequent(counts, popularity_percent)
+    total, reached = sum(counts.values()), sum(number for _, number in chosen)
+    # Dividing twice, as the artifact does, decides the last bits: count / reached would differ.
+    scale = reached / total if total else 1.0
+    return tuple(
+        TypicalPod(cpu, milli, count, models[spec], number / total / scale, resource, memory[kind] // number)
+        for kind, number in chosen
+        for cpu, milli, count, spec, resource in (kind,)
+    )
+
+
+def _frequent(counts: Counter[Kind], popularity_percent: float) -> list[tuple[Kind, int]]:
+    """Return the most frequent kinds that together reach a share of all, with their numbers."""
     ranked = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
     total, reached, chosen = sum(counts.values()), 0, 0
     while chosen < len(ranked) and reached * 100 < popularity_percent * total:
         reached += ranked[chosen][1]
         chosen += 1
-    shares = [count / total for _, count in ranked[:chosen]]
-    # Dividing twice, as the artifact does, decides the last bits: count / reached would differ.
-    scale = reached / total if total else 1.0
-    return tuple(
-        TypicalPod(cpu, milli, count, models[spec], share / scale, resource, memory[kind] // number)
-        for (kind, number), share in zip(ranked, shares, strict=False)
-        for cpu, milli, count, spec, resource in (kind,)
-    )
+    return ranked[:chosen]
+
+
+def _merged(
+    counts: Counter[Kind], memory: Counter[Kind], cpu_ratio: float, milli_step: int
+) -> tuple[Counter[Kind], Counter[Kind]]:
+    """Merge kinds with about the same requests: the mean of their CPU, and the multiple of `milli_step` above."""
+    groups: dict[Kind, list[Kind]] = defaultdict(list)
+    for kind in counts:
+        cpu, milli, count, spec, resource = kind
+        shared = min(GPU_MILLI, milli_step * math.ceil(milli / milli_step))
+        groups[geometric_class(cpu, cpu_ratio), shared, count, spec, resource].append(kind)
+    merged_counts: Counter[Kind] = Counter()
+    merged_memory: Counter[Kind] = Counter()
+    for (_, milli, count, spec, resource), kinds in groups.items():
+        number = sum(counts[kind] for kind in kinds)
+        mean = sum(counts[kind] * kind[0] for kind in kinds) // number
+        merged_counts[mean, milli, count, spec, resource] += number
+        merged_memory[mean, milli, count, spec, resource] += sum(memory[kind] for kind in kinds)
+    return merged_counts, merged_memory
+
+
+def geometric_class(value: int, ratio: float) -> int:
+    """Return the class of a request, so that those of a class differ by less than `ratio`; -1 for none."""
+    return math.floor(math.log(value, ratio)) if value > 0 else -1
 
 
 def accepted_types(mix: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]) -> npt.NDArray[np.bool_]:
