@@ -23,6 +23,7 @@ from studies.common import BUILD, desk, duration, plain, write_json
 
 ORDER = (
     "any_cluster",
+    "steady_state",
     "limits",
     "generalisation",
     "ablations",

@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from steersman.agents.evolution import Config, Task
 from steersman.cli.compiling import compile_kernels
 from steersman.cli.options import default_jobs
 from steersman.evaluation.experiment import Experiment, run_experiment
+from steersman.policies.policy import PortfolioPolicy
+from steersman.policies.registry import SHIPPED, resolve
+from steersman.processes import Workers
 from steersman.simulation.result import RunResult
 from steersman.training import plans
 from steersman.training.evolve import VALIDATION_SEEDS, Plan
@@ -107,20 +111,63 @@ class Desk:
 
     def once(self, name: str, options: Json, compute: Callable[[], Json]) -> Json:
         """What `compute` returns, as JSON; from the folder if it was computed before with the same options."""
-        path, wanted = self.folder / f"{name}.json", json.loads(json.dumps(options))
-        if path.exists():
-            kept: Json = json.loads(path.read_text())
-            if kept["options"] == wanted:
-                self.say(f"{name}: is there already")
-                return dict(kept["value"])
+        kept = self._kept(name, options)
+        if kept is not None:
+            self.say(f"{name}: is there already")
+            return kept
         value = plain(compute())
-        write_json(path, {"options": wanted, "value": value})
+        write_json(self.folder / f"{name}.json", {"options": plain(options), "value": value})
         return dict(value)
+
+    def each(
+        self, parts: Mapping[str, Json], compute: Callable[[Json], Json], on_part: Callable[[int, int], None]
+    ) -> dict[str, Json]:
+        """`once` for many parts, in several processes.
+
+        Args:
+            parts: options by name.
+            compute: a function of a module, which is called with a part's options.
+            on_part: called with how many parts are done and how many there are.
+        """
+        found: dict[str, Json] = {}
+        for name, options in parts.items():
+            kept = self._kept(name, options)
+            if kept is not None:
+                found[name] = kept
+        missing = [name for name in parts if name not in found]
+        if missing:
+            with Workers(min(self.jobs, len(missing)), partial(_computer, compute)) as workers:
+                for i, value in workers.answers([parts[name] for name in missing]):
+                    name = missing[i]
+                    write_json(self.folder / f"{name}.json", {"options": plain(parts[name]), "value": value})
+                    found[name] = value
+                    on_part(len(found), len(parts))
+        return {name: found[name] for name in parts}
+
+    def _kept(self, name: str, options: Json) -> Json | None:
+        """What was computed before with the same options."""
+        path, wanted = self.folder / f"{name}.json", json.loads(json.dumps(options))
+        if not path.exists():
+            return None
+        kept: Json = json.loads(path.read_text())
+        return dict(kept["value"]) if kept["options"] == wanted else None
 
     def forget(self, name: str) -> None:
         """Remove a part and the folder of its name."""
         (self.folder / f"{name}.json").unlink(missing_ok=True)
         shutil.rmtree(self.folder / name, ignore_errors=True)
+
+
+def _computer(compute: Callable[[Json], Json]) -> Callable[[Json], Json]:
+    """In a process: what computes a part."""
+    return lambda options: dict(plain(compute(options)))
+
+
+def shipped() -> PortfolioPolicy:
+    """The policy that the package ships."""
+    policy = resolve(SHIPPED)
+    assert isinstance(policy, PortfolioPolicy)
+    return policy
 
 
 def desk(study: str, quick: bool, say: Say) -> Desk:
