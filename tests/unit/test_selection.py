@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.policy import LinearPolicy, PortfolioPolicy
 from steersman.policies.registry import resolve
@@ -15,7 +16,7 @@ from steersman.simulation.arrivals import Schedule, draw, trace_load
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection import Selection, select
 from steersman.workloads.generators.clusters import random_cluster
-from steersman.workloads.workload import Recorded
+from steersman.workloads.workload import Recorded, Workload
 
 
 def plan(size: int = 100) -> Schedule:
@@ -141,3 +142,16 @@ def test_rules_as_weights_decide_as_rules() -> None:
         ]
         assert runs[0].node == runs[1].node, name
         assert runs[0].devices == runs[1].devices, name
+
+
+def test_whole_nodes_are_left_where_pods_of_all_devices_come() -> None:
+    """Without shared pods nothing but the number of free devices tells nodes apart; spreading leaves no node whole."""
+    nodes = tuple(Node(f"n{i:02}", 96_000, 768 << 30, gpu_count=8, gpu_model="A100") for i in range(30))
+    wanted = [1] * 56 + [8] * 22
+    pods = tuple(
+        Pod(f"p{i:02}", PodClass(Requests(8_000 * gpus, gpus << 35, gpu_count=gpus, gpu_milli=GPU_MILLI)))
+        for i, gpus in enumerate(wanted)
+    )
+    run = Simulator(Workload("whole", nodes, pods)).run("steersman", protocol="arrivals")
+    (failed,) = (metric.value for metric in run.metrics if metric.name == "pods_failed")
+    assert failed == 0

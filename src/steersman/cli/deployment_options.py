@@ -25,12 +25,14 @@ MemoryRequests = Annotated[
 ]
 
 
-def parse_range(text: str) -> tuple[int, int]:
-    """The ends of `5-15`; `5` is both. Raises UsageError."""
+def parse_range(option: str, text: str) -> tuple[int, int]:
+    """The ends of an option's `5-15`; `5` is both. Raises UsageError."""
     low, dash, high = text.partition("-")
     ends = (low.strip(), high.strip() if dash else low.strip())
     if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends):
-        raise UsageError(f"--replicas {text}: write a range such as 5-15")
+        raise UsageError(f"{option} {text}: write a range such as 5-15")
+    if int(ends[0]) > int(ends[1]):
+        raise UsageError(f"{option} {text}: the first number is the larger one")
     return int(ends[0]), int(ends[1])
 
 

@@ -236,7 +236,7 @@ def build(
     from steersman.workloads.openb import embedded
 
     openb = tuple(embedded(name) for name in workload or ())
-    plan = Plan(clusters, parse_range(node_range), generations, rounds, openb, seed, jobs or default_jobs())
+    plan = Plan(clusters, parse_range("--nodes", node_range), generations, rounds, openb, seed, jobs or default_jobs())
     train_portfolio(plan, output, say)
     say(f"wrote {output}")
 

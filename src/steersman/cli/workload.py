@@ -126,7 +126,7 @@ def generate(
         raise UsageError(
             f"--csv {csv} lies in --output, where its Deployments would count twice; put it beside the folder"
         )
-    least, most = parse_range(replicas)
+    least, most = parse_range("--replicas", replicas)
     settings = deployments.Settings(
         cpu_load=cpu_load,
         memory_load=memory_load,
@@ -187,7 +187,7 @@ def random(
     from steersman.workloads.convert import convert
     from steersman.workloads.generators.clusters import Distribution, random_cluster
 
-    low, high = parse_range(node_range)
+    low, high = parse_range("--nodes", node_range)
     with said_if_slow(f"drawing {count} clusters"):
         for number in range(seed, seed + count):
             workload = random_cluster(number, distribution=Distribution(distribution.value), nodes=(low, high))

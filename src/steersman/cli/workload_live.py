@@ -120,7 +120,7 @@ def run(
     if seed is not None and seeds is not None:
         raise UsageError("--seed is one, --seeds are several; give one of them")
     drawn = parse_seeds(seeds) if seeds is not None else (DEFAULT_SEED if seed is None else seed,)
-    least, most = parse_range(replicas)
+    least, most = parse_range("--replicas", replicas)
     settings = Settings(
         cpu_load=cpu_load,
         memory_load=memory_load,
