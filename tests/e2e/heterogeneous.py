@@ -43,6 +43,7 @@ CHOSEN = (
 """What `steersman schedule` logs when it is settled who decides."""
 
 Object = dict[str, Any]
+Watch = Callable[[str, Path], "subprocess.Popen[bytes]"]
 
 
 @dataclass(frozen=True)
@@ -102,38 +103,52 @@ class Recording:
     """The history of all pods: what a watch of the API says, in its order.
 
     Args:
-        path: of the file that `kubectl` writes the events to, one a line.
+        watch: starts the watch of pods after a resource version, a process that prints one event a line to a file.
+        path: of that file.
+        version: the resource version that the history begins after.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, watch: Watch, path: Path, version: str) -> None:
+        path.touch()
+        self._watch, self._path, self._version = watch, path, version
         self._file: IO[str] = path.open(encoding="utf-8")
+        self._process = watch(version, path)
         self._rest = ""
         self.pods: dict[str, Object] = {}
         self.order: list[str] = []
+        self.deleted = 0
         self.last_binding = time.monotonic()
 
     def read(self) -> None:
         """Read what happened since the last call."""
+        has_ended = self._process.poll() is not None
         *lines, self._rest = (self._rest + self._file.read()).split("\n")
         for line in lines:
-            event = json.loads(line)
-            pod, kind = event["object"], event["type"]
-            if kind == "ERROR":
-                raise RuntimeError(f"the watch of pods ended: {pod.get('message')}")
-            if kind == "BOOKMARK":
-                continue
-            uid = pod["metadata"]["uid"]
-            if kind == "DELETED":
-                self.pods.pop(uid, None)
-                continue
-            was_bound = "nodeName" in self.pods.get(uid, {"spec": {}})["spec"]
-            self.pods[uid] = pod
-            if "nodeName" in pod["spec"] and not was_bound:
-                self.order.append(uid)
-                self.last_binding = time.monotonic()
+            self._read_event(json.loads(line))
+        if has_ended:  # the server ends watches of those who are slow, as anybody is on a busy machine
+            self._rest = ""
+            self._process = self._watch(self._version, self._path)
+
+    def _read_event(self, event: Object) -> None:
+        pod, kind = event["object"], event["type"]
+        if kind == "ERROR":
+            raise RuntimeError(f"the watch of pods ended: {pod.get('message')}")
+        self._version = pod["metadata"]["resourceVersion"]
+        uid = pod["metadata"]["uid"]
+        if kind == "DELETED":
+            self.pods.pop(uid, None)
+            self.deleted += 1
+            return
+        was_bound = "nodeName" in self.pods.get(uid, {"spec": {}})["spec"]
+        self.pods[uid] = pod
+        if "nodeName" in pod["spec"] and not was_bound:
+            self.order.append(uid)
+            self.last_binding = time.monotonic()
 
     def close(self) -> None:
-        """Close the file."""
+        """End the watch."""
+        self._process.kill()
+        self._process.wait()
         self._file.close()
 
     def count(self, app: str) -> int:
@@ -197,18 +212,18 @@ class Cluster:
         pods, version = self.listed(PODS)
         assert not pods
         path = self.folder / "pods.jsonl"
-        query = f"{PODS}?watch=true&timeoutSeconds=7200&resourceVersion={version}"
-        with path.open("wb") as file:
-            command = [self._kubectl, "--kubeconfig", self.state / "kubeconfig", "get", "--raw", query]
-            process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
-        recording = Recording(path)
+        path.unlink(missing_ok=True)
+        recording = Recording(self._watch, path, version)
         try:
             yield recording
-            assert process.poll() is None, "the watch of pods ended"
         finally:
-            process.kill()
-            process.wait()
             recording.close()
+
+    def _watch(self, version: str, path: Path) -> subprocess.Popen[bytes]:
+        query = f"{PODS}?watch=true&timeoutSeconds=7200&resourceVersion={version}"
+        command: list[str | Path] = [self._kubectl, "--kubeconfig", self.state / "kubeconfig", "get", "--raw", query]
+        with path.open("ab") as file:
+            return subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
 
 
 @contextmanager
@@ -278,6 +293,7 @@ def play(
             nodes, _ = cluster.listed("/api/v1/nodes")
             pods, _ = cluster.listed(PODS)
             assert len(recording.pods) == len(pods)
+            assert not recording.deleted  # the checker takes it for granted that nothing left
         return _outcome(nodes, pods, recording, recording.last_binding - began, _lines(log) if log else [])
 
 

@@ -215,7 +215,7 @@ def _node_constraints(rng: random.Random, gpus: int, models: tuple[str, ...]) ->
         liked = {"key": ZONE, "operator": "In", "values": [f"zone-{rng.randrange(ZONES)}"]}
         terms = [{"weight": 10, "preference": {"matchExpressions": [liked]}}]
         spec["affinity"] = {"nodeAffinity": {PREFERRED: terms}}
-    tolerations = []
+    tolerations: list[Object] = []
     if gpus == 8 or A100 in models or rng.random() < 0.4:
         tolerations.append({"key": POOL, "operator": "Equal", "value": "training", "effect": "NoSchedule"})
     if rng.random() < 0.5:
@@ -225,8 +225,8 @@ def _node_constraints(rng: random.Random, gpus: int, models: tuple[str, ...]) ->
 
 def _spreading(rng: random.Random, name: str) -> Object:
     """Return hard spreading over zones, soft spreading over racks or nodes, both, or none."""
-    selector = {"labelSelector": {"matchLabels": {"app": name}}}
-    found = []
+    selector: Object = {"labelSelector": {"matchLabels": {"app": name}}}
+    found: list[Object] = []
     if rng.random() < 0.3:
         hard = {"maxSkew": rng.choice((1, 2, 5)), "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
         found.append(hard | selector)

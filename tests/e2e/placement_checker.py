@@ -15,8 +15,9 @@ from typing import Any
 
 Object = Mapping[str, Any]
 
-SUFFIXES = {"": 1, "m": Fraction(1, 1000), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000)}
+SUFFIXES |= {f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGT", 1)}
+SUFFIXES |= {letter: Fraction(1000**power) for power, letter in enumerate("kMGT", 1)}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 REORDERED = 64
@@ -235,8 +236,9 @@ def _spread(nodes: Mapping[str, Object], bound: Sequence[Object], places: Mappin
         for constraint in _hard(pod["spec"]):
             # Pods with the same constraint on the same nodes are judged together.
             spec = pod["spec"]
-            parts = pod["metadata"]["namespace"], constraint, spec.get("nodeSelector"), _hard(spec)
-            parts += (spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED), spec.get("tolerations"))
+            affinity = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
+            nodes_of = spec.get("nodeSelector"), affinity, spec.get("tolerations")
+            parts = pod["metadata"]["namespace"], constraint, _hard(spec), nodes_of
             groups.setdefault(json.dumps(parts, sort_keys=True), (pod, constraint))
     found = []
     for pod, constraint in groups.values():
