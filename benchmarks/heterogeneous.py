@@ -57,4 +57,4 @@ def _row(found: Outcome) -> dict[str, Any]:
         "violations_by_kind": found.violations_by_kind,
         "seconds": round(found.seconds, 1),
     }
-    return row | ({"decided_by": found.decided_by} if found.decided_by else {})
+    return row | ({"deciders": found.deciders} if found.deciders else {})

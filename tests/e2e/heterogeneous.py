@@ -80,8 +80,7 @@ class Outcome:
         pods, bound: how many there are and how many have a node.
         violations: of constraints, by the independent checker.
         seconds: from the first controller to the last binding.
-        decided_by: who decided at the end, of `steersman schedule`.
-        choices: what it logged about who decides.
+        choices: what `steersman schedule` logged about who decides, in time.
     """
 
     gpus: int
@@ -90,13 +89,17 @@ class Outcome:
     bound: int
     violations: tuple[Violation, ...]
     seconds: float
-    decided_by: str = ""
     choices: tuple[Object, ...] = ()
 
     @property
     def violations_by_kind(self) -> dict[str, int]:
         """How many violations there are of each kind of constraint."""
         return dict(Counter(each.kind for each in self.violations))
+
+    @property
+    def deciders(self) -> list[str]:
+        """Who was chosen to decide by each comparison: a member of the portfolio, a rule, or the policy itself."""
+        return [line.get("rule") or line.get("member") or line["policy"] for line in self.choices]
 
 
 class Recording:
@@ -302,8 +305,7 @@ def _outcome(
 ) -> Outcome:
     bound = [pod for pod in pods if "nodeName" in pod["spec"]]
     assert not any("deletionTimestamp" in pod["metadata"] or pod["status"]["phase"] == "Succeeded" for pod in pods)
-    choices = tuple(line for line in lines if line["event"] in (*CHOSEN, "another policy decides"))
-    policies = [line["policy"] for line in choices if line["event"] == "another policy decides"]
+    choices = tuple(line for line in lines if line["event"] in CHOSEN)
     return Outcome(
         gpus=sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes),
         gpus_in_use=sum(int(requests_of(pod).get(GPU, 0)) for pod in bound),
@@ -311,7 +313,6 @@ def _outcome(
         bound=len(bound),
         violations=tuple(check(nodes, pods, recording.order)),
         seconds=seconds,
-        decided_by=policies[-1] if policies else "",
         choices=choices,
     )
 
