@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -273,22 +273,21 @@ def play(
         folder: for files; it must exist and be empty.
         policy: of `steersman schedule`; "" for the cluster's own kube-scheduler as it is.
         options: further ones of `steersman schedule`.
-        day_before: whether a tenth of the pods ran before, so that a learned policy was compared on such pods when
-            the first one comes.
+        day_before: whether a tenth of the pods waited when the scheduler started, ran and are gone, so that a learned
+            policy was compared on such pods when the first one comes.
     """
     scheduler = SCHEDULER if policy else ""
-    with cluster_of(draw, folder) as cluster, _scheduling(cluster, policy, options) as log:
+    with cluster_of(draw, folder) as cluster, ExitStack() as stack:
         if day_before:
             with cluster.recording() as recording:
                 _create_all(cluster, recording, draw.typical(scheduler))
+                log = stack.enter_context(_scheduling(cluster, policy, options))
                 _until(lambda: _settled(recording, 0.0), "yesterday's pods are placed")
-            if log is not None and policy not in RULES:
-                _until(lambda: any(line["event"] in CHOSEN for line in _lines(log)), "it is settled who decides")
-            kinds = "deployments,statefulsets,jobs"
-            cluster.kubectl("delete", kinds, "--all", "--cascade=background", "--wait=false")
-            _until(lambda: not cluster.kubectl("get", kinds, "-o", "name"), "controllers are gone")
-            cluster.steersman("cluster", "clean")
-            _until(lambda: not cluster.listed(PODS)[0], "yesterday's pods are gone")
+            if policy and policy not in RULES:
+                _until(lambda: bool(_choices(log)), "it is settled who decides")
+            _delete_all(cluster)
+        else:
+            log = stack.enter_context(_scheduling(cluster, policy, options))
         with cluster.recording() as recording:
             began = time.monotonic()
             _create_all(cluster, recording, draw.workloads(scheduler))
@@ -297,15 +296,23 @@ def play(
             pods, _ = cluster.listed(PODS)
             assert len(recording.pods) == len(pods)
             assert not recording.deleted  # the checker takes it for granted that nothing left
-        return _outcome(nodes, pods, recording, recording.last_binding - began, _lines(log) if log else [])
+        return _outcome(nodes, pods, recording, recording.last_binding - began, _choices(log))
+
+
+def _delete_all(cluster: Cluster) -> None:
+    """Delete all controllers and pods, and wait until they are gone."""
+    kinds = "deployments,statefulsets,jobs"
+    cluster.kubectl("delete", kinds, "--all", "--cascade=background", "--wait=false")
+    _until(lambda: not cluster.kubectl("get", kinds, "-o", "name"), "controllers are gone")
+    cluster.steersman("cluster", "clean")
+    _until(lambda: not cluster.listed(PODS)[0], "yesterday's pods are gone")
 
 
 def _outcome(
-    nodes: list[Object], pods: list[Object], recording: Recording, seconds: float, lines: list[Object]
+    nodes: list[Object], pods: list[Object], recording: Recording, seconds: float, choices: list[Object]
 ) -> Outcome:
     bound = [pod for pod in pods if "nodeName" in pod["spec"]]
     assert not any("deletionTimestamp" in pod["metadata"] or pod["status"]["phase"] == "Succeeded" for pod in pods)
-    choices = tuple(line for line in lines if line["event"] in CHOSEN)
     return Outcome(
         gpus=sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes),
         gpus_in_use=sum(int(requests_of(pod).get(GPU, 0)) for pod in bound),
@@ -313,7 +320,7 @@ def _outcome(
         bound=len(bound),
         violations=tuple(check(nodes, pods, recording.order)),
         seconds=seconds,
-        choices=choices,
+        choices=tuple(choices),
     )
 
 
@@ -370,6 +377,10 @@ def _scheduling(cluster: Cluster, policy: str, options: Sequence[str]) -> Iterat
 
 def _lines(log: Path) -> list[Object]:
     return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+
+
+def _choices(log: Path | None) -> list[Object]:
+    return [line for line in _lines(log) if line["event"] in CHOSEN] if log else []
 
 
 def _events(log: Path) -> set[str]:
