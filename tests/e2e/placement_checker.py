@@ -21,8 +21,9 @@ SUFFIXES |= {letter: Fraction(1000**power) for power, letter in enumerate("kMGT"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 REORDERED = 64
-"""Bindings under way at a time. They reach the API in another order than they were decided in, so that of two bindings
-that are further apart the earlier one was decided first, and of others it is not known."""
+"""Bindings that may be under way at a time. They reach the API in another order than they were decided in, so of two
+that are further apart the earlier one was decided first, and of others that is not known. 64 is what `steersman
+schedule` allows; in three recorded runs on busy cores it needed 8 at most, and kube-scheduler 1."""
 
 
 class UnsupportedError(Exception):

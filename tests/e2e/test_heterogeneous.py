@@ -11,8 +11,9 @@ pytestmark = pytest.mark.e2e
 
 DRAW = Draw(nodes=40, seed=0)
 TOLERANCE = 4
-"""GPUs of 128 by which the shipped policy may be below fgd: ties between nodes are decided by the order in which they
-and the pods come to the scheduler, which differs from run to run by about as much."""
+"""GPUs of 128 by which the shipped policy may be below fgd. Ties between nodes and the order of pods that are made at
+the same time differ from run to run: over six orders of ties a simulation of this draw ends with 124 to 126 by fgd, and
+with 121 to 128 by the members of the shipped policy, each of which has 2 to 3 between its best and its worst."""
 
 
 def test_no_scheduler_breaks_a_constraint_and_the_shipped_policy_is_no_worse_than_fgd(tmp_path: Path) -> None:
