@@ -23,6 +23,7 @@ from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
 from steersman.live import comparison as live_comparison
+from steersman.live import thinking as thinking_module
 from steersman.live.comparison import LEAST_PODS, RETRY_SECONDS, Basis, PolicyComparison, basis_of
 from steersman.live.policy_file import PolicyFile
 from steersman.live.policy_metrics import PolicyMetrics
@@ -441,6 +442,33 @@ def test_deciders_are_made_anew_when_another_policy_decides() -> None:
         return [*found, (thinking.deciding.name, thinking.mix.outlook is not None)]
 
     assert asyncio.run(story()) == [("fgd", True), ("steersman", True)]
+
+
+def test_twice_as_many_pods_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods of a few controllers came first, and others follow before the next look is due."""
+    monkeypatch.setattr(thinking_module, "LOOK_SECONDS", 0.001)
+    looks: list[int] = []
+
+    async def story() -> None:
+        thinking, state = Thinking(PolicyFile("steersman"), unchecked=True), ClusterState(some_nodes())
+
+        async def look(_: object, classes: tuple[object, ...]) -> bool:
+            looks.append(len(classes))
+            return False
+
+        monkeypatch.setattr(thinking.comparison, "look", look)
+        thinking.mix.see(PODS[0])
+        keeping = asyncio.create_task(thinking.keep(lambda: state, lambda: None))
+        for many in (10, 15, 20):
+            await asyncio.sleep(0.05)
+            while len(thinking.mix) < many:
+                thinking.mix.see(PODS[0])
+        await asyncio.sleep(0.05)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(story())
+    assert looks == [1, 10, 20]
 
 
 def test_a_fitted_policy_decides_from_the_first_decider_on(tmp_path: Path) -> None:

@@ -425,6 +425,12 @@ def test_servers_listen_on_this_machine_alone_each_on_a_port_of_its_own(tmp_path
     assert len({options[port] for port in servers.PORTS}) == len(servers.PORTS)
 
 
+def test_pods_with_a_status_of_their_own_are_not_played(tmp_path: Path) -> None:
+    patches = servers._configuration(tmp_path, None)["componentsPatches"]
+    flag = {"key": "disregard-status-with-annotation-selector", "value": "kwok.x-k8s.io/status=custom"}
+    assert patches == [{"name": "kwok-controller", "extraArgs": [flag]}]
+
+
 # The build, with a Go that only says that it builds
 
 GO = """#!/bin/sh

@@ -26,6 +26,9 @@ STOP_SECONDS = 10.0
 START_SECONDS = 90
 LAST_LINES = 2
 LOCALHOST = "127.0.0.1"
+UNPLAYED = "kwok.x-k8s.io/status=custom"
+"""Annotation of pods whose status KWOK leaves alone, as in KWOK's documentation. Others run at once, and end at once if
+they are a Job's."""
 PORTS = (
     "kubeApiserverPort",
     "etcdPort",
@@ -147,7 +150,13 @@ def _configuration(programs: Path, port: int | None) -> dict[str, object]:
         **{option: str(programs / program) for option, program in binaries.items()},
         **dict(zip(PORTS, _free_ports(port), strict=True)),
     }
-    return {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokctlConfiguration", "options": options}
+    unplayed = {"key": "disregard-status-with-annotation-selector", "value": UNPLAYED}
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": options,
+        "componentsPatches": [{"name": "kwok-controller", "extraArgs": [unplayed]}],
+    }
 
 
 def _free_ports(first: int | None) -> list[int]:
