@@ -144,6 +144,24 @@ def test_rules_as_weights_decide_as_rules() -> None:
         assert runs[0].devices == runs[1].devices, name
 
 
+def test_pods_of_an_owner_come_in_bursts_in_every_other_draw() -> None:
+    workload = random_cluster(11, nodes=(20, 30))
+    owners = np.array([pod.owner for pod in workload.pods])
+
+    def changes(plan: Schedule) -> int:
+        return int((owners[plan.pods[1:]] != owners[plan.pods[:-1]]).sum())
+
+    for protocol, bursts in (("inflation", True), ("arrivals", False)):
+        one, together = (draw(workload, protocol, seed, 1.3, None, None, bursts) for seed in (2, 3))
+        assert changes(together) < changes(one) / 2
+        plain = draw(workload, protocol, 3, 1.3, None)
+        assert sorted(together.pods) == sorted(plain.pods)
+        same = np.array_equal(together.pods, plain.pods)
+        assert same is (protocol == "arrivals")
+    again = draw(workload, "inflation", 3, 1.3, None, None, True)
+    assert np.array_equal(again.pods, draw(workload, "inflation", 3, 1.3, None, None, True).pods)
+
+
 def test_whole_nodes_are_left_where_pods_of_all_devices_come() -> None:
     """Without shared pods nothing but the number of free devices tells nodes apart; spreading leaves no node whole."""
     nodes = tuple(Node(f"n{i:02}", 96_000, 768 << 30, gpu_count=8, gpu_model="A100") for i in range(30))

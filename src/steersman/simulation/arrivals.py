@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.model import GPU_MILLI, PodClass
 from steersman.errors import SteersmanError, UsageError
 from steersman.simulation.result import Protocol
 from steersman.workloads.inflation import MAX_DRAWS, inflate
@@ -17,6 +18,8 @@ from steersman.workloads.workload import Workload
 
 DEFAULT_DURATION = 3600.0
 """Mean seconds of the durations that generated arrivals have where neither the data nor the user states any."""
+
+LARGEST_BURST = 50
 
 Source = Literal["trace", "generated"]
 
@@ -133,15 +136,23 @@ def draw(
     ratio: float,
     load: float | None,
     mean_duration: float | None = None,
+    bursts: bool = False,
 ) -> Schedule:
     """Arrivals that are like those of a protocol's runs, for trying policies before a run.
 
     `inflation`: as a run with this seed. `arrivals`: the workload's pods in a random order. `timed`: Poisson arrivals
     at `load`; without one at the load that the trace's times amount to, with `mean_duration` as in `schedule`.
+
+    Controllers make pods by the dozen. With `bursts` in `inflation`, and always in `arrivals`, the pods of an owner (or
+    equal ones, where they have none) come together in every other draw, those of odd seeds.
     """
-    if protocol == "inflation":
-        return schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
     random = np.random.default_rng(seed)
+    if protocol == "inflation":
+        plan = schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
+        if not (bursts and seed % 2):
+            return plan
+        together = _together(workload, plan.pods[plan.standing :], random)
+        return replace(plan, pods=np.concatenate([plan.pods[: plan.standing], together]))
     count = len(workload.pods)
     if protocol == "timed":
         load = trace_load(workload, mean_duration) if load is None else load
@@ -149,9 +160,27 @@ def draw(
             return schedule(workload, protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration)
     first = np.array(workload.standing(), dtype=np.int64)
     coming = random.permutation(np.setdiff1d(np.arange(count), first))
+    if protocol == "arrivals" and seed % 2:
+        coming = _together(workload, coming, random)
     pods, nodes = np.concatenate([first, coming]), random.permutation(len(workload.nodes))
     times, stays = np.arange(count, dtype=np.float64), np.full(count, np.inf)
     return Schedule(pods, times, stays, nodes, protocol == "timed", len(first))
+
+
+def _together(workload: Workload, pods: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[np.int64]:
+    """[A] the same arrivals in another order: those of an owner come in bursts of 1 to `LARGEST_BURST`."""
+    arrived: dict[tuple[str, str] | PodClass, list[int]] = defaultdict(list)
+    for i in pods.tolist():
+        pod = workload.pods[i]
+        arrived[(pod.namespace, pod.owner) if pod.owner else pod.pod_class].append(i)
+    bursts = []
+    for some in arrived.values():
+        while some:
+            size = int(random.integers(1, LARGEST_BURST + 1))
+            bursts.append(some[:size])
+            some = some[size:]
+    order = random.permutation(len(bursts))
+    return np.array([i for k in order for i in bursts[k]], dtype=np.int64)
 
 
 def trace_load(workload: Workload, mean_duration: float | None = None) -> float:

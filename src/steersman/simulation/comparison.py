@@ -11,6 +11,7 @@ import numpy.typing as npt
 from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
 from steersman.policies.registry import AnyPolicy
+from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
@@ -94,7 +95,7 @@ def compare(workload: Workload, policy: AnyPolicy) -> RuleComparison:
     rules = [heuristic(name) for name in LOCAL]
     own = list(members_of(policy).values())
     candidates = [*own, *(rule for rule in rules if rule not in own)]
-    selection = Simulator(workload.unbound()).select(candidates, protocol="inflation")
+    selection = Simulator(workload.unbound()).select(candidates, protocol="inflation", bursts=True)
     return RuleComparison(
         names=tuple(each.name for each in candidates),
         rules=tuple(each in rules for each in candidates),
@@ -111,5 +112,6 @@ def choose_member(portfolio: PortfolioPolicy, workload: Workload) -> LinearPolic
     """
     workload = workload.unbound()
     gpus = any(node.gpu_count for node in workload.nodes) and any(pod.requests.gpu_count for pod in workload.pods)
-    selection = Simulator(workload).select(portfolio.members, protocol="inflation" if gpus else "arrivals")
+    protocol: Protocol = "inflation" if gpus else "arrivals"
+    selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True)
     return portfolio.members[selection.best]

@@ -166,8 +166,9 @@ class Simulator:
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
+        bursts: bool = False,
     ) -> Selection:
-        """Compare policies on draws that are like the protocol's runs, see `selection.select`.
+        """Compare policies on draws that are like the protocol's runs, see `arrivals.draw` and `selection.select`.
 
         The cost is what is not allocated in the end, in percent, and in `timed` the mean wait in seconds.
         """
@@ -178,7 +179,7 @@ class Simulator:
             return simulator.play(policies[i], plan, seed).cost(protocol)
 
         def arrivals(seed: int) -> Schedule:
-            return draw(workload, protocol, seed, ratio, load, mean_duration)
+            return draw(workload, protocol, seed, ratio, load, mean_duration, bursts)
 
         return select(len(policies), arrivals, play)
 
