@@ -147,6 +147,23 @@ def test_a_rule_that_is_better_decides_with_a_warning(tmp_path: Path) -> None:
     assert "steersman_policy_comparison_difference_points 2.0" in scraped(made)
 
 
+def most_unused(_: Workload, policy: AnyPolicy) -> RuleComparison:
+    return made_up(policy, 81.0, 80.9, 81.0, 81.1)
+
+
+def test_a_comparison_that_leaves_most_gpus_unused_changes_nothing() -> None:
+    made = comparison(work=most_unused)
+    with capture_logs() as log:
+        assert not look(made)
+    assert (made.choice.policy, made.choice.version) == (resolve("fgd"), "")
+    (said,) = [each for each in log if each["event"].startswith("most GPUs stay unused")]
+    assert (said["decides"], said["difference"]) == ("fgd", -0.1)
+    made._work = second_member
+    assert not look(made)  # nodes and pods are the same
+    assert look(made, pods=PODS * 10)
+    assert made.choice.member
+
+
 def _of_one_policy(_: Workload, policy: AnyPolicy) -> RuleComparison:
     return made_up(policy, 9.0, 7.0, 8.0)
 

@@ -40,6 +40,9 @@ NODES_CHANGED = 0.05
 """Share of the nodes that came, went or have another shape, beyond which there is another comparison."""
 MIX_CHANGED = 0.1
 """Distance between two mixes beyond which there is another; on top of what chance makes of as many pods."""
+MOST_UNUSED = 50.0
+"""Percent of the GPUs that the best candidate may leave; beyond that CPU or memory of the pods seen so far runs out
+long before the GPUs do, whoever decides, and differences say nothing of how GPUs would be used."""
 LIMIT_SECONDS = 300.0
 """After which a comparison is given up. It takes seconds; the first one on a machine compiles for a minute."""
 RETRY_SECONDS = 600.0
@@ -235,7 +238,7 @@ class PolicyComparison:
 
     def _chosen(self, policy: AnyPolicy, result: RuleComparison, seconds: float) -> Choice:
         """Who decides after a comparison, which is logged."""
-        own, rule = result.best_own, result.best_rule
+        own, rule, best = result.best_own, result.best_rule, result.ranking[0]
         figures = {
             "policy": policy.name,
             "difference": round(result.difference, 3),
@@ -243,6 +246,12 @@ class PolicyComparison:
             "draws": result.draws,
             "seconds": round(seconds, 1),
         }
+        if result.mean(best) > MOST_UNUSED:
+            decides = self.choice.policy.name
+            log.info(
+                "most GPUs stay unused whoever decides for these pods; nothing changes", decides=decides, **figures
+            )
+            return self.choice
         if not result.is_good:
             name = result.names[rule]
             log.warning("the policy is worse than a rule on this cluster; the rule decides", rule=name, **figures)

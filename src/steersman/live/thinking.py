@@ -36,7 +36,7 @@ LOOK_SECONDS = 5.0
 """Between looks at whether the policy should be compared with rules, until it was."""
 SETTLED_SECONDS = 60.0
 """And then between looks at whether nodes and pods are others; at 5,000 nodes one takes 7 ms."""
-GROWTH = 2
+LOOK_GROWTH = 2
 """Times as many pods as at the last look are a reason to look at once. What comes first in a burst is the pods of a few
 controllers, and who is best for them may be worst for those that follow within the minute."""
 
@@ -138,7 +138,7 @@ class Thinking:
         while True:
             now = time.monotonic()
             is_due = not self.comparison.is_settled or now - looked_at >= SETTLED_SECONDS
-            is_due = is_due or len(self.mix) >= GROWTH * pods
+            is_due = is_due or len(self.mix) >= LOOK_GROWTH * pods
             looked_at, pods = (now, len(self.mix)) if is_due else (looked_at, pods)
             if is_due and await self.comparison.look(_nodes(state()), self.mix.classes):
                 log.info("another policy decides", policy=self.deciding.name, member=self.comparison.choice.member)
