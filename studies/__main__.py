@@ -26,6 +26,7 @@ ORDER = (
     "limits",
     "generalisation",
     "ablations",
+    "yesterday",
     "timed",
     "waiting",
     "toy",

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 
 from steersman.policies.heuristics import LOCAL
-from steersman.policies.policy import PortfolioPolicy
 from steersman.policies.registry import SHIPPED, AnyPolicy, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
@@ -22,7 +21,7 @@ from steersman.training.fit import FITTED, Options, fit
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.workload import Workload
 from studies import tables
-from studies.common import Json, Progress, Say, desk
+from studies.common import Json, Progress, Say, desk, shipped
 
 NAME = "any_cluster"
 MINUTES = 12
@@ -35,7 +34,7 @@ SIZES = ("up to 64 GPUs", "65 to 512 GPUs", "over 512 GPUs")
 def options(quick: bool = False) -> Json:
     """What the result depends on."""
     return {
-        "policy": _shipped().digest,
+        "policy": shipped().digest,
         "clusters": 3 if quick else 80,
         "nodes": (5, 12) if quick else (5, 400),
         "most_pods": 8_000,
@@ -65,13 +64,13 @@ def run(say: Say, quick: bool = False) -> Json:
 
 def _cluster(workload: Workload, asked: Json) -> Json:
     simulator, seeds = Simulator(workload), asked["seeds"]
-    shipped = _shipped()
-    chosen = simulator.select(shipped.members, protocol="inflation").best
+    own = shipped()
+    chosen = simulator.select(own.members, protocol="inflation").best
     policies: dict[str, AnyPolicy] = {name: resolve(name) for name in asked["rules"]}
-    policies[SHIPPED] = shipped.members[chosen]
+    policies[SHIPPED] = own.members[chosen]
     kept = ""
     if asked["fit_seconds"] is not None:
-        found = fit(workload, shipped, Options(seconds=asked["fit_seconds"]))
+        found = fit(workload, own, Options(seconds=asked["fit_seconds"]))
         policies[FITTED] = next(each.policy for each in found.compared if each.name == found.chosen)
         kept = found.chosen
     gpu_pods = [pod for pod in workload.pods if pod.requests.gpu_count]
@@ -81,16 +80,10 @@ def _cluster(workload: Workload, asked: Json) -> Json:
         "gpus": sum(node.gpu_total for node in workload.nodes),
         "pods": len(workload.pods),
         "shares": float(np.mean([pod.requests.gpu_milli < 1000 for pod in gpu_pods])),
-        "member": shipped.members[chosen].name,
+        "member": own.members[chosen].name,
         "kept": kept,
         "allocation": {name: _allocations(simulator, policy, seeds) for name, policy in policies.items()},
     }
-
-
-def _shipped() -> PortfolioPolicy:
-    policy = resolve(SHIPPED)
-    assert isinstance(policy, PortfolioPolicy)
-    return policy
 
 
 def _allocations(simulator: Simulator, policy: AnyPolicy, seeds: list[int]) -> list[float]:

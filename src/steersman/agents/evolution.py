@@ -348,9 +348,9 @@ class Evolution:
         self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > NO_SPREAD) & ~without.features)
         point = np.zeros_like(spread)
         # FGD's score among them, which has no weight of its own to search for.
-        usable = np.full(RULES, not without.rules)
-        usable[FGD] = not without.fgd
-        self.rule_units = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * usable
+        usable = np.full(RULES, 0.0 if without.rules else 1.0)
+        usable[FGD] = 0.0 if without.fgd else 1.0
+        self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * usable
         if config.network == "mlp":
             self.rule_units = np.zeros((KINDS, 0))
         if start is None:
