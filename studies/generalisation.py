@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from steersman.policies.policy import LinearPolicy
 from steersman.policies.registry import SHIPPED, AnyPolicy, resolve
+from steersman.workloads.generators.clusters import Distribution
 from steersman.workloads.openb import embedded_names
 from steersman.workloads.workload import Workload
 from studies import generated, tables
@@ -22,6 +23,7 @@ MINUTES = 25
 LARGE = 100
 """GPUs; clusters with more are large."""
 BASELINE, ALL = "fgd", "all"
+SAME, OTHER = "the distribution of training", "the other distribution"
 Floats = npt.NDArray[np.float64]
 
 
@@ -102,12 +104,14 @@ def run(say: Say, quick: bool = False) -> Json:
 
 
 def _on_clusters(at: Desk, asked: Json, trained: dict[str, list[LinearPolicy]]) -> Json:
-    """Return the percent allocated on generated clusters by training and by rule, and which family has which."""
+    """Return the percent allocated on generated clusters by training and by rule, and which are of which family."""
     at.say("evaluating on generated clusters")
-    unseen = generated.unseen(asked)
-    place = Evaluation(unseen, asked["seeds"])
+    same, other = (generated.unseen(asked, distribution) for distribution in Distribution)
+    place = Evaluation((*same, *other), asked["seeds"])
+    families = {name: [*map(FAMILIES[name].contains, same), *[False] * len(other)] for name in asked["families"]}
+    families |= {SAME: [True] * len(same) + [False] * len(other), OTHER: [False] * len(same) + [True] * len(other)}
     return {
-        "families": {name: [FAMILIES[name].contains(each) for each in unseen] for name in asked["families"]},
+        "families": families,
         "trained": {name: [place.allocated(policy) for policy in policies] for name, policies in trained.items()},
         "rules": {name: place.allocated(resolve(name)) for name in BEST_OF},
     }
@@ -128,28 +132,30 @@ def _on_openb(at: Desk, asked: Json, trained: dict[str, list[LinearPolicy]]) -> 
 def section(result: Json) -> str:
     """Write the section of docs/results.md."""
     header = [
-        "family left out",
-        "clusters of it",
+        "clusters",
+        "number",
         "`fgd`, %",
-        "never saw it, - `fgd`",
+        "never saw any, - `fgd`",
         "saw some, - `fgd`",
-        "never saw it - saw some",
-        "never saw it, - best of 3",
+        "never saw any - saw some",
+        "best of 3 - `fgd`",
     ]
-    traces = ["workload", "`fgd`, %", "never saw it, - `fgd`", "fewer unallocated GPUs, %", f"`{SHIPPED}`, - `fgd`"]
+    traces = ["workload", "`fgd`, %", "generated alone - `fgd`", "fewer unallocated GPUs, %", f"`{SHIPPED}` - `fgd`"]
     return "\n".join(
         [
             "## Kinds of clusters that were never seen",
             "",
-            f"{generated.described(result)} A row of the first table is about those of these clusters that are of a "
-            "family which one set of trainings never saw, and of which another, with as many clusters and the same "
-            "seeds, saw some. Points of GPU allocation; in brackets 95 % intervals over trainings (Student's t), "
-            "paired by training. *Best of 3*: of `fgd`, `best-fit` and `gpu-packing` on each cluster.",
+            f"{generated.described(result)} Upper rows are about those of these clusters that are of a family which "
+            "one set of trainings never saw, and of which another, with as many clusters and the same seeds, saw "
+            f"some. Then *{SAME}*: all {result['unseen']}, and *{OTHER}*: as many with other numbers of devices, CPU "
+            "and memory for a device and sizes of shares (`workloads.generators.clusters`), which nobody saw. Points "
+            "of GPU allocation; in brackets 95 % intervals over trainings (Student's t), paired by training. *Best of "
+            "3*: of `fgd`, `best-fit` and `gpu-packing` on each cluster.",
             "",
-            tables.markdown(header, [_family_row(result, name) for name in result["families"]]),
+            tables.markdown(header, [_family_row(result, name) for name in (*result["families"], SAME, OTHER)]),
             "",
-            "Trained on generated clusters alone (those of *saw some*), evaluated on openb, whose nodes and pods no "
-            "training saw; beside it the shipped policy, which saw some of these traces. "
+            "Trained on generated clusters alone (the trainings of *saw some*), evaluated on openb, whose nodes and "
+            "pods no training saw; beside it the shipped policy, which saw some of these traces. "
             f"{len(result['seeds'])} seeds.",
             "",
             tables.markdown(traces, _trace_rows(result)),
@@ -165,14 +171,20 @@ def _family_row(result: Json, name: str) -> list[str]:
         means: Floats = np.array(values, dtype=np.float64)[..., some].mean(axis=-1)
         return means
 
-    never, saw = on_family(found["trained"][name]), on_family(found["trained"][ALL])
     baseline, best = on_family(found["rules"][BASELINE]), on_family(generated.best_of(found["rules"]))
+    saw = on_family(found["trained"][ALL])
+    never = on_family(found["trained"][name]) if name in found["trained"] else saw
+    seen = [saw - baseline, never - saw] if name in FAMILIES else []
+    cells = [tables.interval(tables.over_trainings(each)) for each in (never - baseline, *seen)]
+    if name == SAME:
+        cells = ["", *cells]
     return [
-        FAMILIES[name].words,
+        FAMILIES[name].words if name in FAMILIES else f"*{name}*",
         str(len(some)),
         tables.number(float(baseline)),
-        *(tables.interval(tables.over_trainings(each)) for each in (never - baseline, saw - baseline, never - saw)),
-        tables.interval(tables.over_trainings(never - best)),
+        *cells,
+        *[""] * (3 - len(cells)),
+        f"{float(best - baseline):+.2f}",
     ]
 
 

@@ -11,7 +11,7 @@ from studies import tables
 from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, shipped, workloads
 
 NAME = "timed"
-MINUTES = 15
+MINUTES = 5
 POLICIES = ("kube-default", "best-fit", "fgd", SHIPPED)
 BASELINES = ("kube-default", "fgd")
 WORKLOADS = ("default", "gpushare40", "gpuspec25", "multigpu40")

@@ -157,7 +157,11 @@ def test_a_section_shows_the_numbers():
     result = {
         **common.plain(generalisation.options(True)),
         "clusters_by": {
-            "families": {"memory": [True, False, True]},
+            "families": {
+                "memory": [True, False, True],
+                generalisation.SAME: [True, True, False],
+                generalisation.OTHER: [False, False, True],
+            },
             "trained": {"all": [[92.0, 50.0, 82.0], [93.0, 50.0, 83.0]], "memory": [[91.0, 50.0, 81.0]] * 2},
             "rules": {"fgd": [90.0, 50.0, 80.0], "best-fit": [92.0, 50.0, 70.0], "gpu-packing": [80.0, 50.0, 80.0]},
         },
@@ -167,11 +171,12 @@ def test_a_section_shows_the_numbers():
         },
     }
     rows = [line.strip("| ").split(" | ") for line in generalisation.section(result).splitlines() if "|" in line]
-    family, all_openb = rows[2], rows[-1]
+    family, other, all_openb = rows[2], rows[4], rows[-1]
     assert family[:4] == ["memory scarcer than CPU", "2", "85.00", "+1.00 (1.00 to 1.00)"]
     assert family[4].startswith("+2.50 (")
     assert family[5].startswith("-1.50 (")
-    assert family[6] == "+0.00 (0.00 to 0.00)"
+    assert family[6] == "+1.00"
+    assert other[3].startswith("+2.50 (")
     assert all_openb[0] == "**all**"
     assert all_openb[2].startswith("+2.00 (")
     assert all_openb[4] == "+5.00"
