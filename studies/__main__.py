@@ -27,6 +27,7 @@ ORDER = (
     "limits",
     "generalisation",
     "ablations",
+    "yesterday",
     "timed",
     "waiting",
     "toy",

@@ -22,10 +22,10 @@ from steersman.training.fit import FITTED, Options, fit
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
 from studies.common import Json, Progress, Say, desk, shipped
+from studies.generated import BEST_OF
 
 NAME = "any_cluster"
 MINUTES = 90
-BEST_OF = ("fgd", "best-fit", "gpu-packing")
 RULES = (*LOCAL, "greedy-forecast", "kube-default")
 KINDS = ("no shares", "some shares", "mostly shares")
 SIZES = ("up to 64 GPUs", "65 to 512 GPUs", "over 512 GPUs")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from steersman.agents.evolution import Config, Task
+from steersman.agents.evolution import Config
 from steersman.cli.compiling import compile_kernels
 from steersman.cli.options import default_jobs
 from steersman.evaluation.experiment import Experiment, run_experiment
@@ -202,14 +202,6 @@ class Split:
     validation: tuple[str, ...]
     test: tuple[str, ...]
 
-    def without(self, family: str) -> Split:
-        """The same without workloads whose names begin with `family`; these are for the test."""
-        training, validation = (
-            tuple(name for name in names if not name.startswith(family)) for names in (self.training, self.validation)
-        )
-        moved = [name for name in (*self.training, *self.validation) if name.startswith(family)]
-        return Split(training, validation, tuple(sorted({*self.test, *moved})))
-
 
 def shipped_split() -> Split:
     """How the openb workloads are divided: what the shipped policy saw (see `make policy`), and what it did not."""
@@ -234,20 +226,7 @@ class Budget:
         return Budget(2, self.seeds[:2], population=4, episodes=2)
 
 
-def training_options(split: Split, budget: Budget) -> Json:
-    """What the result of a study with such trainings depends on."""
-    return {
-        "training": split.training,
-        "validation": split.validation,
-        "generations": budget.generations,
-        "population": budget.population,
-        "episodes": budget.episodes,
-    }
-
-
-def train(
-    at: Desk, name: str, split: Split, budget: Budget, seed: int, *, without: str = "", task: Task | None = None
-) -> tuple[Path, Json]:
+def train(at: Desk, name: str, split: Split, budget: Budget, seed: int) -> tuple[Path, Json]:
     """Train a policy as `make policy` does, in the desk's folder `name`; a run that was cut off goes on.
 
     Returns:
@@ -258,8 +237,7 @@ def train(
         training=workloads(split.training[: 2 if at.quick else None], at.quick),
         validation=workloads(split.validation[: 1 if at.quick else None], at.quick),
         test=split.test,
-        task=task or Task(),
-        config=Config(population=budget.population, episodes=budget.episodes, without=without),
+        config=Config(population=budget.population, episodes=budget.episodes),
         seed=seed,
         validation_seeds=VALIDATION_SEEDS[:1] if at.quick else VALIDATION_SEEDS,
     )

@@ -173,8 +173,8 @@ def measure(env: Env, without: str, seed: int) -> Scale:
         count += mask.sum()
         observation, *_ = env.step(random_rows(mask, rng))
     deviation = np.sqrt(squares / count)
-    states, fgd = left_out(without)
-    out = np.concatenate([states, states, [fgd]])
+    what = left_out(without)
+    out = np.concatenate([what.features, what.features, [what.fgd]])
     unit = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=(deviation > NO_SPREAD) & ~out)
     return Scale(total / count, unit)
 

@@ -8,6 +8,7 @@ import pytest
 from steersman.agents.evolution import AT_THE_END, Config, Evolution, Task
 from steersman.cluster.arrays import CPU
 from steersman.errors import InputError, SteersmanError, UsageError
+from steersman.policies.gpu_features import FEATURES
 from steersman.policies.policy_file import read_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
@@ -92,6 +93,27 @@ def test_openai_es_improves_too():
     search = Evolution((small("gpuspec25", 12),), Task(), config, seed=1)
     gains = [search.iterate()["gain"] for _ in range(30)]
     assert np.mean(gains[-5:]) > np.mean(gains[:5]) + 5.0
+
+
+@pytest.mark.parametrize("network", ["linear", "mlp"])
+def test_what_is_left_out_never_gets_a_weight(network):
+    def weights(without):
+        config = Config(network=network, population=4, episodes=1, step=0.5, memory=0.0, without=without)
+        search = Evolution((small("default"),), Task(), config, seed=1)
+        search.iterate()
+        found = search.policy("p")
+        rules = getattr(found, "rules", None)
+        return found.weights[:, 2 * FEATURES], np.zeros((4, 8)) if rules is None else rules
+
+    fgd, rules = weights("")
+    assert fgd.all()
+    assert rules.any() == (network == "linear")
+    fgd, rules = weights("fgd")
+    assert not fgd.any()
+    assert rules.any() == (network == "linear")
+    fgd, rules = weights("rules")
+    assert fgd.all()
+    assert not rules.any()
 
 
 def test_waiting_time_is_evolved_in_timed_runs():

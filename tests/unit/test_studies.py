@@ -3,11 +3,19 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from studies import __main__ as command
-from studies import common, generalisation, tables
+from studies import common, generalisation, generated, tables, waiting, yesterday
 
-from steersman.errors import UsageError
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.errors import SteersmanError, UsageError
+from steersman.policies.outlook_tables import CPU_PER_MEMORY
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Simulator
+from steersman.workloads.generators.clusters import Distribution
+from steersman.workloads.workload import Workload
 
 
 @pytest.fixture
@@ -56,11 +64,60 @@ def test_a_training_is_kept_until_its_policy_is_gone(tmp_path):
     assert policy.read_bytes() == content
 
 
-def test_a_family_is_left_out_of_training_and_validation():
-    split = common.Split(("default", "cpu050", "multigpu20"), ("cpu100", "gpuspec20"), ("cpu072",))
-    assert split.without("cpu") == common.Split(
-        ("default", "multigpu20"), ("gpuspec20",), ("cpu050", "cpu072", "cpu100")
+@pytest.mark.parametrize("name", generalisation.FAMILIES)
+def test_a_training_sees_no_cluster_of_a_family_that_is_left_out(name):
+    family = generalisation.FAMILIES[name]
+    seen = generated.draw(Distribution.TRAINING, 1, 4, (5, 20), keep=family.lacks)
+    assert not any(family.contains(workload) for workload in seen)
+    every = generated.draw(Distribution.VALIDATION, 1, 30, (5, 60))
+    assert 0 < sum(family.contains(workload) for workload in every) < len(every)
+
+
+def test_a_training_on_generated_clusters_is_kept_and_sees_what_it_is_asked_to(tmp_path):
+    desk = common.Desk(tmp_path, quick=True, say=lambda _: None)
+    policy, spent = generated.train(desk, "p", 1)
+    again, kept = generated.train(desk, "p", 1)
+    assert spent == kept
+    assert np.array_equal(policy.weights, again.weights)
+    blind, _ = generated.train(desk, "blind", 1, without="rules", memory=False)
+    assert blind.rules is None
+    assert not np.array_equal(policy.weights, blind.weights)
+
+
+def test_without_memory_it_is_as_if_pods_asked_for_none():
+    workload = generated.draw(Distribution.VALIDATION, 1, 1, (5, 8))[0]
+    assert generated.simulator(workload).learned.outlook.ratios[CPU_PER_MEMORY] > 0
+    assert generated.simulator(workload, memory=False).learned.outlook.ratios[CPU_PER_MEMORY] == 0
+
+
+def test_yesterday_is_the_first_half_by_creation_time():
+    node = Node("n", 1000, 1 << 30, gpu_count=1)
+    pods = tuple(
+        Pod(f"p{i}", PodClass(Requests(100, 0, gpu_count=1, gpu_milli=500)), creation_time=t)
+        for i, t in enumerate((3, 1, 2, 0))
     )
+    old, new = yesterday.halves(Workload("w", (node,), pods))
+    assert [pod.name for pod in old.pods] == ["p3", "p1"]
+    assert [pod.name for pod in new.pods] == ["p2", "p0"]
+    assert yesterday.changed(old, new) == 0.0
+    other = Workload("w", (node,), (Pod("p", PodClass(Requests(100, 0, gpu_count=1, gpu_milli=1000))),))
+    assert yesterday.changed(old, other) == 1.0
+    with pytest.raises(SteersmanError, match="creation time"):
+        yesterday.halves(other)
+
+
+def test_waits_and_their_bound_are_of_the_pods_that_come():
+    wait, ones = np.array([9.0, 9.0, 2.0, 0.0, np.nan]), np.ones(5, dtype=np.int64)
+    figures = waiting._figures(wait, ones, 0 * ones, 2)
+    assert (figures["mean"], figures[waiting.EVERY]) == (1.0, 5.0)
+    simulator = Simulator(common.workloads(("default",), quick=True)[0])
+    plan = schedule(simulator.workload, "timed", seed=142, ratio=1.0, load=1.1)
+    assert plan.warm
+    waits = waiting._waits(simulator, plan, resolve("fgd"), 142)
+    found = simulator.run("fgd", protocol="timed", seed=142, load=1.1)
+    metrics = {metric.name: metric.value for metric in found.metrics}
+    assert np.nanmean(waits[plan.warm :]) == pytest.approx(metrics["waiting_time_mean_seconds"])
+    assert np.nanmean(waits) == pytest.approx(metrics["waiting_time_mean_with_warm_start_seconds"])
 
 
 def test_the_command_knows_its_studies():
@@ -97,16 +154,39 @@ def test_real_results_are_not_those_of_quick_runs():
 
 
 def test_a_section_shows_the_numbers():
-    values = {
-        "cpu050": {"fgd": [90.0, 92.0, 91.0], "unseen": [91.0, 94.0, 92.0], "steersman": [93.0, 94.0, 93.0]},
-        "cpu100": {"fgd": [80.0, 82.0, 81.0], "unseen": [81.0, 84.0, 82.0], "steersman": [83.0, 84.0, 83.0]},
+    result = {
+        **common.plain(generalisation.options(True)),
+        "clusters_by": {
+            "families": {
+                "memory": [True, False, True],
+                generalisation.SAME: [True, True, False],
+                generalisation.OTHER: [False, False, True],
+            },
+            "trained": {"all": [[92.0, 50.0, 82.0], [93.0, 50.0, 83.0]], "memory": [[91.0, 50.0, 81.0]] * 2},
+            "rules": {"fgd": [90.0, 50.0, 80.0], "best-fit": [92.0, 50.0, 70.0], "gpu-packing": [80.0, 50.0, 80.0]},
+        },
+        "openb_by": {
+            "trained": [[91.0, 82.0], [93.0, 82.0]],
+            "others": {"fgd": [90.0, 80.0], "steersman": [95.0, 85.0]},
+        },
     }
-    comparison = {w: generalisation.compare(by) for w, by in tables.with_mean(values).items()}
-    result = common.plain({**generalisation.options(True), "families": {"cpu": {"comparison": comparison}}})
-    rows = [line.split(" | ") for line in generalisation.section(result).splitlines() if line.startswith("| ")]
-    assert [row[0] for row in rows[2:]] == ["| cpu050", "| cpu100", "| **all of cpu**"]
-    assert [row[1:3] for row in rows[2:]] == [["91.00", "92.33"], ["81.00", "82.33"], ["86.00", "87.33"]]
-    assert all(row[3].startswith("+1.33 (1.00 to ") for row in rows[2:])
+    rows = [line.strip("| ").split(" | ") for line in generalisation.section(result).splitlines() if "|" in line]
+    family, other, all_openb = rows[2], rows[4], rows[-1]
+    assert family[:4] == ["memory scarcer than CPU", "2", "85.00", "+1.00 (1.00 to 1.00)"]
+    assert family[4].startswith("+2.50 (")
+    assert family[5].startswith("-1.50 (")
+    assert family[6] == "+1.00"
+    assert other[3].startswith("+2.50 (")
+    assert all_openb[0] == "**all**"
+    assert all_openb[2].startswith("+2.00 (")
+    assert all_openb[4] == "+5.00"
+
+
+def test_intervals_over_trainings_are_students():
+    found = tables.over_trainings([1.0, 2.0, 3.0])
+    assert found["mean"] == 2.0
+    assert found["high"] - 2.0 == pytest.approx(4.302653 / 3**0.5)
+    assert tables.interval(tables.over_trainings([1.0])) == "+1.00"
 
 
 def test_numbers_that_do_not_apply_are_dashes():

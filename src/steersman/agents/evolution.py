@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,7 @@ SHORT_WAIT = 900.0
 WAITING_TIME = "waiting-time"
 AT_THE_END = ("allocation", "fragmentation", "balance", "most-allocated", "least-allocated")
 """Objectives that the state at a run's end is judged by."""
-FGD_TERM = "fgd"
+FGD_TERM, RULES_TERM = "fgd", "rules"
 FEATURE_GROUPS = {"tables": range(TABLE, FILLED), "sequences": range(FILLED, FEATURES)}
 """What `Config.without` can name beside single features: tables of leftovers, and sequences of typical pods."""
 
@@ -84,8 +84,8 @@ class Config:
         memory: of the mean that counts in the end: its share that stays in each generation.
         network: `linear`, or `mlp`: a linear policy plus a network of layers of rectifiers.
         hidden: widths of these layers, separated by commas.
-        without: what the policy may not use, separated by commas: `fgd` (the score), `tables`, `sequences`, or features
-            of a node's state such as `lost_planned`.
+        without: what the policy may not use, separated by commas: `fgd` (the score), `rules` (the scores of other
+            heuristics), `tables`, `sequences`, or features of a node's state such as `lost_planned`.
     """
 
     strategy: Literal["cma-es", "openai-es"] = "cma-es"
@@ -276,8 +276,22 @@ def as_linear(rule: LocalPolicy) -> LinearPolicy:
     return LinearPolicy(rule.name, weights, points)
 
 
-def left_out(without: str) -> tuple[npt.NDArray[np.bool_], bool]:
-    """What `Config.without` names: [F] whether a feature is left out, and whether FGD's score is.
+class LeftOut(NamedTuple):
+    """What a policy may not use.
+
+    Attributes:
+        features: [F] whether a feature of a node's state is left out.
+        fgd: whether FGD's score is.
+        rules: whether the scores of the other heuristics are.
+    """
+
+    features: npt.NDArray[np.bool_]
+    fgd: bool
+    rules: bool
+
+
+def left_out(without: str) -> LeftOut:
+    """Read `Config.without`.
 
     Raises:
         UsageError: a part of it is no feature; the message lists those there are.
@@ -290,10 +304,10 @@ def left_out(without: str) -> tuple[npt.NDArray[np.bool_], bool]:
             out[FEATURE_GROUPS[name]] = True
         elif name in names:
             out[names.index(name)] = True
-        elif name != FGD_TERM:
-            known = ", ".join((FGD_TERM, *FEATURE_GROUPS, *names))
+        elif name not in (FGD_TERM, RULES_TERM):
+            known = ", ".join((FGD_TERM, RULES_TERM, *FEATURE_GROUPS, *names))
             raise UsageError(f"without {name!r}: no feature is called so; there are {known}")
-    return out, FGD_TERM in chosen
+    return LeftOut(out, FGD_TERM in chosen, RULES_TERM in chosen)
 
 
 class Evolution:
@@ -330,15 +344,17 @@ class Evolution:
         self.arena = Arena(self.workloads, task, config.reference) if arena is None else arena
         spread = self.arena.spread
         # A feature that never differs is left out, and so is one of a kind of pods that never comes.
-        out, without_fgd = left_out(config.without)
-        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > NO_SPREAD) & ~out)
+        without = left_out(config.without)
+        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > NO_SPREAD) & ~without.features)
         point = np.zeros_like(spread)
         # FGD's score among them, which has no weight of its own to search for.
-        self.rule_units = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * np.ones(RULES)
+        usable = np.full(RULES, 0.0 if without.rules else 1.0)
+        usable[FGD] = 0.0 if without.fgd else 1.0
+        self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * usable
         if config.network == "mlp":
             self.rule_units = np.zeros((KINDS, 0))
         if start is None:
-            self.base = np.zeros((KINDS, WEIGHTS)) if without_fgd else fgd_weights()
+            self.base = np.zeros((KINDS, WEIGHTS)) if without.fgd else fgd_weights()
             losses = TABLE + TABLES.index("planned")
             point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
         else:
@@ -348,9 +364,9 @@ class Evolution:
             self.base_rules = start.rules
         self.residual, added = None, np.zeros(0)
         if config.network == "mlp":
-            units = np.where(out, 0.0, mean_units(spread, NO_SPREAD))
+            units = np.where(without.features, 0.0, mean_units(spread, NO_SPREAD))
             layers = start.network if isinstance(start, MlpPolicy) else ()
-            self.residual = Residual(config.widths, units, with_fgd=not without_fgd, base=layers)
+            self.residual = Residual(config.widths, units, with_fgd=not without.fgd, base=layers)
             added = self.residual.start(seed)
         self.strategy = strategies.build(
             config.strategy,
