@@ -134,8 +134,8 @@ def section(result: Json) -> str:
             "",
             "Protocol `timed`: Poisson arrivals of the trace's pods, with its durations, at a load (GPU demand "
             "over capacity); pods that fit nowhere wait. No member of the shipped policy was trained for this, but "
-            "which of them decides is found by short simulations at the load. Mean wait of a pod in minutes, means over "
-            f"seeds {tables.seeds_text(result['seeds'])}, differences paired by seed, "
+            "which of them decides is found by short simulations at the load. Mean wait of a pod in minutes, means "
+            f"over seeds {tables.seeds_text(result['seeds'])}, differences paired by seed, "
             "with 95 % intervals; below 0 the policy's pods wait less. Waits are those of the pods that come: the pods "
             "that run when a run begins (the warm start), which all arrive at once, count in the second table only, "
             "where it says so.",
