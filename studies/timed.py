@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.registry import SHIPPED
 from steersman.simulation.result import RunResult
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Workload
 from studies import tables
 from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, shipped, workloads
 
@@ -36,13 +40,27 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Evaluate at every load."""
     at, asked = desk(NAME, quick, say), options(quick)
-    return {**asked, "loads": {str(load): _at_load(at, asked, load) for load in LOADS}}
+    members = at.once("members", asked, partial(_members, at, asked))
+    return {**asked, "members": members, "loads": {str(load): _at_load(at, asked, load) for load in LOADS}}
+
+
+def _members(at: Desk, asked: Json) -> Json:
+    """Return the members of the shipped policy that a short simulation takes, by load and workload."""
+    at.say("members of the shipped policy")
+    own, found = shipped().members, {}
+    simulators = {name: Simulator(each) for name, each in zip(asked["workloads"], _workloads(at, asked), strict=True)}
+    for load in LOADS:
+        chosen = {name: each.select(own, protocol="timed", load=load).best for name, each in simulators.items()}
+        found[str(load)] = {name: own[i].name for name, i in chosen.items()}
+    return found
+
+
+def _workloads(at: Desk, asked: Json) -> tuple[Workload, ...]:
+    return workloads(asked["workloads"], at.quick)
 
 
 def _at_load(at: Desk, asked: Json, load: float) -> Json:
-    experiment = Experiment(
-        workloads(asked["workloads"], at.quick), POLICIES, tuple(asked["seeds"]), protocol="timed", load=load
-    )
+    experiment = Experiment(_workloads(at, asked), POLICIES, tuple(asked["seeds"]), protocol="timed", load=load)
 
     def compute() -> Json:
         runs = evaluate(at, experiment, f"load {load}")
@@ -105,19 +123,26 @@ def section(result: Json) -> str:
             ]
             for policy in result["policies"]
         ]
+    taken = [
+        f"load {load}: {', '.join(f'{workload} {member}' for workload, member in by.items())}"
+        for load, by in result["members"].items()
+    ]
     header = ["workload, load", *(f"`{p}`" for p in result["policies"]), *(f"`{SHIPPED}` - `{b}`" for b in BASELINES)]
     return "\n".join(
         [
             "## Pods that leave again: waiting times",
             "",
             "Protocol `timed`: Poisson arrivals of the trace's pods, with its durations, at a load (GPU demand "
-            "over capacity); pods that fit nowhere wait. The shipped policy was not trained for this. Mean wait "
-            f"of a pod in minutes, means over seeds {tables.seeds_text(result['seeds'])}, differences paired by seed, "
+            "over capacity); pods that fit nowhere wait. No member of the shipped policy was trained for this, but "
+            "which of them decides is found by short simulations at the load. Mean wait of a pod in minutes, means "
+            f"over seeds {tables.seeds_text(result['seeds'])}, differences paired by seed, "
             "with 95 % intervals; below 0 the policy's pods wait less. Waits are those of the pods that come: the pods "
             "that run when a run begins (the warm start), which all arrive at once, count in the second table only, "
             "where it says so.",
             "",
             tables.markdown(header, waits),
+            "",
+            f"Members taken: {'; '.join(taken)}.",
             "",
             f"More about {result['workloads'][0]}, means over seeds:",
             "",
