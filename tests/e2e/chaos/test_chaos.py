@@ -225,8 +225,10 @@ def test_storms(play: Callable[[Story], None], storm: str) -> None:
     faults = STORMS[storm]
 
     async def story(world: World) -> tuple[Verdict, str]:
-        verdict, counts = await through_faults(world, *faults)
-        assert all(fault.times for fault in faults)
+        # What befalls a watch when it begins or tells something is sure to come only if watches begin often.
+        cuts = 0.5 if any(fault.where == WATCH for fault in faults) else 0.0
+        verdict, counts = await through_faults(world, *faults, cuts=cuts)
+        assert [str(fault) for fault in faults if not fault.times] == []
         return verdict, counts
 
     play(story)
