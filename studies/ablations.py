@@ -19,10 +19,10 @@ from studies.generated import BEST_OF, Evaluation
 NAME = "ablations"
 MINUTES = 25
 OPENB = ("default", "gpushare60", "gpuspec25", "multigpu40")
-GENERATED, TRACES = "generated", "openb"
-"""Where policies are evaluated; no training here saw a trace."""
+GENERATED, TRACES, CHOSEN = "generated", "openb", "chosen"
+"""How policies are evaluated: on generated clusters, on traces, which no training here saw, and on generated clusters
+as members of a portfolio with rules, of which a short simulation takes one."""
 RULES = (*BEST_OF, "greedy-forecast")
-CHOSEN = "chosen"
 Floats = npt.NDArray[np.float64]
 
 
@@ -45,8 +45,6 @@ VARIANTS = {
     "no-rules": Variant("without the scores of other rules", "rules"),
     "no-memory": Variant("without memory", memory=False),
 }
-CHOICE = "everything, or a rule where a short simulation shows it better"
-CHOSEN_RULE = "a rule, by a short simulation"
 
 
 def options(quick: bool = False) -> Json:
@@ -62,7 +60,6 @@ def run(say: Say, quick: bool = False) -> Json:
     """Train every variant with every seed, and let them and the rules fill the same clusters."""
     at, asked = desk(NAME, quick, say), options(quick)
     trained, seconds = {}, {}
-    full: list[LinearPolicy] = []
     for name in asked["variants"]:
         each = VARIANTS[name]
         made = [
@@ -70,12 +67,10 @@ def run(say: Say, quick: bool = False) -> Json:
             for seed in asked["training_seeds"]
         ]
         policies, seconds[name] = [policy for policy, _ in made], [spent for _, spent in made]
-        full = policies if name == FULL else full
-        evaluate = partial(_evaluate, at, asked, policies, each.memory)
-        trained[name] = at.once(f"{name}-evaluated", asked, evaluate)
+        evaluate, choose = (partial(f, at, asked, policies, each.memory) for f in (_evaluate, _evaluate_choice))
+        trained[name] = at.once(f"{name}-evaluated", asked, evaluate) | at.once(f"{name}-chosen", asked, choose)
     rules = at.once("rules", asked, partial(_evaluate_rules, at, asked))
-    choice = at.once("choice", asked, partial(_evaluate_choice, at, asked, full))
-    return {**asked, "values": trained | {CHOSEN: choice}, "rules": rules, "seconds": seconds}
+    return {**asked, "values": trained, "rules": rules, "seconds": seconds}
 
 
 def _places(at: Desk, asked: Json, memory: bool = True) -> dict[str, Evaluation]:
@@ -92,47 +87,42 @@ def _evaluate(at: Desk, asked: Json, policies: list[LinearPolicy], memory: bool)
     }
 
 
-def _evaluate_choice(at: Desk, asked: Json, policies: list[LinearPolicy]) -> Json:
-    """Return the same where each policy is one of several members, of which a simulation takes the best."""
-    at.say("evaluating the choice among a policy and rules")
+def _evaluate_choice(at: Desk, asked: Json, policies: list[LinearPolicy], memory: bool) -> Json:
+    """Return the percent allocated, by training and cluster, where each policy is a member beside rules."""
+    at.say(f"evaluating the choice among {policies[0].name} and rules, and the other {len(policies) - 1}")
+    place = Evaluation(generated.unseen(asked), asked["seeds"], memory)
     rules = [heuristic(name) for name in CHOOSABLE_RULES]
-    return {name: [place.chosen([policy, *rules]) for policy in policies] for name, place in _places(at, asked).items()}
+    return {CHOSEN: [place.chosen([policy, *rules]) for policy in policies]}
 
 
 def _evaluate_rules(at: Desk, asked: Json) -> Json:
-    """Return the percent that rules allocate, by place, rule and workload."""
+    """Return the percent that rules allocate, by place, rule and workload, and the one that a simulation takes."""
     at.say("evaluating rules")
     candidates = [heuristic(name) for name in CHOOSABLE_RULES]
-    return {
-        name: {rule: place.allocated(resolve(rule)) for rule in RULES} | {CHOSEN: place.chosen(candidates)}
-        for name, place in _places(at, asked).items()
-    }
+    places = _places(at, asked)
+    values = {name: {rule: place.allocated(resolve(rule)) for rule in RULES} for name, place in places.items()}
+    return {**values, CHOSEN: places[GENERATED].chosen(candidates)}
 
 
 def section(result: Json) -> str:
     """Write the section of docs/results.md."""
-    full = {place: _means(result["values"][FULL][place]) for place in (GENERATED, TRACES)}
+    rules, ways = result["rules"], (GENERATED, CHOSEN, TRACES)
+    full = {way: _means(result["values"][FULL][way]) for way in ways}
     rows = []
-    for name in (*result["variants"], CHOSEN):
-        cells = [CHOICE if name == CHOSEN else VARIANTS[name].words]
-        for place in (GENERATED, TRACES):
-            by_training = _means(result["values"][name][place])
-            cells += [
-                tables.interval(tables.over_trainings(by_training), sign=False),
-                "" if name == FULL else tables.interval(tables.over_trainings(by_training - full[place])),
-            ]
-            if place == GENERATED:
-                cells.append(_far_below(result, np.array(result["values"][name][place])))
+    for name in result["variants"]:
+        by_way = result["values"][name]
+        cells = [VARIANTS[name].words, *_cells(_means(by_way[GENERATED]), full[GENERATED], name == FULL)]
+        cells.append(_far_below(result, by_way[GENERATED]))
+        for way in (CHOSEN, TRACES):
+            cells += _cells(_means(by_way[way]), full[way], name == FULL)
         rows.append(cells)
-    for name in (*RULES, CHOSEN):
-        cells = [CHOSEN_RULE if name == CHOSEN else f"`{name}`"]
-        for place in (GENERATED, TRACES):
-            value = float(np.mean(result["rules"][place][name]))
-            cells += [tables.number(value), tables.interval(tables.over_trainings(value - full[place]))]
-            if place == GENERATED:
-                cells.append(_far_below(result, np.array([result["rules"][place][name]])))
+    for name in RULES:
+        alone, traces = (_means([rules[place][name]]) for place in (GENERATED, TRACES))
+        below = _far_below(result, [rules[GENERATED][name]])
+        cells = [f"`{name}`", *_cells(alone, full[GENERATED]), below, "", "", *_cells(traces, full[TRACES])]
         rows.append(cells)
-    header = ["policy", "generated, %", "difference", "1 below", "openb, %", "difference"]
+    rows.append(["rules alone", "", "", "", *_cells(_means([rules[CHOSEN]]), full[CHOSEN]), "", ""])
+    header = ["policy", "alone, %", "difference", "1 below", "or a rule, %", "difference", "openb, %", "difference"]
     seconds = [spent for each in result["seconds"].values() for spent in each]
     return "\n".join(
         [
@@ -140,14 +130,22 @@ def section(result: Json) -> str:
             "",
             f"{generated.described(result)} A training takes {np.mean(seconds):.0f} CPU seconds, and differs from the "
             "one in the first row with the same seed by what is left out alone; what is left out is seen neither in "
-            "training nor afterwards. Percent of the GPUs allocated, means over clusters, and over the openb workloads "
-            f"{', '.join(result['openb'])}, which no training here saw; *difference* is to the first row. In brackets "
-            "95 % intervals over trainings (Student's t), paired by training. *1 below*: share of the clusters that "
-            "are more than a point below the best of `fgd`, `best-fit` and `gpu-packing`.",
+            "training nor afterwards. Percent of the GPUs allocated, means over clusters. *Or a rule*: a short "
+            "simulation of each cluster takes the learned policy or one of seven rules, which is how such policies "
+            f"are used. *openb*: the learned policy alone on {', '.join(result['openb'])}, which no training here "
+            "saw. *Difference* is to the first row, in brackets 95 % intervals over trainings (Student's t), paired by "
+            "training. *1 below*: share of the clusters that are more than a point below the best of `fgd`, "
+            "`best-fit` and `gpu-packing`.",
             "",
             tables.markdown(header, rows),
         ]
     )
+
+
+def _cells(by_training: Floats, full: Floats, is_full: bool = False) -> list[str]:
+    """Write means, [trainings] or [1], and their difference to those of the first row."""
+    difference = "" if is_full else tables.interval(tables.over_trainings(by_training - full))
+    return [tables.interval(tables.over_trainings(by_training), sign=False), difference]
 
 
 def _means(values: list[list[float]]) -> Floats:
@@ -156,7 +154,7 @@ def _means(values: list[list[float]]) -> Floats:
     return means
 
 
-def _far_below(result: Json, values: Floats) -> str:
+def _far_below(result: Json, values: list[list[float]]) -> str:
     """Say on how many of the clusters values, [trainings, clusters], are a point below the best of three rules."""
     best = np.array(generated.best_of(result["rules"][GENERATED]))
-    return f"{(values < best - 1.0).mean():.0%}"
+    return f"{(np.array(values) < best - 1.0).mean():.0%}"
