@@ -488,6 +488,29 @@ def test_twice_as_many_pods_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatc
     assert looks == [1, 10, 20]
 
 
+def test_nothing_is_compared_while_pods_pour_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    thinking, state = Thinking(PolicyFile("steersman")), ClusterState(some_nodes())
+    looks: list[int] = []
+    coming = iter((30, 30, 30, 0, 1, 20, 0))
+
+    async def look(_: object, classes: tuple[object, ...]) -> bool:
+        looks.append(len(classes))
+        return False
+
+    async def sleep(_: float) -> None:
+        more = next(coming, None)
+        if more is None:
+            raise asyncio.CancelledError
+        for _ in range(more):
+            thinking.mix.see(PODS[0])
+
+    monkeypatch.setattr(thinking.comparison, "look", look)
+    monkeypatch.setattr(thinking_module.asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(thinking._keep_choice(lambda: state, lambda: None))
+    assert looks == [0, 90, 91, 111]
+
+
 def test_a_fitted_policy_decides_from_the_first_decider_on(tmp_path: Path) -> None:
     thinking = Thinking(PolicyFile(str(fitted_to(tmp_path, some_nodes()))))
     assert thinking.deciding.name == "fgd"
