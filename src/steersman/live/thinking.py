@@ -38,7 +38,7 @@ SETTLED_SECONDS = 60.0
 """And then between looks at whether nodes and pods are others; at 5,000 nodes one takes 7 ms."""
 POURING = 1.1
 """Times as many pods as `LOOK_SECONDS` before: they pour in. What comes first in a burst is the pods of a few
-controllers. A policy that is best for them may be worst for those that follow, so there is no comparison before its end."""
+controllers. A policy that is best for them may be worst for those that follow, so there is no comparison before."""
 LOOK_GROWTH = 2
 """Times as many pods as at the last look are a reason to look before that."""
 
