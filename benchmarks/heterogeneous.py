@@ -18,7 +18,8 @@ def heterogeneous() -> dict[str, Any]:
     Each draw is played by kube-scheduler as it comes (`stock`), by `fgd`, by the shipped policy and by one that was
     fitted to the nodes and to a tenth of the pods (`fitted`). For the last three that tenth waited when they were
     started, ran, and was gone when the pods came: so the shipped policy had been compared on such pods, and who was
-    better there decided from the first one on. Nothing ran before in `steersman-burst`: `fgd` decides until then.
+    better there decided from the first one on. Nothing ran before in `fgd-burst` and `steersman-burst`: there `fgd`
+    decides until the burst is over, by a mix of what came so far.
 
     STEERSMAN_BENCH_SEEDS chooses the draws, such as 0,1.
     """
@@ -32,6 +33,7 @@ def heterogeneous() -> dict[str, Any]:
                 "stock": _played(draw, "", day_before=False),
                 "fgd": _played(draw, "fgd", day_before=True),
                 "steersman": _played(draw, "steersman", day_before=True),
+                "fgd-burst": _played(draw, "fgd", day_before=False),
                 "steersman-burst": _played(draw, "steersman", day_before=False),
                 "fitted": _played(draw, fitted, day_before=True),
             }
