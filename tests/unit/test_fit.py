@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+from steersman.agents.evolution import ARRIVALS_BETWEEN_LOOKS, SPREAD_SEED, Arena, Task
 from steersman.cli import main
 from steersman.errors import UsageError
 from steersman.policies.policy import LocalPolicy, PortfolioPolicy
 from steersman.policies.policy_file import open_policy, read_policy, write_policy
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import resample
 from steersman.simulation.run import Simulator
 from steersman.training import fit as fitting
 from steersman.training.fit import FITTED, Options, fit
@@ -168,3 +170,11 @@ def test_a_workload_without_gpus_is_not_fitted_to(workload, tmp_path, capsys) ->
     assert main(["evaluate", *files, "--policy", "fgd", "--fit", "--output", str(tmp_path / "out")]) == 2
     assert "policies are fitted to GPUs" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_few_pods_are_enough_to_search_with() -> None:
+    """Thirty pods ask for all GPUs; a search in no direction at all would return what it began with."""
+    small = random_cluster(4, nodes=(5, 5))
+    assert len(resample(small, ratio=1.0, seed=SPREAD_SEED).pods) < ARRIVALS_BETWEEN_LOOKS
+    kinds = Arena([small], Task(), "fgd").spread.any(axis=(1, 2))
+    assert kinds[1:].any()

@@ -53,6 +53,8 @@ NO_SPREAD = 1e-6
 RULE_UNIT = 0.2
 """What a step of one means for the weight of a heuristic, whose points differ by some five between nodes."""
 ARRIVALS_BETWEEN_LOOKS = 40
+LEAST_LOOKS = 25
+"""A run of fewer arrivals than both allow is looked at more often: a kind of pods never seen has no units to move in."""
 SPREAD_SEED = 7
 PLANS_KEPT = 16
 POINTS = 100.0
@@ -249,7 +251,8 @@ class Arena:
         for simulator in self.simulators:
             plan = resample(simulator.workload, ratio=1.0, seed=SPREAD_SEED)
             execution = Execution(simulator, plan, LinearPolicy("fgd", weights), SPREAD_SEED, record=False)
-            for until in range(ARRIVALS_BETWEEN_LOOKS, len(plan.pods), ARRIVALS_BETWEEN_LOOKS):
+            between = max(1, min(ARRIVALS_BETWEEN_LOOKS, len(plan.pods) // LEAST_LOOKS))
+            for until in range(between, len(plan.pods), between):
                 if execution.advance(until) == engine.DONE:
                     break
                 cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
