@@ -54,7 +54,7 @@ RULE_UNIT = 0.2
 """What a step of one means for the weight of a heuristic, whose points differ by some five between nodes."""
 ARRIVALS_BETWEEN_LOOKS = 40
 LEAST_LOOKS = 25
-"""A run of fewer arrivals than both allow is looked at more often: a kind of pods never seen has no units to move in."""
+"""A run too short for so many is looked at more often: a kind of pods never seen has no units to move in."""
 SPREAD_SEED = 7
 PLANS_KEPT = 16
 POINTS = 100.0

@@ -15,7 +15,6 @@ from steersman.cli.display import Warnings, say
 from steersman.cli.fitting import FitFirst, FitSeconds, fit_workload, kept
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadNames
 from steersman.cli.options import (
-    NODES_HELP,
     POLICIES_HELP,
     Format,
     FormatOption,
@@ -23,6 +22,7 @@ from steersman.cli.options import (
     Jobs,
     Load,
     MeanDuration,
+    Nodes,
     Output,
     Pinned,
     Protocol,
@@ -51,7 +51,7 @@ def evaluate(
         ),
     ],
     output: Output,
-    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
+    nodes: Nodes = None,
     pods: Annotated[
         list[Path] | None,
         typer.Option(

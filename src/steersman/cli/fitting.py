@@ -77,7 +77,7 @@ def fit_workload(
     start = resolve(SHIPPED)
     assert isinstance(start, PortfolioPolicy)
     compile_kernels([SHIPPED], [workload])
-    with Progress("fitting, % of the time") as progress:
+    with Progress("fitting, percent done") as progress:
         return fit(
             workload,
             start,

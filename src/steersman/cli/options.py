@@ -202,6 +202,7 @@ UncheckedOption = Annotated[
     ),
 ]
 NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kubernetes YAML."
+Nodes = Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)]
 Output = Annotated[
     Path,
     typer.Option(

@@ -12,13 +12,13 @@ from steersman.cli.display import Warnings, print_table, said_if_slow, say
 from steersman.cli.fitting import DURATION_HELP, fit_workload, kept
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
 from steersman.cli.options import (
-    NODES_HELP,
     Format,
     FormatOption,
     Jobs,
     Load,
     ManyValues,
     MeanDuration,
+    Nodes,
     Pinned,
     Protocol,
     ProtocolOption,
@@ -83,7 +83,7 @@ def prepare(
     output: Annotated[
         Path, typer.Option(parser=path, metavar="FILE", help="The prepared policy file, such as mine.safetensors.")
     ],
-    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
+    nodes: Nodes = None,
     pods: Annotated[
         Path | None,
         typer.Option(
@@ -133,7 +133,7 @@ def fit(
     output: Annotated[
         Path, typer.Option(parser=path, metavar="FILE", help="The fitted policy file, such as mine.safetensors.")
     ],
-    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
+    nodes: Nodes = None,
     pods: Annotated[
         Path | None,
         typer.Option(

@@ -12,7 +12,6 @@ from steersman.cli.display import Progress, Warnings, print_table, say
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster, Inputs, LiveSource, WorkloadName
 from steersman.cli.options import (
     MAX_RATIO,
-    NODES_HELP,
     POLICIES_HELP,
     RATIO,
     Format,
@@ -20,6 +19,7 @@ from steersman.cli.options import (
     FromNow,
     Load,
     MeanDuration,
+    Nodes,
     Output,
     Pinned,
     Protocol,
@@ -43,7 +43,7 @@ SEED = 42
 
 def simulate(
     output: Output,
-    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None,
+    nodes: Nodes = None,
     pods: Annotated[
         Path | None,
         typer.Option(
