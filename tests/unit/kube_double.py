@@ -149,11 +149,15 @@ class KubeDouble:
                 return failure(409, "Conflict")
             known = self.put(collection, obj)
         elif request.method == "PATCH":
-            known = self.put(collection, _merged(known, await request.json()))
+            change = await request.json()
+            version = change.get("metadata", {}).get("resourceVersion")
+            if version not in (None, known["metadata"]["resourceVersion"]):
+                return failure(409, "Conflict")
+            known = self.put(collection, _merged(known, change))
         return web.json_response(known)
 
     async def _collection(self, request: web.Request) -> web.StreamResponse:
-        if request.path.rpartition("/")[2] not in ("nodes", "pods", "leases"):
+        if request.path.rpartition("/")[2] not in ("nodes", "pods", "leases", "namespaces"):
             return failure(404, "NotFound")
         found = self.named(request.path)
         if "watch" not in request.query:

@@ -34,6 +34,9 @@ class Listener:
     def node_changed(self, slot: int, *, more: bool) -> None:
         self.told.append(("node", more))
 
+    def node_problem(self, name: str, problem: str) -> None:
+        self.told.append(("node problem", (name, problem)))
+
     def rebuilt(self) -> None:
         self.told.append(("rebuilt", None))
 
@@ -260,7 +263,7 @@ def test_what_makes_no_sense_is_left_out_and_said_once(capsys: pytest.CaptureFix
     tested.see_node(raw({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "many", "memory": "1Gi"}}}))
     tested.see_pod(raw(pod("a0", cpu="-1")))
     tested.see_pod(raw(pod("a0", cpu="-1")))
-    assert not tested.pods
+    assert tested.pods["default/a0"].unmodelled, "it waits, and nobody places it"
     assert not tested.state.slots
     said = capsys.readouterr().out
     assert said.count("default/a0") == 1

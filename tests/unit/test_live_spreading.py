@@ -65,6 +65,8 @@ class Live:
             if hasattr(self.live, "decider"):
                 self.live.decider.changed(slot)
 
+        def node_problem(self, name: str, problem: str) -> None: ...
+
         def rebuilt(self) -> None:
             self.live._make()
 

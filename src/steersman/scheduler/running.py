@@ -149,6 +149,7 @@ class LiveScheduler(Scheduler):
             is_leader=self._may_decide,
             mix_age=lambda: self.thinking.mix.clock() - self.thinking.mix.made_at,
             events_dropped=lambda: self.events.dropped,
+            node_problems=lambda: len(self.cache.node_problems),
         )
 
     async def _beat(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,6 +48,9 @@ class Witness(Protocol):
 
     def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
         """There was no decision, or the binding failed; the pod is tried again."""
+
+    def node_problem(self, name: str, problem: str) -> None:
+        """A node makes no sense, so that it takes no pods; or it does again: then there is no problem, ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,10 @@ class Scheduler:
             self._room += 1
             self.queue.room()
 
+    def node_problem(self, name: str, problem: str) -> None:
+        """A node makes no sense, or does again."""
+        self.witness.node_problem(name, problem)
+
     def rebuilt(self) -> None:
         """The state is another object."""
         self.renew()
@@ -198,9 +205,13 @@ class Scheduler:
         pod, cache, began = queued.pod, self.cache, time.monotonic()
         if pod.unmodelled:
             used = " and ".join(pod.unmodelled)
-            self._no(queued, f"steersman does not place pods that use {used}; another schedulerName does", began)
+            why = (
+                f"steersman does not place pods that use {used}; kube-scheduler does (schedulerName default-scheduler)"
+            )
+            self._no(queued, why, began)
             return
-        if (known := self._hopeless.get(pod.class_id)) is not None and known[0] == self._room:
+        others = cache.without_nominated(pod)
+        if not others and (known := self._hopeless.get(pod.class_id)) is not None and known[0] == self._room:
             self._no(queued, known[1], began)
             return
         if pod.pod.latency.ignored and not queued.attempts:
@@ -214,12 +225,17 @@ class Scheduler:
             self.queue.rest(queued)
             self.witness.failed(queued, "", str(error), time.monotonic() - began)
             return
+        finally:
+            cache.nominate_again(others)
         self.witness.decided(time.monotonic() - began, time.thread_time() - cpu)
         if choice is None:
             why = message(cache.state, pod.class_id, pod.labels_id)
+            if cache.node_problems:
+                why += " " + node_problems_said(cache.node_problems)
             if pod.pod.priority > 0:
                 why += " steersman does not preempt pods."
-            if not len(cache.state.term_arrays.rules):  # no pod's chance depends on its labels, or on other pods'
+            # Else a pod's chance depends on its labels, on other pods' or on its priority.
+            if not others and not len(cache.state.term_arrays.rules):
                 self._hopeless[pod.class_id] = self._room, why
             self._no(queued, why, began)
             return
@@ -272,3 +288,10 @@ class Scheduler:
         self.cache.forget(pod)
         if self.cache.pods.get(pod.key) is pod and not pod.node and not pod.deleting:
             self.queue.rest(queued)
+
+
+def node_problems_said(problems: Mapping[str, str]) -> str:
+    """Return a sentence about nodes that take no pods, since they make no sense."""
+    first = min(problems)
+    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return f"No pods are placed on nodes that are not understood: {first} ({problems[first]}){more}."

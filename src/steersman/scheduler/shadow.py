@@ -22,6 +22,7 @@ from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE
 from steersman.errors import SteersmanError
 from steersman.kube.cache import NODES_PATH, PODS_PATH, CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
+from steersman.kube.objects import PodHead
 from steersman.kube.reflector import EventType, Handler, Reflector
 from steersman.kube.selectors import Selectors
 from steersman.policies.decider import Choice, Decider
@@ -119,9 +120,9 @@ class Alternative(ClusterCache):
     shadowed: str = ""
     began: bool = False
 
-    def _is_bound(self, pod: CachedPod, node: str) -> None:
+    def _is_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
         if not self.began or pod.pod.scheduler_name != self.shadowed:
-            super()._is_bound(pod, node)
+            super()._is_bound(pod, node, head)
         elif not pod.node:
             choice = self.side.choose(pod, self.peers(pod.pod))
             if choice is not None:
@@ -175,6 +176,9 @@ class _Told:
         """See `kube.cache.Listener`."""
         if self.side is not None and self.side.decider is not None:
             self.side.decider.changed(slot)
+
+    def node_problem(self, name: str, problem: str) -> None:
+        """See `kube.cache.Listener`."""
 
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`."""

@@ -108,6 +108,9 @@ class WatchedCluster:
         if self._opinions is not None:
             self._opinions.changed(slot)
 
+    def node_problem(self, name: str, problem: str) -> None:
+        """See `kube.cache.Listener`."""
+
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`."""
         if self._opinions is not None:
