@@ -55,7 +55,7 @@ class Settings:
     unchecked: bool = False
     telemetry: Configuration | None = None
     options: Options = field(default_factory=Options)
-    leader_elect: bool = False
+    leader_elect: bool = True
     lease_namespace: str = "default"
     lease_name: str = LEASE
     address: str = ADDRESS
@@ -149,6 +149,7 @@ class LiveScheduler(Scheduler):
             is_leader=self._may_decide,
             mix_age=lambda: self.thinking.mix.clock() - self.thinking.mix.made_at,
             events_dropped=lambda: self.events.dropped,
+            taken=lambda: self.binder.taken,
             node_problems=lambda: len(self.cache.node_problems),
         )
 

@@ -49,6 +49,9 @@ class Witness(Protocol):
     def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
         """There was no decision, or the binding failed; the pod is tried again."""
 
+    def taken(self, queued: QueuedPod, node: str, why: str) -> None:
+        """Another scheduler bound a pod that is ours to place."""
+
     def node_problem(self, name: str, problem: str) -> None:
         """A node makes no sense, so that it takes no pods; or it does again: then there is no problem, ""."""
 
@@ -60,10 +63,12 @@ class Options:
     Attributes:
         name: pods with this `schedulerName`.
         in_flight: bindings at a time.
+        elected: whether a lease is held while pods are bound.
     """
 
     name: str = SCHEDULER_NAME
     in_flight: int = IN_FLIGHT
+    elected: bool = False
 
 
 class Scheduler:
@@ -90,7 +95,7 @@ class Scheduler:
     ) -> None:
         self.options, self.witness, self.may_decide = options, witness, may_decide
         self.queue = SchedulingQueue()
-        self.binder = Binder(client, self._objection)
+        self.binder = Binder(client, self._objection, elected=options.elected)
         self.cache = ClusterCache(client, self, selectors)
         self._make_decider = make_decider
         self.decider: Decider | None = None
@@ -277,7 +282,9 @@ class Scheduler:
             self.witness.scheduled(queued, node, seconds)
             return
         self._again(queued)
-        if outcome is Outcome.REFUSED:
+        if outcome is Outcome.TAKEN:
+            self.witness.taken(queued, node, said)
+        elif outcome is Outcome.REFUSED:
             self.witness.failed(queued, node, said, seconds)
         else:
             log.info("not bound", pod=pod.key, node=node, why=said)

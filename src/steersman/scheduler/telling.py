@@ -75,6 +75,14 @@ class Teller:
         log.warning("not bound", pod=queued.pod.key, node=node, why=why)
         self._complain(queued.pod, why)
 
+    def taken(self, queued: QueuedPod, node: str, why: str) -> None:
+        """Another scheduler bound a pod that is ours to place."""
+        log.error(
+            "another scheduler binds the same pods", pod=queued.pod.key, node=node, why=why,
+            mend="run it with --leader-elect, or give one of them another --scheduler-name",
+        )  # fmt: skip
+        self._complain(queued.pod, f"{why}; two schedulers are responsible for {queued.pod.pod.scheduler_name!r}")
+
     def node_problem(self, name: str, problem: str) -> None:
         """A node makes no sense, so that it takes no pods; or it does again: then there is no problem, ""."""
         if self.events is None:
