@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -109,9 +109,7 @@ class _Bound:
     def __init__(self) -> None:
         self.times: dict[str, float] = {}
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
-        for obj in objects:
-            self.change("ADDED", obj)
+    def keep(self, keys: Set[str]) -> None: ...
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         head = pod_head(obj)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import selectors
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 from aiohttp import web
 
 from steersman.kube.config import Cluster, KubeConfig, User
+from steersman.kube.reflector import Handler, object_key
 
 SETTLE_SECONDS = 0.001
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
@@ -174,6 +176,15 @@ class KubeDouble:
         while (told := await queue.get()) is not None:
             await response.write(told)
         return response
+
+
+def listed(handler: Handler, objects: Iterable[msgspec.Raw]) -> None:
+    """Tell a handler what a reflector tells it of a list."""
+    keys = set()
+    for raw in objects:
+        keys.add(object_key(raw))
+        handler.change("ADDED", raw)
+    handler.keep(keys)
 
 
 def failure(status: int, reason: str) -> web.Response:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.kube_double import KubeDouble, play
+from tests.unit.kube_double import KubeDouble, listed, play
 from tests.unit.test_kube_cache import Listener, by_name, cache, node, pod, raw
 
 from steersman.cluster.arrays import EXTENDED
@@ -342,12 +342,12 @@ def test_a_bound_pod_keeps_others_away_that_it_selects_by_the_labels_of_their_na
         return raw({"metadata": {"name": name, "labels": labels}})
 
     assert not tested.namespaces.synced.is_set(), "they are needed now"
-    tested.namespaces.replace([namespace("default"), namespace("theirs", team="red")])
+    listed(tested.namespaces, [namespace("default"), namespace("theirs", team="red")])
     assert allowed() == [False, True]
-    tested.namespaces.replace([namespace("default"), namespace("theirs", team="blue")])
+    listed(tested.namespaces, [namespace("default"), namespace("theirs", team="blue")])
     assert allowed() == [True, True]
     tested.lose_pod("default/a0")
-    tested.namespaces.replace([namespace("default"), namespace("theirs", team="red")])
+    listed(tested.namespaces, [namespace("default"), namespace("theirs", team="red")])
     assert allowed() == [True, True]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.kube_double import listed
 
 from steersman.kube.cache import CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
@@ -154,8 +155,8 @@ def test_any_history_ends_in_the_state_of_its_end(steps: list[tuple[str, int, in
             pods[name] = {**known, "spec": spec, "metadata": meta}
             tested.see_pod(raw(pods[name]))
         elif what == "again":
-            NodeFeed(tested).replace([raw(each) for each in nodes.values()])
-            PodFeed(tested).replace([raw(each) for each in pods.values()])
+            listed(NodeFeed(tested), [raw(each) for each in nodes.values()])
+            listed(PodFeed(tested), [raw(each) for each in pods.values()])
     for cached in list(tested.pods.values()):
         tested.forget(cached)
     fresh = cache()

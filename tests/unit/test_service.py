@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.kube_double import listed
 from tests.unit.test_kube_cache import raw
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
@@ -254,7 +255,7 @@ def test_the_numbers_of_pods_that_were_only_asked_about_are_forgotten(monkeypatc
     client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
     watched = Service(Config(policy="best-fit"), client).watched
     assert watched is not None
-    cache.NodeFeed(watched.cache).replace([raw(node("large", "64"))])
+    listed(cache.NodeFeed(watched.cache), [raw(node("large", "64"))])
     watched.renew()
     for i in range(200):
         asked = Pod(f"p{i}", PodClass(Requests(1000 + i, 1 << 20)), labels={"app": str(i)})
@@ -274,7 +275,7 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
     watched = Service(Config(policy="best-fit"), client).watched
     assert watched is not None
-    cache.NodeFeed(watched.cache).replace([raw(node("large", "64"))])
+    listed(cache.NodeFeed(watched.cache), [raw(node("large", "64"))])
     feed = cache.PodFeed(watched.cache)
     there = pod("web", app="web")
     there["metadata"] |= {"uid": "1", "generation": 1, "annotations": {"a": "b"}, "resourceVersion": "7"}
@@ -282,7 +283,7 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     claims["metadata"] |= {"uid": "2", "generation": 1}
     claims["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     old = pod("old")  # as API servers before 1.33 have it
-    feed.replace([raw(there), raw(claims), raw(old)])
+    listed(feed, [raw(there), raw(claims), raw(old)])
     watched.renew()
     found = watched.waiting(raw(there))
     assert found is not None
@@ -351,7 +352,7 @@ def test_names_follow_nodes_that_come_and_go():
     assert watched is not None
     feed = cache.NodeFeed(watched.cache)
 
-    feed.replace([raw(node("a", "16")), raw(node("b", "8"))])
+    listed(feed, [raw(node("a", "16")), raw(node("b", "8"))])
     watched.renew()
     asked, both = Pod("p", PodClass(Requests(1000, 1 << 20))), NodeSet(["a", "b"])
 
@@ -365,7 +366,7 @@ def test_names_follow_nodes_that_come_and_go():
         (lambda: feed.change("ADDED", raw(node("c", "4"))), "a", "c"),  # where b was
         (lambda: feed.change("ADDED", raw(node("b", "2"))), "b", "b"),
         (lambda: feed.change("MODIFIED", raw(node("b", "32"))), "a", "c"),
-        (lambda: feed.replace([*(raw(node(f"n{i}", "64")) for i in range(40)), raw(node("b"))]), "b", "b"),
+        (lambda: listed(feed, [*(raw(node(f"n{i}", "64")) for i in range(40)), raw(node("b"))]), "b", "b"),
     ):
         change()
         assert (chosen(both), chosen(watched.opinions.everywhere)) == (then, everywhere)

@@ -40,6 +40,8 @@ from steersman.kube.reflector import EventType, Reflector
 from steersman.kube.selectors import Selectors
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+"""A pod that finishes leaves such a watch as if it were deleted."""
 CLASSES_KEPT = 2_000
 """Classes of pods, sets of labels and selectors beyond which those that nobody needs any more are forgotten."""
 
@@ -137,7 +139,7 @@ class ClusterCache:
         self.namespaces = Namespaces(client, self._namespaces_changed)
         self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, NodeFeed(self)),
-            Reflector(client, PODS_PATH, PodFeed(self)),
+            Reflector(client, PODS_PATH, PodFeed(self), {"fieldSelector": UNFINISHED}),
             self.namespaces,
         )
         if selectors is not None:
@@ -570,13 +572,10 @@ class PodFeed:
     def __init__(self, cache: ClusterCache) -> None:
         self.cache = cache
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
+    def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
-        there = {pod_head(raw).key for raw in objects}
-        for key in self.cache.pods.keys() - there:
+        for key in self.cache.pods.keys() - keys:
             self.cache.lose_pod(key)
-        for raw in objects:
-            self.cache.see_pod(raw)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `reflector.Handler`."""
@@ -593,13 +592,10 @@ class NodeFeed:
     def __init__(self, cache: ClusterCache) -> None:
         self.cache = cache
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
+    def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
-        there = {named_head(raw).metadata.name for raw in objects}
-        for name in self.cache.state.slots.keys() - there:
+        for name in (self.cache.state.slots.keys() | self.cache.node_problems.keys()) - keys:
             self.cache.lose_node(name)
-        for raw in objects:
-            self.cache.see_node(raw)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `reflector.Handler`."""

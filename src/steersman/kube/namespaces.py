@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import msgspec
 import structlog
@@ -34,7 +34,8 @@ class Namespaces(Reflector):
     def __init__(self, client: Client, changed: Callable[[], None]) -> None:
         super().__init__(client, NAMESPACES_PATH, self)
         self.labels: dict[str, dict[str, str]] | None = None
-        self._changed_to, self._needed, self._dirty = changed, asyncio.Event(), asyncio.Event()
+        self._known: dict[str, dict[str, str]] = {}
+        self._tell, self._needed, self._dirty = changed, asyncio.Event(), asyncio.Event()
         self._refused = False
         self.synced.set()  # nothing is missing until somebody needs it
 
@@ -72,24 +73,23 @@ class Namespaces(Reflector):
         if self._needed.is_set() and not self._refused:
             await super().relist()
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
+    def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
-        heads = [named_head(raw).metadata for raw in objects]
-        found = {head.name: head.labels or {} for head in heads}
-        if found != self.labels:
-            self.labels = found
-            self._changed_to()
+        for name in self._known.keys() - keys:
+            del self._known[name]
+        self.labels = self._known
+        self._dirty.clear()
+        self._tell()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `reflector.Handler`."""
-        head, labels = named_head(obj).metadata, self.labels
-        assert labels is not None, "they are listed first"
+        head = named_head(obj).metadata
         if kind == "DELETED":
-            labels.pop(head.name, None)
-        elif labels.get(head.name) == (head.labels or {}):
+            self._known.pop(head.name, None)
+        elif self._known.get(head.name) == (head.labels or {}):
             return
         else:
-            labels[head.name] = head.labels or {}
+            self._known[head.name] = head.labels or {}
         self._dirty.set()
 
     async def _settle(self) -> None:
@@ -97,4 +97,5 @@ class Namespaces(Reflector):
             await self._dirty.wait()
             await asyncio.sleep(SETTLE_SECONDS)
             self._dirty.clear()
-            self._changed_to()
+            if self.labels is not None:
+                self._tell()

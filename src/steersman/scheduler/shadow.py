@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -137,10 +137,10 @@ class _Both:
     def __init__(self, *handlers: Handler) -> None:
         self.handlers = handlers
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
+    def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
         for handler in self.handlers:
-            handler.replace(objects)
+            handler.keep(keys)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `reflector.Handler`."""
