@@ -64,7 +64,7 @@ bench: .venv/dev ## measure, side by side, what benchmarks/ claims
 # Traces of openb that training may see; cpu072, cpu100, cpu235, gpushare60, gpuspec20 and multigpu30 are kept for tests.
 TRAINING := default cpu050 cpu200 gpushare40 gpushare80 gpuspec10 gpuspec25 multigpu20 multigpu40
 
-policy: .venv/base ## train the policy that the package ships, from scratch (half an hour on 2 cores)
+policy: .venv/base ## train the policy that the package ships, from scratch (40 minutes on 2 cores)
 	.venv/bin/steersman policy build --workload $(TRAINING) --seed $(SEED) --output build/steersman.safetensors
 	cp build/steersman.safetensors src/steersman/data/steersman.safetensors
 

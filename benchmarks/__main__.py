@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.e2e import parity
 
-from benchmarks import environments, heterogeneous, large, learning, live, plugin, reality, service, simulator
+from benchmarks import environments, heterogeneous, large, learning, listing, live, plugin, reality, service, simulator
 
 BENCHMARKS = {
     "fgd-run": simulator.fgd_run,
@@ -22,6 +22,7 @@ BENCHMARKS = {
     "schedule-rate": live.schedule_rate,
     "large-cluster": large.large_cluster,
     "large-live": large.large_live,
+    "listing": listing.listing,
     "parity": parity.benchmark,
     "plugin-native": plugin.plugin_native,
     "plugin-service": plugin.plugin_service,

@@ -104,7 +104,16 @@ def large_live() -> dict[str, Any]:
     policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
     with TemporaryDirectory() as folder, local_cluster(Path(folder), NODES) as (kubeconfig, _):
         asyncio.run(_fill(kubeconfig))
-        command = [str(STEERSMAN), "schedule", "--policy", policy, "--unchecked", "--kubeconfig", str(kubeconfig)]
+        command = [
+            str(STEERSMAN),
+            "schedule",
+            "--policy",
+            policy,
+            "--unchecked",
+            "--kubeconfig",
+            str(kubeconfig),
+            "--no-leader-elect",
+        ]
         command += ["--port", str(PORT), "--scheduler-name", SCHEDULER]
         own, *others = cores = sorted(os.sched_getaffinity(0))
         servers = running(kubeconfig.parent).values()

@@ -48,7 +48,18 @@ def schedule_rate() -> dict[str, Any]:
     with TemporaryDirectory() as folder, local_cluster(Path(folder), NODES) as (kubeconfig, programs):
         config = Path(folder, "scheduler.yaml")
         config.write_text(KUBE_CONFIG % (kubeconfig, SCHEDULER))
-        ours = [STEERSMAN, "schedule", "--policy", policy, "--unchecked", "--kubeconfig", kubeconfig, "--port", "0"]
+        ours = [
+            STEERSMAN,
+            "schedule",
+            "--policy",
+            policy,
+            "--unchecked",
+            "--kubeconfig",
+            kubeconfig,
+            "--port",
+            "0",
+            "--no-leader-elect",
+        ]
         ours += ["--scheduler-name", SCHEDULER]
         theirs = [programs / "kube-scheduler", f"--config={config}", "--secure-port=0"]
         commands = {"steersman": ours, "kube-scheduler": theirs}

@@ -1,6 +1,7 @@
 package gpus
 
 import (
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -67,8 +68,8 @@ func (l *Ledger) Look(info fwk.NodeInfo) Node { return l.LookWithout(info, "") }
 // LookWithout is Look as if one pod was not there.
 //
 // A pod counts on its devices even where that makes more than a whole one. Where nothing says which devices it holds, or
-// the node does not have them, it counts on those that fit best, after all others, and on none if none fit. A pod whose
-// annotations make no sense counts as one without any.
+// the node does not have them, it counts on those that fit best, after all others, and on those with most left if too few
+// fit: it runs there, whatever it says.
 func (l *Ledger) LookWithout(info fwk.NodeInfo, pod types.UID) Node {
 	node := info.Node()
 	if node == nil {
@@ -89,8 +90,8 @@ func (l *Ledger) LookWithout(info fwk.NodeInfo, pod types.UID) Node {
 		}
 	}
 	for _, request := range lost {
-		if found.Fits(request) {
-			found.take(request.BestFit(found.Free), request.Milli)
+		if found.offers(request.Resource) {
+			found.take(found.devicesFor(request), request.Milli)
 		}
 	}
 	return found
@@ -99,15 +100,15 @@ func (l *Ledger) LookWithout(info fwk.NodeInfo, pod types.UID) Node {
 // add counts a pod; those whose devices are not known are appended to lost.
 func (n *Node) add(ledger *Ledger, pod *v1.Pod, lost []Request) []Request {
 	request, err := RequestOf(pod)
-	if err == nil && request.Count == 0 && pod.Annotations[IndexKey] == "" {
+	if err != nil {
+		request = partial(pod)
+	}
+	if request.Count == 0 && pod.Annotations[IndexKey] == "" {
 		return lost
 	}
-	devices, known := uint64(0), false
-	if err == nil {
-		devices, known = ledger.devices(pod, pod.Spec.NodeName, request.Count)
-	}
+	devices, known := ledger.devices(pod, pod.Spec.NodeName, request.Count)
 	if !known {
-		request, devices = plain(pod), 0
+		devices = 0
 	}
 	if request.Count == 0 {
 		return lost
@@ -124,13 +125,58 @@ func (n *Node) add(ledger *Ledger, pod *v1.Pod, lost []Request) []Request {
 	return lost
 }
 
-// plain is what a pod asks for by its containers alone.
-func plain(pod *v1.Pod) Request {
-	count, name, err := pluginDevices(pod)
-	if err != nil || count == 0 {
+// devicesFor are those that fit best, and those with most left if fewer fit than are asked for.
+func (n *Node) devicesFor(request Request) uint64 {
+	var chosen uint64
+	for range min(request.Count, int64(len(n.Free))) {
+		best := -1
+		for d, left := range n.Free {
+			if chosen>>d&1 == 0 && (best < 0 || better(left, n.Free[best], request.Milli)) {
+				best = d
+			}
+		}
+		chosen |= 1 << best
+	}
+	return chosen
+}
+
+// better tells whether a device with so much left suits a share better than another: the fullest that suffices, else
+// that with most left.
+func better(left, than, milli int64) bool {
+	if left >= milli && than >= milli {
+		return left < than
+	}
+	return left > than
+}
+
+// partial is what a pod asks for that asks for GPUs in a way that makes no sense: with as many devices as it says, and
+// whole ones where their share is unclear.
+func partial(pod *v1.Pod) Request {
+	if count, name, err := pluginDevices(pod); err == nil && count > 0 {
+		return Request{Count: count, Milli: whole, Resource: name}
+	}
+	count, _ := rounded(pod.Annotations, CountKey)
+	milli, sized := rounded(pod.Annotations, MilliKey)
+	if count == 0 && milli == 0 {
 		return Request{}
 	}
-	return Request{Count: count, Milli: whole, Resource: name}
+	if !sized || milli < 1 || milli > whole {
+		milli = whole
+	}
+	return Request{Count: min(max(count, 1), MaxCount), Milli: milli, Resource: CountKey}
+}
+
+// rounded is the number in an annotation, rounded up; false if there is none.
+func rounded(notes map[string]string, key string) (int64, bool) {
+	text, ok := notes[key]
+	if !ok || !quantity.MatchString(text) {
+		return 0, false
+	}
+	found, err := resource.ParseQuantity(text)
+	if err != nil || found.Sign() < 0 || found.CmpInt64(math.MaxInt64) > 0 {
+		return 0, false
+	}
+	return found.Value(), true
 }
 
 func (n *Node) take(devices uint64, milli int64) {

@@ -121,7 +121,7 @@ func TestLookCountsPodsWhereTheyAre(t *testing.T) {
 			[]*v1.Pod{bound("a", notes("1", "300", "-", "4"))}, []int64{700, 1000, 1000, 1000}, []int64{1},
 		},
 		"no room for what nobody gave devices": {
-			[]*v1.Pod{bound("a", notes("5", "300"))}, []int64{1000, 1000, 1000, 1000}, []int64{1},
+			[]*v1.Pod{bound("a", notes("5", "300"))}, []int64{700, 700, 700, 700}, []int64{1},
 		},
 		"more than there is": {
 			[]*v1.Pod{bound("a", notes("1", "700", "-", "0")), bound("b", notes("1", "700", "-", "0"))},
@@ -132,7 +132,7 @@ func TestLookCountsPodsWhereTheyAre(t *testing.T) {
 				bound("a", notes("1", "5000", "-", "0")), bound("b", notes("1", "300", "-", "x")),
 				bound("c", notes("-", "-", "-", "1")), bound("d", notes("1", "300", "A||B", "1")),
 			},
-			[]int64{1000, 1000, 1000, 1000}, nil,
+			[]int64{0, 400, 1000, 1000}, []int64{2, 1},
 		},
 		"containers count whatever annotations say": {
 			[]*v1.Pod{bound("a", notes("-", "-", "-", "x"), "nvidia.com/gpu", "2")},

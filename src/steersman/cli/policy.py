@@ -212,13 +212,13 @@ def build(
         list[str] | None,
         typer.Option(metavar="NAME", help="Embedded openb workloads for weights of their own. [default: none]"),
     ] = None,
-    clusters: Annotated[int, typer.Option(min=8, help="Random clusters to train on.")] = 200,
+    clusters: Annotated[int, typer.Option(min=8, help="Random clusters to train on.")] = 400,
     node_range: Annotated[
         str, typer.Option("--nodes", metavar="LOW-HIGH", help="The smallest and the largest number of their nodes.")
-    ] = "5-120",
+    ] = "5-160",
     generations: Annotated[
         int, typer.Option(min=1, help="Of the search on all of them; other searches have a share of it.")
-    ] = 600,
+    ] = 1_500,
     rounds: Annotated[int, typer.Option(min=0, help="Of searches for clusters that have something in common.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Of all searches.")] = 1,
     jobs: Jobs = None,

@@ -19,7 +19,7 @@ from steersman.cluster import arrays as kernel
 from steersman.cluster import constraints as static
 from steersman.cluster import terms as dynamic
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, ClassArrays, NodeArrays
-from steersman.cluster.gpu_resources import GPU_RESOURCES
+from steersman.cluster.gpu_resources import GPU_RESOURCES, is_offered
 from steersman.cluster.model import ANY_GPU, GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, gpu_types
 from steersman.cluster.terms import TermArrays, Terms
 from steersman.errors import SteersmanError
@@ -187,8 +187,7 @@ class ClusterState:
             here = placed.devices & ((1 << int(self.arrays.gpu_count[slot])) - 1)
             if here.bit_count() < wanted and not self._counts_gpus(placed.class_id, slot):
                 kernel.remove(self.arrays, self.class_arrays, placed.class_id, slot, placed.devices)
-                devices = here or int(kernel.best_devices(self.arrays, self.class_arrays, placed.class_id, slot))
-                devices = self._more_devices(placed.class_id, slot, devices)
+                devices = self._devices_for(placed.class_id, slot, here)
                 kernel.place(self.arrays, self.class_arrays, placed.class_id, slot, devices)
                 self._note(pod, replace(placed, devices=devices))
 
@@ -414,21 +413,24 @@ class ClusterState:
             self._check(pod, class_id, slot, devices, labels_id, fits)
         if self._counts_gpus(class_id, slot):
             devices = 0
+        elif devices is None and not fits:
+            devices = self._devices_for(class_id, slot)
         elif devices is None:
             devices = int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot))
-            if not fits:
-                devices = self._more_devices(class_id, slot, devices)
         kernel.place(self.arrays, self.class_arrays, class_id, slot, devices)
         if not self.terms.idle:
             dynamic.terms_place(self.term_arrays, class_id, labels_id, slot)
         return self._note(pod, Placement(class_id, slot, devices, labels_id))
 
-    def _more_devices(self, class_id: int, slot: int, devices: int) -> int:
-        """Return the devices of the mask and as many others as the class asks for, those with most left first."""
-        wanted, free = self.classes[class_id].requests.gpu_count, self.arrays.gpu_free[slot]
+    def _devices_for(self, class_id: int, slot: int, held: int = 0) -> int:
+        """Return the devices of a pod that is there: those that it holds, those that fit best, those with most left."""
+        requests, node, free = self.classes[class_id].requests, self.nodes[slot], self.arrays.gpu_free[slot]
+        if node is None or not is_offered(requests.gpu_resource, node.gpu_resources):
+            return held
+        devices = held or int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot))
         others = [d for d in range(int(self.arrays.gpu_count[slot])) if not devices >> d & 1]
         others.sort(key=lambda d: -free[d])
-        for d in others[: max(0, wanted - devices.bit_count())]:
+        for d in others[: max(0, requests.gpu_count - devices.bit_count())]:
             devices |= 1 << d
         return devices
 

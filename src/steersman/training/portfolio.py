@@ -47,7 +47,7 @@ CHOOSABLE_RULES = (
     "balanced-allocation",
 )
 """Rules that the portfolio may choose as they are."""
-NODES = 5, 120
+NODES = 5, 160
 MOST_PODS = 2_500
 """A random cluster with more pods costs too much of the search."""
 MOST_TIMED_PODS = 1_200
@@ -77,9 +77,9 @@ class Plan:
         jobs: processes.
     """
 
-    clusters: int = 200
+    clusters: int = 400
     nodes: tuple[int, int] = NODES
-    generations: int = 600
+    generations: int = 1_500
     rounds: int = 4
     openb: tuple[Workload, ...] = ()
     seed: int = 1
@@ -93,12 +93,12 @@ class Plan:
     @property
     def openb_generations(self) -> int:
         """Generations of the search on openb."""
-        return math.ceil(self.generations / 3)
+        return math.ceil(self.generations * 2 / 15)
 
     @property
     def waiting_generations(self) -> int:
         """Generations of the search for short waits."""
-        return math.ceil(self.generations / 2)
+        return math.ceil(self.generations / 5)
 
 
 Search = Callable[[Plan, Say], tuple[Members, int]]
