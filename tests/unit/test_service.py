@@ -249,29 +249,6 @@ def test_lists_of_nodes_have_versions_and_the_least_used_are_forgotten():
         sets.get(long)
 
 
-def test_the_numbers_of_pods_that_were_only_asked_about_are_forgotten(monkeypatch):
-    monkeypatch.setattr(cache, "CLASSES_KEPT", 20)
-    client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
-    watched = Service(Config(policy="best-fit"), client).watched
-    assert watched is not None
-    cache.NodeFeed(watched.cache).replace([raw(node("large", "64"))])
-    watched.renew()
-    for i in range(200):
-        asked = Pod(f"p{i}", PodClass(Requests(1000 + i, 1 << 20)), labels={"app": str(i)})
-        numbers = watched.number(asked)
-        ranking = watched.opinions.ask(*numbers)
-        assert ranking.names[ranking.chosen] == "large"
-    assert len(watched.cache.state.classes) <= 22
-    assert len(watched.cache.state.terms.label_sets) == 1, "nobody selects by these labels"
-    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
-    picky = pod("picky", app="1")
-    picky["spec"]["topologySpreadConstraints"] = [spread | {"labelSelector": {"matchLabels": {"app": "1"}}}]
-    before = watched.opinions
-    numbers = watched.number(Pods().decode(raw(picky)))
-    assert watched.opinions is not before, "labels count now, so the state is another"
-    assert watched.opinions.ask(*numbers).chosen == -1, "the node has no such label"
-
-
 def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
     watched = Service(Config(policy="best-fit"), client).watched
@@ -288,7 +265,8 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     watched.renew()
     found = watched.waiting(raw(there))
     assert found is not None
-    assert (found.class_id, found.labels_id) == watched.number(Pods().decode(raw(there)))
+    with watched.numbered(Pods().decode(raw(there))) as (opinions, numbers):
+        assert (opinions, (found.class_id, found.labels_id)) == (watched.opinions, numbers)
     meta, spec = there["metadata"], there["spec"]
     assert watched.waiting(raw(there | {"metadata": meta | {"resourceVersion": "8"}})) is found
     for other in (
@@ -358,7 +336,8 @@ def test_names_follow_nodes_that_come_and_go():
     asked, both = Pod("p", PodClass(Requests(1000, 1 << 20))), NodeSet(["a", "b"])
 
     def chosen(nodes: NodeSet) -> str:
-        ranking = watched.opinions.ask(*watched.number(asked), nodes)
+        with watched.numbered(asked) as (opinions, numbers):
+            ranking = opinions.ask(*numbers, nodes)
         return ranking.names[ranking.chosen] if ranking.chosen >= 0 else ""
 
     assert (chosen(both), chosen(watched.opinions.everywhere)) == ("b", "b")

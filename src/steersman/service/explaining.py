@@ -15,14 +15,18 @@ from steersman.policies.decider import Decider
 from steersman.policies.explanation import contributions
 from steersman.policies.policy import PortfolioPolicy
 from steersman.policies.registry import AnyPolicy
-from steersman.service.api import Watched
+from steersman.service.api import MakeOpinions, Watched
+from steersman.service.budget import TimeBudget
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
 from steersman.service.opinions import BadQuestion, Opinions, Pods, cluster_of, place
+from steersman.service.unknown_pods import UnusualPod
 from steersman.simulation.comparison import choose_member
 from steersman.workloads.mix import typical_pods
 from steersman.workloads.workload import Workload
 
 RUNNERS_UP = 5
+EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS = 0.1, 1.0
+"""Share of the event loop's time for explanations: they are for people, and each looks at all nodes in many ways."""
 
 
 class Explainer:
@@ -32,7 +36,8 @@ class Explainer:
         policy: the name of the one that decides now.
         member: of a portfolio, which one decides now; else "".
         watched: the cluster, None: every question brings one.
-        opinions_of: the policy's opinions about another cluster.
+        opinions_of: the policy's opinions about another cluster, for a pod.
+        check_sent: raises RefusedQuestion where questions may not bring a cluster.
     """
 
     def __init__(
@@ -40,30 +45,42 @@ class Explainer:
         policy: Callable[[], str],
         member: Callable[[], str],
         watched: Watched | None,
-        opinions_of: Callable[..., Opinions],
+        opinions_of: MakeOpinions,
+        check_sent: Callable[[], None],
     ) -> None:
-        self.policy, self.member, self.watched, self.opinions_of = policy, member, watched, opinions_of
+        self.policy, self.member, self.watched = policy, member, watched
+        self.opinions_of, self.check_sent = opinions_of, check_sent
+        self._time = TimeBudget(EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS)
 
     def explain(self, question: Question) -> Explanation:
         """`POST /v1/explain`; all nodes of the cluster are looked at.
 
         Raises:
             BadQuestion: the question makes no sense.
+            RefusedQuestion: it brings a cluster, which is not allowed here.
+            UnusualPod: there were so many questions that there is no time for this one.
             SteersmanError: the policy failed.
         """
-        pod = Pods().decode(question.pod)
         if question.nodes is not None or question.node_set or question.among is not None:
             raise BadQuestion("nodes: an explanation is about all nodes; leave it out")
-        peers = {}
+        if self._time.is_spent:
+            raise UnusualPod("many explanations were asked for just now; try again")
+        with self._time.charged():
+            return self._explain(question)
+
+    def _explain(self, question: Question) -> Explanation:
         if question.cluster is not None:
-            opinions = self.opinions_of(cluster_of(question.cluster.nodes, question.cluster.pods))
-            numbers = opinions.number(pod)
+            self.check_sent()
+            pod = Pods().decode(question.pod)
+            opinions = self.opinions_of(cluster_of(question.cluster.nodes, question.cluster.pods), pod)
+            found = explanation(self.policy(), opinions, opinions.number(pod), {}, pod.latency)
         elif self.watched is not None:
-            numbers = self.watched.number(pod)
-            opinions, peers = self.watched.opinions, dict(self.watched.peers(pod))
+            pod = Pods().decode(question.pod)
+            with self.watched.numbered(pod) as (opinions, numbers):
+                peers = dict(self.watched.peers(pod))
+                found = explanation(self.policy(), opinions, numbers, peers, pod.latency)
         else:
             raise BadQuestion("no cluster is watched here; send one as cluster")
-        found = explanation(self.policy(), opinions, numbers, peers, pod.latency)
         found.member = self.member()
         return found
 

@@ -36,7 +36,8 @@ from steersman.service.messages import (
     Suggestion,
 )
 from steersman.service.metrics import Metrics
-from steersman.service.opinions import BadQuestion, UnknownSet
+from steersman.service.opinions import BadQuestion, RefusedQuestion, UnknownSet
+from steersman.service.unknown_pods import UnusualPod
 
 OTHER = "other"
 """What all paths that there are not are called in metrics."""
@@ -167,6 +168,10 @@ class Server(WebServer):
             answer = _problem(400, f"body: is no UTF-8: {error.reason}")
         except UnknownSet as error:
             answer = _problem(404, str(error))
+        except RefusedQuestion as error:
+            answer = _problem(403, str(error))
+        except UnusualPod as error:
+            answer = _problem(503, str(error), {"Retry-After": "1"})
         except SteersmanError as error:
             log.error("no answer", path=request.path, error=str(error))
             answer = _problem(503, str(error))
