@@ -50,6 +50,15 @@ class Metrics:
         self._scored = self._decisions.labels("scored")
         self._of: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # to look labels up costs more than to count
 
+    def watch_files(self, problem: Callable[[], str]) -> None:
+        """Show whether token and certificates as they are now cannot be used; `problem`: why, "" if they can."""
+        gauge = Gauge(
+            f"{PREFIX}_files_broken",
+            "1 if token or certificates as they are now cannot be used and the former ones go on.",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: int(bool(problem())))
+
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         """A request was answered."""
         key = (endpoint, status)

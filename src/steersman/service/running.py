@@ -178,10 +178,9 @@ class Service:
         """
         api = Api(self.config, self._name, self.watched, self._opinions_of, self.metrics)
         explainer = Explainer(self._name, self._member, self.watched, self._opinions_of, api.check_sent)
-        ready = {"policy": lambda: self.thinking.file.problem}
-        if self.watched is not None:
-            ready["watches"] = self._unsynced
-        async with Server(self.config, api, explainer, self.metrics, {}, ready) as server:
+        ready = {} if self.watched is None else {"watches": self._unsynced}
+        notes = {"policy": lambda: self.thinking.file.problem}
+        async with Server(self.config, api, explainer, self.metrics, {}, ready, notes) as server:
             log.info("listening", address=self.config.address, port=server.port, policy=self._name())
             listening(server.port)
             nothing = ClusterState(())

@@ -105,7 +105,7 @@ class Server(WebServer):
         config: how it runs.
         api, explainer: what answers.
         metrics: are shown, and told of every request.
-        healthy, ready: by name, what is wrong in a few words, "" for nothing.
+        healthy, ready, notes: by name, what is wrong in a few words, "" for nothing; see `WebServer`.
 
     Attributes:
         port: where it listens.
@@ -115,7 +115,14 @@ class Server(WebServer):
     """
 
     def __init__(
-        self, config: Config, api: Api, explainer: Explainer, metrics: Metrics, healthy: Checks, ready: Checks
+        self,
+        config: Config,
+        api: Api,
+        explainer: Explainer,
+        metrics: Metrics,
+        healthy: Checks,
+        ready: Checks,
+        notes: Checks,
     ) -> None:
         self.config, self._metrics = config, metrics
         self._guard = Guard(config)
@@ -130,8 +137,9 @@ class Server(WebServer):
         document = openapi([each.route for each in asked], secured=self._guard.has_token)
         app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
         app.router.add_get("/docs", _constant(page(document).encode(), "text/html"))
-        ready = {**ready, "files": lambda: self._guard.problem}
-        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, self._guard.tls)
+        notes = {**notes, "files": lambda: self._guard.problem}
+        metrics.watch_files(lambda: self._guard.problem)
+        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, self._guard.tls, notes)
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS, logger=_SAID
         )
