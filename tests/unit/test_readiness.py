@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 import socket
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,7 @@ from tests.unit.test_binding import Answer, Bindings, bind, says
 from tests.unit.watched_service import Ask, node, pod, serve
 
 from steersman.kube.client import Client
+from steersman.live.policy_file import PolicyFile
 from steersman.scheduler.running import FORBIDDEN_SECONDS, LEAST_FORBIDDEN, BindingCheck, LiveScheduler, Settings
 from steersman.service.running import Service
 
@@ -148,3 +150,21 @@ def test_a_scheduler_is_unready_exactly_while_only_refusals_came(outcomes: list[
             errors[status] = errors.get(status, 0) + 1
             since += each == "forbidden"
         assert bool(check.problem()) == (since >= LEAST_FORBIDDEN)
+
+
+def test_a_scrape_hashes_nothing_and_reads_no_file(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("at a scrape")
+
+    async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
+        await ask("/v1/scores", {"pod": pod("web")})
+        with monkeypatch.context() as patched:
+            for name in ("sha256", "sha1", "md5", "blake2b", "new"):
+                patched.setattr(hashlib, name, never)
+            patched.setattr(Path, "read_bytes", never)
+            patched.setattr(PolicyFile, "renewed", never)
+            for _ in range(3):
+                status, text = await ask("/metrics", method="GET")
+                assert (status, f'digest="{service.thinking.file.version}"' in text) == (200, True)
+
+    serve([node("n0")], [], story, policy=str(policy), unchecked=True)
