@@ -150,7 +150,7 @@ async def _run(plugin: Exec, config: KubeConfig) -> ExecStatus:
         said = f"did not answer within {EXEC_SECONDS:g} seconds"
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command} {said}{hint}") from None
     finally:
-        _kill(process)
+        await _end(process)
     if process.returncode:
         said = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command} failed: {said}{hint}")
@@ -160,11 +160,12 @@ async def _run(plugin: Exec, config: KubeConfig) -> ExecStatus:
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command} printed no ExecCredential") from None
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process) -> None:
     """End a plugin that still runs, and whatever it started."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 def _exec_info(plugin: Exec, config: KubeConfig) -> dict[str, object]:
