@@ -294,6 +294,8 @@ from steersman.cluster.state import ClusterState
 from steersman.live.thinking import warm_up
 from steersman.policies.decider import Decider
 from steersman.policies.registry import resolve
+from steersman.cluster.latency import NO_LIMITS
+from steersman.service.explaining import explanation
 from steersman.service.kernels.extending import HIGHEST
 from steersman.service.opinions import Opinions
 from steersman.service.running import by_opinion
@@ -303,7 +305,7 @@ def compiled():
 
 warm_up(resolve(sys.argv[1]), by_opinion)
 before = compiled()
-state = ClusterState([Node(name, 8000, 1 << 30, labels={"zone": name}) for name in ("a", "b")])
+state = ClusterState([Node(name, cpu, 1 << 30, labels={"zone": name}) for name, cpu in (("a", 8000), ("b", 9000))])
 apart = Constraints(anti_affinity=(PodAffinityTerm(PodSelector((), None), "zone"),))
 c = state.class_id(PodClass(Requests(1000, 1 << 20), apart))
 opinions = Opinions(Decider(state, resolve(sys.argv[1])))
@@ -312,6 +314,8 @@ for pod, slot in (("one", 0), ("two", 1), ("three", -1)):
     ranking = opinions.ask(c, 0, nodes)
     opinions.priorities(nodes, ranking.scores(HIGHEST))
     assert len(opinions.refused(c, 0)) == (2 if slot < 0 else slot), (pod, opinions.refused(c, 0))
+    told = explanation("", opinions, (c, 0), {}, NO_LIMITS)
+    assert len(told.runners_up) == (1 if not slot else 0)
     if slot >= 0:
         state.place(pod, c, slot, ranking.devices())
         opinions.changed(slot)
@@ -319,7 +323,7 @@ assert compiled() == before, {name for name, n in compiled().items() if n != bef
 """
 
 
-@pytest.mark.parametrize("name", ["best-fit", "kube-default"])
+@pytest.mark.parametrize("name", ["best-fit", "kube-default", "steersman"])
 def test_nothing_is_compiled_any_more_when_questions_come(name):
     done = subprocess.run([sys.executable, "-c", ASKED_AFTER_WARMING_UP, name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

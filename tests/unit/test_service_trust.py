@@ -22,9 +22,10 @@ from steersman.kube.config import Cluster, KubeConfig, User
 from steersman.policies.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.service import api as api_module
+from steersman.service import messages, unknown_pods
 from steersman.service import metrics as metrics_module
 from steersman.service import opinions as opinions_module
-from steersman.service import unknown_pods
+from steersman.service.admission import Deadline
 from steersman.service.budget import TimeBudget
 from steersman.service.config import Config
 from steersman.service.opinions import Opinions, Pods
@@ -88,6 +89,58 @@ def test_a_sent_cluster_is_scored_by_its_own_mix_whatever_was_asked_before() -> 
         assert max(first["scores"]) == 100
 
     serve(NODES, RUNNING, story, policy="fgd", allow_sent_clusters=True)
+
+
+# Overload -------------------------------------------------------------------------------------------------------------
+
+
+def undecoded(*_: Any, **__: Any) -> Any:
+    raise AssertionError("it is not decoded")
+
+
+def test_where_there_is_no_time_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opinions_module, "pod_from_object", undecoded)
+    monkeypatch.setattr(opinions_module, "node_from_object", undecoded)
+    monkeypatch.setattr(opinions_module, "whole", undecoded)
+    asked = api_module.Api(Config(), lambda: "best-fit", None, undecoded, metrics_module.Metrics())
+
+    def decoded(body: Object, kind: Any) -> Any:
+        return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+    question = decoded({"pod": pod("web"), "cluster": {"nodes": NODES, "pods": RUNNING}}, messages.Question)
+    scored = decoded({"pod": pod("web"), "nodes": NODES, "pods": RUNNING}, messages.ScoreQuestion)
+    args = decoded({"Pod": pod("web"), "Nodes": {"items": NODES}}, messages.ExtenderArgs)
+    names = [each["metadata"]["name"] for each in NODES]
+    for deadline, overloaded in ((Deadline(60.0), True), (Deadline(0.0), False)):
+        reason = "overload" if overloaded else "deadline"
+        scores = asked.scores(question, deadline, overloaded)
+        assert (scores.scores, scores.neutral) == ([50] * len(NODES), reason)
+        assert asked.suggest(question, deadline, overloaded).scores == dict.fromkeys(names, 50)
+        assert asked.score(scored, deadline, overloaded).scores == dict.fromkeys(names, 50)
+        passed = asked.filter(args, deadline, overloaded).nodes
+        assert passed is not None
+        assert (len(passed.items), len(asked.prioritize(args, deadline, overloaded))) == (4, 4)  # type: ignore[arg-type]
+
+
+def test_of_many_questions_at_a_time_only_those_that_are_answered_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = collections.Counter[str]()
+    decode = opinions_module.node_from_object
+
+    def counting(obj: Any) -> Any:
+        counted["nodes"] += 1
+        return decode(obj)
+
+    monkeypatch.setattr(opinions_module, "node_from_object", counting)
+
+    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+        question = {"pod": pod("web"), "cluster": {"nodes": NODES}}
+        answers = await asyncio.gather(*(ask("/v1/scores", question) for _ in range(60)))
+        assert {status for status, _ in answers} == {200}
+        scored = sum(not answer["neutral"] for _, answer in answers)
+        assert scored
+        assert counted["nodes"] == scored * len(NODES)
+
+    serve(NODES, RUNNING, story, max_requests=2, allow_sent_clusters=True)
 
 
 # Pods that the cluster does not have ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from steersman.cluster.latency import NO_LIMITS
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
@@ -20,12 +21,13 @@ from steersman.live.policy_metrics import PolicyMetrics
 from steersman.live.running import Background
 from steersman.live.thinking import Thinking
 from steersman.policies.decider import Choice, Decider
+from steersman.policies.explanation import contributions
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.ready import sees_outlook
 from steersman.policies.registry import AnyPolicy
 from steersman.service.api import Api
 from steersman.service.config import Config
-from steersman.service.explaining import Explainer
+from steersman.service.explaining import Explainer, explanation
 from steersman.service.kernels.extending import HIGHEST
 from steersman.service.metrics import Metrics
 from steersman.service.opinions import NodeSet, Numbers, Opinions, RefusedQuestion
@@ -231,4 +233,8 @@ def by_opinion(decider: Decider, class_id: int) -> Choice | None:
     opinions.priorities(nodes, ranking.scores(HIGHEST))
     ranking.devices()
     opinions.refused(class_id, 0)
-    return decider.choose(class_id)
+    explanation("", opinions, (class_id, 0), {}, NO_LIMITS)
+    choice = decider.choose(class_id)
+    assert choice is not None
+    contributions(decider, class_id, 0, {}, choice.slot, choice.slot)  # `explanation` has one node, and none to compare
+    return choice
