@@ -21,6 +21,8 @@ SECONDS, PHASE_SECONDS = 600, 15
 """Of all phases together, and of each."""
 RATE, HOSTILE_RATE = 100, 50
 """Requests a second of the honest client, and of the hostile one."""
+DEADLINE_MILLISECONDS = 10_000
+"""So late that nothing is answered neutrally because of it: everything that the hostile client asks costs what it can."""
 
 
 def hostile() -> dict[str, Any]:
@@ -34,11 +36,13 @@ def measure(policy: str, nodes: int, pods: int, pairs: int, phase: float) -> dic
     """The same on a cluster of any size, in pairs of phases of so many seconds; the first pair only warms up."""
     calm, attacked, ratios, memory = [], [], [], []
     statuses, failed = Counter[str](), 0
-    with TemporaryDirectory() as folder, served(Path(folder), nodes, pods, policy, changes=0) as service:
+    patient = ("--deadline", str(DEADLINE_MILLISECONDS))
+    with TemporaryDirectory() as folder, served(Path(folder), nodes, pods, policy, *patient, changes=0) as service:
         first = service.ask({"pod": pod_object(0)})
         questions = [{"pod": pod_object(i), "nodeSet": first["nodeSet"]} for i in range(CLASSES)]
         bodies = [json.dumps(each, separators=(",", ":")) for each in questions]
         before = _scores(service, questions)
+        assert not any(neutral for _, neutral in before), "the honest client gets scores"
         changed = 0
         for pair in range(pairs + 1):
             alone = _percentiles(service.load(bodies, RATE, int(RATE * phase)))
@@ -83,7 +87,7 @@ def _percentiles(said: dict[str, Any]) -> tuple[float, float]:
 
 
 def _scores(service: Service, questions: list[dict[str, Any]]) -> list[Any]:
-    """What an honest client gets; "scores" of a neutral answer would be equal everywhere."""
+    """What the honest client gets: scores, and why they are neutral."""
     answers = [service.ask(each) for each in questions[::6]]
     return [(each["scores"], each["neutral"]) for each in answers]
 

@@ -638,6 +638,7 @@ def test_a_configuration_is_read(tmp_path):
     file = tmp_path / "service.yaml"
     file.write_text(
         HEAD + "policy: fgd\nport: 0\nshadow: true\ncanary: {share: 0.5, namespaces: [a]}\ndeadlineMilliseconds: 20\n"
+        "allowSentClusters: true\n"
         "tls: {certificate: c.pem, key: k.pem, clientCa: ca.pem}\n"
     )
     assert read_config(file) == Config(
@@ -646,6 +647,7 @@ def test_a_configuration_is_read(tmp_path):
         shadow=True,
         canary=Canary(share=0.5, namespaces=("a",)),
         deadline_milliseconds=20.0,
+        allow_sent_clusters=True,
         tls=Tls(certificate="c.pem", key="k.pem", client_ca="ca.pem"),
     )
 

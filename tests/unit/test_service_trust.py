@@ -243,6 +243,22 @@ def described_pod(made: Object, i: int) -> Object:
     return made | {"spec": made["spec"] | ({"nodeName": f"n{i}"} if i else {})}
 
 
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 0.5)), max_size=50), st.floats(0.01, 0.5))
+def test_a_budget_is_never_overdrawn_by_more_than_what_began_within_it(steps: list[Any], share: float) -> None:
+    now = [0.0]
+    budget, spent, longest, refused = TimeBudget(share, 0.25, lambda: now[0]), 0.0, 0.0, 0
+    for wait, cost in steps:
+        now[0] += wait
+        if budget.is_spent:
+            refused += 1
+            continue
+        with budget.charged():
+            now[0] += cost
+        spent, longest = spent + cost, max(longest, cost)
+    assert spent <= 0.25 + share * now[0] + longest + 1e-9
+    assert not refused or spent > 0.0
+
+
 def test_pods_unlike_all_others_have_a_share_of_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
