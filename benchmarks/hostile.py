@@ -22,7 +22,7 @@ SECONDS, PHASE_SECONDS = 600, 15
 RATE, HOSTILE_RATE = 100, 50
 """Requests a second of the honest client, and of the hostile one."""
 DEADLINE_MILLISECONDS = 10_000
-"""So late that nothing is answered neutrally because of it: everything that the hostile client asks costs what it can."""
+"""So late that nothing is neutral because of it: whatever the hostile client asks costs what it can."""
 
 
 def hostile() -> dict[str, Any]:
