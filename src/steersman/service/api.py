@@ -70,6 +70,10 @@ class Watched(Protocol):
     def age(self) -> float:
         """Seconds since what is known was right."""
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are, as far as they were listed."""
+
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
         """The pod of this JSON if it waits in the cluster, and just as the JSON says."""
 
@@ -347,8 +351,8 @@ class Api:
 
     def _check_names(self, names: Sequence[str]) -> None:
         """Raise BadQuestion: there are none, many more than nodes, or one twice."""
-        if self.watched is not None:
-            most = NAMES_FOR_EACH_NODE * len(self.watched.opinions.decider.state.slots) + NAMES_BEYOND
+        if self.watched is not None and (count := self.watched.node_count):
+            most = NAMES_FOR_EACH_NODE * count + NAMES_BEYOND
             if len(names) > most:
                 raise BadQuestion(f"nodes: there are {len(names)} names; at most {most} are right for this cluster")
         _check_names(names)

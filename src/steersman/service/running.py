@@ -68,6 +68,11 @@ class WatchedCluster:
         """Seconds since all watches were up."""
         return max(reflector.age for reflector in self.cache.reflectors)
 
+    @property
+    def node_count(self) -> int:
+        """See `api.Watched`."""
+        return len(self.cache.state.slots)
+
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
         """See `api.Watched`."""
         return self.cache.waiting(raw)
