@@ -286,6 +286,8 @@ class Headline:
         same = "as long as under" if self.timed else "as much as"
         digits = self._digits(self.primary)
         unit = "s" if self.timed else "points"
+        if not math.isfinite(found.mean):
+            return f"in other seeds than {other}"
         size = abs(found.mean)
         if size == 0 and not found.is_shown and found.interval.high == found.interval.low:
             return f"{same} {other}"

@@ -161,12 +161,17 @@ class ClusterCache:
         """Whether everything was listed."""
         return all(reflector.synced.is_set() for reflector in self.reflectors)
 
+    @property
+    def selected(self) -> Set[str]:
+        """Keys of labels: pods whose labels of these keys differ are kept apart in the state."""
+        return self._selected
+
     def peers(self, pod: Pod) -> dict[int, int]:
         """Slot -> how many pods of the same owner run there."""
         if not pod.owner:
             return {}
         slots = self.state.slots
-        return {slots[node]: n for node, n in self._owners[_owner(pod)].items() if n and node in slots}
+        return {slots[node]: n for node, n in self._owners.get(_owner(pod), {}).items() if n and node in slots}
 
     def number(self, pod: Pod) -> tuple[int, int]:
         """The class and labels of a pod, here or not, in the state. Labels that nobody selects by are left out."""

@@ -107,7 +107,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self.credentials.context, keepalive_timeout=60),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
             headers={"User-Agent": self._agent, "Accept": JSON},
             auto_decompress=True,
             skip_auto_headers=("Content-Type",),
@@ -148,6 +148,7 @@ class Client:
                     headers=headers,
                     timeout=timeout or aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
                     server_hostname=self.config.cluster.tls_server_name or None,
+                    ssl=self.credentials.context,
                     proxy=self.config.cluster.proxy_url or None,
                 ) as response:
                     if response.status == 401 and not renewed:
