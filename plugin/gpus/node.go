@@ -2,6 +2,7 @@ package gpus
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ type Node struct {
 	Free      []int64          // milli left of each device; below 0 where pods were bound to more than there is
 	Counted   []policy.Counted // GPUs that are not looked at one by one, as pods leave them
 	Pods      []int64          // pods with devices: first those with parts, then those with one whole device, two, ...
+	Sharing   int              // pods whose devices annotations ask for
+	Plugged   int              // pods whose devices a device plugin or a DRA driver chose, and may have taken from those that pods share
 	Err       error            // what is wrong with the node's offer, which then counts as none
 }
 
@@ -71,6 +74,21 @@ func (l *Ledger) Look(info fwk.NodeInfo) Node { return l.LookWithout(info, "") }
 // the node does not have them, it counts on those that fit best, after all others, and on those with most left if too few
 // fit: it runs there, whatever it says.
 func (l *Ledger) LookWithout(info fwk.NodeInfo, pod types.UID) Node {
+	return l.look(info, pod, false)
+}
+
+// LookForReservation is LookWithout with the reservations of pods that the snapshot lacks: kube-scheduler reserves all
+// members of a pod group by one snapshot, which has none of them.
+func LookForReservation(info fwk.NodeInfo, pod types.UID) Node {
+	return Assumed.LookForReservation(info, pod)
+}
+
+// LookForReservation is the same with the reservations of this ledger.
+func (l *Ledger) LookForReservation(info fwk.NodeInfo, pod types.UID) Node {
+	return l.look(info, pod, true)
+}
+
+func (l *Ledger) look(info fwk.NodeInfo, pod types.UID, reserving bool) Node {
 	node := info.Node()
 	if node == nil {
 		return Node{}
@@ -88,6 +106,9 @@ func (l *Ledger) LookWithout(info fwk.NodeInfo, pod types.UID) Node {
 		if there := each.GetPod(); there.UID != pod {
 			lost = found.add(l, there, lost)
 		}
+	}
+	if reserving {
+		found.addReserved(l.on(node.Name, func(held types.UID) bool { return held == pod || contains(info, held) }))
 	}
 	for _, request := range lost {
 		if found.offers(request.Resource) {
@@ -118,11 +139,30 @@ func (n *Node) add(ledger *Ledger, pod *v1.Pod, lost []Request) []Request {
 		return lost
 	}
 	n.count(request)
+	if request.IsShared() {
+		n.Sharing++
+	} else {
+		n.Plugged++
+	}
 	if devices == 0 || devices>>len(n.Free) != 0 {
 		return append(lost, request)
 	}
 	n.take(devices, request.Milli)
 	return lost
+}
+
+// addReserved counts what pods that the snapshot lacks will get.
+func (n *Node) addReserved(reserved []holding) {
+	for _, each := range reserved {
+		n.Sharing++
+		n.count(Request{Count: int64(bits.OnesCount64(each.devices)), Milli: each.milli})
+		n.take(each.devices, each.milli)
+	}
+}
+
+// contains tells whether a pod is on a node of the snapshot.
+func contains(info fwk.NodeInfo, pod types.UID) bool {
+	return slices.ContainsFunc(info.GetPods(), func(each fwk.PodInfo) bool { return each.GetPod().UID == pod })
 }
 
 // devicesFor are those that fit best, and those with most left if fewer fit than are asked for.
