@@ -23,11 +23,12 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from benchmarks.large import STEERSMAN, peak_memory
+from benchmarks.live import STEERSMAN, peak_memory
 
 NODES, PODS = 15_000, 150_000
 POD_BYTES = 10_000
 PATIENCE = 900.0
+Object = dict[str, Any]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
@@ -51,7 +52,7 @@ def _measured(folder: Path, port: int) -> dict[str, Any]:
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **config}))
     own = _free_port()
-    command = [STEERSMAN, "schedule", "--policy", "fgd", "--kubeconfig", str(kubeconfig), "--port", str(own)]
+    command = [str(STEERSMAN), "schedule", "--policy", "fgd", "--kubeconfig", str(kubeconfig), "--port", str(own)]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -111,8 +112,8 @@ def _free_port() -> int:
 
 def _pods() -> Iterator[bytes]:
     """All pods as JSON; what differs is put into a text made once."""
-    fields = {f"f:field{i}": {"f:value": {}, "f:other": {}} for i in range(200)}
-    pod = {
+    fields: Object = {f"f:field{i}": {"f:value": {}, "f:other": {}} for i in range(200)}
+    pod: Object = {
         "metadata": {
             "name": "@NAME@",
             "namespace": "default",
