@@ -90,7 +90,12 @@ def _write(file: Path, table: Array) -> None:
 
 def _bound(folder: Path) -> None:
     """Delete what was not looked at for longest; another process may be doing the same."""
-    files = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(folder) if entry.is_file()]
+    files = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.is_file():
+                    files.append((entry.stat().st_mtime, entry.path))
     for _, path in sorted(files)[:-MOST_FILES]:
         with suppress(OSError):
             os.unlink(path)
