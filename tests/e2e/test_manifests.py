@@ -26,6 +26,7 @@ NAMESPACE = "steersman"
 RIGHTS = {
     ("", "nodes", ("list", "watch"), ()),
     ("", "pods", ("get", "list", "watch"), ()),
+    ("", "namespaces", ("list", "watch"), ()),
     ("", "pods/binding", ("create",), ()),
     ("", "pods/status", ("patch",), ()),
     ("", "services", ("list", "watch"), ()),
