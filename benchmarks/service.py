@@ -149,11 +149,9 @@ def _noop() -> Iterator[int]:
 
 
 @contextmanager
-def served(
-    folder: Path, nodes: int, pods: int, policy: str, *options: str, changes: int = CHANGES
-) -> Iterator[Service]:
+def served(folder: Path, nodes: int, pods: int, policy: str, *options: str) -> Iterator[Service]:
     """A service that watches so many nodes and pods, a tenth of which waits."""
-    command = [sys.executable, "-m", "benchmarks.service_api", *map(str, (nodes, pods, pods // 10, changes))]
+    command = [sys.executable, "-m", "benchmarks.service_api", *map(str, (nodes, pods, pods // 10, CHANGES))]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as api:
         try:
             assert api.stdout is not None

@@ -6,23 +6,23 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/gpus"
-	"steersman.dev/plugin/scoring"
 )
 
-// nodes keeps what was counted of nodes for as long as they do not change.
+// nodes keeps what was counted of nodes for as long as they do not change: by their generation, which no two states of
+// any nodes share.
 type nodes struct{ kept sync.Map } // of *counted by the node's name
 
 type counted struct {
-	revision scoring.Revision
+	generation int64
 	gpus.Node
 }
 
 func (n *nodes) look(ledger *gpus.Ledger, info fwk.NodeInfo) *gpus.Node {
-	name, revision := info.Node().Name, scoring.RevisionOf(info)
-	if found, ok := n.kept.Load(name); ok && found.(*counted).revision == revision {
+	name, generation := info.Node().Name, info.GetGeneration()
+	if found, ok := n.kept.Load(name); ok && found.(*counted).generation == generation {
 		return &found.(*counted).Node
 	}
-	made := &counted{revision, ledger.Look(info)}
+	made := &counted{generation, ledger.Look(info)}
 	n.kept.Store(name, made)
 	return &made.Node
 }

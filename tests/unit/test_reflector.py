@@ -1,7 +1,6 @@
 """A reflector whose server is unwell."""
 
 import asyncio
-from collections.abc import Set
 from contextlib import suppress
 
 import msgspec
@@ -20,8 +19,8 @@ class Names:
     def __init__(self) -> None:
         self.there: set[str] = set()
 
-    def keep(self, keys: Set[str]) -> None:
-        self.there &= keys
+    def replace(self, objects: list[msgspec.Raw]) -> None:
+        self.there = {named_head(raw).metadata.name for raw in objects}
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         name = named_head(obj).metadata.name

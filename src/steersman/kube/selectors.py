@@ -137,13 +137,18 @@ class SelectorFeed:
         """Those of all objects."""
         return (selector for _, selector in self._found.values())
 
-    def keep(self, keys: Set[str]) -> None:
+    def replace(self, objects: list[msgspec.Raw]) -> None:
         """See `reflector.Handler`."""
-        gone = self._found.keys() - keys
+        heads = [_head(raw) for raw in objects]
+        gone = self._found.keys() - {head.key for head in heads}
+        changed = bool(gone)
         for key in gone:
             del self._found[key]
-        if gone:
-            self._all.changed(set())
+        keys: set[str] = set()
+        for head in heads:
+            changed |= self._see(head, keys)
+        if changed:
+            self._all.changed(keys)
         if not self.listed:
             self.listed = True
             self._all.settled()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,13 @@ class NodeHandler:
     def __init__(self, view: ClusterView) -> None:
         self.view = view
 
-    def keep(self, keys: Set[str]) -> None:
-        """The nodes are these alone."""
-        for name in self.view.nodes_known() - keys:
+    def replace(self, objects: list[msgspec.Raw]) -> None:
+        """All nodes."""
+        found = [decode_node(obj) for obj in objects]
+        for name in self.view.nodes_known() - {obj["metadata"]["name"] for obj in found}:
             self.view.drop_node(name)
+        for obj in found:
+            self.view.put_node(obj)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """A node."""
@@ -44,10 +47,13 @@ class PodHandler:
     def __init__(self, view: ClusterView) -> None:
         self.view = view
 
-    def keep(self, keys: Set[str]) -> None:
-        """The pods are these alone."""
-        for key in self.view.pods_known() - keys:
+    def replace(self, objects: list[msgspec.Raw]) -> None:
+        """All pods."""
+        found = [decode_pod(obj) for obj in objects]
+        for key in self.view.pods_known() - {pod_key(obj) for obj in found}:
             self.view.drop_pod(key)
+        for obj in found:
+            self.view.put_pod(obj)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """A pod."""
@@ -71,10 +77,8 @@ async def look_once(client: Client) -> ClusterView:
         UnreachableError: nobody answers.
     """
     view = ClusterView()
-    for path, handler in ((NODES, NodeHandler(view)), (PODS, PodHandler(view))):
-        async for page in client.pages(path):
-            for raw in page.items:
-                handler.change("ADDED", raw)
+    NodeHandler(view).replace((await client.list(NODES)).items)
+    PodHandler(view).replace((await client.list(PODS)).items)
     return view
 
 
