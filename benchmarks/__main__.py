@@ -8,7 +8,19 @@ from pathlib import Path
 
 from tests.e2e import parity
 
-from benchmarks import environments, heterogeneous, large, learning, live, plugin, reality, service, simulator
+from benchmarks import (
+    environments,
+    heterogeneous,
+    hostile,
+    large,
+    learning,
+    listing,
+    live,
+    plugin,
+    reality,
+    service,
+    simulator,
+)
 
 BENCHMARKS = {
     "fgd-run": simulator.fgd_run,
@@ -22,12 +34,14 @@ BENCHMARKS = {
     "schedule-rate": live.schedule_rate,
     "large-cluster": large.large_cluster,
     "large-live": large.large_live,
+    "listing": listing.listing,
     "parity": parity.benchmark,
     "plugin-native": plugin.plugin_native,
     "plugin-service": plugin.plugin_service,
     "plugin-breaker": plugin.plugin_breaker,
     "extender-rate": service.extender_rate,
     "service-latency": service.latency,
+    "service-hostile": hostile.hostile,
     "heterogeneous": heterogeneous.heterogeneous,
     "reality": reality.simulation_equals_reality,
 }

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.live import SCHEDULER, STEERSMAN, local_cluster, peak_memory, pod_object
-from steersman.kube.cache import CachedPod, ClusterCache, NodeFeed, PodFeed
+from steersman.kube.cache import CachedPod, ClusterCache
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User, load
 from steersman.live.running import at_once
@@ -49,6 +49,9 @@ class _Nobody:
         if self.decider is not None:
             self.decider.changed(slot)
 
+    def node_problem(self, name: str, problem: str) -> None:
+        pass
+
     def rebuilt(self) -> None:
         pass
 
@@ -64,17 +67,11 @@ def large_cluster() -> dict[str, Any]:
     gpus = {"alibabacloud.com/gpu-count": "8", "alibabacloud.com/gpu-milli": "8000"}
     began = time.process_time()
     encode = msgspec.json.encode
-    NodeFeed(cache).replace(
-        [
-            msgspec.Raw(
-                encode({"metadata": {"name": f"n{i}"}, "status": {"allocatable": amounts | (gpus if i % 2 else {})}})
-            )
-            for i in range(count)
-        ]
-    )
-    PodFeed(cache).replace(
-        [msgspec.Raw(encode(pod_object(i, f"n{i % count}" if i >= waiting else ""))) for i in range(pods)]
-    )
+    for i in range(count):
+        allocatable = amounts | (gpus if i % 2 else {})
+        cache.see_node(msgspec.Raw(encode({"metadata": {"name": f"n{i}"}, "status": {"allocatable": allocatable}})))
+    for i in range(pods):
+        cache.see_pod(msgspec.Raw(encode(pod_object(i, f"n{i % count}" if i >= waiting else ""))))
     listing = time.process_time() - began
     queue = [pod for pod in cache.pods.values() if not pod.node]
     mix = typical_pods(pod.pod for pod in cache.pods.values())
@@ -107,7 +104,16 @@ def large_live() -> dict[str, Any]:
     policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
     with TemporaryDirectory() as folder, local_cluster(Path(folder), NODES) as (kubeconfig, _):
         asyncio.run(_fill(kubeconfig))
-        command = [str(STEERSMAN), "schedule", "--policy", policy, "--unchecked", "--kubeconfig", str(kubeconfig)]
+        command = [
+            str(STEERSMAN),
+            "schedule",
+            "--policy",
+            policy,
+            "--unchecked",
+            "--kubeconfig",
+            str(kubeconfig),
+            "--no-leader-elect",
+        ]
         command += ["--port", str(PORT), "--scheduler-name", SCHEDULER]
         own, *others = cores = sorted(os.sched_getaffinity(0))
         servers = running(kubeconfig.parent).values()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,18 @@ def schedule_rate() -> dict[str, Any]:
     with TemporaryDirectory() as folder, local_cluster(Path(folder), NODES) as (kubeconfig, programs):
         config = Path(folder, "scheduler.yaml")
         config.write_text(KUBE_CONFIG % (kubeconfig, SCHEDULER))
-        ours = [STEERSMAN, "schedule", "--policy", policy, "--unchecked", "--kubeconfig", kubeconfig, "--port", "0"]
+        ours = [
+            STEERSMAN,
+            "schedule",
+            "--policy",
+            policy,
+            "--unchecked",
+            "--kubeconfig",
+            kubeconfig,
+            "--port",
+            "0",
+            "--no-leader-elect",
+        ]
         ours += ["--scheduler-name", SCHEDULER]
         theirs = [programs / "kube-scheduler", f"--config={config}", "--secure-port=0"]
         commands = {"steersman": ours, "kube-scheduler": theirs}
@@ -109,9 +120,7 @@ class _Bound:
     def __init__(self) -> None:
         self.times: dict[str, float] = {}
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
-        for obj in objects:
-            self.change("ADDED", obj)
+    def keep(self, keys: Set[str]) -> None: ...
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         head = pod_head(obj)

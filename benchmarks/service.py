@@ -149,9 +149,11 @@ def _noop() -> Iterator[int]:
 
 
 @contextmanager
-def served(folder: Path, nodes: int, pods: int, policy: str, *options: str) -> Iterator[Service]:
+def served(
+    folder: Path, nodes: int, pods: int, policy: str, *options: str, changes: int = CHANGES
+) -> Iterator[Service]:
     """A service that watches so many nodes and pods, a tenth of which waits."""
-    command = [sys.executable, "-m", "benchmarks.service_api", *map(str, (nodes, pods, pods // 10, CHANGES))]
+    command = [sys.executable, "-m", "benchmarks.service_api", *map(str, (nodes, pods, pods // 10, changes))]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as api:
         try:
             assert api.stdout is not None

@@ -44,9 +44,9 @@ func isPlugin(name v1.ResourceName) bool {
 	return slices.ContainsFunc(pluginResources[:], func(each pluginResource) bool { return each.name == name })
 }
 
-// modelOf is the model of the GPUs that a node offers under these names; "" if none is known. Labels of other vendors do
+// ModelOf is the model of the GPUs that a node offers under these names; "" if none is known. Labels of other vendors do
 // not count, unless no vendor is among the names.
-func modelOf(node *v1.Node, names ...string) string {
+func ModelOf(node *v1.Node, names ...string) string {
 	if model := node.Labels[ModelKey]; model != "" {
 		return model
 	}

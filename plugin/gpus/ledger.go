@@ -15,31 +15,64 @@ import (
 type Ledger struct {
 	mutex sync.RWMutex
 	held  map[types.UID]holding
+	nodes map[string]map[types.UID]holding // the same by node
 }
 
 type holding struct {
 	node    string
 	devices uint64
+	milli   int64 // of each device
 }
 
 // Assumed is the ledger of this process: all profiles of a scheduler decide on the same devices.
 var Assumed = &Ledger{}
 
-// Reserve notes the devices of a node, a bit mask, that a pod will get.
-func (l *Ledger) Reserve(pod types.UID, node string, devices uint64) {
+// Reserve notes the devices of a node, a bit mask, of each of which a pod will get so many milli.
+func (l *Ledger) Reserve(pod types.UID, node string, devices uint64, milli int64) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.held == nil {
-		l.held = map[types.UID]holding{}
+		l.held, l.nodes = map[types.UID]holding{}, map[string]map[types.UID]holding{}
 	}
-	l.held[pod] = holding{node, devices}
+	l.release(pod)
+	if l.nodes[node] == nil {
+		l.nodes[node] = map[types.UID]holding{}
+	}
+	found := holding{node, devices, milli}
+	l.held[pod], l.nodes[node][pod] = found, found
 }
 
 // Release forgets a pod. Nothing happens if it has no entry.
 func (l *Ledger) Release(pod types.UID) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
+	l.release(pod)
+}
+
+func (l *Ledger) release(pod types.UID) {
+	found, ok := l.held[pod]
+	if !ok {
+		return
+	}
 	delete(l.held, pod)
+	if there := l.nodes[found.node]; len(there) > 1 {
+		delete(there, pod)
+	} else {
+		delete(l.nodes, found.node)
+	}
+}
+
+// on lists what the pods of a node, but for those that are known already, will get.
+func (l *Ledger) on(node string, known func(types.UID) bool) []holding {
+	l.mutex.RLock()
+	defer l.mutex.RUnlock()
+	var found []holding
+	for pod, each := range l.nodes[node] {
+		if !known(pod) {
+			found = append(found, each)
+		}
+	}
+	return found
 }
 
 // Reserved is the devices of a node that a pod will get; false if it has no entry there.

@@ -121,7 +121,7 @@ func TestLookCountsPodsWhereTheyAre(t *testing.T) {
 			[]*v1.Pod{bound("a", notes("1", "300", "-", "4"))}, []int64{700, 1000, 1000, 1000}, []int64{1},
 		},
 		"no room for what nobody gave devices": {
-			[]*v1.Pod{bound("a", notes("5", "300"))}, []int64{1000, 1000, 1000, 1000}, []int64{1},
+			[]*v1.Pod{bound("a", notes("5", "300"))}, []int64{700, 700, 700, 700}, []int64{1},
 		},
 		"more than there is": {
 			[]*v1.Pod{bound("a", notes("1", "700", "-", "0")), bound("b", notes("1", "700", "-", "0"))},
@@ -132,7 +132,7 @@ func TestLookCountsPodsWhereTheyAre(t *testing.T) {
 				bound("a", notes("1", "5000", "-", "0")), bound("b", notes("1", "300", "-", "x")),
 				bound("c", notes("-", "-", "-", "1")), bound("d", notes("1", "300", "A||B", "1")),
 			},
-			[]int64{1000, 1000, 1000, 1000}, nil,
+			[]int64{0, 400, 1000, 1000}, []int64{2, 1},
 		},
 		"containers count whatever annotations say": {
 			[]*v1.Pod{bound("a", notes("-", "-", "-", "x"), "nvidia.com/gpu", "2")},
@@ -155,7 +155,7 @@ func TestTheLedgerIsRightUntilTheAnnotationSaysTheSame(t *testing.T) {
 	ledger := &Ledger{}
 	// The pod came with the devices of another life.
 	pod := bound("a", notes("1", "300", "-", "0"))
-	ledger.Reserve(pod.UID, "node", 0b1000)
+	ledger.Reserve(pod.UID, "node", 0b1000, 300)
 	if free := look(ledger, pod).Free; !reflect.DeepEqual(free, []int64{1000, 1000, 1000, 700}) || ledger.Len() != 1 {
 		t.Errorf("%v, %d entries", free, ledger.Len())
 	}
@@ -165,7 +165,7 @@ func TestTheLedgerIsRightUntilTheAnnotationSaysTheSame(t *testing.T) {
 			t.Errorf("%v, %d entries", free, ledger.Len())
 		}
 	}
-	ledger.Reserve(pod.UID, "another", 1)
+	ledger.Reserve(pod.UID, "another", 1, 300)
 	if free := look(ledger, pod).Free; free[3] != 700 {
 		t.Errorf("a reservation elsewhere counts here: %v", free)
 	}
@@ -220,7 +220,7 @@ func (l *lives) reserve(rng *rand.Rand) {
 	l.made++
 	l.held[uid], l.milli[uid] = request.BestFit(free), milli
 	l.cached[uid] = bound(string(uid), notes(fmt.Sprint(request.Count), fmt.Sprint(milli)))
-	l.ledger.Reserve(uid, "node", l.held[uid])
+	l.ledger.Reserve(uid, "node", l.held[uid], milli)
 }
 
 // confirm is the API server's word of a binding.
@@ -275,6 +275,53 @@ func TestAnyHistoryCountsAsItsEnd(t *testing.T) {
 		}
 		if all.look(); all.ledger.Len() != 0 {
 			t.Fatalf("seed %d: %d entries are left over", seed, all.ledger.Len())
+		}
+	}
+}
+
+// TestReservationsCountWhateverTheSnapshotLacks reserves pods by snapshots that have any of the earlier ones.
+func TestReservationsCountWhateverTheSnapshotLacks(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		ledger, reserved := &Ledger{}, []*v1.Pod{}
+		want := []int64{1000, 1000, 1000, 1000}
+		for i := range 30 {
+			var seen []*v1.Pod
+			for _, pod := range reserved {
+				if rng.IntN(2) == 0 {
+					seen = append(seen, pod)
+				}
+			}
+			info := framework.NewNodeInfo(seen...)
+			info.SetNode(gpuNode)
+			pod := bound(fmt.Sprint(i), notes("1", fmt.Sprint([]int{100, 300, 700, 1000}[rng.IntN(4)])))
+			request, err := RequestOf(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := ledger.LookForReservation(info, pod.UID)
+			if !reflect.DeepEqual(found.Free, want) || found.Sharing != len(reserved) {
+				t.Fatalf("seed %d, pod %d: %v of %d pods; want %v of %d", seed, i, found.Free, found.Sharing, want, len(reserved))
+			}
+			if !found.Fits(request) {
+				continue
+			}
+			devices := request.BestFit(found.Free)
+			ledger.Reserve(pod.UID, "node", devices, request.Milli)
+			if rng.IntN(4) == 0 {
+				ledger.Release(pod.UID)
+				continue
+			}
+			reserved = append(reserved, pod)
+			for d := range want {
+				want[d] -= int64(devices>>d&1) * request.Milli
+			}
+		}
+		for _, pod := range reserved {
+			ledger.Release(pod.UID)
+		}
+		if ledger.Len() != 0 || len(ledger.nodes) != 0 {
+			t.Fatalf("seed %d: %d entries and %d nodes are left over", seed, ledger.Len(), len(ledger.nodes))
 		}
 	}
 }

@@ -55,11 +55,11 @@ func OfferOf(node *v1.Node) (Offer, error) {
 	var found Offer
 	for i, each := range kinds {
 		if i == chosen {
-			found.Count, found.Model, found.Resources = int(each.count), modelOf(node, each.names...), each.names
+			found.Count, found.Model, found.Resources = int(each.count), ModelOf(node, each.names...), each.names
 			continue
 		}
 		name := each.names[len(each.names)-1]
-		found.Counted = append(found.Counted, policy.Counted{Resource: name, Model: modelOf(node, name), Free: each.count})
+		found.Counted = append(found.Counted, policy.Counted{Resource: name, Model: ModelOf(node, name), Free: each.count})
 	}
 	return found, nil
 }

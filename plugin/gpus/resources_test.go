@@ -44,6 +44,7 @@ func TestPodsGetWhatTheyAskFor(t *testing.T) {
 	want := Node{
 		Model: "V100", Resources: []string{CountKey, "amd.com/gpu"}, Free: []int64{0, 700, 1000, 1000},
 		Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 10}}, Pods: []int64{1, 1, 1},
+		Sharing: 1, Plugged: 2,
 	}
 	if !reflect.DeepEqual(found, want) {
 		t.Errorf("%+v; want %+v", found, want)

@@ -91,7 +91,7 @@ func TestBind(t *testing.T) {
 			listening := httptest.NewServer(&answers)
 			defer listening.Close()
 			p := plugin(t, listening.URL, []*v1.Node{node("n", "", 2)})
-			p.ledger.Reserve("x", "n", 0b10)
+			p.ledger.Reserve("x", "n", 0b10, 400)
 			status := p.Bind(t.Context(), nil, pod("x", "1 400", "n"), "n")
 			if status.IsSuccess() != test.bound || answers.asked != test.asked {
 				t.Errorf("%v, asked %d times; want %v, %d", status, answers.asked, test.bound, test.asked)
@@ -116,7 +116,7 @@ func TestBindGivesUpWithTheScheduler(t *testing.T) {
 	listening := httptest.NewServer(&server{trouble: 1 << 30})
 	defer listening.Close()
 	p := plugin(t, listening.URL, []*v1.Node{node("n", "", 2)})
-	p.ledger.Reserve("x", "n", 0b10)
+	p.ledger.Reserve("x", "n", 0b10, 400)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if status := p.Bind(ctx, nil, pod("x", "1 400", "n"), "n"); status.IsSuccess() {

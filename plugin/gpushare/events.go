@@ -66,6 +66,9 @@ func (*Plugin) afterNode(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk
 	if err != nil {
 		return fwk.QueueSkip, nil
 	}
+	if !request.IsShared() { // which was refused for the model, or for pods that share
+		return queueIf(acceptsModel(is, request) && !(was != nil && acceptsModel(was, request))), nil
+	}
 	offer, err := gpus.OfferOf(is)
 	if err != nil {
 		return fwk.QueueSkip, nil
@@ -77,6 +80,10 @@ func (*Plugin) afterNode(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk
 		}
 	}
 	return queueIf(offer.MayServeBetter(former, request)), nil
+}
+
+func acceptsModel(node *v1.Node, request gpus.Request) bool {
+	return request.Accepts(gpus.ModelOf(node, request.Resource))
 }
 
 func queueIf(worthIt bool) fwk.QueueingHint {

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/gpus"
 )
 
 func TestEventsThatMakeRoom(t *testing.T) {
@@ -13,31 +15,43 @@ func TestEventsThatMakeRoom(t *testing.T) {
 	nominated := pod("nominated", "1 500", "")
 	nominated.Status.NominatedNodeName = "n"
 	waiting := pod("waiting", "1 500 V100", "")
+	whole := wholePod("whole", "nvidia.com/gpu", "1", "")
+	whole.Annotations[gpus.ModelKey] = "V100"
 	touched := waiting.DeepCopy()
 	touched.Status.Reason = "waits"
 	for name, test := range map[string]struct {
 		hint          fwk.QueueingHintFn
 		before, after any
 		want          bool
+		whole         bool // the waiting pod is one of a device plugin
 	}{
-		"a holder leaves":             {p.afterPod, holder, nil, true},
-		"a pod without GPUs leaves":   {p.afterPod, plain, nil, false},
-		"another waiting pod leaves":  {p.afterPod, pod("other", "1 500", ""), nil, false},
-		"a nominated pod leaves":      {p.afterPod, nominated, nil, true},
-		"the pod is changed":          {p.afterPod, pod("waiting", "1 5000", ""), waiting, true},
-		"its status is":               {p.afterPod, waiting, touched, false},
-		"a holder's wish is changed":  {p.afterPod, holder, pod("holder", "1 300 - 0", "n"), true},
-		"another waiting pod's is":    {p.afterPod, pod("other", "1 500", ""), pod("other", "1 400", ""), false},
-		"a node comes":                {p.afterNode, nil, node("n", "V100", 1), true},
-		"one of another model":        {p.afterNode, nil, node("n", "P100", 1), false},
-		"one without GPUs":            {p.afterNode, nil, node("n", "V100", 0), false},
-		"a node gets more":            {p.afterNode, node("n", "V100", 1), node("n", "V100", 2), true},
-		"a node gets less":            {p.afterNode, node("n", "V100", 2), node("n", "V100", 1), false},
-		"a node's model is corrected": {p.afterNode, node("n", "P100", 1), node("n", "V100", 1), true},
-		"a node stays":                {p.afterNode, node("n", "V100", 1), node("n", "V100", 1), false},
+		"a holder leaves":                   {p.afterPod, holder, nil, true, false},
+		"a pod without GPUs leaves":         {p.afterPod, plain, nil, false, false},
+		"another waiting pod leaves":        {p.afterPod, pod("other", "1 500", ""), nil, false, false},
+		"a nominated pod leaves":            {p.afterPod, nominated, nil, true, false},
+		"the pod is changed":                {p.afterPod, pod("waiting", "1 5000", ""), waiting, true, false},
+		"its status is":                     {p.afterPod, waiting, touched, false, false},
+		"a holder's wish is changed":        {p.afterPod, holder, pod("holder", "1 300 - 0", "n"), true, false},
+		"another waiting pod's is":          {p.afterPod, pod("other", "1 500", ""), pod("other", "1 400", ""), false, false},
+		"a node comes":                      {p.afterNode, nil, node("n", "V100", 1), true, false},
+		"one of another model":              {p.afterNode, nil, node("n", "P100", 1), false, false},
+		"one without GPUs":                  {p.afterNode, nil, node("n", "V100", 0), false, false},
+		"a node gets more":                  {p.afterNode, node("n", "V100", 1), node("n", "V100", 2), true, false},
+		"a node gets less":                  {p.afterNode, node("n", "V100", 2), node("n", "V100", 1), false, false},
+		"a node's model is corrected":       {p.afterNode, node("n", "P100", 1), node("n", "V100", 1), true, false},
+		"a node stays":                      {p.afterNode, node("n", "V100", 1), node("n", "V100", 1), false, false},
+		"a sharing pod makes way":           {p.afterPod, holder, nil, true, true},
+		"a model that a DeviceClass serves": {p.afterNode, offering("n", "P100", "cpu", "1"), offering("n", "V100", "cpu", "1"), true, true},
+		"a new node of it":                  {p.afterNode, nil, offering("n", "V100", "cpu", "1"), true, true},
+		"a new node of another":             {p.afterNode, nil, offering("n", "P100", "nvidia.com/gpu", "1"), false, true},
+		"the model stays":                   {p.afterNode, offering("n", "V100", "cpu", "1"), offering("n", "V100", "cpu", "2"), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found, err := test.hint(klog.Background(), waiting, test.before, test.after)
+			asking := waiting
+			if test.whole {
+				asking = whole
+			}
+			found, err := test.hint(klog.Background(), asking, test.before, test.after)
 			if err != nil || (found == fwk.Queue) != test.want {
 				t.Errorf("%v, %v; want %v", found, err, test.want)
 			}

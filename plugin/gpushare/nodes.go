@@ -6,23 +6,23 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/gpus"
+	"steersman.dev/plugin/scoring"
 )
 
-// nodes keeps what was counted of nodes for as long as they do not change: by their generation, which no two states of
-// any nodes share.
+// nodes keeps what was counted of nodes for as long as they do not change.
 type nodes struct{ kept sync.Map } // of *counted by the node's name
 
 type counted struct {
-	generation int64
+	revision scoring.Revision
 	gpus.Node
 }
 
 func (n *nodes) look(ledger *gpus.Ledger, info fwk.NodeInfo) *gpus.Node {
-	name, generation := info.Node().Name, info.GetGeneration()
-	if found, ok := n.kept.Load(name); ok && found.(*counted).generation == generation {
+	name, revision := info.Node().Name, scoring.RevisionOf(info)
+	if found, ok := n.kept.Load(name); ok && found.(*counted).revision == revision {
 		return &found.(*counted).Node
 	}
-	made := &counted{generation, ledger.Look(info)}
+	made := &counted{revision, ledger.Look(info)}
 	n.kept.Store(name, made)
 	return &made.Node
 }

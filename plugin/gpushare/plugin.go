@@ -2,6 +2,7 @@ package gpushare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -112,54 +113,80 @@ func (a asked) Clone() fwk.StateData { return a }
 // PreFilterExtensions are none: Filter counts the pods of the node that it is shown.
 func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// Filter lets a pod on nodes that have enough devices under the name that it asks for, with enough left, of a model that
-// it accepts.
+// Filter lets a pod that shares GPUs on nodes that have enough devices with enough left, of a model that it accepts. Of
+// others it looks at the model alone: how many GPUs there are is for NodeResourcesFit, or DynamicResources where a
+// DeviceClass serves them.
+//
+// Whose devices the kubelet or a DRA driver chose, and whose the annotations name, may be the same ones, so a node has
+// pods of one way only.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	found, err := state.Read(Name)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
 	request, node := found.(asked), p.nodes.look(p.ledger, info)
+	if !request.IsShared() {
+		return filterPlugged(request.Request, info, node)
+	}
 	switch {
-	case node.Err != nil && !request.IsShared():
-		return nil // the device plugin and kube-scheduler know what to make of the node
 	case node.Err != nil:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) had GPUs that make no sense")
 	case int64(len(node.Free)) < request.Count && !node.Counts(request.Resource):
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have so many GPUs")
 	case !node.Accepts(request.Request):
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
+	case node.Plugged > 0 && !node.Counts(request.Resource):
+		return fwk.NewStatus(fwk.Unschedulable, "node(s) had pods whose GPUs the kubelet chose")
 	case !node.Fits(request.Request):
 		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
 	}
 	return nil
 }
 
+// filterPlugged is Filter for a pod that asks a device plugin or a DeviceClass for its GPUs.
+func filterPlugged(request gpus.Request, info fwk.NodeInfo, node *gpus.Node) *fwk.Status {
+	switch {
+	case node.Err == nil && !request.Accepts(gpus.ModelOf(info.Node(), request.Resource)):
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
+	case node.Sharing > 0 && !node.Counts(request.Resource):
+		return fwk.NewStatus(fwk.Unschedulable, "node(s) had pods that share GPUs")
+	}
+	return nil
+}
+
 // Reserve chooses the devices that the pod gets on its node: those of the profile's policy, if it has an opinion, else
 // those that fit best. Those of a device plugin the kubelet chooses; where GPUs are counted, there are none to choose.
+//
+// What other pods hold is counted with all reservations, those of pods that the snapshot lacks among them.
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, name string) *fwk.Status {
 	found, err := state.Read(Name)
 	if err != nil {
 		return nil // a pod without GPUs
 	}
 	request := found.(asked)
+	if !request.IsShared() {
+		return nil
+	}
 	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(name)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	node := p.ledger.LookWithout(info, pod.UID)
-	if node.Err != nil && !request.IsShared() {
-		return nil
-	}
+	node := p.ledger.LookForReservation(info, pod.UID)
 	if !node.Fits(request.Request) {
+		if there := p.ledger.LookWithout(info, pod.UID); there.Fits(request.Request) {
+			return fwk.AsStatus(errPromised)
+		}
 		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
 	}
-	if !request.IsShared() || node.Counts(request.Resource) {
+	if node.Counts(request.Resource) {
 		return nil
 	}
-	p.ledger.Reserve(pod.UID, name, p.choose(request.Request, pod, info, node.Free))
+	p.ledger.Reserve(pod.UID, name, p.choose(request.Request, pod, info, node.Free), request.Milli)
 	return nil
 }
+
+// errPromised has the pod tried again soon: the next snapshot has the other pods, or they are gone.
+var errPromised = errors.New("the node's devices are promised to pods that the scheduler's snapshot lacks")
 
 func (p *Plugin) choose(request gpus.Request, pod *v1.Pod, info fwk.NodeInfo, free []int64) uint64 {
 	if chooser := scoring.ChooserOf(p.handle.ProfileName()); chooser != nil {

@@ -161,6 +161,146 @@ func TestDevicePluginsAreLeftAloneWhereSharingMakesNoSense(t *testing.T) {
 	}
 }
 
+// offering is a node with these allocatable resources.
+func offering(name, model string, amounts ...string) *v1.Node {
+	made := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{gpus.ModelKey: model}}}
+	made.Status.Allocatable = v1.ResourceList{}
+	for i := 0; i < len(amounts); i += 2 {
+		made.Status.Allocatable[v1.ResourceName(amounts[i])] = resource.MustParse(amounts[i+1])
+	}
+	return made
+}
+
+// wholePod asks a device plugin for GPUs.
+func wholePod(name, gpu, count, node string) *v1.Pod {
+	made := pod(name, "", node)
+	wanted := v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceName(gpu): resource.MustParse(count)}}
+	made.Spec.Containers = []v1.Container{{Resources: wanted}}
+	return made
+}
+
+// TestWithoutSharesGPUsAreLeftToOthers holds the plugin to refuse no pod for GPUs that NodeResourcesFit and
+// DynamicResources count: a DeviceClass may serve them where the node offers none.
+func TestWithoutSharesGPUsAreLeftToOthers(t *testing.T) {
+	p := plugin(t, "", []*v1.Node{
+		offering("claimed", "V100", "cpu", "8"), offering("one", "V100", "nvidia.com/gpu", "1"),
+		offering("amd", "", "amd.com/gpu", "1"), offering("shared", "V100", gpus.CountKey, "2"),
+	}, wholePod("a", "nvidia.com/gpu", "1", "one"))
+	for _, node := range []string{"claimed", "one", "amd", "shared"} {
+		if found := fits(p, wholePod("waiting", "nvidia.com/gpu", "2", ""), node); found != "" {
+			t.Errorf("%s: %s", node, found)
+		}
+	}
+	choosy := wholePod("choosy", "nvidia.com/gpu", "1", "")
+	choosy.Annotations[gpus.ModelKey] = "A100|V100"
+	for node, want := range map[string]string{
+		"claimed": "", "amd": "UnschedulableAndUnresolvable: node(s) didn't have the GPU model",
+	} {
+		if found := fits(p, choosy, node); found != want {
+			t.Errorf("%s: %q; want %q", node, found, want)
+		}
+	}
+}
+
+func TestNoIndexIsPromisedWhereTheKubeletChooses(t *testing.T) {
+	both := offering("both", "V100", gpus.CountKey, "2", "nvidia.com/gpu", "2")
+	p := plugin(t, "", []*v1.Node{both, offering("claimed", "", "cpu", "8")})
+	annotated := wholePod("annotated", "nvidia.com/gpu", "1", "")
+	annotated.Annotations[gpus.CountKey] = "1"
+	for _, node := range []string{"both", "claimed"} {
+		for _, waiting := range []*v1.Pod{wholePod("whole", "nvidia.com/gpu", "1", ""), annotated} {
+			if status := reserve(p, waiting, node); !status.IsSuccess() || p.ledger.Len() != 0 {
+				t.Errorf("%s on %s: %v, %d promises", waiting.Name, node, status, p.ledger.Len())
+			}
+			if status := p.Bind(t.Context(), nil, waiting, node); status.Code() != fwk.Skip {
+				t.Errorf("%s on %s: %v", waiting.Name, node, status)
+			}
+		}
+	}
+}
+
+func TestSharesAndDevicePluginsDoNotMixOnANode(t *testing.T) {
+	amounts := []string{gpus.CountKey, "2", "nvidia.com/gpu", "2", "amd.com/gpu", "8"}
+	p := plugin(t, "", []*v1.Node{
+		offering("sharing", "", amounts...), offering("plugged", "", amounts...), offering("claimed", "", gpus.CountKey, "2"),
+		offering("apart", "", amounts...),
+	}, pod("a", "1 500 - 0", "sharing"), wholePod("b", "nvidia.com/gpu", "1", "plugged"),
+		wholePod("c", "nvidia.com/gpu", "1", "claimed"), wholePod("d", "amd.com/gpu", "1", "apart"))
+	const shares, chosen = "Unschedulable: node(s) had pods that share GPUs", "Unschedulable: node(s) had pods whose GPUs the kubelet chose"
+	whole, share := wholePod("whole", "nvidia.com/gpu", "1", ""), pod("share", "1 300", "")
+	for _, test := range []struct {
+		pod        *v1.Pod
+		node, want string
+	}{
+		{whole, "sharing", shares},
+		{whole, "plugged", ""},
+		{whole, "apart", ""},
+		{wholePod("other", "amd.com/gpu", "1", ""), "sharing", ""}, // of another kind than those that pods share
+		{share, "sharing", ""},
+		{share, "plugged", chosen},
+		{share, "claimed", chosen},
+		{share, "apart", ""},
+	} {
+		if found := fits(p, test.pod, test.node); found != test.want {
+			t.Errorf("%s on %s: %q; want %q", test.pod.Name, test.node, found, test.want)
+		}
+	}
+}
+
+// TestMembersOfAPodGroupGetDifferentDevices replays the second part of a pod group's cycle: all members are reserved
+// and bound by one snapshot, which has none of them.
+func TestMembersOfAPodGroupGetDifferentDevices(t *testing.T) {
+	p := plugin(t, "", []*v1.Node{node("n", "", 2), node("m", "", 2)}, pod("before", "1 600 - 0", "n"))
+	elsewhere := pod("elsewhere", "2 1000", "")
+	for _, each := range []struct {
+		pod  *v1.Pod
+		node string
+		code fwk.Code
+		want uint64
+	}{
+		{elsewhere, "m", fwk.Success, 0b11},
+		{pod("first", "1 400", ""), "n", fwk.Success, 0b01},
+		{pod("second", "1 400", ""), "n", fwk.Success, 0b10},
+		{pod("third", "1 600", ""), "n", fwk.Success, 0b10},
+		{pod("fourth", "1 400", ""), "n", fwk.Error, 0}, // tried again soon: the next snapshot tells
+		{pod("fifth", "2 500", ""), "n", fwk.Unschedulable, 0},
+	} {
+		status := reserve(p, each.pod, each.node)
+		if status.Code() != each.code {
+			t.Errorf("%s: %v; want %v", each.pod.Name, status, each.code)
+		}
+		if devices, _ := p.ledger.Reserved(each.pod.UID, each.node); devices != each.want {
+			t.Errorf("%s: %b; want %b", each.pod.Name, devices, each.want)
+		}
+	}
+}
+
+// TestTheFilterSeesWhatAPodGroupsCycleAssumes is about the first part of it: members are assumed in the snapshot alone,
+// where the generation of their node stays the same.
+func TestTheFilterSeesWhatAPodGroupsCycleAssumes(t *testing.T) {
+	p := plugin(t, "", []*v1.Node{node("n", "", 1)})
+	snapshot := p.handle.(*handle).snapshot
+	waiting := pod("waiting", "1 600", "")
+	for _, wish := range []string{"1 500 - 0", "1 300 - 0", "1 500 - 0"} {
+		if found := fits(p, waiting, "n"); found != "" {
+			t.Fatal(found)
+		}
+		member, err := framework.NewPodInfo(pod("member", wish, "n"))
+		if err == nil {
+			err = snapshot.AssumePod(member)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := fits(p, waiting, "n"); (found != "") != (wish == "1 500 - 0") {
+			t.Errorf("beside a member with %s: %q", wish, found)
+		}
+		if err := snapshot.ForgetPod(klog.Background(), member.Pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestTheFilterCountsTheNodeThatItIsShown(t *testing.T) {
 	p := plugin(t, "", []*v1.Node{node("one", "", 1)}, pod("victim", "1 600 - 0", "one"))
 	waiting := pod("waiting", "1 500", "")

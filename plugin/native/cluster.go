@@ -15,11 +15,11 @@ const rackKey = "rack"
 type cluster struct {
 	state    policy.State
 	places   scoring.Places
-	seen     []int64  // by node, the generation that was looked at
-	changed  []uint64 // by node, the time of its last change, never 0
-	now      uint64   // counts the changes of nodes
-	owners   *owners  // nil if nobody asks
-	replaced bool     // the nodes are others than before the last follow
+	seen     []scoring.Revision // by node, that was looked at
+	changed  []uint64           // by node, the time of its last change, never 0
+	now      uint64             // counts the changes of nodes
+	owners   *owners            // nil if nobody asks
+	replaced bool               // the nodes are others than before the last follow
 }
 
 // follow brings everything up to date with the snapshot.
@@ -29,10 +29,10 @@ func (c *cluster) follow(infos []fwk.NodeInfo) {
 		c.reset(len(infos))
 	}
 	for n, info := range infos {
-		if generation := info.GetGeneration(); generation != c.seen[n] {
+		if revision := scoring.RevisionOf(info); revision != c.seen[n] {
 			c.now++
-			c.seen[n], c.changed[n] = generation, c.now
-			look(info, &c.state.Nodes[n])
+			c.seen[n], c.changed[n] = revision, c.now
+			look(info, gpus.Look(info), &c.state.Nodes[n])
 			if c.owners != nil {
 				c.owners.look(n, info)
 			}
@@ -40,14 +40,8 @@ func (c *cluster) follow(infos []fwk.NodeInfo) {
 	}
 }
 
-// unseen is a generation that no node has.
-const unseen = -1
-
 func (c *cluster) reset(count int) {
-	c.state.Nodes, c.seen, c.changed = make([]policy.Node, count), make([]int64, count), make([]uint64, count)
-	for n := range c.seen {
-		c.seen[n] = unseen
-	}
+	c.state.Nodes, c.seen, c.changed = make([]policy.Node, count), make([]scoring.Revision, count), make([]uint64, count)
 	if c.owners != nil {
 		c.owners = newOwners(count)
 	}
@@ -67,28 +61,30 @@ func (c *cluster) watchOwners(wanted bool) {
 	}
 }
 
-// look writes a node as policies see it.
-func look(info fwk.NodeInfo, out *policy.Node) {
+// look writes a node, of whose GPUs so much is left, as policies see it.
+func look(info fwk.NodeInfo, left gpus.Node, out *policy.Node) {
 	node := info.Node()
 	if node == nil { // it is gone, and its pods will follow
 		*out = policy.Node{}
 		return
 	}
-	all, taken, scored, found := info.GetAllocatable(), info.GetRequested(), info.GetNonZeroRequested(), gpus.Look(info)
+	all, taken, scored := info.GetAllocatable(), info.GetRequested(), info.GetNonZeroRequested()
 	*out = policy.Node{
 		Name:         node.Name,
-		CPU:          left(all.GetMilliCPU(), taken.GetMilliCPU()),
-		Memory:       left(all.GetMemory(), taken.GetMemory()),
-		Pods:         left(int64(all.GetAllowedPodNumber()), int64(len(info.GetPods()))),
+		CPU:          amount(all.GetMilliCPU(), taken.GetMilliCPU()),
+		Memory:       amount(all.GetMemory(), taken.GetMemory()),
+		Pods:         amount(int64(all.GetAllowedPodNumber()), int64(len(info.GetPods()))),
 		CPUScored:    scored.GetMilliCPU(),
 		MemoryScored: scored.GetMemory(),
-		GPUModel:     found.Model,
-		GPUFree:      found.Free,
-		GPUPods:      found.Pods,
-		GPUResources: found.Resources,
-		Counted:      found.Counted,
+		GPUModel:     left.Model,
+		GPUFree:      left.Free,
+		GPUPods:      left.Pods,
+		GPUResources: left.Resources,
+		Counted:      left.Counted,
 		Rack:         node.Labels[rackKey],
 	}
 }
 
-func left(all, taken int64) policy.Amount { return policy.Amount{Allocatable: all, Free: all - taken} }
+func amount(all, taken int64) policy.Amount {
+	return policy.Amount{Allocatable: all, Free: all - taken}
+}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"steersman.dev/plugin/gpus"
 	"steersman.dev/plugin/policy"
 	"steersman.dev/plugin/scoring"
 )
@@ -131,7 +132,7 @@ func (s *Source) Devices(pod *v1.Pod, node fwk.NodeInfo) (uint64, bool) {
 		return 0, false
 	}
 	state := policy.State{Nodes: make([]policy.Node, 1)}
-	look(node, &state.Nodes[0])
+	look(node, gpus.LookForReservation(node, pod.UID), &state.Nodes[0])
 	devices, err := running.Policy.Devices(&state, asked.pod(), 0)
 	return devices, err == nil
 }

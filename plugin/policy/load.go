@@ -3,11 +3,12 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 )
 
-const maxBytes = 1 << 30 // of a policy file
+const maxBytes = 64 << 20 // of a policy file; src/steersman/policies/policy_file.py has the same
 
 // view is the features that a policy was trained on.
 type view struct {
@@ -20,8 +21,8 @@ var views = map[string]view{"cluster": {1, clusterNode}, "gpu": {2, nodeFeatures
 
 // Load reads a policy file, which must have a mix baked in.
 //
-// The error is a FileError of one line if the file is no policy file, is truncated, of another version, or holds weights
-// that are not finite numbers or absurd; or tensors that do not fit its card.
+// The error is a FileError of one line if the file is no policy file, is larger than maxBytes, truncated, of another
+// version, or holds weights that are whole numbers, not finite numbers or absurd; or tensors that do not fit its card.
 func Load(path string) (*Policy, error) {
 	content, err := readFile(path)
 	if err != nil {
@@ -30,18 +31,18 @@ func Load(path string) (*Policy, error) {
 	return Parse(path, content)
 }
 
+// readFile reads at most maxBytes, also of a file that grows meanwhile.
 func readFile(path string) ([]byte, error) {
 	found, err := os.Stat(path)
 	if err == nil && !found.Mode().IsRegular() {
 		return nil, &FileError{path, "file", "policy", "is no regular file"}
 	}
 	if err == nil && found.Size() > maxBytes {
-		problem := fmt.Sprintf("is beyond %d GiB, so this is no policy", maxBytes>>30)
-		return nil, &FileError{path, "file", "size", problem}
+		return nil, tooLarge(path, found.Size())
 	}
 	var content []byte
 	if err == nil {
-		content, err = os.ReadFile(path)
+		content, err = readMost(path, maxBytes+1)
 	}
 	if err != nil {
 		var cause *fs.PathError
@@ -50,7 +51,25 @@ func readFile(path string) ([]byte, error) {
 		}
 		return nil, &FileError{path, "file", "policy", "cannot be read: " + err.Error()}
 	}
+	if len(content) > maxBytes {
+		return nil, tooLarge(path, int64(len(content)))
+	}
 	return content, nil
+}
+
+func tooLarge(path string, size int64) error {
+	problem := fmt.Sprintf("is %d bytes; a policy has %d MiB at most", size, maxBytes>>20)
+	return &FileError{path, "file", "size", problem}
+}
+
+// readMost reads a file up to so many bytes.
+func readMost(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return io.ReadAll(io.LimitReader(file, most))
 }
 
 // Parse is Load for a file whose content is there; errors name the file as given.
@@ -65,7 +84,7 @@ func Parse(file string, content []byte) (*Policy, error) {
 		return nil, err
 	}
 	all := &tensors{file, found, map[string]bool{}}
-	if err := all.checkFinite(); err != nil {
+	if err := all.checkNumbers(); err != nil {
 		return nil, err
 	}
 	if card.Mix == nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -124,6 +125,9 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"more baked", "linear", func(c *contents) { c.zeros("mix.more", "F32", 3) }, `mix.more: is not one that the view "gpu" sees`},
 		{"an outlook", "cluster-mlp", func(c *contents) { c.zeros("outlook.group", "I64", 3) }, `is not one that the view "cluster" sees`},
 		{"shape", "linear", func(c *contents) { c.zeros("weights", "F64", 4, 3) }, "weights: is of shape [4 3]; [4 101] is right"},
+		{"whole weights", "linear", func(c *contents) { c.zeros("weights", "I8", 4, 101) }, "tensor, weights: is I8; F32 or F64 is right for weights"},
+		{"whole weights of a layer", "mlp", func(c *contents) { c.zeros("layers.0.weight", "U8", 16, 112) },
+			"tensor, layers.0.weight: is U8; F32 or F64 is right for weights"},
 		{"NaN", "linear", func(c *contents) { c.put("weights", math.Float64bits(math.NaN())) }, "weights: holds a weight that is not a finite number"},
 		{"baked infinite", "linear", func(c *contents) { c.put("mix.share", infinite) }, "mix.share: holds a weight that is not a finite"},
 		{"absurd", "linear", func(c *contents) { c.put("weights", math.Float64bits(2e12)) }, "weights: holds a weight beyond 1e+12"},
@@ -204,11 +208,28 @@ func TestLoadSaysWhatItCannotRead(t *testing.T) {
 	for path, message := range map[string]string{
 		filepath.Join(folder, "none"): "none, file, policy: cannot be read: no such file or directory",
 		folder:                        "is no regular file",
-		large:                         "large.safetensors, file, size: is beyond 1 GiB, so this is no policy",
+		large:                         "large.safetensors, file, size: is 67108865 bytes; a policy has 64 MiB at most",
 	} {
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%v says not %q", err, message)
 		}
+	}
+}
+
+// TestNothingIsAllocatedForWhatIsRefused reads files whose weights would be eight times as large once expanded.
+func TestNothingIsAllocatedForWhatIsRefused(t *testing.T) {
+	spoilt := takenApart(t, "linear")
+	spoilt.zeros("weights", "I8", 1<<24)
+	content := spoilt.file(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Parse("bad.safetensors", content)
+	runtime.ReadMemStats(&after)
+	if err == nil {
+		t.Fatal("whole numbers are taken for weights")
+	}
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 1<<20 {
+		t.Errorf("%d bytes are allocated for a file of %d", allocated, len(content))
 	}
 }
 

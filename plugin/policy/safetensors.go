@@ -33,25 +33,21 @@ func (t tensor) real() bool { return t.kind == "F32" || t.kind == "F64" }
 
 func (t tensor) size() int { return len(t.data) / widths[t.kind] }
 
-// floats are the numbers as float64.
+// floats are the numbers of a tensor of floating-point ones as float64.
 func (t tensor) floats() []float64 {
-	if !t.real() {
-		whole := t.ints()
-		found := make([]float64, len(whole))
-		for i, number := range whole {
-			found[i] = float64(number)
-		}
-		return found
-	}
 	found := make([]float64, t.size())
 	for i := range found {
-		if t.kind == "F32" {
-			found[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.data[4*i:])))
-		} else {
-			found[i] = math.Float64frombits(binary.LittleEndian.Uint64(t.data[8*i:]))
-		}
+		found[i] = t.float(i)
 	}
 	return found
+}
+
+// float is one number of a tensor of floating-point ones.
+func (t tensor) float(i int) float64 {
+	if t.kind == "F32" {
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(t.data[4*i:])))
+	}
+	return math.Float64frombits(binary.LittleEndian.Uint64(t.data[8*i:]))
 }
 
 // ints are the whole numbers; one beyond the range of int64 is negative.

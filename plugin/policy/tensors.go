@@ -31,25 +31,27 @@ func (t *tensors) names() []string {
 	return names
 }
 
-// checkFinite makes sure that all numbers are finite, and that no weight is absurd.
-func (t *tensors) checkFinite() error {
-	for _, name := range t.names() {
-		each := t.found[name]
-		if !each.real() {
-			continue
+// checkNumbers makes sure that all weights are floating-point numbers, that all of these are finite, and that no weight
+// is absurd. It allocates nothing for numbers.
+func (t *tensors) checkNumbers() error {
+	names := t.names()
+	for _, name := range names {
+		if each := t.found[name]; !baked(name) && !each.real() {
+			return t.wrong(name, "is %s; F32 or F64 is right for weights", each.kind)
 		}
-		for _, number := range each.floats() {
-			if math.IsNaN(number) || math.IsInf(number, 0) {
+	}
+	for _, name := range names {
+		each := t.found[name]
+		for i := range each.size() {
+			if each.real() && (math.IsNaN(each.float(i)) || math.IsInf(each.float(i), 0)) {
 				return t.wrong(name, "holds a weight that is not a finite number")
 			}
 		}
 	}
-	for _, name := range t.names() {
-		if baked(name) {
-			continue
-		}
-		for _, number := range t.found[name].floats() {
-			if math.Abs(number) > largest {
+	for _, name := range names {
+		each := t.found[name]
+		for i := range each.size() {
+			if !baked(name) && math.Abs(each.float(i)) > largest {
 				return t.wrong(name, "holds a weight beyond %g, which is of no use", float64(largest))
 			}
 		}

@@ -5,38 +5,80 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"steersman.dev/plugin/gpus"
 )
 
-// applied is the annotation in which kubectl keeps a second copy of the object.
-const applied = v1.LastAppliedConfigAnnotation
+// annotations are those that scores depend on; src/steersman/cluster/objects.py and latency.py read them.
+var annotations = []string{
+	gpus.CountKey, gpus.MilliKey, gpus.ModelKey, gpus.IndexKey,
+	"alibabacloud.com/creation-time", "alibabacloud.com/deletion-time", "steersman/owner",
+	"steersman.dev/latency-soft-constraint", "latencySoftConstraint",
+	"steersman.dev/latency-hard-constraint", "latencyHardConstraint", "steersman.dev/latency-user",
+}
 
-// essence is a pod without what no policy looks at and what would be most of its bytes: who manages which field, what
-// kubectl applied, and the status. The pod itself stays as it is.
+// essence is what scores depend on of a pod: its labels, owners, requests and constraints, the images' names, and some
+// annotations. Everything else stays here: environment variables, commands, volumes, names of secrets. The pod itself
+// stays as it is.
+//
+// It names what is sent, so that a field that Kubernetes adds is not.
 func essence(pod *v1.Pod) *v1.Pod {
+	spec := &pod.Spec
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            pod.Name,
 			Namespace:       pod.Namespace,
 			UID:             pod.UID,
 			Labels:          pod.Labels,
-			Annotations:     withoutApplied(pod.Annotations),
+			Annotations:     scored(pod.Annotations),
 			OwnerReferences: pod.OwnerReferences,
 		},
-		Spec: pod.Spec,
+		Spec: v1.PodSpec{
+			Containers:                containers(spec.Containers),
+			InitContainers:            containers(spec.InitContainers),
+			Overhead:                  spec.Overhead,
+			Resources:                 requirements(spec.Resources),
+			NodeName:                  spec.NodeName,
+			NodeSelector:              spec.NodeSelector,
+			Affinity:                  spec.Affinity,
+			Tolerations:               spec.Tolerations,
+			TopologySpreadConstraints: spec.TopologySpreadConstraints,
+			HostNetwork:               spec.HostNetwork,
+			SchedulerName:             spec.SchedulerName,
+			PriorityClassName:         spec.PriorityClassName,
+			Priority:                  spec.Priority,
+		},
 	}
 }
 
-func withoutApplied(annotations map[string]string) map[string]string {
-	if _, there := annotations[applied]; !there {
-		return annotations
-	}
-	kept := make(map[string]string, len(annotations)-1)
-	for key, value := range annotations {
-		if key != applied {
-			kept[key] = value
+// containers are the requests, ports and images of containers, under no name of theirs.
+func containers(all []v1.Container) []v1.Container {
+	sent := make([]v1.Container, len(all))
+	for i := range all {
+		each := &all[i]
+		sent[i] = v1.Container{
+			Image: each.Image, Resources: *requirements(&each.Resources), Ports: each.Ports, RestartPolicy: each.RestartPolicy,
 		}
 	}
-	return kept
+	return sent
+}
+
+func requirements(all *v1.ResourceRequirements) *v1.ResourceRequirements {
+	if all == nil {
+		return nil
+	}
+	return &v1.ResourceRequirements{Requests: all.Requests, Limits: all.Limits}
+}
+
+// scored are the annotations that scores depend on.
+func scored(all map[string]string) map[string]string {
+	sent := map[string]string{}
+	for _, key := range annotations {
+		if value, there := all[key]; there {
+			sent[key] = value
+		}
+	}
+	return sent
 }
 
 // question is the body of a request about a pod, which is JSON.

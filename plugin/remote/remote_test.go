@@ -57,7 +57,7 @@ func somePod() *v1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web-1", Namespace: "shop",
 			Labels:        map[string]string{"app": "web"},
-			Annotations:   map[string]string{applied: strings.Repeat("x", 1000), "alibabacloud.com/gpu-milli": "500"},
+			Annotations:   map[string]string{v1.LastAppliedConfigAnnotation: strings.Repeat("x", 1000), "alibabacloud.com/gpu-milli": "500"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 		},
 		Spec:   v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: requests}}}},

@@ -128,16 +128,21 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore writes the scores that PreScore found. It always succeeds.
 func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, out fwk.NodeScoreList) *fwk.Status {
+	writeOpinion(state, out)
+	return nil
+}
+
+// writeOpinion writes the scores that PreScore found, if it is enabled and found any.
+func writeOpinion(state fwk.CycleState, out fwk.NodeScoreList) {
 	found, err := state.Read(stateKey)
 	if err != nil {
-		return nil // PreScore is not enabled
+		return
 	}
 	if thought, ok := found.(*opinion); ok && thought.isAbout(out) {
 		for i := range out {
 			out[i].Score = thought.scores[i]
 		}
 	}
-	return nil
 }
 
 // isAbout tells whether there is an opinion about these nodes, which kube-scheduler lists in the order of PreScore.

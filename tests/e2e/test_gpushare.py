@@ -231,3 +231,50 @@ def test_a_pod_of_more_importance_gets_the_devices_of_others(gpus: LocalCluster,
         until(lambda: "urgent" in where(gpus))
         assert len(where(gpus)) == 2
         assert sorted(held(gpus).values()) == [500, 600]
+
+
+DRIVER = "gpu.example.com"
+
+
+@pytest.fixture
+def device_class(gpus: LocalCluster) -> Iterator[str]:
+    """A DeviceClass that serves nvidia.com/gpu, and a node of which a driver offers one device; the node's name."""
+    nodes = json.loads(gpus.kubectl("get", "nodes", "-o", "json"))["items"]
+    node = next(each["metadata"]["name"] for each in nodes if each["metadata"]["name"] not in NODES)
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    create(
+        gpus,
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": DRIVER},
+            "spec": {"selectors": [selector], "extendedResourceName": "nvidia.com/gpu"},
+        },
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": "one"},
+            "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]},
+        },
+    )
+    try:
+        yield node
+    finally:
+        gpus.kubectl("delete", "deviceclass,resourceslice", "--all")
+
+
+def test_gpus_of_a_device_class_are_left_to_dynamic_resources(
+    gpus: LocalCluster, scheduling: Start, device_class: str
+) -> None:
+    amounts = {"cpu": "100m", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    wanted = [pod(f"claimed-{i}", schedulerName=SCHEDULER) for i in range(2)]
+    for each in wanted:
+        each["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    with scheduling():
+        create(gpus, *wanted)
+        until(lambda: len(where(gpus)) == 1)
+        assert set(where(gpus).values()) == {device_class}
+        (waiting,) = {"claimed-0", "claimed-1"} - set(where(gpus))
+        assert "GPU" not in until_said(gpus, waiting)  # none of ours refuses it
+        assert not any(GPU_INDEX_KEY in each["metadata"].get("annotations", {}) for each in pods(gpus).values())

@@ -16,7 +16,7 @@ from tests.e2e.conftest import STEERSMAN, LocalCluster
 
 from steersman.kube.client import ApiError, Client
 from steersman.kube.config import KubeConfig, User, load
-from steersman.kube.events import EventRecorder, PodReference
+from steersman.kube.events import EventRecorder, ObjectReference
 from steersman.kube.lease import APP_LABEL, POLICY_KEY, LeaderElection
 
 pytestmark = pytest.mark.e2e
@@ -26,6 +26,7 @@ NAMESPACE = "steersman"
 RIGHTS = {
     ("", "nodes", ("list", "watch"), ()),
     ("", "pods", ("get", "list", "watch"), ()),
+    ("", "namespaces", ("list", "watch"), ()),
     ("", "pods/binding", ("create",), ()),
     ("", "pods/status", ("patch",), ()),
     ("", "services", ("list", "watch"), ()),
@@ -127,7 +128,7 @@ def test_it_may_lead_and_write_events(deployed: LocalCluster) -> None:
             election = LeaderElection(client, NAMESPACE, "steersman", labels=dict([APP_LABEL]), annotations=annotations)
 
             async def lead() -> None:
-                pod = PodReference("default", "waits", uid)
+                pod = ObjectReference("default", "waits", uid)
                 async with EventRecorder(client) as recorder:
                     for _ in range(3):
                         recorder.record(pod, "FailedScheduling", "0/10 nodes are available", "Warning")

@@ -217,17 +217,18 @@ def test_a_policy_file_is_replaced_and_spoiled_under_load_and_no_request_fails(
             ended.set()
             for thread in threads:
                 thread.join()
-        assert "[-]policy failed" in ready(running)
+        assert "readyz check passed" in probe(running, "readyz"), "it answers well by the former one"
+        assert "[!]policy degraded" in probe(running, "healthz?verbose")
     print(found)
     assert found.keys() == {"scored"}
     assert found["scored"] > 100
 
 
-def ready(running: Running) -> str:
-    """What `/readyz` says, whatever its status."""
+def probe(running: Running, path: str) -> str:
+    """What a probe says, whatever its status."""
     port = next(line["port"] for line in running.log() if line["event"] == "listening")
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         return str(error.read().decode())

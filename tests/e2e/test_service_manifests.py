@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 LOOK = ("list", "watch")
 RIGHTS = {
-    *(("", kind, LOOK) for kind in ("nodes", "pods", "services", "replicationcontrollers")),
+    *(("", kind, LOOK) for kind in ("nodes", "pods", "namespaces", "services", "replicationcontrollers")),
     *(("apps", kind, LOOK) for kind in ("replicasets", "statefulsets")),
 }
 

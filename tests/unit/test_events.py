@@ -14,14 +14,14 @@ from tests.unit.kube_double import KubeDouble, clock, failure, play
 
 from steersman.kube import events
 from steersman.kube.client import Client
-from steersman.kube.events import EventRecorder, PodReference, shortened
+from steersman.kube.events import EventRecorder, ObjectReference, shortened
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
-POD = PodReference("default", "web-1", "uid-1")
+POD = ObjectReference("default", "web-1", "uid-1")
 
 
-def pod(index: int) -> PodReference:
-    return PodReference("default", f"web-{index}", f"uid-{index}")
+def pod(index: int) -> ObjectReference:
+    return ObjectReference("default", f"web-{index}", f"uid-{index}")
 
 
 def with_recorder(story: Callable[[KubeDouble, EventRecorder], Any], **options: Any) -> None:
@@ -265,7 +265,7 @@ def test_failures_are_said_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_name_fits_however_long_the_pod_is_called() -> None:
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
-        recorder.record(PodReference("default", "x" * 235 + "." + "y" * 17, "uid"), "Scheduled", "yes")
+        recorder.record(ObjectReference("default", "x" * 235 + "." + "y" * 17, "uid"), "Scheduled", "yes")
         await asyncio.sleep(1)
         name = written(server)[0]["metadata"]["name"]
         assert len(name) <= 253

@@ -52,6 +52,35 @@ def test_the_node_the_runner_up_and_what_is_out(files, capsys):
     assert sum(each["contribution"] for each in found["features"]) == found["score"] - found["runnersUp"][0]["score"]
 
 
+def test_equal_scores_are_said_and_what_then_decides(tmp_path, capsys):
+    made = [{**NODES[0], "metadata": {"name": f"n{i}"}} for i in range(9)]
+    made.append({**NODES[1], "metadata": {"name": "other"}})
+    file = tmp_path / "equal.yaml"
+    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*made, pod("new", "2"))]))
+    asked = ["explain", "--pod", "new", "--nodes", str(file), "--pods", str(file), "--policy"]
+    assert main([*asked, "best-fit", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["node"], found["equal"], found["comparedWith"]) == ("n0", 8, "other")
+    assert "the order of the nodes" in found["decidedBy"]
+    assert [each["points"] for each in found["runnersUp"]] == [100.0] * 5
+    assert sum(each["points"] for each in found["features"]) == pytest.approx(100.0), "the other one is the worst"
+    assert main([*asked, "best-fit"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "best-fit puts new on n0 (100.0 points, score" in said
+    assert "8 other nodes have the same score; what decided: the order of the nodes" in said
+    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*made[:9], pod("new", "2"))]))
+    for policy, by in (("kube-default", "random draw among the nodes of equal score"), ("random", "a random draw")):
+        assert main([*asked, policy, "--format", "json"]) == 0
+        assert by in json.loads(capsys.readouterr().out)["decidedBy"]
+
+
+def test_where_one_node_is_left_nothing_is_compared(files, capsys):
+    assert main(["explain", "--pod", "there", *files, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["decidedBy"], found["points"], found["spread"]) == ("it fits on no other node", 100.0, 0.0)
+    assert (found["equal"], found["comparedWith"], found["features"]) == (0, "", [])
+
+
 def test_a_pod_that_runs_is_looked_at_as_if_it_did_not(files, capsys):
     assert main(["explain", "--pod", "default/there", *files, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)

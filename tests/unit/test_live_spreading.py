@@ -11,7 +11,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from tests.unit.kube_double import failure
+from tests.unit.kube_double import failure, listed
 from tests.unit.live_double import NODES, PODS, LiveDouble, on_double
 from tests.unit.test_binding import Notes
 from tests.unit.test_kube_cache import Listener, node, pod, raw
@@ -64,6 +64,8 @@ class Live:
         def node_changed(self, slot: int, *, more: bool) -> None:
             if hasattr(self.live, "decider"):
                 self.live.decider.changed(slot)
+
+        def node_problem(self, name: str, problem: str) -> None: ...
 
         def rebuilt(self) -> None:
             self.live._make()
@@ -159,10 +161,9 @@ def play(live: Live, what: str, i: int, j: int) -> None:
         live.feeds[kind].change("DELETED", raw(live.selecting.pop((kind, f"s{i}"))))
     elif what == "list":
         live.selecting = {key: obj for key, obj in live.selecting.items() if key[0] != kind or key[1] != f"s{i}"}
-        listed = [raw(obj) for key, obj in live.selecting.items() if key[0] == kind]
-        live.feeds[kind].replace(listed)
-        PodFeed(live.cache).replace([raw(each) for each in live.pods.values()])
-        NodeFeed(live.cache).replace([raw(each) for each in live.nodes.values()])
+        listed(live.feeds[kind], [raw(obj) for key, obj in live.selecting.items() if key[0] == kind])
+        listed(PodFeed(live.cache), [raw(each) for each in live.pods.values()])
+        listed(NodeFeed(live.cache), [raw(each) for each in live.nodes.values()])
     elif what in ("pod", "relabel"):
         known = live.pods.get(name)
         if (known is None) == (what == "pod"):
@@ -202,11 +203,11 @@ def test_what_changes_no_selector_changes_nothing() -> None:
     obj = selecting("ReplicaSet", "r", matchLabels={"app": "w", "pod-template-hash": "1"})
     services = LiveServices(live.selectors)
     feed = live.feeds["ReplicaSet"]
-    feed.replace([raw(obj)])
+    listed(feed, [raw(obj)])
     version, before = live.selectors.version, services()
     assert len(before) == 1
     feed.change("MODIFIED", raw({**obj, "status": {"replicas": 3}}))
-    feed.replace([raw({**obj, "metadata": {**obj["metadata"], "resourceVersion": "9"}})])
+    listed(feed, [raw({**obj, "metadata": {**obj["metadata"], "resourceVersion": "9"}})])
     live.feeds["Service"].change("ADDED", raw({"metadata": {"name": "headless"}, "spec": {"clusterIP": "None"}}))
     assert live.selectors.version == version
     assert services() is before

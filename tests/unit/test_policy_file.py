@@ -1,6 +1,7 @@
 """Policy files: what is written is read back, and a file that is no good is refused in one line."""
 
 import json
+import tracemalloc
 
 import msgspec
 import numpy as np
@@ -101,12 +102,33 @@ def test_an_unknown_view_is_one_line(tmp_path):
         ({"weights": np.full(fgd_weights().shape, -1e13)}, r"holds a weight beyond 1e\+12"),
         ({"weights": np.zeros((2, 3))}, r"of shape \[2, 3\]"),
         ({"other": np.zeros(3)}, "missing"),
-        ({"weights": np.zeros(fgd_weights().shape, dtype=np.bool_)}, "not a finite number"),
+        ({"weights": np.zeros(fgd_weights().shape, dtype=np.bool_)}, "is BOOL; F32 or F64 is right"),
+        ({"weights": np.zeros(fgd_weights().shape, dtype=np.int8)}, "is I8; F32 or F64 is right for weights"),
+        ({"weights": fgd_weights(), "rules": np.zeros((4, 7), dtype=np.uint64)}, "rules: is U64; F32 or F64 is right"),
     ],
 )
 def test_weights_that_do_not_fit_are_one_line(tmp_path, arrays, message):
     with pytest.raises(InputError, match=message):
         resolve(str(raw(tmp_path, arrays)))
+
+
+def test_what_is_refused_is_refused_before_it_is_expanded(tmp_path):
+    large = tmp_path / "large.safetensors"
+    with large.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    whole = raw(tmp_path, {"weights": np.zeros(16 << 20, dtype=np.int8)})
+    for path, message in (
+        (large, "large.safetensors, file, size: is 67108865 bytes; a policy has 64 MiB at most"),
+        (whole, "tensor, weights: is I8; F32 or F64 is right for weights"),
+    ):
+        tracemalloc.start()
+        with pytest.raises(InputError) as error:
+            read_policy(path)
+        allocated = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert message in str(error.value)
+        assert "\n" not in str(error.value)
+        assert allocated < 1 << 20
 
 
 @pytest.mark.parametrize("length", [0, 5, 100, 2000])

@@ -1,6 +1,7 @@
 """A reflector whose server is unwell."""
 
 import asyncio
+from collections.abc import Set
 from contextlib import suppress
 
 import msgspec
@@ -19,8 +20,8 @@ class Names:
     def __init__(self) -> None:
         self.there: set[str] = set()
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
-        self.there = {named_head(raw).metadata.name for raw in objects}
+    def keep(self, keys: Set[str]) -> None:
+        self.there &= keys
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         name = named_head(obj).metadata.name

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.kube_double import listed
 from tests.unit.test_kube_cache import raw
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
@@ -249,34 +250,11 @@ def test_lists_of_nodes_have_versions_and_the_least_used_are_forgotten():
         sets.get(long)
 
 
-def test_the_numbers_of_pods_that_were_only_asked_about_are_forgotten(monkeypatch):
-    monkeypatch.setattr(cache, "CLASSES_KEPT", 20)
-    client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
-    watched = Service(Config(policy="best-fit"), client).watched
-    assert watched is not None
-    cache.NodeFeed(watched.cache).replace([raw(node("large", "64"))])
-    watched.renew()
-    for i in range(200):
-        asked = Pod(f"p{i}", PodClass(Requests(1000 + i, 1 << 20)), labels={"app": str(i)})
-        numbers = watched.number(asked)
-        ranking = watched.opinions.ask(*numbers)
-        assert ranking.names[ranking.chosen] == "large"
-    assert len(watched.cache.state.classes) <= 22
-    assert len(watched.cache.state.terms.label_sets) == 1, "nobody selects by these labels"
-    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
-    picky = pod("picky", app="1")
-    picky["spec"]["topologySpreadConstraints"] = [spread | {"labelSelector": {"matchLabels": {"app": "1"}}}]
-    before = watched.opinions
-    numbers = watched.number(Pods().decode(raw(picky)))
-    assert watched.opinions is not before, "labels count now, so the state is another"
-    assert watched.opinions.ask(*numbers).chosen == -1, "the node has no such label"
-
-
 def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     client = Client(KubeConfig(Path("none"), "", Cluster("http://127.0.0.1:1"), User(), "default"))
     watched = Service(Config(policy="best-fit"), client).watched
     assert watched is not None
-    cache.NodeFeed(watched.cache).replace([raw(node("large", "64"))])
+    listed(cache.NodeFeed(watched.cache), [raw(node("large", "64"))])
     feed = cache.PodFeed(watched.cache)
     there = pod("web", app="web")
     there["metadata"] |= {"uid": "1", "generation": 1, "annotations": {"a": "b"}, "resourceVersion": "7"}
@@ -284,11 +262,12 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     claims["metadata"] |= {"uid": "2", "generation": 1}
     claims["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     old = pod("old")  # as API servers before 1.33 have it
-    feed.replace([raw(there), raw(claims), raw(old)])
+    listed(feed, [raw(there), raw(claims), raw(old)])
     watched.renew()
     found = watched.waiting(raw(there))
     assert found is not None
-    assert (found.class_id, found.labels_id) == watched.number(Pods().decode(raw(there)))
+    with watched.numbered(Pods().decode(raw(there))) as (opinions, numbers):
+        assert (opinions, (found.class_id, found.labels_id)) == (watched.opinions, numbers)
     meta, spec = there["metadata"], there["spec"]
     assert watched.waiting(raw(there | {"metadata": meta | {"resourceVersion": "8"}})) is found
     for other in (
@@ -316,6 +295,8 @@ from steersman.cluster.state import ClusterState
 from steersman.live.thinking import warm_up
 from steersman.policies.decider import Decider
 from steersman.policies.registry import resolve
+from steersman.cluster.latency import NO_LIMITS
+from steersman.service.explaining import explanation
 from steersman.service.kernels.extending import HIGHEST
 from steersman.service.opinions import Opinions
 from steersman.service.running import by_opinion
@@ -325,7 +306,7 @@ def compiled():
 
 warm_up(resolve(sys.argv[1]), by_opinion)
 before = compiled()
-state = ClusterState([Node(name, 8000, 1 << 30, labels={"zone": name}) for name in ("a", "b")])
+state = ClusterState([Node(name, cpu, 1 << 30, labels={"zone": name}) for name, cpu in (("a", 8000), ("b", 9000))])
 apart = Constraints(anti_affinity=(PodAffinityTerm(PodSelector((), None), "zone"),))
 c = state.class_id(PodClass(Requests(1000, 1 << 20), apart))
 opinions = Opinions(Decider(state, resolve(sys.argv[1])))
@@ -334,6 +315,8 @@ for pod, slot in (("one", 0), ("two", 1), ("three", -1)):
     ranking = opinions.ask(c, 0, nodes)
     opinions.priorities(nodes, ranking.scores(HIGHEST))
     assert len(opinions.refused(c, 0)) == (2 if slot < 0 else slot), (pod, opinions.refused(c, 0))
+    told = explanation("", opinions, (c, 0), {}, NO_LIMITS)
+    assert len(told.runners_up) == (1 if not slot else 0)
     if slot >= 0:
         state.place(pod, c, slot, ranking.devices())
         opinions.changed(slot)
@@ -341,7 +324,7 @@ assert compiled() == before, {name for name, n in compiled().items() if n != bef
 """
 
 
-@pytest.mark.parametrize("name", ["best-fit", "kube-default"])
+@pytest.mark.parametrize("name", ["best-fit", "kube-default", "steersman"])
 def test_nothing_is_compiled_any_more_when_questions_come(name):
     done = subprocess.run([sys.executable, "-c", ASKED_AFTER_WARMING_UP, name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -353,12 +336,13 @@ def test_names_follow_nodes_that_come_and_go():
     assert watched is not None
     feed = cache.NodeFeed(watched.cache)
 
-    feed.replace([raw(node("a", "16")), raw(node("b", "8"))])
+    listed(feed, [raw(node("a", "16")), raw(node("b", "8"))])
     watched.renew()
     asked, both = Pod("p", PodClass(Requests(1000, 1 << 20))), NodeSet(["a", "b"])
 
     def chosen(nodes: NodeSet) -> str:
-        ranking = watched.opinions.ask(*watched.number(asked), nodes)
+        with watched.numbered(asked) as (opinions, numbers):
+            ranking = opinions.ask(*numbers, nodes)
         return ranking.names[ranking.chosen] if ranking.chosen >= 0 else ""
 
     assert (chosen(both), chosen(watched.opinions.everywhere)) == ("b", "b")
@@ -367,7 +351,7 @@ def test_names_follow_nodes_that_come_and_go():
         (lambda: feed.change("ADDED", raw(node("c", "4"))), "a", "c"),  # where b was
         (lambda: feed.change("ADDED", raw(node("b", "2"))), "b", "b"),
         (lambda: feed.change("MODIFIED", raw(node("b", "32"))), "a", "c"),
-        (lambda: feed.replace([*(raw(node(f"n{i}", "64")) for i in range(40)), raw(node("b"))]), "b", "b"),
+        (lambda: listed(feed, [*(raw(node(f"n{i}", "64")) for i in range(40)), raw(node("b"))]), "b", "b"),
     ):
         change()
         assert (chosen(both), chosen(watched.opinions.everywhere)) == (then, everywhere)
@@ -655,6 +639,7 @@ def test_a_configuration_is_read(tmp_path):
     file = tmp_path / "service.yaml"
     file.write_text(
         HEAD + "policy: fgd\nport: 0\nshadow: true\ncanary: {share: 0.5, namespaces: [a]}\ndeadlineMilliseconds: 20\n"
+        "allowSentClusters: true\n"
         "tls: {certificate: c.pem, key: k.pem, clientCa: ca.pem}\n"
     )
     assert read_config(file) == Config(
@@ -663,6 +648,7 @@ def test_a_configuration_is_read(tmp_path):
         shadow=True,
         canary=Canary(share=0.5, namespaces=("a",)),
         deadline_milliseconds=20.0,
+        allow_sent_clusters=True,
         tls=Tls(certificate="c.pem", key="k.pem", client_ca="ca.pem"),
     )
 

@@ -397,8 +397,8 @@ def test_certificates_and_tokens_that_are_replaced_are_used_without_a_restart(pa
             await until(port, "other-ca", "two")
             assert [await ask(port, *each) for each in (("ca", "two"), ("other-ca", "one"))] == [0, 401]
             put("tls.crt", b"nonsense")
-            probe = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
-            while "files failed" not in (await talk(port, probe, trusting(papers, authority="other-ca")))[1]:
+            probe = b"GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\n"
+            while "files degraded" not in (await talk(port, probe, trusting(papers, authority="other-ca")))[1]:
                 await asyncio.sleep(0.02)
             assert await ask(port, "other-ca", "two") == 200, "the former go on"
             put_papers("service")

@@ -15,7 +15,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.kube_double import KubeDouble, failure
+from tests.unit.kube_double import KubeDouble, failure, listed
 from textual.widgets import Static
 from typer.testing import CliRunner
 
@@ -58,8 +58,8 @@ def raw(obj: dict[str, Any]) -> msgspec.Raw:
 
 def view_of(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> ClusterView:
     view = ClusterView()
-    NodeHandler(view).replace(list(map(raw, nodes)))
-    PodHandler(view).replace(list(map(raw, pods)))
+    listed(NodeHandler(view), map(raw, nodes))
+    listed(PodHandler(view), map(raw, pods))
     return view
 
 
@@ -75,7 +75,7 @@ CHANGE = st.tuples(
 
 @given(st.lists(CHANGE, max_size=30), st.lists(st.tuples(SOME, st.sampled_from(["", "n2"])), max_size=4))
 def test_sums_are_those_of_the_pods_that_are_there(
-    changes: list[tuple[Any, ...]], listed: list[tuple[str, str]]
+    changes: list[tuple[Any, ...]], later: list[tuple[str, str]]
 ) -> None:
     view = view_of([node("n1")], [])
     handler, there = PodHandler(view), {}
@@ -87,8 +87,8 @@ def test_sums_are_those_of_the_pods_that_are_there(
     check(view, there)
     NodeHandler(view).change("ADDED", raw(node("n2")))  # pods may be known before their node
     check(view, there)
-    relisted = dict(listed)
-    handler.replace([raw(pod(name, on)) for name, on in relisted.items()])
+    relisted = dict(later)
+    listed(handler, [raw(pod(name, on)) for name, on in relisted.items()])
     check(view, {name: (on, "1") for name, on in relisted.items()})
 
 

@@ -20,6 +20,7 @@ import (
 func main() {
 	command := app.NewSchedulerCommand(
 		app.WithPlugin(steersman.Name, steersman.New),
+		app.WithPlugin(steersman.WeightName, steersman.NewWeight),
 		app.WithPlugin(gpushare.Name, gpushare.New),
 	)
 	os.Exit(cli.Run(command))

@@ -54,7 +54,6 @@ def explain(
     if output_format is Format.CSV:
         raise UsageError("--format csv does not fit an explanation; table and json do")
 
-    from steersman.live import snapshot
     from steersman.policies.registry import resolve
     from steersman.service.explaining import explain_pod
 
@@ -63,6 +62,7 @@ def explain(
     if inputs is not None:
         (found,) = inputs.read(warn)
     else:
+        from steersman.live import snapshot
 
         async def take(client: Client) -> Workload:
             return await snapshot.take(client, "the cluster", free=False)
@@ -101,18 +101,22 @@ def _show(found: Explanation, pod: str) -> None:
     if not found.node:
         print_text(f"{who} finds no node for {pod}: it fits on none of {found.nodes}")
     else:
-        others = ", ".join(f"{each.node} {each.score:.4g}" for each in found.runners_up)
+        others = ", ".join(f"{each.node} {each.points:.1f}" for each in found.runners_up)
         then = f"; then {others}" if others else ""
-        print_text(f"{who} puts {pod} on {found.node} (score {found.score:.4g}){then}")
+        print_text(f"{who} puts {pod} on {found.node} ({found.points:.1f} points, score {found.score:.4g}){then}")
+        same = f"{found.equal} other {'nodes have' if found.equal > 1 else 'node has'} the same score; "
+        print_text(f"{same if found.equal else ''}what decided: {found.decided_by}")
+        if found.runners_up:
+            print_text(f"0 and 100 points are the worst and the best of the nodes it fits on, {found.spread:.4g} apart")
     if found.features:
-        table = Table("What told them apart", box=box.SIMPLE_HEAD, title=f"{found.node} and {found.runners_up[0].node}")
-        for title in (found.node, found.runners_up[0].node, "for the score"):
+        table = Table("What told them apart", box=box.SIMPLE_HEAD, title=f"{found.node} and {found.compared_with}")
+        for title in (found.node, found.compared_with, "points"):
             table.add_column(title, justify="right")
         for each in found.features[:FEATURES]:
-            table.add_row(each.name, f"{each.value:.4g}", f"{each.other:.4g}", f"{each.contribution:+.4g}")
+            table.add_row(each.name, f"{each.value:.4g}", f"{each.other:.4g}", f"{each.points:+.1f}")
         rest = found.features[FEATURES:]
         if rest:
-            table.add_row(f"{len(rest)} more", "", "", f"{sum(each.contribution for each in rest):+.4g}")
+            table.add_row(f"{len(rest)} more", "", "", f"{sum(each.points for each in rest):+.1f}")
         print_table(table)
     if found.refused:
         table = Table("Why nodes are out", box=box.SIMPLE_HEAD)

@@ -87,12 +87,18 @@ def schedule(
     telemetry: TelemetryOption = None,
     in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Bindings under way at a time.")] = 64,
     leader_elect: Annotated[
-        bool, typer.Option(help="Decide only while holding a Lease, so that several replicas can run.")
-    ] = False,
+        bool,
+        typer.Option(
+            help="Decide only while holding a Lease, so that of several schedulers of one name one decides. Without "
+            "it, see that there is but one: two overcommit nodes."
+        ),
+    ] = True,
     lease_namespace: Annotated[
         str, typer.Option(metavar="NAME", help="Where the Lease is. [default: the context's namespace]")
     ] = "",
-    lease_name: Annotated[str, typer.Option(metavar="NAME", help="What it is called.")] = "steersman",
+    lease_name: Annotated[
+        str, typer.Option(metavar="NAME", help="What it is called. [default: that of --scheduler-name]")
+    ] = "",
     address: Annotated[str, typer.Option(help="Where /metrics, /healthz and /readyz listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="And on which port; 0: any that is free.")] = PORT,
     log_format: LogFormatOption = LogFormat.AUTO,
@@ -161,10 +167,10 @@ def schedule(
             fitted=fit,
             unchecked=unchecked,
             telemetry=measured,
-            options=Options(pods_of, in_flight),
+            options=Options(pods_of, in_flight, elected=leader_elect),
             leader_elect=leader_elect,
             lease_namespace=lease_namespace or target.config.namespace,
-            lease_name=lease_name,
+            lease_name=lease_name or pods_of,
             address=address,
             port=port,
         )

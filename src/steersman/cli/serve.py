@@ -36,6 +36,13 @@ def serve(
         float | None,
         typer.Option(metavar="MS", help="Milliseconds after which an answer is neutral instead. [default: 50]"),
     ] = None,
+    allow_sent_clusters: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-sent-clusters/--no-sent-clusters",
+            help="Whether questions may bring a cluster of their own beside the one that is watched. [default: no]",
+        ),
+    ] = None,
     unchecked: UncheckedOption = False,
     telemetry: TelemetryOption = None,
     log_format: LogFormatOption = LogFormat.AUTO,
@@ -61,6 +68,7 @@ def serve(
     import msgspec
 
     given = {"policy": policy, "shadow": shadow, "address": address, "port": port, "deadline_milliseconds": deadline}
+    given["allow_sent_clusters"] = allow_sent_clusters
     given["unchecked"] = unchecked or None
     given["telemetry"] = None if telemetry is None else str(telemetry)
     settings = msgspec.structs.replace(settings, **{key: value for key, value in given.items() if value is not None})

@@ -200,6 +200,29 @@ def _account(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: i
 
 
 @kernel
+def room_for(nodes: NodeArrays, classes: ClassArrays, c: int, slots: npt.NDArray[np.int64]) -> int:
+    """How many pods of class `c` the nodes in these slots have room for now, together; at least 1 where one fits."""
+    total = 0
+    for i in range(slots.shape[0]):
+        n = slots[i]
+        if not fits(nodes, classes, c, n):
+            continue
+        here = 1 << 30
+        for r in range(classes.request.shape[1]):
+            if classes.request[c, r] > 0:
+                here = min(here, int(nodes.free[n, r] // classes.request[c, r]))
+        wanted, milli = classes.gpu_count[c], classes.gpu_milli[c]
+        if wanted > 0 and not counts_gpus(nodes, classes, c, n):
+            shares = 0
+            for d in range(nodes.gpu_count[n]):
+                if nodes.gpu_free[n, d] > 0:
+                    shares += int(nodes.gpu_free[n, d] // milli)
+            here = min(here, shares // int(wanted))
+        total += max(here, 1)
+    return total
+
+
+@kernel
 def fit_mask(nodes: NodeArrays, classes: ClassArrays, c: int, out: npt.NDArray[np.bool_]) -> None:
     """Into out, [N] bool, where class `c` fits."""
     for n in range(out.shape[0]):

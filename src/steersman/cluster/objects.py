@@ -95,6 +95,7 @@ def pod_from_object(
     where: str = "",
     path: str = "",
     priority_classes: Mapping[str, int] = PRIORITY_CLASSES,
+    namespaces: selectors.Namespaces | None = None,
 ) -> Pod:
     """A v1 Pod as the scheduler sees it. Requests are rounded up.
 
@@ -104,12 +105,13 @@ def pod_from_object(
         where: its place there, for errors.
         path: the path of `obj` in the file's object, for errors ("spec.template").
         priority_classes: priorities by PriorityClass name, for a pod that names one without stating its priority.
+        namespaces: labels of all namespaces, by which pods of others may be selected; None: they are not known.
 
     Raises:
         InputError: with `file`, `where` and the path of the field that is wrong.
     """
     try:
-        return _pod(obj, path, priority_classes)
+        return _pod(obj, path, priority_classes, namespaces)
     except FieldError as error:
         raise InputError(file, where, error.field, error.problem) from None
 
@@ -130,7 +132,7 @@ def unmodelled(obj: Object) -> tuple[str, ...]:
     claims = ("persistentVolumeClaim", "ephemeral")
     if isinstance(volumes, list) and any(isinstance(v, dict) and any(v.get(c) for c in claims) for v in volumes):
         found.append("spec.volumes with a persistent volume claim")
-    found += [f"spec.{key}" for key in ("resourceClaims", "schedulingGates") if spec.get(key)]
+    found += [f"spec.{key}" for key in ("resourceClaims", "schedulingGroup") if spec.get(key)]
     return tuple(found)
 
 
@@ -208,7 +210,7 @@ def _node_images(status: Object) -> dict[str, int]:
 # Pods
 
 
-def _pod(obj: Object, path: str, priority_classes: Mapping[str, int]) -> Pod:
+def _pod(obj: Object, path: str, priority_classes: Mapping[str, int], namespaces: selectors.Namespaces | None) -> Pod:
     metadata, meta_path = mapping(obj, "metadata", path), join(path, "metadata")
     spec, spec_path = mapping(obj, "spec", path), join(path, "spec")
     namespace = name(metadata, "namespace", meta_path) if metadata.get("namespace") else "default"
@@ -218,13 +220,12 @@ def _pod(obj: Object, path: str, priority_classes: Mapping[str, int]) -> Pod:
     created, deleted = (_seconds(annotations, key, notes) for key in (CREATION_KEY, DELETION_KEY))
     if created is not None and deleted is not None and deleted < created:
         raise FieldError(join(notes, DELETION_KEY), f"{deleted:g} is before the creation time {created:g}")
-    requests = _requests(spec, spec_path, annotations, notes)
+    requests = _requests(spec, spec_path, mapping(obj, "status", path), annotations, notes)
     limits = pod_limits(spec, spec_path)
+    models = _models(annotations, notes, requests)
     return Pod(
         name=name(metadata, "name", meta_path),
-        pod_class=PodClass(
-            requests, _constraints(spec, spec_path, namespace, labels, _models(annotations, notes, requests))
-        ),
+        pod_class=PodClass(requests, _constraints(spec, spec_path, namespace, labels, models, namespaces)),
         namespace=namespace,
         labels=labels,
         priority=_priority(spec, spec_path, priority_classes),
@@ -239,8 +240,8 @@ def _pod(obj: Object, path: str, priority_classes: Mapping[str, int]) -> Pod:
     )
 
 
-def _requests(spec: Object, path: str, annotations: Object, notes: str) -> Requests:
-    plain, nonzero = pod_requests(spec, path)
+def _requests(spec: Object, path: str, status: Object, annotations: Object, notes: str) -> Requests:
+    plain, nonzero = pod_requests(spec, path, status)
     for key in (GPU_COUNT_KEY, GPU_MILLI_KEY):
         if key in plain:
             raise FieldError(join(path, "containers"), f"request {key}, which belongs into metadata.annotations")
@@ -319,14 +320,25 @@ def _models(annotations: Object, path: str, requests: Requests) -> tuple[str, ..
 
 def _gpu_devices(annotations: Object, path: str, count: int) -> tuple[int, ...]:
     stated = text(annotations, GPU_INDEX_KEY, path)
+    try:
+        return device_numbers(stated, count)
+    except ValueError as error:
+        raise FieldError(join(path, GPU_INDEX_KEY), str(error)) from None
+
+
+def device_numbers(stated: str, count: int) -> tuple[int, ...]:
+    """Read the annotation that says which `count` devices a pod holds, such as 2-3-4; empty: none.
+
+    Raises:
+        ValueError: it does not name so many devices.
+    """
     if not stated:
         return ()
     parts = stated.split("-")
     short = (part for part in parts if part.isascii() and part.isdigit() and len(part) < 5)
     numbers = {int(part) for part in short if int(part) < MAX_NODE_GPUS}
     if len(parts) != count or len(numbers) != count:
-        problem = f"{stated!r} does not name the pod's {count} devices; write device numbers as 2-3-4"
-        raise FieldError(join(path, GPU_INDEX_KEY), problem)
+        raise ValueError(f"{stated!r} does not name the pod's {count} devices; write device numbers as 2-3-4")
     return tuple(int(part) for part in parts)
 
 
@@ -372,7 +384,12 @@ def _owner(metadata: Object, path: str, annotations: Object, notes: str) -> str:
 
 
 def _constraints(
-    spec: Object, path: str, namespace: str, labels: Mapping[str, str], models: tuple[str, ...]
+    spec: Object,
+    path: str,
+    namespace: str,
+    labels: Mapping[str, str],
+    models: tuple[str, ...],
+    namespaces: selectors.Namespaces | None,
 ) -> Constraints:
     affinity, where = mapping(spec, "affinity", path), join(path, "affinity")
     node, node_path = mapping(affinity, "nodeAffinity", where), join(where, "nodeAffinity")
@@ -386,10 +403,10 @@ def _constraints(
         node_affinity=selectors.required_nodes(node, node_path),
         preferred_nodes=selectors.preferred_nodes(node, node_path),
         host_ports=_host_ports(spec, path),
-        affinity=selectors.required_pods(near, near_path, namespace, labels),
-        anti_affinity=selectors.required_pods(far, far_path, namespace, labels),
-        preferred_affinity=selectors.preferred_pods(near, near_path, namespace, labels),
-        preferred_anti_affinity=selectors.preferred_pods(far, far_path, namespace, labels),
+        affinity=selectors.required_pods(near, near_path, namespace, labels, namespaces),
+        anti_affinity=selectors.required_pods(far, far_path, namespace, labels, namespaces),
+        preferred_affinity=selectors.preferred_pods(near, near_path, namespace, labels, namespaces),
+        preferred_anti_affinity=selectors.preferred_pods(far, far_path, namespace, labels, namespaces),
         spread=selectors.spread_constraints(spec, path, namespace, labels),
         images=tuple(_images(spec, path)),
     )

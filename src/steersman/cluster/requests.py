@@ -1,12 +1,15 @@
 """What a pod asks of its node: kube-scheduler's sum over containers, sidecars, overhead and pod-level resources.
 
-The rule is k8s.io/component-helpers/resource.PodRequests with the API server's defaults (limits imply requests). Sums
-are taken in nano-units and rounded up once, as a scheduler that sees exact quantities would.
+The rule is k8s.io/component-helpers/resource.PodRequests with the API server's defaults (limits imply requests) and
+`UseStatusResources`: a pod that is being resized holds the largest of what its spec asks for, what the kubelet has
+allocated and what it has put into effect. Sums are taken in nano-units and rounded up once, as a scheduler that sees
+exact quantities would.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from steersman.cluster.fields import FieldError, Object, items, join, mapping, text
 from steersman.quantities import MAX_AMOUNT, MAX_CPU_MILLI, MAX_MEMORY_BYTES, NANO, ceil_div, nano, plausible
@@ -23,17 +26,51 @@ Amounts = dict[str, int]
 """Nano-units of each resource."""
 
 
-def pod_requests(spec: Object, path: str) -> tuple[Amounts, Amounts]:
-    """Nano-units that a pod spec requests, exactly and in the non-zero view that scoring uses. Raises FieldError."""
-    containers = [_container(c, where) for c, where in items(spec, "containers", path)]
+NO_STATUS: Object = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Resized:
+    """What the kubelet says of running containers.
+
+    Attributes:
+        holds: by name of a container, the larger of what is allocated and what is in effect.
+        pod: the same of the pod's own resources; None: not said.
+        infeasible: the kubelet will never grant what the spec asks for, so that does not count.
+    """
+
+    holds: Mapping[str, Amounts]
+    pod: Amounts | None
+    infeasible: bool
+
+    def effective(self, stated: Amounts, holds: Amounts | None) -> Amounts:
+        """Return what counts where `stated` is asked for and `holds` is held."""
+        if holds is None:
+            return stated
+        return dict(holds) if self.infeasible else _larger(stated, holds)
+
+
+def pod_requests(spec: Object, path: str, status: Object = NO_STATUS) -> tuple[Amounts, Amounts]:
+    """Return the nano-units that a pod requests, exactly and in the non-zero view that scoring uses.
+
+    Args:
+        spec: of the pod.
+        path: of `spec`, for errors.
+        status: of the pod; what the kubelet has granted to a pod that is being resized is there.
+
+    Raises:
+        FieldError: an amount makes no sense.
+    """
+    resized = _resized(status, join(path.removesuffix("spec").removesuffix("."), "status"))
+    containers = [_container(c, where, resized) for c, where in items(spec, "containers", path)]
     if not containers:
         raise FieldError(join(path, "containers"), "is missing or empty; a pod needs one container or more")
-    inits = [
-        (_container(c, where), text(c, "restartPolicy", where) == "Always")
-        for c, where in items(spec, "initContainers", path)
-    ]
+    inits = []
+    for c, where in items(spec, "initContainers", path):
+        is_sidecar = text(c, "restartPolicy", where) == "Always"
+        inits.append((_container(c, where, resized if is_sidecar else None), is_sidecar))
     plain = _aggregate(containers, inits, {})
-    pod_level = _pod_level(spec, path, plain)
+    pod_level = _pod_level(spec, path, plain, resized)
     # With pod-level resources only what neither the pod nor a container states is assumed.
     assumed = {name: amount for name, amount in NONZERO.items() if not pod_level or name not in {**plain, **pod_level}}
     nonzero = _aggregate(containers, inits, assumed)
@@ -50,14 +87,16 @@ def pod_requests(spec: Object, path: str) -> tuple[Amounts, Amounts]:
 def _check_sums(total: Amounts, path: str) -> None:
     """Each quantity may be plausible, and their sum not."""
     for name, amount in total.items():
-        most = _most(name)
+        most = amount_limit(name) or 0
         if amount > most:
             problem = f"ask for {amount // NANO} of {name} in all, beyond any real machine (at most {most // NANO})"
             raise FieldError(join(path, "containers"), problem)
 
 
-def _most(name: str) -> int:
-    """The nano-units of a resource that a real machine may have."""
+def amount_limit(name: str) -> int | None:
+    """Return the nano-units of a resource that a real machine may have; None: it is no resource of a container."""
+    if name not in (CPU, MEMORY, EPHEMERAL) and not name.startswith(HUGEPAGES) and "/" not in name:
+        return None
     return {CPU: MAX_CPU_MILLI * NANO // 1000, MEMORY: MAX_MEMORY_BYTES * NANO}.get(name, MAX_AMOUNT * NANO)
 
 
@@ -79,15 +118,64 @@ def units(amount: int, per_unit: int = 1) -> int:
     return ceil_div(amount * per_unit, NANO)
 
 
-def _container(container: Object, path: str) -> Amounts:
+def is_resizing(spec: Object, status: Object) -> bool:
+    """Return whether what counts of a pod may change without its spec.
+
+    Raises:
+        FieldError: an amount makes no sense.
+    """
+    resized = _resized(status, "status")
+    if any(c.get("type") in ("PodResizePending", "PodResizeInProgress") for c, _ in _conditions(status, "status")):
+        return True
+    for key in ("containers", "initContainers"):
+        for container, where in items(spec, key, "spec"):
+            holds = resized.holds.get(text(container, "name", where))
+            if holds is not None and _container(container, where, None) != holds:
+                return True
+    return False
+
+
+def _resized(status: Object, path: str) -> _Resized:
+    holds = {}
+    for key in ("containerStatuses", "initContainerStatuses"):
+        for entry, where in items(status, key, path):
+            held = _held(entry, where)
+            if held is not None:
+                holds[text(entry, "name", where)] = held
+    conditions = (c for c, _ in _conditions(status, path))
+    infeasible = any(c.get("type") == "PodResizePending" and c.get("reason") == "Infeasible" for c in conditions)
+    return _Resized(holds, _held(status, path), infeasible)
+
+
+def _conditions(status: Object, path: str) -> Iterable[tuple[Object, str]]:
+    return items(status, "conditions", path)
+
+
+def _held(entry: Object, path: str) -> Amounts | None:
+    """Return the larger of what is allocated and in effect; None where no resources are in effect."""
+    if entry.get("resources") is None:
+        return None
+    resources, where = mapping(entry, "resources", path), join(path, "resources")
+    actual = _amounts(mapping(resources, "requests", where), join(where, "requests"))
+    return _larger(actual, _amounts(mapping(entry, "allocatedResources", path), join(path, "allocatedResources")))
+
+
+def _larger(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _container(container: Object, path: str, resized: _Resized | None) -> Amounts:
     resources, where = mapping(container, "resources", path), join(path, "resources")
     requests = _amounts(mapping(resources, "requests", where), join(where, "requests"))
     limits = _amounts(mapping(resources, "limits", where), join(where, "limits"))
-    return {**limits, **requests}
+    stated = {**limits, **requests}
+    if resized is None or not resized.holds:
+        return stated
+    return resized.effective(stated, resized.holds.get(text(container, "name", path)))
 
 
-def _pod_level(spec: Object, path: str, containers: Amounts) -> Amounts:
-    """Pod-level requests: those stated, and for a stated limit what the containers ask for together, else the limit."""
+def _pod_level(spec: Object, path: str, containers: Amounts, resized: _Resized) -> Amounts:
+    """Return pod-level requests: those stated, and for a stated limit what the containers ask for, else the limit."""
     resources, where = mapping(spec, "resources", path), join(path, "resources")
     if not resources:
         return {}
@@ -98,21 +186,22 @@ def _pod_level(spec: Object, path: str, containers: Amounts) -> Amounts:
     for name in requests:
         if name not in (CPU, MEMORY) and not name.startswith(HUGEPAGES):
             raise FieldError(where, f"{name!r} is no pod-level resource; cpu, memory and hugepages are")
-    return requests
+    effective = resized.effective(requests, resized.pod)
+    return {name: effective.get(name, 0) for name in requests}
 
 
 def _amounts(quantities: Object, path: str) -> Amounts:
     found = {}
     for name, quantity in quantities.items():
         where = join(path, name)
-        known = name in (CPU, MEMORY, EPHEMERAL) or name.startswith(HUGEPAGES) or "/" in name
-        if not known:
+        limit = amount_limit(name)
+        if limit is None:
             problem = (
                 "is no resource of a container; cpu, memory, ephemeral-storage, hugepages-SIZE and DOMAIN/NAME are"
             )
             raise FieldError(where, problem)
         try:
-            found[name] = plausible(nano(quantity), _most(name), quantity)
+            found[name] = plausible(nano(quantity), limit, quantity)
         except ValueError as error:
             raise FieldError(where, str(error)) from None
     return found

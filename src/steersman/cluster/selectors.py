@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from steersman.cluster.constraints import holds
 from steersman.cluster.fields import (
     FieldError,
     Object,
@@ -34,6 +35,9 @@ LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NODE_OPERATORS = (*LABEL_OPERATORS, "Gt", "Lt")
 MAX_WEIGHT = 100
 INT32_MAX = (1 << 31) - 1
+
+Namespaces = Mapping[str, Mapping[str, str]]
+"""The labels of all namespaces, by name."""
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -82,20 +86,45 @@ def preferred_nodes(node_affinity: Object, path: str) -> tuple[PreferredNodeTerm
     return tuple(found)
 
 
+def selects_namespaces(spec: Object) -> bool:
+    """Return whether a pod spec that makes sense selects namespaces by their labels."""
+    affinity = spec.get("affinity") or {}
+    for side in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(side) or {}
+        weighted = (entry.get("podAffinityTerm") or {} for entry in terms.get(PREFERRED) or ())
+        for term in (*(terms.get(REQUIRED) or ()), *weighted):
+            if any((term.get("namespaceSelector") or {}).values()):
+                return True
+    return False
+
+
 def required_pods(
-    affinity: Object, path: str, namespace: str, labels: Mapping[str, str]
+    affinity: Object, path: str, namespace: str, labels: Mapping[str, str], namespaces: Namespaces | None
 ) -> tuple[PodAffinityTerm, ...]:
-    """The required terms of a pod (anti-)affinity of a pod with these labels in this namespace. Raises FieldError."""
-    return tuple(_pod_term(term, where, namespace, labels) for term, where in items(affinity, REQUIRED, path))
+    """Return the required terms of a pod (anti-)affinity.
+
+    Args:
+        affinity: a PodAffinity or PodAntiAffinity.
+        path: of it, for errors.
+        namespace: of the pod.
+        labels: of the pod.
+        namespaces: that there are; None: that is not known.
+
+    Raises:
+        FieldError: a term is wrong, or selects namespaces by labels that are not known.
+    """
+    terms = items(affinity, REQUIRED, path)
+    return tuple(_pod_term(term, where, namespace, labels, namespaces) for term, where in terms)
 
 
 def preferred_pods(
-    affinity: Object, path: str, namespace: str, labels: Mapping[str, str]
+    affinity: Object, path: str, namespace: str, labels: Mapping[str, str], namespaces: Namespaces | None
 ) -> tuple[PreferredPodTerm, ...]:
-    """The preferred terms of a pod (anti-)affinity. Raises FieldError."""
+    """Return the preferred terms of a pod (anti-)affinity; the rest is as for `required_pods`."""
     found = []
     for entry, where in items(affinity, PREFERRED, path):
-        term = _pod_term(mapping(entry, "podAffinityTerm", where), join(where, "podAffinityTerm"), namespace, labels)
+        stated, at = mapping(entry, "podAffinityTerm", where), join(where, "podAffinityTerm")
+        term = _pod_term(stated, at, namespace, labels, namespaces)
         found.append(PreferredPodTerm(_weight(entry, where), term))
     return tuple(found)
 
@@ -123,19 +152,27 @@ def spread_constraints(
     return tuple(found)
 
 
-def _pod_term(term: Object, path: str, namespace: str, labels: Mapping[str, str]) -> PodAffinityTerm:
-    namespaces: frozenset[str] | None = frozenset(texts(term, "namespaces", path))
+def _pod_term(
+    term: Object, path: str, namespace: str, labels: Mapping[str, str], namespaces: Namespaces | None
+) -> PodAffinityTerm:
+    among: frozenset[str] | None = frozenset(texts(term, "namespaces", path))
     if term.get("namespaceSelector") is not None:
         where = join(path, "namespaceSelector")
-        if label_selector(mapping(term, "namespaceSelector", path), where):
+        wanted = label_selector(mapping(term, "namespaceSelector", path), where)
+        if not wanted:
+            among = None
+        elif namespaces is None:
             problem = (
-                "selects namespaces by labels, which are not known here; list them in namespaces, or use {} for all"
+                "selects namespaces by labels, which are not known here; give the Namespace objects, too, list "
+                "them in namespaces, or use {} for all"
             )
             raise FieldError(where, problem)
-        namespaces = None
-    elif not namespaces:
-        namespaces = frozenset((namespace,))
-    selector = PodSelector(_merged_selector(term, path, labels), namespaces)
+        else:
+            by_labels = (name for name, found in namespaces.items() if all(holds(each, found) for each in wanted))
+            among = (among or frozenset()).union(by_labels)
+    elif not among:
+        among = frozenset((namespace,))
+    selector = PodSelector(_merged_selector(term, path, labels), among)
     return PodAffinityTerm(selector, required_text(term, "topologyKey", path))
 
 

@@ -8,7 +8,7 @@ numbered when they are first seen. What decides in the simulator and in a live c
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -19,7 +19,7 @@ from steersman.cluster import arrays as kernel
 from steersman.cluster import constraints as static
 from steersman.cluster import terms as dynamic
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, ClassArrays, NodeArrays
-from steersman.cluster.gpu_resources import GPU_RESOURCES
+from steersman.cluster.gpu_resources import GPU_RESOURCES, is_offered
 from steersman.cluster.model import ANY_GPU, GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, gpu_types
 from steersman.cluster.terms import TermArrays, Terms
 from steersman.errors import SteersmanError
@@ -177,19 +177,19 @@ class ClusterState:
             for (constraints, gpu_resource), row in self._rows.items():
                 self._class_arrays.allowed[row, slot] = static.allowed_nodes(here, constraints, gpu_resource)[0]
         self._recount(slot)
-        if former is not None and node is not None:
-            self._give_devices(slot, former.counted_gpus.keys() - node.counted_gpus.keys())
+        if former is not None and node is not None and _gpus(former) != _gpus(node):
+            self._give_devices(slot)
 
-    def _give_devices(self, slot: int, names: Set[str]) -> None:
-        """Give the default devices to pods of a node that counted their GPUs, of these names, until now."""
+    def _give_devices(self, slot: int) -> None:
+        """Give devices to pods of a node that have fewer than they ask for: there were fewer, or they were counted."""
         for pod, placed in list(self.pods_on(slot).items()):
-            requests = self.classes[placed.class_id].requests
-            if requests.gpu_resource in names and requests.gpu_count:
-                devices = int(kernel.best_devices(self.arrays, self.class_arrays, placed.class_id, slot))
-                if devices.bit_count() == requests.gpu_count:
-                    kernel.remove(self.arrays, self.class_arrays, placed.class_id, slot, placed.devices)
-                    kernel.place(self.arrays, self.class_arrays, placed.class_id, slot, devices)
-                    self._note(pod, replace(placed, devices=devices))
+            wanted = self.classes[placed.class_id].requests.gpu_count
+            here = placed.devices & ((1 << int(self.arrays.gpu_count[slot])) - 1)
+            if here.bit_count() < wanted and not self._counts_gpus(placed.class_id, slot):
+                kernel.remove(self.arrays, self.class_arrays, placed.class_id, slot, placed.devices)
+                devices = self._devices_for(placed.class_id, slot, here)
+                kernel.place(self.arrays, self.class_arrays, placed.class_id, slot, devices)
+                self._note(pod, replace(placed, devices=devices))
 
     def _type_number(self, gpu_type: GpuType) -> int:
         return len(self.gpu_types) if gpu_type == ANY_GPU else self.gpu_types.index(gpu_type)
@@ -235,6 +235,9 @@ class ClusterState:
                 gpu_free=np.pad(self.arrays.gpu_free, ((0, 0), (0, more))),
                 gpu_kinds=np.pad(self.arrays.gpu_kinds, ((0, 0), (0, more))),
             )
+            # Pods that ask for more devices than any node had were among those that ask for as many as that.
+            for slot in np.flatnonzero(self.arrays.gpu_kinds[:, -1 - more]):
+                self._recount(int(slot))
 
     def _double(self) -> None:
         """Twice as many slots."""
@@ -396,7 +399,7 @@ class ClusterState:
         """Put a pod on a node; `devices` None takes the default ones.
 
         `force` is for pods that run there already, whatever the constraints say: nothing is checked, and what is free
-        may fall below zero.
+        may fall below zero. Whoever asks for more devices than are free, or than there are, takes those there are.
 
         Raises:
             SteersmanError: the pod is placed already, it may not run there, or these are not devices that it can have.
@@ -410,13 +413,26 @@ class ClusterState:
             self._check(pod, class_id, slot, devices, labels_id, fits)
         if self._counts_gpus(class_id, slot):
             devices = 0
+        elif devices is None and not fits:
+            devices = self._devices_for(class_id, slot)
         elif devices is None:
-            devices = int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot)) if fits else 0
-        self._widen_devices(min(self.classes[class_id].requests.gpu_count, MAX_DEVICES))
+            devices = int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot))
         kernel.place(self.arrays, self.class_arrays, class_id, slot, devices)
         if not self.terms.idle:
             dynamic.terms_place(self.term_arrays, class_id, labels_id, slot)
         return self._note(pod, Placement(class_id, slot, devices, labels_id))
+
+    def _devices_for(self, class_id: int, slot: int, held: int = 0) -> int:
+        """Return the devices of a pod that is there: those that it holds, those that fit best, those with most left."""
+        requests, node, free = self.classes[class_id].requests, self.nodes[slot], self.arrays.gpu_free[slot]
+        if node is None or not is_offered(requests.gpu_resource, node.gpu_resources):
+            return held
+        devices = held or int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot))
+        others = [d for d in range(int(self.arrays.gpu_count[slot])) if not devices >> d & 1]
+        others.sort(key=lambda d: -free[d])
+        for d in others[: max(0, requests.gpu_count - devices.bit_count())]:
+            devices |= 1 << d
+        return devices
 
     def _counts_gpus(self, class_id: int, slot: int) -> bool:
         """Whether the node counts the GPUs that the class asks for, see `kernel.counts_gpus`."""
@@ -451,6 +467,10 @@ class ClusterState:
             dynamic.terms_remove(self.term_arrays, c, placement.labels_id, slot)
         del self.placements[pod], self._pods[slot][pod]
         return placement
+
+
+def _gpus(node: Node) -> tuple[int, dict[str, int]]:
+    return node.gpu_count, node.counted_gpus
 
 
 _COLUMNS = ((CPU, "cpu_milli"), (MEMORY, "memory_bytes"), (PODS, "pods"), (EPHEMERAL, "ephemeral_bytes"))

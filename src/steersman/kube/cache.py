@@ -1,30 +1,47 @@
 """A ClusterState in step with the API server: fed by watches of nodes and pods, and by what we have decided ourselves.
 
 A decision counts at once (the pod is *assumed* on its node), long before the watch says that it was bound; what the
-watch says wins. Pods on nodes that are not known yet wait for these.
+watch says wins. Pods on nodes that are not known yet wait for these. A pod for which another scheduler has nominated a
+node counts there until it is bound, as in kube-scheduler.
+
+A bound pod counts whatever it says of itself. What of its GPUs is in annotations, anybody who may patch the pod can
+change; so it holds what it had when it was first seen bound.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Set
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import msgspec
 import structlog
 
-from steersman.cluster.model import Constraints, Pod, PodSelector
-from steersman.cluster.objects import node_from_object, pod_from_object, unmodelled
+from steersman.cluster.fields import FieldError, Object
+from steersman.cluster.model import Constraints, Node, Pod, PodSelector
+from steersman.cluster.objects import (
+    GPU_INDEX_KEY,
+    device_numbers,
+    node_from_object,
+    pod_from_object,
+    unmodelled,
+)
+from steersman.cluster.partial import partial_pod
+from steersman.cluster.requests import is_resizing
+from steersman.cluster.selectors import selects_namespaces
 from steersman.cluster.state import ClusterState
 from steersman.errors import InputError
 from steersman.kube.client import Client
+from steersman.kube.namespaces import Namespaces
 from steersman.kube.objects import PodHead, named_head, pod_head, whole
 from steersman.kube.reflector import EventType, Reflector
 from steersman.kube.selectors import Selectors
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+"""A pod that finishes leaves such a watch as if it were deleted."""
 CLASSES_KEPT = 2_000
 """Classes of pods, sets of labels and selectors beyond which those that nobody needs any more are forgotten."""
 
@@ -40,6 +57,7 @@ class CachedPod:
         uid: tells it from an earlier pod of that name.
         pod: the model, without a node's name among its constraints.
         generation: of the spec that the model was decoded from.
+        version: of the object, as it was last seen.
         node: where it is bound or assumed; "" while it waits.
         devices: the GPU devices that it is known to hold there, as a bit mask; None: not said.
         assumed: it is there by our decision, which the watch has not confirmed yet.
@@ -47,6 +65,10 @@ class CachedPod:
         unmodelled: what it uses that decides about its placement and that we do not know.
         class_id, labels_id: numbers in the state.
         notes: its annotations while it waits: they say what it asks for, and may be others.
+        gated: it has scheduling gates, and nobody may place it before the last of them is removed.
+        resizing: what it holds may change without its spec.
+        nominated: the node that another scheduler has nominated for it while it waits, where it counts; "" if none.
+        problem: what in it makes no sense, "" if nothing.
         seen: monotonic seconds at which we first saw it.
     """
 
@@ -61,7 +83,12 @@ class CachedPod:
     unmodelled: tuple[str, ...] = ()
     class_id: int = -1
     labels_id: int = -1
+    version: str = ""
     notes: dict[str, str] | None = None
+    gated: bool = False
+    resizing: bool = False
+    nominated: str = ""
+    problem: str = ""
     seen: float = field(default_factory=time.monotonic)
 
 
@@ -83,6 +110,9 @@ class Listener(Protocol):
     def node_changed(self, slot: int, *, more: bool) -> None:
         """A node came, went or changed, or its pods did; `more`: perhaps there is more room than before."""
 
+    def node_problem(self, name: str, problem: str) -> None:
+        """A node makes no sense, so that it takes no pods; or it does again: then there is no problem, ""."""
+
     def rebuilt(self) -> None:
         """The state is another object, and all numbers in it are new."""
 
@@ -99,42 +129,53 @@ class ClusterCache:
     Attributes:
         state: the cluster; pods by their key.
         pods: all pods that have not finished.
+        node_problems: what makes no sense of nodes that take no pods, by name.
     """
 
     def __init__(self, client: Client, listener: Listener, selectors: Selectors | None = None) -> None:
         self.listener, self.selectors = listener, selectors
         self.state = ClusterState(())
         self.pods: dict[str, CachedPod] = {}
+        self.namespaces = Namespaces(client, self._namespaces_changed)
         self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, NodeFeed(self)),
-            Reflector(client, PODS_PATH, PodFeed(self)),
+            Reflector(client, PODS_PATH, PodFeed(self), {"fieldSelector": UNFINISHED}),
+            self.namespaces,
         )
         if selectors is not None:
             self.reflectors += selectors.reflectors
-            selectors.follow(self.select)
+            selectors.follow(self.follow)
+        self.node_problems: dict[str, str] = {}
+        # What pods are like that select namespaces by labels: they are other pods when labels change.
+        self._selecting_namespaces: dict[str, msgspec.Raw] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)
+        self._nominated: dict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, Counter[str]] = defaultdict(Counter)
         self._selected: set[str] = set()
-        self._complained: set[str] = set()
+        self._followed: set[str] = set()
+        # Pods by the keys of their labels, of those that are not selected by: these may be, some day.
+        self._labelled: dict[str, set[str]] = defaultdict(set)
 
     @property
     def synced(self) -> bool:
         """Whether everything was listed."""
         return all(reflector.synced.is_set() for reflector in self.reflectors)
 
+    @property
+    def selected(self) -> Set[str]:
+        """Keys of labels: pods whose labels of these keys differ are kept apart in the state."""
+        return self._selected
+
     def peers(self, pod: Pod) -> dict[int, int]:
         """Slot -> how many pods of the same owner run there."""
         if not pod.owner:
             return {}
         slots = self.state.slots
-        return {slots[node]: n for node, n in self._owners[_owner(pod)].items() if n and node in slots}
+        return {slots[node]: n for node, n in self._owners.get(_owner(pod), {}).items() if n and node in slots}
 
     def number(self, pod: Pod) -> tuple[int, int]:
-        """The class and labels of a pod, here or not, in the state. Labels that nobody selects by are left out.
-
-        The state is another one afterwards if the pod selects by labels that were left out so far.
-        """
-        self.select({key for selector in _selectors(pod.constraints) for key in _keys(selector)})
+        """The class and labels of a pod, here or not, in the state. Labels that nobody selects by are left out."""
+        self.select(_selected_keys(pod.constraints))
         return self._number(pod)
 
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
@@ -146,7 +187,7 @@ class ClusterCache:
         known = self.pods.get(head.key)
         if known is None or known.uid != head.metadata.uid or known.node or head.spec.node_name:
             return None
-        is_clear = known.generation > 0 and not known.unmodelled
+        is_clear = known.generation > 0 and not known.unmodelled and not known.gated
         return known if is_clear and not self._may_differ(known, head) else None
 
     # What we decide --------------------------------------------------------------------------------------------------
@@ -156,6 +197,7 @@ class ClusterCache:
         node = self.state.nodes[slot]
         assert node is not None
         pod.assumed = True
+        self._nominate(pod, "")
         self._put(pod, node.name, devices)
 
     def forget(self, pod: CachedPod) -> None:
@@ -164,6 +206,28 @@ class ClusterCache:
             pod.assumed = False
             self._take(pod)
             pod.devices = None
+
+    def without_nominated(self, pod: CachedPod) -> list[CachedPod]:
+        """Take the pods off their nominated nodes that do not keep this one away: those of less priority, and itself.
+
+        Returns:
+            Them, to be given to `nominate_again` after the decision.
+        """
+        if not self._nominated:
+            return []
+        keys = {key for keys in self._nominated.values() for key in keys}
+        found = [self.pods[key] for key in keys if key in self.state.placements]
+        found = [each for each in found if each is pod or each.pod.priority < pod.pod.priority]
+        for each in found:
+            self._displace(each)
+        return found
+
+    def nominate_again(self, pods: list[CachedPod]) -> None:
+        """Undo `without_nominated`, but for a pod that was assumed meanwhile."""
+        for pod in pods:
+            if pod.nominated and pod.nominated in self.state.slots:
+                self._place(pod, self.state.slots[pod.nominated])
+                self.listener.node_changed(self.state.slots[pod.nominated], more=False)
 
     # What the API says -----------------------------------------------------------------------------------------------
 
@@ -179,10 +243,9 @@ class ClusterCache:
             known = None
         if known is None:
             known = self._decode(head, raw)
-            if known is not None:
-                self.pods[known.key] = known
-                self.listener.pod_came(known)
-                self._settle(known, head, raw, new=True)
+            self._keep(known)
+            self.listener.pod_came(known)
+            self._settle(known, head, raw, new=True)
         else:
             self._settle(known, head, raw, new=False)
 
@@ -190,31 +253,54 @@ class ClusterCache:
         """A pod was deleted or has finished."""
         pod = self.pods.pop(key, None)
         if pod is not None:
+            self._nominate(pod, "")
+            self._drop_labels(pod)
+            self._selecting_namespaces.pop(key, None)
             if pod.node:
                 self._take(pod, keep_node=True)
             pod.assumed = False
             self.listener.pod_gone(pod)
 
     def see_node(self, raw: msgspec.Raw) -> None:
-        """A node is as the JSON says."""
+        """A node is as the JSON says.
+
+        One that makes no sense takes no pods: it stays as it last was, with those that it has.
+        """
         try:
             node = node_from_object(whole(raw))
         except InputError as error:
-            self._complain("node", named_head(raw).metadata.name, error)
+            self._close(named_head(raw).metadata.name, str(error))
             return
+        if self.node_problems.pop(node.name, None) is not None:
+            self.listener.node_problem(node.name, "")
+        self._see_node(node)
+
+    def _see_node(self, node: Node) -> None:
         slot = self.state.slots.get(node.name)
         if slot is None:
             slot = self.state.add_node(node)
-            for key in self._on_node.get(node.name, ()):
-                self._place(self.pods[key], slot)
+            self._place_all(self.state, node.name, slot)
         elif self.state.nodes[slot] == node:
             return
         else:
             self.state.update_node(node)
         self.listener.node_changed(slot, more=True)
 
+    def _close(self, name: str, problem: str) -> None:
+        """Let a node take no pods, since what the API says of it makes no sense."""
+        if self.node_problems.get(name) == problem:
+            return
+        self.node_problems[name] = problem
+        log.warning("node takes no pods", node=name, why=problem)
+        self.listener.node_problem(name, problem)
+        slot = self.state.slots.get(name)
+        known = None if slot is None else self.state.nodes[slot]
+        if known is not None:
+            self._see_node(replace(known, unschedulable=True, pods=0))  # a pod may tolerate the first
+
     def lose_node(self, name: str) -> None:
         """A node was deleted; pods on it stay known."""
+        self.node_problems.pop(name, None)
         slot = self.state.slots.get(name)
         if slot is not None:
             self.state.remove_node(name)
@@ -222,63 +308,139 @@ class ClusterCache:
 
     def rebuild(self) -> None:
         """Make the state anew, with the classes and labels alone that pods still have."""
-        self.state = ClusterState([node for node in self.state.nodes if node is not None])
+        state = ClusterState([node for node in self.state.nodes if node is not None])
+        self._selected = set(self._followed)
         for pod in self.pods.values():
-            pod.class_id, pod.labels_id = self._number(pod.pod)
-        for name, slot in self.state.slots.items():
-            for key in self._on_node.get(name, ()):
-                self._place(self.pods[key], slot)
+            self._selected |= _selected_keys(pod.pod.constraints)
+        self._labelled.clear()
+        numbers = {}
+        for pod in self.pods.values():
+            self._note_labels(pod)
+            numbers[pod.key] = self._number(pod.pod, state)
+        for pod in self.pods.values():
+            pod.class_id, pod.labels_id = numbers[pod.key]
+        for name, slot in state.slots.items():
+            self._place_all(state, name, slot)
+        self.state = state
         self.listener.rebuilt()
 
     def select(self, keys: Set[str]) -> None:
         """Keep apart pods whose labels of these keys differ."""
         new = keys - self._selected
-        if new:
-            self._selected |= new
-            self.rebuild()
+        if not new:
+            return
+        self._selected |= new
+        state = self.state
+        for key in set().union(*(self._labelled.pop(key, ()) for key in new)):
+            pod = self.pods[key]
+            placed = state.placements.get(key)
+            if placed is not None:
+                state.remove(key)
+            pod.class_id, pod.labels_id = self._number(pod.pod)
+            if placed is not None:
+                state.place(key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
+                self.listener.node_changed(placed.slot, more=False)
+
+    def follow(self, keys: Set[str]) -> None:
+        """Keep apart pods whose labels of these keys differ, from now on: objects that are no pods select by them."""
+        self._followed |= keys
+        self.select(keys)
 
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _decode(self, head: PodHead, raw: msgspec.Raw) -> CachedPod | None:
-        obj = whole(raw)
-        obj.get("spec", {}).pop("nodeName", None)
-        uses = unmodelled(obj)
+    def _keep(self, pod: CachedPod) -> None:
+        """Know a new pod."""
+        self.pods[pod.key] = pod
+        self._note_labels(pod)
+
+    def _note_labels(self, pod: CachedPod) -> None:
+        for key in pod.pod.labels:
+            if key not in self._selected:
+                self._labelled[key].add(pod.key)
+
+    def _note_selecting(self, head: PodHead, spec: Object, raw: msgspec.Raw) -> None:
+        """Keep what a pod is like that selects namespaces by labels."""
         try:
-            pod = pod_from_object(obj)
-        except InputError as error:
-            self._complain("pod", head.key, error)
-            # What it asks for counts where it runs, whatever else it says; and while it waits somebody should be told.
-            uses = (*uses, f"what it does not understand ({error})")
-            try:
-                pod = pod_from_object(_plain(obj))
-            except InputError:
-                return None
-        uid, generation = head.metadata.uid, head.metadata.generation
-        notes = head.metadata.annotations
-        made = CachedPod(head.key, uid, pod, generation, unmodelled=uses, notes=notes)
+            selects = selects_namespaces(spec)
+        except (AttributeError, TypeError):  # it makes no sense, which is found out next
+            selects = False
+        if selects:
+            self._selecting_namespaces[head.key] = msgspec.Raw(bytes(raw))
+            self.namespaces.need()
+        else:
+            self._selecting_namespaces.pop(head.key, None)
+
+    def _namespaces_changed(self) -> None:
+        """Decode the pods again that select namespaces by labels."""
+        for key, raw in list(self._selecting_namespaces.items()):
+            pod, head = self.pods[key], pod_head(raw)
+            if self._renew(pod, head, raw) and not pod.node and not pod.gated and not pod.deleting:
+                self.listener.pod_waits(pod)
+
+    def _drop_labels(self, pod: CachedPod) -> None:
+        for key in pod.pod.labels:
+            if key in self._labelled:
+                self._labelled[key].discard(pod.key)
+                if not self._labelled[key]:
+                    del self._labelled[key]
+
+    def _decode(self, head: PodHead, raw: msgspec.Raw) -> CachedPod:
+        obj = whole(raw)
+        spec = obj.get("spec", {})
+        spec.pop("nodeName", None)
+        uses, problem, resizing = unmodelled(obj), "", False
+        # Only what is in order is looked at before it is decoded.
+        if head.key in self._selecting_namespaces or b'"namespaceSelector"' in bytes(raw):
+            self._note_selecting(head, spec, raw)
+        try:
+            pod = pod_from_object(obj, namespaces=self.namespaces.labels)
+            resizing = bool(head.spec.node_name) and is_resizing(spec, obj.get("status") or {})
+        except (InputError, FieldError) as error:
+            # What it takes counts where it runs, whatever else it says; and while it waits somebody should be told.
+            problem = str(error)
+            uses, pod = (*uses, f"what it does not understand ({problem})"), partial_pod(obj)
+        meta = head.metadata
+        made = CachedPod(
+            head.key,
+            meta.uid,
+            pod,
+            meta.generation,
+            unmodelled=uses,
+            notes=meta.annotations,
+            gated=bool(spec.get("schedulingGates")),
+            resizing=resizing,
+            problem=problem,
+        )
         made.class_id, made.labels_id = self.number(pod)
+        known = self.pods.get(head.key)
+        if problem and (known is None or known.problem != problem):
+            log.warning("pod half understood", pod=head.key, why=problem)
         return made
 
-    def _number(self, pod: Pod) -> tuple[int, int]:
+    def _number(self, pod: Pod, state: ClusterState | None = None) -> tuple[int, int]:
+        state = self.state if state is None else state
         labels = {key: value for key, value in pod.labels.items() if key in self._selected}
-        return self.state.class_id(pod.pod_class), self.state.terms.labels_id(pod.namespace, labels)
+        return state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels)
 
     def _settle(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw, *, new: bool) -> None:
         """Follow what the API says of a pod that is known."""
         node, deleting = head.spec.node_name, head.metadata.deletion_timestamp is not None
+        pod.version = head.metadata.resource_version
         changed = new or deleting != pod.deleting
         pod.deleting = deleting
         if not new and not pod.assumed and self._may_differ(pod, head):
             changed |= self._renew(pod, head, raw)
         if node:
-            self._is_bound(pod, node)
-        elif changed and not pod.assumed:
-            self.listener.pod_waits(pod)
+            self._is_bound(pod, node, head)
+        elif not pod.assumed:
+            self._nominate(pod, "" if deleting else head.status.nominated_node_name)
+            if changed and not pod.gated:
+                self.listener.pod_waits(pod)
 
     def _may_differ(self, pod: CachedPod, head: PodHead) -> bool:
         """Whether it must be decoded to see if the model is another."""
         meta = head.metadata
-        if meta.generation != pod.generation or (meta.labels or {}) != pod.pod.labels:
+        if pod.resizing or meta.generation != pod.generation or (meta.labels or {}) != pod.pod.labels:
             return True
         # Before 1.33 pods have no generation.
         return not pod.node and (not meta.generation or meta.annotations != pod.notes)
@@ -286,34 +448,72 @@ class ClusterCache:
     def _renew(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw) -> bool:
         """Decode a pod again; whether the model is another."""
         fresh = self._decode(head, raw)
-        if fresh is None:
-            return False
-        pod.generation, pod.notes = fresh.generation, fresh.notes
-        if (fresh.pod, fresh.unmodelled) == (pod.pod, pod.unmodelled):
+        if pod.node:
+            fresh.pod = _with_gpus_of(pod.pod, fresh.pod)
+        pod.generation, pod.notes, pod.resizing = fresh.generation, fresh.notes, fresh.resizing
+        pod.problem = fresh.problem
+        if (fresh.pod, fresh.unmodelled, fresh.gated) == (pod.pod, pod.unmodelled, pod.gated):
             return False
         placed = pod.key in self.state.placements
         if placed:
             self.state.remove(pod.key)
-        pod.pod, pod.unmodelled = fresh.pod, fresh.unmodelled
+        self._drop_labels(pod)
+        pod.pod, pod.unmodelled, pod.gated = fresh.pod, fresh.unmodelled, fresh.gated
+        self._note_labels(pod)
         pod.class_id, pod.labels_id = self._number(pod.pod)
         if placed:
-            slot = self.state.slots[pod.node]
+            slot = self.state.slots[pod.node or pod.nominated]
             self._place(pod, slot)
             self.listener.node_changed(slot, more=True)
         return True
 
-    def _is_bound(self, pod: CachedPod, node: str) -> None:
+    def _is_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
         if pod.node == node:
             if pod.assumed:
                 pod.assumed = False
+                self._correct_devices(pod, head)
                 self.listener.pod_bound(pod)
             return
         if pod.node:  # assumed elsewhere: the API knows better
             pod.assumed = False
             self._take(pod)
-        held = pod.pod.gpu_devices
-        self._put(pod, node, sum(1 << d for d in held) if held else None)
+        self._nominate(pod, "")
+        held = _devices(head, pod.pod) or _mask(pod.pod.gpu_devices)
+        self._put(pod, node, held or None)
         self.listener.pod_bound(pod)
+
+    def _correct_devices(self, pod: CachedPod, head: PodHead) -> None:
+        """Let an assumed pod hold the devices that it was bound with: another leader may have chosen others."""
+        held = _devices(head, pod.pod)
+        if held and held != pod.devices and pod.key in self.state.placements:
+            slot = self.state.remove(pod.key).slot
+            pod.devices = held
+            self._place(pod, slot)
+            self.listener.node_changed(slot, more=True)
+
+    def _nominate(self, pod: CachedPod, node: str) -> None:
+        """Count a waiting pod on the node that is nominated for it, "" for none any more."""
+        if pod.nominated == node:
+            return
+        if pod.nominated:
+            self._nominated[pod.nominated].discard(pod.key)
+            if not self._nominated[pod.nominated]:
+                del self._nominated[pod.nominated]
+            self._displace(pod, more=True)
+        pod.nominated = node
+        if node:
+            self._nominated[node].add(pod.key)
+            slot = self.state.slots.get(node)
+            if slot is not None:
+                self._place(pod, slot)
+                self.listener.node_changed(slot, more=False)
+
+    def _displace(self, pod: CachedPod, *, more: bool = False) -> None:
+        """Count a pod nowhere that is counted on its nominated node."""
+        if pod.key in self.state.placements:
+            slot = self.state.remove(pod.key).slot
+            pod.devices = None
+            self.listener.node_changed(slot, more=more)
 
     def _put(self, pod: CachedPod, node: str, devices: int | None) -> None:
         pod.node, pod.devices, pod.notes = node, devices, None
@@ -325,13 +525,19 @@ class ClusterCache:
             self._place(pod, slot)
             self.listener.node_changed(slot, more=False)
 
-    def _place(self, pod: CachedPod, slot: int) -> None:
+    def _place_all(self, state: ClusterState, name: str, slot: int) -> None:
+        """Count all pods of a node there, those first whose devices are known."""
+        here = [self.pods[key] for key in (*self._on_node.get(name, ()), *self._nominated.get(name, ()))]
+        for pod in sorted(here, key=lambda pod: (not pod.devices, pod.key)):
+            self._place(pod, slot, state)
+
+    def _place(self, pod: CachedPod, slot: int, state: ClusterState | None = None) -> None:
         """Count a pod on a node whatever the constraints say: it is there."""
-        devices = pod.devices
-        if devices is not None and devices >> int(self.state.arrays.gpu_count[slot]):
+        state = self.state if state is None else state
+        devices = pod.devices or None
+        if devices is not None and devices >> int(state.arrays.gpu_count[slot]):
             devices = None  # the node does not have these devices
-        placement = self.state.place(pod.key, pod.class_id, slot, devices, pod.labels_id, force=True)
-        pod.devices = placement.devices
+        pod.devices = state.place(pod.key, pod.class_id, slot, devices, pod.labels_id, force=True).devices
 
     def _take(self, pod: CachedPod, *, keep_node: bool = False) -> None:
         node = pod.node
@@ -364,12 +570,6 @@ class ClusterCache:
         if len(state.classes) > used or len(state.terms.label_sets) > labels or len(terms.matched) > selectors:
             self.rebuild()
 
-    def _complain(self, kind: str, name: str, error: InputError) -> None:
-        """Say once that an object makes no sense to us."""
-        if (what := f"{kind} {name}: {error}") not in self._complained:
-            self._complained.add(what)
-            log.warning("object ignored", kind=kind, name=name, error=str(error))
-
 
 class PodFeed:
     """Feeds pods to a cache."""
@@ -377,13 +577,10 @@ class PodFeed:
     def __init__(self, cache: ClusterCache) -> None:
         self.cache = cache
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
+    def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
-        there = {pod_head(raw).key for raw in objects}
-        for key in self.cache.pods.keys() - there:
+        for key in self.cache.pods.keys() - keys:
             self.cache.lose_pod(key)
-        for raw in objects:
-            self.cache.see_pod(raw)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `reflector.Handler`."""
@@ -400,13 +597,10 @@ class NodeFeed:
     def __init__(self, cache: ClusterCache) -> None:
         self.cache = cache
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
+    def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
-        there = {named_head(raw).metadata.name for raw in objects}
-        for name in self.cache.state.slots.keys() - there:
+        for name in (self.cache.state.slots.keys() | self.cache.node_problems.keys()) - keys:
             self.cache.lose_node(name)
-        for raw in objects:
-            self.cache.see_node(raw)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `reflector.Handler`."""
@@ -416,12 +610,27 @@ class NodeFeed:
             self.cache.see_node(obj)
 
 
-def _plain(obj: dict[str, Any]) -> dict[str, Any]:
-    """A pod with nothing but what it is called, whose it is, and what its containers ask for."""
-    metadata, spec = obj["metadata"], obj["spec"]
-    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "ownerReferences") if key in metadata}
-    asked = {key: spec[key] for key in ("containers", "initContainers", "overhead", "schedulerName") if key in spec}
-    return {"metadata": kept, "spec": asked}
+def _devices(head: PodHead, pod: Pod) -> int:
+    """Return the devices that a pod's annotation says it holds as a bit mask, 0 if it says none that make sense."""
+    stated = (head.metadata.annotations or {}).get(GPU_INDEX_KEY, "")
+    try:
+        return _mask(device_numbers(stated, pod.requests.gpu_count))
+    except ValueError:
+        return 0
+
+
+def _mask(devices: Iterable[int]) -> int:
+    return sum(1 << device for device in devices)
+
+
+def _with_gpus_of(known: Pod, fresh: Pod) -> Pod:
+    """Return the fresh pod with the GPUs of the known one: annotations of a pod that runs may say what they like."""
+    was, now = known.requests, fresh.requests
+    gpus = (was.gpu_count, was.gpu_milli, was.gpu_resource)
+    if gpus == (now.gpu_count, now.gpu_milli, now.gpu_resource):
+        return fresh
+    requests = replace(now, gpu_count=was.gpu_count, gpu_milli=was.gpu_milli, gpu_resource=was.gpu_resource)
+    return replace(fresh, pod_class=replace(fresh.pod_class, requests=requests))
 
 
 def _owner(pod: Pod) -> str:
@@ -438,5 +647,6 @@ def _selectors(constraints: Constraints) -> Iterator[PodSelector]:
         yield spread.selector
 
 
-def _keys(selector: PodSelector) -> Iterator[str]:
-    return (requirement.key for requirement in selector.requirements or ())
+def _selected_keys(constraints: Constraints) -> set[str]:
+    """Return the keys of labels by which a pod selects others."""
+    return {requirement.key for selector in _selectors(constraints) for requirement in selector.requirements or ()}

@@ -107,7 +107,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self.credentials.context, keepalive_timeout=60),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
             headers={"User-Agent": self._agent, "Accept": JSON},
             auto_decompress=True,
             skip_auto_headers=("Content-Type",),
@@ -148,6 +148,7 @@ class Client:
                     headers=headers,
                     timeout=timeout or aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
                     server_hostname=self.config.cluster.tls_server_name or None,
+                    ssl=self.credentials.context,
                     proxy=self.config.cluster.proxy_url or None,
                 ) as response:
                     if response.status == 401 and not renewed:
@@ -185,17 +186,23 @@ class Client:
         """The object at `path`. Raises as `request` does; tries again where the server is too busy."""
         return self._understood(await self._patiently("GET", path, query=query), self._objects)
 
-    async def list(self, path: str, query: Query | None = None) -> Listed:
-        """All objects of a collection, page by page. Raises as `request` does."""
-        items: list[msgspec.Raw] = []
+    async def pages(self, path: str, query: Query | None = None) -> AsyncIterator[Listed]:
+        """All objects of a collection, page by page, one at least. Raises as `request` does."""
         asked = {"limit": str(PAGE), **(query or {})}
         while True:
             body = await self._patiently("GET", path, query=asked)
             page = self._understood(body, self._lists)
-            items += page.items or ()
+            yield Listed(list(page.items or ()), page.metadata.resource_version)
             if not page.metadata.continue_:
-                return Listed(items, page.metadata.resource_version)
+                return
             asked["continue"] = page.metadata.continue_
+
+    async def list(self, path: str, query: Query | None = None) -> Listed:
+        """All objects of a collection. Raises as `request` does."""
+        items: list[msgspec.Raw] = []
+        async for page in self.pages(path, query):
+            items += page.items
+        return Listed(items, page.resource_version)
 
     async def create(self, path: str, obj: object, query: Query | None = None) -> Any:
         """Create an object in a collection; what the server made of it. Raises as `request` does."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import signal
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from steersman.errors import InputError, SteersmanError
 from steersman.kube.config import Exec, KubeConfig, decoded
@@ -21,6 +23,12 @@ from steersman.kube.config import Exec, KubeConfig, decoded
 TOKEN_FILE_SECONDS = 60.0
 """How long the content of a token file counts, as in client-go."""
 EXPIRY_MARGIN_SECONDS = 30.0
+EXEC_SECONDS = 60.0
+"""After which an exec plugin is killed: it may ask a server that does not answer, and everybody here waits for it."""
+FILES_SECONDS = 10.0
+"""Between looks at whether files of certificates are others."""
+
+log = structlog.get_logger("credentials")
 
 
 class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,11 +51,18 @@ class Credentials:
 
     Args:
         config: cluster and user.
+        clock: of seconds.
+
+    Attributes:
+        context: TLS for connections from now on; another one once a file of certificates was replaced. Files that
+            cannot be used change nothing, which is said once.
     """
 
-    def __init__(self, config: KubeConfig) -> None:
-        self.config = config
+    def __init__(self, config: KubeConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self.config, self._clock = config, clock
+        self._stamp, self._looked = _stamp(config), clock()
         self.context = _tls(config)
+        self._issued: tuple[str, str] | None = None
         self._headers: dict[str, str] = {}
         self._until = 0.0
         self._renewing = asyncio.Lock()
@@ -58,6 +73,7 @@ class Credentials:
         Raises:
             SteersmanError: a token file cannot be read, or a plugin fails.
         """
+        self._follow_files()
         if time.time() < self._until and not renew:
             return self._headers
         async with self._renewing:
@@ -65,13 +81,31 @@ class Credentials:
                 self._headers, self._until = await self._fresh()
         return self._headers
 
+    def _follow_files(self) -> None:
+        """Make the context anew if a file of certificates is another, looking no more often than need be."""
+        if self._clock() - self._looked < FILES_SECONDS:
+            return
+        self._looked = self._clock()
+        if (stamp := _stamp(self.config)) == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            context = _tls(self.config)
+        except InputError as error:
+            log.error("certificates cannot be used; the former go on", error=str(error))
+            return
+        if self._issued is not None:
+            _present(context, *self._issued)
+        self.context = context
+        log.info("certificates read anew", source=str(self.config.source))
+
     async def _fresh(self) -> tuple[dict[str, str], float]:
         user = self.config.user
         if user.exec is not None:
             status = await _run(user.exec, self.config)
             if status.client_certificate_data:
-                with _files(status.client_certificate_data.encode(), status.client_key_data.encode()) as (cert, key):
-                    self.context.load_cert_chain(cert, key)
+                self._issued = status.client_certificate_data, status.client_key_data
+                _present(self.context, *self._issued)
             expires = status.expiration_timestamp
             until = expires.timestamp() - EXPIRY_MARGIN_SECONDS if expires else float("inf")
             return _bearer(status.token), until
@@ -105,10 +139,18 @@ async def _run(plugin: Exec, config: KubeConfig) -> ExecStatus:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # so that what it started is killed, too, if it takes too long
         )
     except OSError as error:
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command}: {error.strerror}{hint}") from None
-    output, errors = await process.communicate()
+    try:
+        async with asyncio.timeout(EXEC_SECONDS):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        said = f"did not answer within {EXEC_SECONDS:g} seconds"
+        raise SteersmanError(f"{config.source}: exec plugin {plugin.command} {said}{hint}") from None
+    finally:
+        await _end(process)
     if process.returncode:
         said = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command} failed: {said}{hint}")
@@ -116,6 +158,14 @@ async def _run(plugin: Exec, config: KubeConfig) -> ExecStatus:
         return msgspec.json.decode(output, type=ExecCredential).status
     except msgspec.MsgspecError:
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command} printed no ExecCredential") from None
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a plugin that still runs, and whatever it started."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 def _exec_info(plugin: Exec, config: KubeConfig) -> dict[str, object]:
@@ -153,6 +203,27 @@ def _tls(config: KubeConfig) -> ssl.SSLContext:
             except (OSError, ssl.SSLError):
                 raise InputError(source, "", "client-certificate", "does not fit the client-key") from None
     return context
+
+
+def _present(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Present a certificate that a plugin issued."""
+    with _files(certificate.encode(), key.encode()) as (made, made_key):
+        context.load_cert_chain(made, made_key)
+
+
+def _stamp(config: KubeConfig) -> tuple[tuple[int, int, int] | None, ...]:
+    """What changes when a file of certificates is replaced."""
+    files = config.cluster.certificate_authority, config.user.client_certificate, config.user.client_key
+    return tuple(file_stamp(Path(file)) for file in files if file)
+
+
+def file_stamp(file: Path) -> tuple[int, int, int] | None:
+    """Return what changes with a file; None: there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Events about pods, as `kubectl describe pod` shows them: written in the background, behind everything else.
+"""Events about pods and nodes, as `kubectl describe` shows them: written in the background, behind everything else.
 
 Equal events become one with a count (`series`), as in client-go's `tools/events`.
 """
@@ -43,19 +43,20 @@ log = structlog.get_logger("events")
 
 
 @dataclass(frozen=True, slots=True)
-class PodReference:
-    """Which pod."""
+class ObjectReference:
+    """Which pod, or which object of another kind; `namespace` is "" of a node."""
 
     namespace: str
     name: str
     uid: str
+    kind: str = "Pod"
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
     """What equal events have in common."""
 
-    pod: PodReference
+    about: ObjectReference
     reason: str
     note: str
     kind: Kind
@@ -137,22 +138,22 @@ class EventRecorder:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def record(
-        self, pod: PodReference, reason: str, note: str, kind: Kind = "Normal", action: str = "Scheduling"
+        self, about: ObjectReference, reason: str, note: str, kind: Kind = "Normal", action: str = "Scheduling"
     ) -> None:
         """Note an event; it is written later. Does not block.
 
         Args:
-            pod: what it is about.
+            about: which object.
             reason: one word, such as `Scheduled` or `FailedScheduling`.
             note: a sentence; what is beyond 1,024 bytes is cut off.
             kind: how bad it is.
             action: what was done or tried, one word: `Binding` where kube-scheduler has bound, else `Scheduling`.
         """
         now, wall = self._clock(), time.time()
-        key = _Key(pod, reason, shortened(note), kind, action)
+        key = _Key(about, reason, shortened(note), kind, action)
         event = self._known.get(key)
         if event is None:
-            event = self._known[key] = _Event(key, self._name(pod), wall, wall, now)
+            event = self._known[key] = _Event(key, self._name(about), wall, wall, now)
             if len(self._known) > KNOWN:
                 self._known.popitem(last=False)
         else:
@@ -161,10 +162,10 @@ class EventRecorder:
         if event.told < 2:
             self._put(event)
 
-    def _name(self, pod: PodReference) -> str:
+    def _name(self, about: ObjectReference) -> str:
         self._stamp = max(time.time_ns(), self._stamp + 1)
         suffix = f".{self._stamp:x}"
-        return pod.name[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
+        return about.name[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
 
     def _put(self, event: _Event) -> None:
         if event.pending:
@@ -213,14 +214,14 @@ class EventRecorder:
 
     async def _write(self, event: _Event) -> None:
         count = event.count
-        path = EVENTS.format(event.key.pod.namespace)
+        path = EVENTS.format(_namespace(event.key.about))
         if event.told:
             try:
                 await self.client.patch(f"{path}/{event.name}", {"series": _series(event)})
             except ApiError as error:
                 if error.status != 404:
                     raise
-                event.name = self._name(event.key.pod)  # the server forgets events after an hour
+                event.name = self._name(event.key.about)  # the server forgets events after an hour
                 event.told = 0
         if not event.told:
             try:
@@ -235,7 +236,7 @@ class EventRecorder:
         found = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": event.name, "namespace": key.pod.namespace},
+            "metadata": {"name": event.name, "namespace": _namespace(key.about)},
             "eventTime": micro_time(event.first),
             "reportingController": CONTROLLER,
             "reportingInstance": self.instance[:128],
@@ -243,10 +244,10 @@ class EventRecorder:
             "reason": key.reason,
             "regarding": {
                 "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": key.pod.namespace,
-                "name": key.pod.name,
-                "uid": key.pod.uid,
+                "kind": key.about.kind,
+                "name": key.about.name,
+                "uid": key.about.uid,
+                **({"namespace": key.about.namespace} if key.about.namespace else {}),
             },
             "note": key.note,
             "type": key.kind,
@@ -274,6 +275,11 @@ class EventRecorder:
         if now - self._warned_at >= WARN_SECONDS:
             log.warning("event not written", error=str(error), failed=self._unsaid)
             self._warned_at, self._unsaid = now, 0
+
+
+def _namespace(about: ObjectReference) -> str:
+    """Return where events about an object are: those of nodes are in `default`, as the API server demands."""
+    return about.namespace or "default"
 
 
 def shortened(note: str) -> str:

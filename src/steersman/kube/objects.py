@@ -29,10 +29,11 @@ class PodSpecHead(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str = DEFAULT_SCHEDULER
 
 
-class PodStatusHead(msgspec.Struct, frozen=True):
-    """The part of `status` that says whether it is over."""
+class PodStatusHead(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of `status` that says whether it is over, and the node that a scheduler has nominated for it."""
 
     phase: str = ""
+    nominated_node_name: str = ""
 
 
 class PodHead(msgspec.Struct, frozen=True):

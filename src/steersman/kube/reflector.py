@@ -9,7 +9,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Set
 from contextlib import aclosing
 from typing import Literal, Protocol
 
@@ -42,6 +42,24 @@ class _Meta(msgspec.Struct, frozen=True):
     resource_version: str = msgspec.field(default="", name="resourceVersion")
 
 
+class _Name(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Name
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
+def object_key(raw: msgspec.Raw) -> str:
+    """Return the namespace and name of an object, or the name of what is in no namespace. Raises DecodeError."""
+    found = _named(raw).metadata
+    return f"{found.namespace}/{found.name}" if found.namespace else found.name
+
+
 class _Versioned(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
 
@@ -53,8 +71,11 @@ class GoneError(SteersmanError):
 class Handler(Protocol):
     """What is told."""
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
-        """The whole collection, as JSON; what is not in it exists no longer."""
+    def keep(self, keys: Set[str]) -> None:
+        """The collection was listed, each object told as ADDED: what has none of these keys exists no longer.
+
+        Keys are `object_key`'s: namespace and name, or the name of what is in no namespace.
+        """
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """An object was ADDED, MODIFIED or DELETED (then it is what it last was)."""
@@ -156,9 +177,14 @@ class Reflector:
     async def _list(self) -> None:
         self.lists += 1
         number = self.lists
-        found = await self.client.list(self.path, self.query)
-        self.handler.replace(found.items)
-        self._version, self._listed = found.resource_version, number
+        keys: set[str] = set()
+        # A page at a time: neither memory nor the event loop has room for a large cluster at once.
+        async for page in self.client.pages(self.path, self.query):
+            for raw in page.items:
+                keys.add(object_key(raw))
+                self.handler.change("ADDED", raw)
+        self.handler.keep(keys)
+        self._version, self._listed = page.resource_version, number
         self._heard = time.monotonic()
         self.synced.set()
         if number >= self._wanted:

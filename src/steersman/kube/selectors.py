@@ -137,18 +137,13 @@ class SelectorFeed:
         """Those of all objects."""
         return (selector for _, selector in self._found.values())
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
+    def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
-        heads = [_head(raw) for raw in objects]
-        gone = self._found.keys() - {head.key for head in heads}
-        changed = bool(gone)
+        gone = self._found.keys() - keys
         for key in gone:
             del self._found[key]
-        keys: set[str] = set()
-        for head in heads:
-            changed |= self._see(head, keys)
-        if changed:
-            self._all.changed(keys)
+        if gone:
+            self._all.changed(set())
         if not self.listed:
             self.listed = True
             self._all.settled()

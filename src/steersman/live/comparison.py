@@ -143,6 +143,7 @@ class PolicyComparison:
         limit: seconds after which a comparison is given up.
 
     Attributes:
+        file: the policy that the user named.
         choice: who decides.
         result: of the last comparison; None: there was none yet.
         finished: when it ended, in seconds of the clock.
@@ -158,7 +159,7 @@ class PolicyComparison:
         work: Compare = compare,
         limit: float = LIMIT_SECONDS,
     ) -> None:
-        self._file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
+        self.file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
         self.result: RuleComparison | None = None
         self.finished, self.failures = 0.0, 0
         self._basis: Basis | None = None
@@ -170,21 +171,21 @@ class PolicyComparison:
     @property
     def is_needed(self) -> bool:
         """Whether the policy is one that decides only after a comparison."""
-        return self._file.is_learned and not self._unchecked and not self._file.other_objective
+        return self.file.is_learned and not self._unchecked and not self.file.other_objective
 
     @property
     def is_settled(self) -> bool:
         """Whether who decides was chosen for the policy file as it is now."""
-        return self._version == self._file.version
+        return self._version == self.file.version
 
     def _as_given(self) -> Choice:
-        policy = self._file.policy
+        policy = self.file.policy
         member = ""
         if isinstance(policy, PortfolioPolicy):
             member, policy = policy.members[0].name, policy.first
-        if self._file.is_learned and self._file.other_objective and not self._unchecked:
-            log.info("the policy is not compared with rules: it has another aim", objective=self._file.other_objective)
-        return Choice(policy, member, self._file.version)
+        if self.file.is_learned and self.file.other_objective and not self._unchecked:
+            log.info("the policy is not compared with rules: it has another aim", objective=self.file.other_objective)
+        return Choice(policy, member, self.file.version)
 
     async def look(self, nodes: Sequence[Node], classes: Sequence[PodClass]) -> bool:
         """Compare where that is due; whether somebody else decides now.
@@ -212,15 +213,15 @@ class PolicyComparison:
         """Let a policy decide that was compared on such a cluster when it was made; whether another one did before."""
         if not self.is_needed or self.is_settled:
             return False
-        fitted = fitted_basis(self._file, basis_of(nodes, classes))
+        fitted = fitted_basis(self.file, basis_of(nodes, classes))
         if fitted is None:
             return False
         self._basis = fitted
-        log.info("the policy was compared on such a cluster when it was made", policy=self._file.policy.name)
+        log.info("the policy was compared on such a cluster when it was made", policy=self.file.policy.name)
         return self._decide(self._as_given())
 
     async def _compare(self, nodes: Sequence[Node], classes: Sequence[PodClass], now: Basis) -> bool:
-        policy, version = self._file.policy, self._file.version
+        policy, version = self.file.policy, self.file.version
         log.info("comparing the policy with every rule", policy=policy.name, nodes=len(nodes), pods=len(classes))
         began = self._clock()
         try:
@@ -231,7 +232,7 @@ class PolicyComparison:
             self._retry_at, self._version, self._basis = self._clock() + RETRY_SECONDS, version, None
             log.error("no comparison; nothing changes", decides=self.choice.policy.name, error=str(error))
             return False
-        if self._file.version != version:
+        if self.file.version != version:
             return False  # of a policy that is no more
         self.result, self.finished, self._basis = result, self._clock(), now
         return self._decide(self._chosen(policy, result, self.finished - began))
@@ -258,11 +259,11 @@ class PolicyComparison:
             return Choice(heuristic(name))
         member = result.names[own] if isinstance(policy, PortfolioPolicy) else ""
         log.info("the policy was compared", member=member, **figures)
-        return Choice(_named(members_of(policy)[result.names[own]], policy.name), member, self._file.version)
+        return Choice(_named(members_of(policy)[result.names[own]], policy.name), member, self.file.version)
 
     def _decide(self, choice: Choice) -> bool:
         """Let somebody decide from now on; whether it was somebody else before."""
-        self._version, former, self.choice = self._file.version, self.choice, choice
+        self._version, former, self.choice = self.file.version, self.choice, choice
         return not choice.is_same(former)
 
     def _say_once(self, obstacle: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 import msgspec
@@ -77,13 +77,10 @@ class Fleet:
         """Something else has changed that somebody may wait for."""
         self._changed.set()
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
-        """The pods are these."""
-        heads = [pod_head(raw) for raw in objects]
-        for key in self.pods.keys() - {head.key for head in heads}:
+    def keep(self, keys: Set[str]) -> None:
+        """The pods are these alone."""
+        for key in self.pods.keys() - keys:
             self._lose(key)
-        for head in heads:
-            self._see(head)
         self._changed.set()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:

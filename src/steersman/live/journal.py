@@ -108,6 +108,9 @@ class Journal:
             self._nodes[slot] = after
             self._note(NodeEvent(after.name, after))
 
+    def node_problem(self, name: str, problem: str) -> None:
+        """See `kube.cache.Listener`."""
+
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`: the nodes are the same, in other slots."""
         self._nodes = {slot: node for slot, node in enumerate(self.state().nodes) if node is not None}

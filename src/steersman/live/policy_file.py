@@ -28,10 +28,12 @@ class PolicyFile:
         policy: which.
         version: the digest of its file, "" for a policy without one.
         problem: why the file as it is now cannot be used, "" if it can.
+        reads: how often it was read, and how often it could not be used.
     """
 
     def __init__(self, spec: str, fitted: Path | None = None) -> None:
         self.spec, self._fitted, self.problem = spec, fitted, ""
+        self.reads = {"read": 1, "refused": 0}
         self._stamp = self._now()
         self._read()
 
@@ -61,9 +63,11 @@ class PolicyFile:
             self._read()
         except SteersmanError as error:
             self.problem = str(error)
+            self.reads["refused"] += 1
             log.error("policy file cannot be used; the former policy goes on", error=self.problem)
             return False
         self.problem = ""
+        self.reads["read"] += 1
         log.info("policy file read anew", policy=self.policy.name)
         return True
 

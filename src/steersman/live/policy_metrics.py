@@ -14,7 +14,7 @@ PREFIX = "steersman"
 
 
 class PolicyMetrics(Collector):
-    """Metrics that are read at a scrape.
+    """Metrics that are read at a scrape; nothing is worked out or hashed then.
 
     Args:
         comparison: who decides, and why.
@@ -33,6 +33,19 @@ class PolicyMetrics(Collector):
         )
         info.add_metric((choice.policy.name, choice.member, choice.version), 1)
         yield info
+        file = comparison.file
+        reads = CounterMetricFamily(
+            f"{PREFIX}_policy_reads", "Policy files that were read, or refused as unusable.", labels=["result"]
+        )
+        for result, count in file.reads.items():
+            reads.add_metric((result,), count)
+        yield reads
+        broken = GaugeMetricFamily(
+            f"{PREFIX}_policy_file_broken",
+            "1 if the policy file as it is now cannot be used and the former one goes on.",
+        )
+        broken.add_metric((), int(bool(file.problem)))
+        yield broken
         failures = CounterMetricFamily(
             f"{PREFIX}_policy_comparison_failures", "Comparisons of the policy with rules that failed or took too long."
         )

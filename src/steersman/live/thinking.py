@@ -39,6 +39,8 @@ SETTLED_SECONDS = 60.0
 POURING = 1.1
 """Times as many pods as `LOOK_SECONDS` before: they pour in. What comes first in a burst is the pods of a few
 controllers. A policy that is best for them may be worst for those that follow, so there is no comparison before."""
+WARNINGS_KEPT = 1000
+"""Warnings that were given; beyond that they may be given again, for names of GPUs come from nodes, without end."""
 LOOK_GROWTH = 2
 """Times as many pods as at the last look are a reason to look before that."""
 
@@ -92,6 +94,8 @@ class Thinking:
         if isinstance(policy, PreparedPolicy):
             for each in policy.prepared.warnings(policy.name, types):
                 if each not in self._warned:
+                    if len(self._warned) >= WARNINGS_KEPT:
+                        self._warned.clear()
                     self._warned.add(each)
                     log.warning(each)
 

@@ -24,6 +24,8 @@ OPEN = ("/metrics", "/healthz", "/livez", "/readyz")
 
 Checks = Mapping[str, Callable[[], str]]
 """By name: what is wrong in a few words, "" for nothing."""
+VERBOSE = "verbose"
+"""The parameter of a probe's query that also asks for what is wrong and keeps nobody from working."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -34,6 +36,7 @@ class WebServer:
         registry: what `/metrics` shows.
         healthy: what must be right for `/healthz`; where it is not, the process should be started anew.
         ready: what must be right for `/readyz` besides.
+        notes: what is said with `?verbose` alone, and fails no probe: whoever answers well stays in its endpoints.
         address: where it listens.
         port: and on which port; 0 is any that is free.
         app: what answers besides.
@@ -52,13 +55,14 @@ class WebServer:
         port: int = 0,
         app: web.Application | None = None,
         tls: ssl.SSLContext | None = None,
+        notes: Checks | None = None,
     ) -> None:
         self.port = port
         self._address, self._tls = address, tls
         app = web.Application() if app is None else app
         app.router.add_get("/metrics", _scrape(registry))
         for path, checks in (("healthz", healthy), ("livez", healthy), ("readyz", {**healthy, **ready})):
-            app.router.add_get(f"/{path}", _probe(path, checks))
+            app.router.add_get(f"/{path}", _probe(path, checks, notes or {}))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
 
     async def __aenter__(self) -> Self:
@@ -90,12 +94,15 @@ def _scrape(registry: CollectorRegistry) -> Handler:
     return answer
 
 
-def _probe(name: str, checks: Checks) -> Handler:
-    """Answers as kube-apiserver's probes do: a line for each check, and what follows from them."""
+def _probe(name: str, checks: Checks, notes: Checks) -> Handler:
+    """Answer as kube-apiserver's probes do: a line for each check, and what follows from them."""
 
-    async def answer(_: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.Response:
         problems = {check: problem() for check, problem in checks.items()}
         lines = [f"[-]{check} failed: {said}" if said else f"[+]{check} ok" for check, said in problems.items()]
+        if VERBOSE in request.query:
+            noted = {note: problem() for note, problem in notes.items()}
+            lines += [f"[!]{note} degraded: {said}" if said else f"[+]{note} ok" for note, said in noted.items()]
         failed = any(problems.values())
         lines.append(f"{name} check {'failed' if failed else 'passed'}")
         return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)

@@ -40,6 +40,7 @@ OPTIONAL = (
     Resource("DaemonSet", "apps/v1", "/apis/apps/v1/daemonsets"),
     Resource("Job", "batch/v1", "/apis/batch/v1/jobs"),
     Resource("CronJob", "batch/v1", "/apis/batch/v1/cronjobs"),
+    Resource("Namespace", "v1", "/api/v1/namespaces"),
     Resource("PriorityClass", "scheduling.k8s.io/v1", "/apis/scheduling.k8s.io/v1/priorityclasses"),
     Resource("PersistentVolumeClaim", "v1", "/api/v1/persistentvolumeclaims"),
     Resource("PodDisruptionBudget", "policy/v1", "/apis/policy/v1/poddisruptionbudgets"),

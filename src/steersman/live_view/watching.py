@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,10 @@ class NodeHandler:
     def __init__(self, view: ClusterView) -> None:
         self.view = view
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
-        """All nodes."""
-        found = [decode_node(obj) for obj in objects]
-        for name in self.view.nodes_known() - {obj["metadata"]["name"] for obj in found}:
+    def keep(self, keys: Set[str]) -> None:
+        """The nodes are these alone."""
+        for name in self.view.nodes_known() - keys:
             self.view.drop_node(name)
-        for obj in found:
-            self.view.put_node(obj)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """A node."""
@@ -47,13 +44,10 @@ class PodHandler:
     def __init__(self, view: ClusterView) -> None:
         self.view = view
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
-        """All pods."""
-        found = [decode_pod(obj) for obj in objects]
-        for key in self.view.pods_known() - {pod_key(obj) for obj in found}:
+    def keep(self, keys: Set[str]) -> None:
+        """The pods are these alone."""
+        for key in self.view.pods_known() - keys:
             self.view.drop_pod(key)
-        for obj in found:
-            self.view.put_pod(obj)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """A pod."""
@@ -77,8 +71,10 @@ async def look_once(client: Client) -> ClusterView:
         UnreachableError: nobody answers.
     """
     view = ClusterView()
-    NodeHandler(view).replace((await client.list(NODES)).items)
-    PodHandler(view).replace((await client.list(PODS)).items)
+    for path, handler in ((NODES, NodeHandler(view)), (PODS, PodHandler(view))):
+        async for page in client.pages(path):
+            for raw in page.items:
+                handler.change("ADDED", raw)
     return view
 
 

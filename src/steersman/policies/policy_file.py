@@ -26,7 +26,7 @@ from steersman.policies.learned import KINDS, RULES, VIEW, WEIGHTS
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import check_network, mlp_shapes, open_network
 from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy, PortfolioPolicy
-from steersman.policies.prepared import MixCard, PreparedPolicy, bake, open_prepared, split
+from steersman.policies.prepared import MixCard, PreparedPolicy, bake, is_baked, open_prepared, split
 from steersman.workloads.workload import Workload
 
 SCHEMA = 1
@@ -36,7 +36,9 @@ LINEAR = "weights"
 """The tensor of what is linear in a node's features, by kind of pod."""
 RULE_WEIGHTS = "rules"
 """The tensor of what heuristics' scores count, by kind of pod."""
-MAX_BYTES = 1 << 30
+MAX_BYTES = 64 << 20
+"""The most that a policy file may have; plugin/policy/load.go has the same."""
+WEIGHT_TYPES = ("F32", "F64")
 LARGEST = 1e12
 """A weight beyond it is of no use: scores would leave the range of numbers, and none would be the best."""
 
@@ -147,15 +149,17 @@ def read_policy(path: str | Path) -> tuple[Card, Arrays]:
     """The card and the arrays of a policy file.
 
     Raises:
-        InputError: it is no policy file, is truncated, of another schema or feature version, or holds weights that are
-            not finite numbers.
+        InputError: it is no policy file, is larger than `MAX_BYTES`, truncated, of another schema or feature version,
+            or holds weights that are whole numbers, or not finite.
     """
     path = Path(path)
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(str(path), "file", "size", f"is beyond {MAX_BYTES >> 30} GiB, so this is no policy")
+            problem = f"is {path.stat().st_size} bytes; a policy has {MAX_BYTES >> 20} MiB at most"
+            raise InputError(str(path), "file", "size", problem)
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
+            card = _card(path, file.metadata() or {})
+            _check_types(path, {name: file.get_slice(name).get_dtype() for name in sorted(file.keys())})
             arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
     except OSError as error:
         raise InputError(str(path), "file", "policy", f"cannot be read: {error.strerror or error}") from None
@@ -163,11 +167,18 @@ def read_policy(path: str | Path) -> tuple[Card, Arrays]:
         raise InputError(
             str(path), "file", "policy", f"is truncated or no safetensors file ({str(error).splitlines()[0]})"
         ) from None
-    card = _card(path, metadata)
     for name, array in arrays.items():
         if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
             raise InputError(str(path), "tensor", name, "holds a weight that is not a finite number")
     return card, arrays
+
+
+def _check_types(path: Path, types: dict[str, str]) -> None:
+    """Raise InputError if a weight is no floating-point number, by the header alone: nothing is read or expanded."""
+    for name, kind in types.items():
+        if not is_baked(name) and kind not in WEIGHT_TYPES:
+            problem = f"is {kind}; {' or '.join(WEIGHT_TYPES)} is right for weights"
+            raise InputError(str(path), "tensor", name, problem)
 
 
 def open_policy(path: Path, name: str) -> LearnedPolicy:

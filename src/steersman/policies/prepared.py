@@ -143,9 +143,14 @@ def bake(workload: Workload, view: str) -> tuple[MixCard, Arrays]:
     return MixCard(VERSION, workload.name, len(pods), models, named_gpus if any(named_gpus) else ()), arrays
 
 
+def is_baked(name: str) -> bool:
+    """Return True for the name of a tensor that `bake` makes, and no weight."""
+    return name.startswith((MIX, OUTLOOK))
+
+
 def split(arrays: Arrays) -> tuple[Arrays, Arrays]:
     """The weights of a policy file, and what `bake` put beside them."""
-    baked = {name: array for name, array in arrays.items() if name.startswith((MIX, OUTLOOK))}
+    baked = {name: array for name, array in arrays.items() if is_baked(name)}
     return {name: array for name, array in arrays.items() if name not in baked}, baked
 
 

@@ -21,6 +21,8 @@ from steersman.kube.objects import pod_head
 TOO_MANY, CONFLICT, MISSING = 429, 409, 404
 BUSY = (TOO_MANY, 500, 502, 503, 504)
 RETRY_SECONDS = (0.1, 5.0)
+GONE = "/"
+"""Of a pod that is no more: no node is called so."""
 TRIES = 6
 """Of a binding that the server is too busy for."""
 
@@ -32,7 +34,9 @@ class Outcome(Enum):
 
     BOUND = "bound"
     LOST = "lost"
-    """What was decided upon is no more: the pod is gone or bound elsewhere, the node is gone, or we lead no longer."""
+    """What was decided upon is no more: the pod or the node is gone, or we lead no longer."""
+    TAKEN = "taken"
+    """Somebody else bound the pod: two schedulers answer to one name."""
     REFUSED = "refused"
     """The server will not bind it to this node; another decision is needed."""
 
@@ -80,20 +84,26 @@ class Binder:
     Args:
         client: the connection.
         objection: asked right before each attempt: what speaks against binding to this node now, "" for nothing.
+        elected: nobody else is to bind these pods while we do, for a lease is held. A server that tried twice itself
+            may then answer that a pod is bound already, which is a success.
 
     Attributes:
         errors: how often the server answered a binding with each HTTP status (0: no answer).
+        taken: how often another scheduler had bound the pod.
     """
 
-    def __init__(self, client: Client, objection: Callable[[str], str] = lambda _: "") -> None:
-        self.client, self.objection = client, objection
+    def __init__(
+        self, client: Client, objection: Callable[[str], str] = lambda _: "", *, elected: bool = False
+    ) -> None:
+        self.client, self.objection, self.elected = client, objection, elected
         self.errors: dict[int, int] = {}
+        self.taken = 0
 
     async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[Outcome, str]:
         """Bind a pod; the outcome, and what the server said if it was not bound."""
         path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}"
         body = binding(pod, node, devices)
-        wait = RETRY_SECONDS[0]
+        wait, open_attempts = RETRY_SECONDS[0], 0
         for _ in range(TRIES):
             if objection := self.objection(node):
                 return Outcome.LOST, objection
@@ -109,28 +119,31 @@ class Binder:
             self._count(status)
             if status not in (0, CONFLICT, *BUSY):
                 return Outcome.LOST if status == MISSING else Outcome.REFUSED, said
-            # A conflict may be with an attempt of our own whose answer was lost. 429 alone says that nothing was done.
-            if status != TOO_MANY and (found := await self._look(path, pod.uid, node)) is not None:
-                return found, said
+            open_attempts += status not in (CONFLICT, TOO_MANY)
+            if status != TOO_MANY and (found := await self._look(path, pod.uid)) is not None:
+                if found == GONE:
+                    return Outcome.LOST, said
+                # A conflict may be with an attempt of our own whose answer was lost.
+                if (open_attempts or self.elected) and found == node:
+                    return Outcome.BOUND, said
+                self.taken += 1
+                return Outcome.TAKEN, f"another scheduler has bound it to {found}"
             if status == CONFLICT:
                 return Outcome.LOST, said
             await asyncio.sleep(max(asked, wait) * random.uniform(1.0, 1.5))
             wait = min(2 * wait, RETRY_SECONDS[1])
         return Outcome.REFUSED, said
 
-    async def _look(self, path: str, uid: str, node: str) -> Outcome | None:
-        """What became of a pod, asked until there is an answer; None: it waits for a node still."""
+    async def _look(self, path: str, uid: str) -> str | None:
+        """Return the node of a pod, asked until there is an answer; `GONE`: there is no such pod; None: it waits."""
         wait = RETRY_SECONDS[0]
         while True:
             try:
                 head = pod_head(await self.client.request("GET", path))
-                if head.metadata.uid == uid and not head.spec.node_name:
-                    return None
-                ours = head.metadata.uid == uid and head.spec.node_name == node
-                return Outcome.BOUND if ours else Outcome.LOST
+                return GONE if head.metadata.uid != uid else head.spec.node_name or None
             except ApiError as error:
                 if error.status == MISSING:
-                    return Outcome.LOST
+                    return GONE
             except (SteersmanError, msgspec.MsgspecError):
                 pass
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))

@@ -40,6 +40,8 @@ class Sources:
         is_leader: whether this scheduler may decide.
         mix_age: seconds since the mix of typical pods was made.
         events_dropped: events that were never written.
+        taken: pods that another scheduler bound while we did.
+        node_problems: nodes that take no pods, since they make no sense.
     """
 
     pending: Callable[[], Mapping[str, int]] = _nothing
@@ -49,6 +51,8 @@ class Sources:
     is_leader: Callable[[], bool] | None = None
     mix_age: Callable[[], float] | None = None
     events_dropped: Callable[[], int] | None = None
+    taken: Callable[[], int] | None = None
+    node_problems: Callable[[], int] | None = None
 
 
 class Metrics:
@@ -130,6 +134,12 @@ class _Asked(Collector):
             yield _gauge("mix_age_seconds", "Since the mix of typical pods was made.", "", {"": s.mix_age()})
         if s.events_dropped is not None:
             yield _counter("events_dropped", "Events that were never written.", "", {"": s.events_dropped()})
+        if s.taken is not None:
+            text = "Pods that another scheduler bound while we did: two schedulers answer to one name."
+            yield _counter("bound_by_others", text, "", {"": s.taken()})
+        if s.node_problems is not None:
+            closed = {"": s.node_problems()}
+            yield _gauge("nodes_not_understood", "Nodes that take no pods, since they make no sense.", "", closed)
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:

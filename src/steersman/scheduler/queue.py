@@ -12,15 +12,18 @@ import contextlib
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from steersman.kube.cache import CachedPod
+from steersman.scheduler.hints import Group
 
 FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 1.0, 10.0
 UNSCHEDULABLE_SECONDS = 300.0
-
+NO_GROUP: Group = (-1, -1, 0)
+"""Of pods that no room will help."""
 
 Place = Literal["", "active", "backoff", "unschedulable", "tried"]
 
@@ -36,6 +39,9 @@ class QueuedPod:
         attempts: failed ones so far.
         rests_until: not tried before.
         message: why it fitted nowhere when it was last tried, as was said in its event.
+        told_at: when that was, or when it was last found to be said still, in seconds of the clock.
+        hopeful: whether more room may help it.
+        group: of pods that it is woken with while it is unschedulable.
         place: where it is; "tried" from `pop` on.
         number: of its last move.
     """
@@ -46,6 +52,9 @@ class QueuedPod:
     attempts: int = 0
     rests_until: float = 0.0
     message: str = ""
+    told_at: float = 0.0
+    hopeful: bool = True
+    group: Group = NO_GROUP
     place: Place = ""
     number: int = 0
 
@@ -67,6 +76,7 @@ class SchedulingQueue:
     _active: list[tuple[int, float, int, QueuedPod]] = field(default_factory=list)
     _resting: list[tuple[float, int, QueuedPod]] = field(default_factory=list)
     _unschedulable: dict[str, QueuedPod] = field(default_factory=dict)
+    _groups: dict[Group, dict[str, QueuedPod]] = field(default_factory=dict)
     _number: int = 0
     _room_at: float = -1.0
     _wakes: asyncio.Event = field(default_factory=asyncio.Event)
@@ -109,13 +119,15 @@ class SchedulingQueue:
                 return queued
         return None
 
-    def failed(self, queued: QueuedPod, tried_at: float) -> None:
-        """A pod that was popped at `tried_at` fits nowhere."""
+    def failed(self, queued: QueuedPod, tried_at: float, *, hopeful: bool = True) -> None:
+        """A pod that was popped at `tried_at` fits nowhere; if not `hopeful`, no room will help it."""
         if self._room_at >= tried_at:  # something came free while it was tried
             self.rest(queued)
         elif self._fails(queued):
             self._move(queued, "unschedulable")
             self._unschedulable[queued.pod.key] = queued
+            queued.hopeful = hopeful
+            self._join(queued)
 
     def rest(self, queued: QueuedPod) -> None:
         """A popped pod could not be bound: it is tried again after a rest."""
@@ -128,11 +140,33 @@ class SchedulingQueue:
         for queued in list(self._unschedulable.values()):
             self._push_resting(queued)
 
-    async def wait(self) -> None:
-        """Wait until a pod may be ready to be tried."""
+    @property
+    def groups(self) -> Collection[Group]:
+        """The groups of the pods that fit nowhere."""
+        return self._groups.keys() - {NO_GROUP}
+
+    def wake(self, counts: Mapping[Group, int]) -> None:
+        """Have so many pods of these groups tried again, those first that have waited longest."""
+        for group, count in counts.items():
+            for queued in list(islice(self._groups.get(group, {}).values(), count)):
+                self._push_resting(queued)
+
+    def regroup(self) -> None:
+        """Follow that pods' classes and labels have other numbers."""
+        self._groups.clear()
+        for queued in self._unschedulable.values():
+            self._join(queued)
+
+    def nudge(self) -> None:
+        """End a `wait`."""
+        self._wakes.set()
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until a pod may be ready to be tried, or for so long."""
         self._wakes.clear()
         now = self.clock()
-        due = [self._resting[0][0]] if self._resting else []
+        due = [] if seconds is None else [now + seconds]
+        due += [self._resting[0][0]] if self._resting else []
         if self._unschedulable:
             oldest = next(iter(self._unschedulable.values()))
             due.append(oldest.rests_until + UNSCHEDULABLE_SECONDS)
@@ -152,8 +186,17 @@ class SchedulingQueue:
         """Into another place; heaps drop what is no longer in theirs when they come to it."""
         if queued.place == "unschedulable":
             self._unschedulable.pop(queued.pod.key, None)
+            alike = self._groups[queued.group]
+            del alike[queued.pod.key]
+            if not alike:
+                del self._groups[queued.group]
         self._number += 1
         queued.place, queued.number = place, self._number
+
+    def _join(self, queued: QueuedPod) -> None:
+        pod = queued.pod
+        queued.group = (pod.class_id, pod.labels_id, pod.pod.priority) if queued.hopeful else NO_GROUP
+        self._groups.setdefault(queued.group, {})[queued.pod.key] = queued
 
     def _activate(self, queued: QueuedPod) -> None:
         self._move(queued, "active")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from steersman.live.policy_metrics import PolicyMetrics
 from steersman.live.thinking import Thinking
 from steersman.live.web import ADDRESS, WebServer
 from steersman.scheduler.metrics import Metrics, Sources
+from steersman.scheduler.queue import QueuedPod
 from steersman.scheduler.scheduler import Options, Scheduler
 from steersman.scheduler.telling import Conditions, Teller
 from steersman.telemetry.prometheus.collector import Collector
@@ -31,6 +32,9 @@ STUCK_SECONDS = 10.0
 """An event loop that did not come round for so long is not healthy."""
 LEASE = "steersman"
 PORT = 10269
+
+FORBIDDEN, LEAST_FORBIDDEN, FORBIDDEN_SECONDS = 403, 3, 900.0
+"""HTTP status of a binding that we may not make; so many in a row, the last one not longer ago, mean that all are."""
 
 log = structlog.get_logger("scheduler")
 
@@ -55,11 +59,54 @@ class Settings:
     unchecked: bool = False
     telemetry: Configuration | None = None
     options: Options = field(default_factory=Options)
-    leader_elect: bool = False
+    leader_elect: bool = True
     lease_namespace: str = "default"
     lease_name: str = LEASE
     address: str = ADDRESS
     port: int = PORT
+
+
+class BindingCheck:
+    """Says whether the API forbids every binding.
+
+    Args:
+        errors: how often the API answered a binding with each HTTP status.
+        clock: of seconds.
+    """
+
+    def __init__(self, errors: Callable[[], Mapping[int, int]], clock: Callable[[], float] = time.monotonic) -> None:
+        self._errors, self._clock = errors, clock
+        self._seen = self._before = 0
+        self._last = clock()
+
+    def bound(self) -> None:
+        """A pod was bound: not all bindings are forbidden."""
+        self._before = self._errors().get(FORBIDDEN, 0)
+
+    def problem(self) -> str:
+        """Return what is wrong, or "" while bindings succeed, fail otherwise, or are not tried."""
+        refused, now = self._errors().get(FORBIDDEN, 0), self._clock()
+        if refused > self._seen:
+            self._seen, self._last = refused, now
+        count = refused - self._before
+        if count < LEAST_FORBIDDEN or now - self._last > FORBIDDEN_SECONDS:
+            return ""
+        return f"the last {count} bindings were all forbidden; is there a right to create pods/binding?"
+
+
+class CheckedTeller(Teller):
+    """Tells what a scheduler did, and `check` when a pod was bound."""
+
+    def __init__(
+        self, metrics: Metrics, events: EventRecorder | None, conditions: Conditions | None, check: BindingCheck
+    ) -> None:
+        super().__init__(metrics, events, conditions)
+        self._check = check
+
+    def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
+        """A pod was bound, so long after the decision began."""
+        self._check.bound()
+        super().scheduled(queued, node, seconds)
 
 
 class LiveScheduler(Scheduler):
@@ -83,7 +130,8 @@ class LiveScheduler(Scheduler):
         self.metrics.registry.register(PolicyMetrics(self.thinking.comparison))
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
-        teller = Teller(self.metrics, self.events, self.conditions)
+        self.binding_check = BindingCheck(lambda: self.binder.errors)
+        teller = CheckedTeller(self.metrics, self.events, self.conditions, self.binding_check)
         selectors = self.thinking.selectors(client)
         super().__init__(client, self.thinking.decider, teller, settings.options, self._may_decide, selectors)
         reflectors |= {reflector.resource: reflector for reflector in self.cache.reflectors}
@@ -101,10 +149,11 @@ class LiveScheduler(Scheduler):
             SteersmanError: the endpoints' port is taken.
         """
         checks = {"loop": self._stuck}
-        ready = {"watches": self._unsynced, "policy": lambda: self.thinking.file.problem}
+        ready = {"watches": self._unsynced, "bindings": self.binding_check.problem}
+        notes = {"policy": lambda: self.thinking.file.problem}
         settings = self.settings
         async with (
-            WebServer(self.metrics.registry, checks, ready, settings.address, settings.port) as endpoints,
+            WebServer(self.metrics.registry, checks, ready, settings.address, settings.port, notes=notes) as endpoints,
             self.events,
             asyncio.TaskGroup() as group,
         ):
@@ -149,6 +198,8 @@ class LiveScheduler(Scheduler):
             is_leader=self._may_decide,
             mix_age=lambda: self.thinking.mix.clock() - self.thinking.mix.made_at,
             events_dropped=lambda: self.events.dropped,
+            taken=lambda: self.binder.taken,
+            node_problems=lambda: len(self.cache.node_problems),
         )
 
     async def _beat(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from steersman.kube.client import Client
 from steersman.kube.selectors import Selectors
 from steersman.policies.decider import Decider
 from steersman.scheduler.binder import Binder, Outcome
+from steersman.scheduler.hints import Hints
 from steersman.scheduler.queue import QueuedPod, SchedulingQueue
 
 IN_FLIGHT = 64
@@ -25,6 +27,9 @@ SCHEDULER_NAME = "steersman"
 FINISH_SECONDS = 4.0
 """For bindings under way when we are to stop. A lost lease is good for 5 s more (`kube.lease`)."""
 LOST_SECONDS = 0.1
+TELL_AGAIN_SECONDS = 30.0
+"""Why a pod waits is not found out more often."""
+_NUMBER = re.compile("[0-9]+")
 DECISIONS_BETWEEN_BREATHS = 8
 """Decisions after which watches and answers get their turn."""
 
@@ -49,6 +54,12 @@ class Witness(Protocol):
     def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
         """There was no decision, or the binding failed; the pod is tried again."""
 
+    def taken(self, queued: QueuedPod, node: str, why: str) -> None:
+        """Another scheduler bound a pod that is ours to place."""
+
+    def node_problem(self, name: str, problem: str) -> None:
+        """A node makes no sense, so that it takes no pods; or it does again: then there is no problem, ""."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -57,10 +68,12 @@ class Options:
     Attributes:
         name: pods with this `schedulerName`.
         in_flight: bindings at a time.
+        elected: whether a lease is held while pods are bound.
     """
 
     name: str = SCHEDULER_NAME
     in_flight: int = IN_FLIGHT
+    elected: bool = False
 
 
 class Scheduler:
@@ -87,13 +100,15 @@ class Scheduler:
     ) -> None:
         self.options, self.witness, self.may_decide = options, witness, may_decide
         self.queue = SchedulingQueue()
-        self.binder = Binder(client, self._objection)
+        self.binder = Binder(client, self._objection, elected=options.elected)
         self.cache = ClusterCache(client, self, selectors)
         self._make_decider = make_decider
         self.decider: Decider | None = None
         self._in_turns = False
-        self._room = 0
-        self._hopeless: dict[int, tuple[int, str]] = {}
+        self._hints = Hints()
+        self._room = self._changes = 0
+        # Why pods of a class and labels fit nowhere ("" until somebody asks), and since which changes that is so.
+        self._hopeless: dict[tuple[int, int], tuple[int, str]] = {}
         self._binding: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
 
@@ -123,12 +138,23 @@ class Scheduler:
         """A node is another than it was."""
         if self.decider is not None:
             self.decider.changed(slot)
+        self._changes += 1
         if more:
             self._room += 1
-            self.queue.room()
+            self._hints.more_room(slot)
+        else:
+            self._hints.pod_placed()
+        self.queue.nudge()
+
+    def node_problem(self, name: str, problem: str) -> None:
+        """A node makes no sense, or does again."""
+        self.witness.node_problem(name, problem)
 
     def rebuilt(self) -> None:
         """The state is another object."""
+        self._hints.forget()
+        self.queue.regroup()
+        self.queue.room()
         self.renew()
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -177,12 +203,13 @@ class Scheduler:
     async def _loop(self) -> None:
         decisions = 0
         while True:
+            self._wake()
             while len(self._binding) >= self.options.in_flight:
                 self._free.clear()
                 await self._free.wait()
             queued = self.queue.pop()
             if queued is None:
-                await self.queue.wait()
+                await self.queue.wait(self._hints.wait_seconds() if self.queue.unschedulable else None)
                 continue
             if not self.may_decide():  # whoever waits for the lease will stop us
                 self.queue.add(queued.pod)
@@ -193,15 +220,24 @@ class Scheduler:
             if decisions % DECISIONS_BETWEEN_BREATHS == 0:
                 await asyncio.sleep(0)
 
+    def _wake(self) -> None:
+        """Have the pods tried again that what has changed may help."""
+        if self.queue.unschedulable and self._hints.wait_seconds() == 0.0:
+            self.queue.wake(self._hints.helped(self.cache.state, self.queue.groups))
+
     def _try(self, queued: QueuedPod) -> None:
         """Decide about one pod."""
         pod, cache, began = queued.pod, self.cache, time.monotonic()
         if pod.unmodelled:
             used = " and ".join(pod.unmodelled)
-            self._no(queued, f"steersman does not place pods that use {used}; another schedulerName does", began)
+            why = (
+                f"steersman does not place pods that use {used}; kube-scheduler does (schedulerName default-scheduler)"
+            )
+            self._no(queued, lambda: why, began, hopeful=False)
             return
-        if (known := self._hopeless.get(pod.class_id)) is not None and known[0] == self._room:
-            self._no(queued, known[1], began)
+        others = cache.without_nominated(pod)
+        if not others and self._is_hopeless(pod):
+            self._no(queued, lambda: self._why(pod), began)
             return
         if pod.pod.latency.ignored and not queued.attempts:
             self.witness.ignored(queued, "; ".join(pod.pod.latency.ignored))
@@ -214,14 +250,12 @@ class Scheduler:
             self.queue.rest(queued)
             self.witness.failed(queued, "", str(error), time.monotonic() - began)
             return
+        finally:
+            cache.nominate_again(others)
         self.witness.decided(time.monotonic() - began, time.thread_time() - cpu)
         if choice is None:
-            why = message(cache.state, pod.class_id, pod.labels_id)
-            if pod.pod.priority > 0:
-                why += " steersman does not preempt pods."
-            if not len(cache.state.term_arrays.rules):  # no pod's chance depends on its labels, or on other pods'
-                self._hopeless[pod.class_id] = self._room, why
-            self._no(queued, why, began)
+            self._hopeless[pod.class_id, pod.labels_id] = self._stamp(pod), ""
+            self._no(queued, lambda: self._why(pod), began)
             return
         node = cache.state.nodes[choice.slot]
         assert node is not None
@@ -230,16 +264,42 @@ class Scheduler:
         self._binding.add(task)
         task.add_done_callback(self._done)
 
+    def _stamp(self, pod: CachedPod) -> int:
+        """A number that is another once a pod that fits nowhere may fit somewhere."""
+        return self._changes if self.cache.state.sees_others(pod.class_id, pod.labels_id) else self._room
+
+    def _is_hopeless(self, pod: CachedPod) -> bool:
+        """Whether a pod of its class and labels was tried, and nothing has changed since that may help it."""
+        known = self._hopeless.get((pod.class_id, pod.labels_id))
+        return known is not None and known[0] == self._stamp(pod)
+
+    def _why(self, pod: CachedPod) -> str:
+        """Why a pod fits nowhere."""
+        key = pod.class_id, pod.labels_id
+        stamp, why = self._hopeless.get(key, (-1, ""))
+        if stamp != self._stamp(pod) or not why:
+            why = message(self.cache.state, *key)
+            if self.cache.node_problems:
+                why += " " + node_problems_said(self.cache.node_problems)
+            self._hopeless[key] = self._stamp(pod), why
+        return why + (" steersman does not preempt pods." if pod.pod.priority > 0 else "")
+
     def _objection(self, node: str) -> str:
         """What speaks against binding to a node that was chosen a while ago."""
         if not self.may_decide():
             return "we lead no longer"
         return "" if node in self.cache.state.slots else f"node {node} was deleted"
 
-    def _no(self, queued: QueuedPod, why: str, began: float) -> None:
-        self.queue.failed(queued, began)
-        self.witness.unschedulable(queued, why, time.monotonic() - began)
-        queued.message = why
+    def _no(self, queued: QueuedPod, why: Callable[[], str], began: float, *, hopeful: bool = True) -> None:
+        """A pod fits nowhere. Why is found out, and told, when that was not done a while ago."""
+        self.queue.failed(queued, began, hopeful=hopeful)
+        now, said = self.queue.clock(), queued.message
+        if not said or now - queued.told_at >= TELL_AGAIN_SECONDS:
+            found, queued.told_at = why(), now
+            if _NUMBER.sub("", found) != _NUMBER.sub("", said):  # else only how many nodes there are is another
+                said = found
+        self.witness.unschedulable(queued, said, time.monotonic() - began)
+        queued.message = said
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._binding.discard(task)
@@ -261,7 +321,9 @@ class Scheduler:
             self.witness.scheduled(queued, node, seconds)
             return
         self._again(queued)
-        if outcome is Outcome.REFUSED:
+        if outcome is Outcome.TAKEN:
+            self.witness.taken(queued, node, said)
+        elif outcome is Outcome.REFUSED:
             self.witness.failed(queued, node, said, seconds)
         else:
             log.info("not bound", pod=pod.key, node=node, why=said)
@@ -272,3 +334,10 @@ class Scheduler:
         self.cache.forget(pod)
         if self.cache.pods.get(pod.key) is pod and not pod.node and not pod.deleting:
             self.queue.rest(queued)
+
+
+def node_problems_said(problems: Mapping[str, str]) -> str:
+    """Return a sentence about nodes that take no pods, since they make no sense."""
+    first = min(problems)
+    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return f"No pods are placed on nodes that are not understood: {first} ({problems[first]}){more}."

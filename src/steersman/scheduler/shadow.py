@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -22,6 +22,7 @@ from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE
 from steersman.errors import SteersmanError
 from steersman.kube.cache import NODES_PATH, PODS_PATH, CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kube.client import Client
+from steersman.kube.objects import PodHead
 from steersman.kube.reflector import EventType, Handler, Reflector
 from steersman.kube.selectors import Selectors
 from steersman.policies.decider import Choice, Decider
@@ -119,9 +120,9 @@ class Alternative(ClusterCache):
     shadowed: str = ""
     began: bool = False
 
-    def _is_bound(self, pod: CachedPod, node: str) -> None:
+    def _is_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
         if not self.began or pod.pod.scheduler_name != self.shadowed:
-            super()._is_bound(pod, node)
+            super()._is_bound(pod, node, head)
         elif not pod.node:
             choice = self.side.choose(pod, self.peers(pod.pod))
             if choice is not None:
@@ -136,10 +137,10 @@ class _Both:
     def __init__(self, *handlers: Handler) -> None:
         self.handlers = handlers
 
-    def replace(self, objects: list[msgspec.Raw]) -> None:
+    def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
         for handler in self.handlers:
-            handler.replace(objects)
+            handler.keep(keys)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `reflector.Handler`."""
@@ -175,6 +176,9 @@ class _Told:
         """See `kube.cache.Listener`."""
         if self.side is not None and self.side.decider is not None:
             self.side.decider.changed(slot)
+
+    def node_problem(self, name: str, problem: str) -> None:
+        """See `kube.cache.Listener`."""
 
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import OrderedDict
 from datetime import UTC, datetime
 
@@ -12,12 +13,15 @@ import structlog
 from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod
 from steersman.kube.client import STRATEGIC_PATCH, ApiError, Client
-from steersman.kube.events import EventRecorder, PodReference
+from steersman.kube.events import EventRecorder, ObjectReference
+from steersman.scheduler.binder import BUSY, CONFLICT, MISSING
 from steersman.scheduler.metrics import Metrics
 from steersman.scheduler.queue import QueuedPod
 
 CONDITION_WRITERS = 4
 CONDITIONS_WAITING = 10_000
+TRIES, RETRY_SECONDS = 6, 0.2
+"""Of writing a condition; the wait doubles."""
 
 log = structlog.get_logger("scheduler")
 
@@ -71,6 +75,24 @@ class Teller:
         log.warning("not bound", pod=queued.pod.key, node=node, why=why)
         self._complain(queued.pod, why)
 
+    def taken(self, queued: QueuedPod, node: str, why: str) -> None:
+        """Another scheduler bound a pod that is ours to place."""
+        log.error(
+            "another scheduler binds the same pods", pod=queued.pod.key, node=node, why=why,
+            mend="run it with --leader-elect, or give one of them another --scheduler-name",
+        )  # fmt: skip
+        self._complain(queued.pod, f"{why}; two schedulers are responsible for {queued.pod.pod.scheduler_name!r}")
+
+    def node_problem(self, name: str, problem: str) -> None:
+        """A node makes no sense, so that it takes no pods; or it does again: then there is no problem, ""."""
+        if self.events is None:
+            return
+        about = ObjectReference("", name, name, "Node")  # the kubelet, too, gives a node's name for its uid
+        if problem:
+            self.events.record(about, "NodeNotUnderstood", f"steersman places no pods here: {problem}", "Warning")
+        else:
+            self.events.record(about, "NodeUnderstood", "steersman places pods here again")
+
     def _complain(self, pod: CachedPod, why: str) -> None:
         if self.events is not None:
             self.events.record(_reference(pod), "FailedScheduling", why, "Warning")
@@ -108,16 +130,28 @@ class Conditions:
                 await self._wakes.wait()
                 continue
             _, (pod, why) = self._waiting.popitem(last=False)
-            if pod.node or pod.deleting:
-                continue
-            path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}/status"
             try:
-                await self.client.patch(path, _condition(pod, why), STRATEGIC_PATCH)
-            except ApiError as error:
-                if error.status != 404:
-                    log.warning("condition not written", pod=pod.key, error=str(error))
+                await self._write_one(pod, why)
             except SteersmanError as error:
                 log.warning("condition not written", pod=pod.key, error=str(error))
+
+    async def _write_one(self, pod: CachedPod, why: str) -> None:
+        """Write a pod's condition, unless it waits no longer: that is looked at again before every attempt."""
+        path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}/status"
+        wait = RETRY_SECONDS
+        for attempt in range(TRIES):
+            if pod.node or pod.deleting:
+                return
+            try:
+                await self.client.request("PATCH", path, body=_condition(pod, why), content_type=STRATEGIC_PATCH)
+                return
+            except ApiError as error:
+                if error.status == MISSING:
+                    return
+                if error.status not in (CONFLICT, *BUSY) or attempt == TRIES - 1:
+                    raise
+                await asyncio.sleep(max(error.retry_after, wait) * random.uniform(0.8, 1.2))
+                wait *= 2
 
 
 def _condition(pod: CachedPod, why: str) -> bytes:
@@ -128,9 +162,11 @@ def _condition(pod: CachedPod, why: str) -> bytes:
         "message": why,
         "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    # With the uid: the status of another pod that took the name is left alone.
-    return msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
+    # With the uid: the status of another pod that took the name is left alone. With the version: so is that of a pod
+    # that was bound meanwhile.
+    known = {"uid": pod.uid, **({"resourceVersion": pod.version} if pod.version else {})}
+    return msgspec.json.encode({"metadata": known, "status": {"conditions": [condition]}})
 
 
-def _reference(pod: CachedPod) -> PodReference:
-    return PodReference(pod.pod.namespace, pod.pod.name, pod.uid)
+def _reference(pod: CachedPod) -> ObjectReference:
+    return ObjectReference(pod.pod.namespace, pod.pod.name, pod.uid)

@@ -11,9 +11,10 @@ from steersman.cluster.model import Pod
 from steersman.service.config import Canary, Config
 
 SHADOW, CANARY, DEADLINE, OVERLOAD, STALE, POLICY = "shadow", "canary", "deadline", "overload", "stale", "policy"
+UNUSUAL = "unusual"
 """Why scores are neutral: nothing is to be changed; not this pod; too slow; too many requests; the state of the cluster
-is old; the policy failed."""
-REASONS = (SHADOW, CANARY, DEADLINE, OVERLOAD, STALE, POLICY)
+is old; the policy failed; the pod is large, or like none of the cluster, and too many such pods were asked about."""
+REASONS = (SHADOW, CANARY, DEADLINE, OVERLOAD, STALE, POLICY, UNUSUAL)
 
 
 def in_canary(canary: Canary, pod: Pod) -> bool:
@@ -48,6 +49,13 @@ class Deadline:
     def passed(self) -> bool:
         """Whether it is over."""
         return self.clock() - self.began > self.seconds
+
+
+def refusal(deadline: Deadline, *, overloaded: bool) -> str:
+    """Why a question is answered neutrally whatever it says, so that nothing of it need be decoded; "" if it is not."""
+    if overloaded:
+        return OVERLOAD
+    return DEADLINE if deadline.passed else ""
 
 
 def excuse(config: Config, pod: Pod, state_age: float | None) -> str:

@@ -51,6 +51,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         stale_seconds: scores are neutral when the watches have been down for longer.
         token_file: holds a bearer token that requests must carry (except probes and metrics).
         tls: files for HTTPS.
+        allow_sent_clusters: whether questions may bring a cluster of their own although one is watched. They are scored
+            beside it and change nothing in it, but decoding one holds up everybody else.
         telemetry: a file that says what to ask which Prometheus; "": nothing is measured.
     """
 
@@ -66,6 +68,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     stale_seconds: float = 60.0
     token_file: str = ""
     tls: Tls | None = None
+    allow_sent_clusters: bool = False
     telemetry: str = ""
 
 

@@ -12,17 +12,23 @@ from steersman.cluster.explaining import counted
 from steersman.cluster.latency import LatencyLimits
 from steersman.cluster.state import ClusterState
 from steersman.policies.decider import Decider
-from steersman.policies.explanation import contributions
-from steersman.policies.policy import PortfolioPolicy
+from steersman.policies.explanation import Contribution, contributions
+from steersman.policies.policy import KubeDefaultPolicy, PortfolioPolicy, RandomPolicy
 from steersman.policies.registry import AnyPolicy
-from steersman.service.api import Watched
+from steersman.service.api import MakeOpinions, Watched
+from steersman.service.budget import TimeBudget
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
 from steersman.service.opinions import BadQuestion, Opinions, Pods, cluster_of, place
+from steersman.service.unknown_pods import UnusualPod
 from steersman.simulation.comparison import choose_member
 from steersman.workloads.mix import typical_pods
 from steersman.workloads.workload import Workload
 
 RUNNERS_UP = 5
+EXPLAIN_ARRIVALS = 20_000
+"""Simulated arrivals after which no further draw tells the members of a portfolio apart: one looks at the answer."""
+EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS = 0.1, 1.0
+"""Share of the event loop's time for explanations: they are for people, and each looks at all nodes in many ways."""
 
 
 class Explainer:
@@ -32,7 +38,8 @@ class Explainer:
         policy: the name of the one that decides now.
         member: of a portfolio, which one decides now; else "".
         watched: the cluster, None: every question brings one.
-        opinions_of: the policy's opinions about another cluster.
+        opinions_of: the policy's opinions about another cluster, for a pod.
+        check_sent: raises RefusedQuestion where questions may not bring a cluster.
     """
 
     def __init__(
@@ -40,30 +47,42 @@ class Explainer:
         policy: Callable[[], str],
         member: Callable[[], str],
         watched: Watched | None,
-        opinions_of: Callable[..., Opinions],
+        opinions_of: MakeOpinions,
+        check_sent: Callable[[], None],
     ) -> None:
-        self.policy, self.member, self.watched, self.opinions_of = policy, member, watched, opinions_of
+        self.policy, self.member, self.watched = policy, member, watched
+        self.opinions_of, self.check_sent = opinions_of, check_sent
+        self._time = TimeBudget(EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS)
 
     def explain(self, question: Question) -> Explanation:
         """`POST /v1/explain`; all nodes of the cluster are looked at.
 
         Raises:
             BadQuestion: the question makes no sense.
+            RefusedQuestion: it brings a cluster, which is not allowed here.
+            UnusualPod: there were so many questions that there is no time for this one.
             SteersmanError: the policy failed.
         """
-        pod = Pods().decode(question.pod)
         if question.nodes is not None or question.node_set or question.among is not None:
             raise BadQuestion("nodes: an explanation is about all nodes; leave it out")
-        peers = {}
+        if self._time.is_spent:
+            raise UnusualPod("many explanations were asked for just now; try again")
+        with self._time.charged():
+            return self._explain(question)
+
+    def _explain(self, question: Question) -> Explanation:
         if question.cluster is not None:
-            opinions = self.opinions_of(cluster_of(question.cluster.nodes, question.cluster.pods))
-            numbers = opinions.number(pod)
+            self.check_sent()
+            pod = Pods().decode(question.pod)
+            opinions = self.opinions_of(cluster_of(question.cluster.nodes, question.cluster.pods), pod)
+            found = explanation(self.policy(), opinions, opinions.number(pod), {}, pod.latency)
         elif self.watched is not None:
-            numbers = self.watched.number(pod)
-            opinions, peers = self.watched.opinions, dict(self.watched.peers(pod))
+            pod = Pods().decode(question.pod)
+            with self.watched.numbered(pod) as (opinions, numbers):
+                peers = dict(self.watched.peers(pod))
+                found = explanation(self.policy(), opinions, numbers, peers, pod.latency)
         else:
             raise BadQuestion("no cluster is watched here; send one as cluster")
-        found = explanation(self.policy(), opinions, numbers, peers, pod.latency)
         found.member = self.member()
         return found
 
@@ -81,7 +100,7 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
     """
     member = ""
     if isinstance(policy, PortfolioPolicy):
-        chosen = choose_member(policy, workload)
+        chosen = choose_member(policy, workload, EXPLAIN_ARRIVALS)
         member, policy = chosen.name, replace(chosen, name=policy.name)
     state = ClusterState(workload.nodes)
     pod, there = workload.pods[number], Counter[int]()
@@ -114,15 +133,48 @@ def explanation(
     )
     if ranking.chosen < 0:
         return made
-    made.node, made.score = ranking.names[ranking.chosen], float(ranking.raw[ranking.chosen])
-    order = [int(i) for i in np.argsort(-ranking.raw, kind="stable") if np.isfinite(ranking.raw[i])]
-    others = [i for i in order if i != ranking.chosen][:RUNNERS_UP]
-    made.runners_up = [RunnerUp(node=ranking.names[i], score=float(ranking.raw[i])) for i in others]
-    if others:
-        slot, other = state.slots[made.node], state.slots[ranking.names[others[0]]]
+    raw = ranking.raw
+    fits = np.isfinite(raw)
+    worst, best = float(raw[fits].min()), float(raw[fits].max())
+
+    def points(difference: float) -> float:
+        return 100.0 * difference / (best - worst) if best > worst else 0.0
+
+    def place_of(score: float) -> float:
+        return points(score - worst) if best > worst else 100.0
+
+    made.node, made.score = ranking.names[ranking.chosen], float(raw[ranking.chosen])
+    made.points, made.spread = place_of(made.score), best - worst
+    made.equal = int((raw[fits] == made.score).sum()) - 1
+    made.decided_by = _decided_by(opinions.decider.policy, made.equal, others=int(fits.sum()) - 1)
+    order = [int(i) for i in np.argsort(-raw, kind="stable") if fits[i] and i != ranking.chosen]
+    made.runners_up = [
+        RunnerUp(node=ranking.names[i], score=float(raw[i]), points=place_of(float(raw[i]))) for i in order[:RUNNERS_UP]
+    ]
+    different = next((i for i in order if raw[i] != made.score), None)
+    if different is not None:
+        made.compared_with = ranking.names[different]
+        slot, other = state.slots[made.node], state.slots[made.compared_with]
         made.features = [
-            Feature(name=each.name, value=each.value, other=each.other, contribution=each.contribution)
+            _feature(each, points(each.contribution))
             for each in contributions(opinions.decider, c, labels, peers, slot, other)
             if each.contribution
         ]
     return made
+
+
+def _feature(part: Contribution, points: float) -> Feature:
+    return Feature(name=part.name, value=part.value, other=part.other, contribution=part.contribution, points=points)
+
+
+def _decided_by(policy: AnyPolicy, equal: int, others: int) -> str:
+    """What decided, where so many of the other nodes that a pod fits on have an equal score."""
+    if not others:
+        return "it fits on no other node"
+    if isinstance(policy, RandomPolicy):
+        return "a random draw"
+    if not equal:
+        return "the score"
+    if isinstance(policy, KubeDefaultPolicy):
+        return "a random draw among the nodes of equal score, as in kube-scheduler"
+    return "the order of the nodes: the first of those of equal score is taken"

@@ -90,33 +90,44 @@ class Feature(Struct, kw_only=True):
 
     Attributes:
         name: see `steersman policy show`.
-        value, other: its value on the chosen node and on the runner-up.
+        value, other: its value on the chosen node and on the one that it is compared with.
         contribution: by how much the chosen node's score falls if the feature is as on the runner-up.
+        points: the same in points, see `Explanation`.
     """
 
     name: str
     value: float
     other: float
     contribution: float
+    points: float
 
 
 class RunnerUp(Struct, kw_only=True):
-    """A node that was not the best: its score in the policy's own units."""
+    """A node that was not chosen: its score in the policy's own units, and in points, see `Explanation`."""
 
     node: str
     score: float
+    points: float
 
 
 class Explanation(Struct, kw_only=True, rename="camel"):
     """The answer to `POST /v1/explain`.
+
+    Scores of policies are in units of their own, which say little by themselves. Points say where a node is between
+    the worst one that the pod fits on, which has 0, and the best, which has 100; all have 100 where scores are equal.
 
     Attributes:
         policy: whose.
         member: of a portfolio, which of its members decides; else "".
         node: that would be chosen, "" if the pod fits nowhere.
         score: its score in the policy's own units.
+        points: the same in points.
+        spread: by how much the scores of the best and the worst node differ that the pod fits on.
+        equal: how many other nodes have the chosen one's score.
+        decided_by: what decided: the score, or what decides among nodes of equal score.
         runners_up: the next best, best first.
-        features: what told the chosen node from the first runner-up, the largest contribution first.
+        compared_with: the best node with another score, "" if there is none.
+        features: what told the chosen node from that one, the largest contribution first.
         refused: how many nodes the pod does not fit, by reason, in kube-scheduler's words.
         nodes: how many nodes there are.
     """
@@ -129,6 +140,11 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     refused: dict[str, int]
     nodes: int
     member: str = ""
+    points: float = 0.0
+    spread: float = 0.0
+    equal: int = 0
+    decided_by: str = ""
+    compared_with: str = ""
 
 
 class ScoreQuestion(Struct, forbid_unknown_fields=True, kw_only=True):

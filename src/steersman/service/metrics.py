@@ -12,6 +12,8 @@ SECONDS = tuple(0.0001 * 2**i for i in range(16))
 """Buckets of durations: 0.1 ms to 3 s."""
 REMEMBERED = 10_000
 """Pods whose scores are kept until it is seen where they went."""
+LONGEST_KEY = 320
+"""Characters of the namespace and name of a pod that can exist."""
 
 
 class Metrics:
@@ -48,6 +50,15 @@ class Metrics:
         self._scored = self._decisions.labels("scored")
         self._of: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # to look labels up costs more than to count
 
+    def watch_files(self, problem: Callable[[], str]) -> None:
+        """Show whether token and certificates as they are now cannot be used; `problem`: why, "" if they can."""
+        gauge = Gauge(
+            f"{PREFIX}_files_broken",
+            "1 if token or certificates as they are now cannot be used and the former ones go on.",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: int(bool(problem())))
+
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         """A request was answered."""
         key = (endpoint, status)
@@ -58,8 +69,10 @@ class Metrics:
         durations.observe(seconds)
 
     def scored(self, pod: str, node: str) -> None:
-        """The policy wants a pod (namespace and name) on a node."""
+        """The policy wants a pod (namespace and name; "": one of another cluster) on a node."""
         self._scored.inc()
+        if not pod or len(pod) > LONGEST_KEY:
+            return
         self._wanted[pod] = node
         self._wanted.move_to_end(pod)
         if len(self._wanted) > REMEMBERED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import repeat
@@ -28,10 +29,15 @@ from steersman.service.ranking import Ranking, version_of
 
 SETS_KEPT = 64
 """Lists of nodes that can be named by their version."""
-LARGEST_SET = 2 << 20
-"""Characters of all names in a list; a longer one is not remembered."""
-PODS_KEPT, LARGEST_POD = 1024, 16 << 10
-"""Pods that are remembered, so that their replicas need not be decoded; bytes of one."""
+LARGEST_SET = 4 << 20
+"""Characters of a list, counted in the same way; a longer one is not remembered."""
+SETS_CHARACTERS = 32 << 20
+"""Of all lists together, with `NAME_OVERHEAD` for each name."""
+NAME_OVERHEAD = 64
+PODS_KEPT, LARGEST_POD, PODS_BYTES = 1024, 16 << 10, 4 << 20
+"""Pods that are remembered, so that their replicas need not be decoded; bytes of one, and of all."""
+LARGEST_OBJECT = 2 << 20
+"""Bytes of a Pod or Node; the API server stores none of more than 1.5 MiB."""
 PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 """Names that are right without a closer look."""
 UNKNOWN_METADATA = {"uid", "resourceVersion", "generation", "generateName", "creationTimestamp", "managedFields"}
@@ -39,8 +45,16 @@ UNKNOWN_OF_CONTAINERS = {"env", "envFrom", "volumeMounts"}
 """Fields that the model of a pod does not know, and large or different for each replica."""
 
 
+Numbers = tuple[int, int]
+"""Of a pod's class and labels in a state."""
+
+
 class BadQuestion(SteersmanError):  # noqa: N818 - what the asker did
     """The question makes no sense; the message says why."""
+
+
+class RefusedQuestion(SteersmanError):  # noqa: N818 - what the asker did
+    """The question makes sense, but is not allowed here."""
 
 
 class UnknownSet(SteersmanError):  # noqa: N818 - not our fault
@@ -135,22 +149,24 @@ class Part(NodeSet):
 
 
 class NodeSets:
-    """Lists of nodes by version, the least used forgotten first."""
+    """Lists of nodes by version, the least used forgotten first: at most `SETS_KEPT`, of `SETS_CHARACTERS` together."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, NodeSet] = OrderedDict()
+        self._held = 0
 
     def keep(self, nodes: NodeSet) -> str:
         """Remember a list, the whole one if these are a part of one; its version."""
         if isinstance(nodes, Part):
             nodes = nodes.whole
         if nodes.version not in self._known:
-            if sum(map(len, nodes.names)) > LARGEST_SET:
+            if _characters(nodes) > LARGEST_SET:
                 return nodes.version
             self._known[nodes.version] = nodes
+            self._held += _characters(nodes)
         self._known.move_to_end(nodes.version)
-        while len(self._known) > SETS_KEPT:
-            self._known.popitem(last=False)
+        while len(self._known) > SETS_KEPT or self._held > SETS_CHARACTERS:
+            self._held -= _characters(self._known.popitem(last=False)[1])
         return nodes.version
 
     def get(self, version: str) -> NodeSet:
@@ -161,11 +177,20 @@ class NodeSets:
         return self._known[version]
 
 
+def _characters(nodes: NodeSet) -> int:
+    """About what a list takes in memory."""
+    return sum(map(len, nodes.names)) + NAME_OVERHEAD * len(nodes.names)
+
+
 class Pods:
-    """Decodes v1 Pods, and remembers what it made of them: replicas differ in their name alone."""
+    """Decodes v1 Pods, and remembers what it made of them: replicas differ in their name alone.
+
+    Those that were asked for last are kept: at most `PODS_KEPT`, of `PODS_BYTES` together.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Pod] = OrderedDict()
+        self._held = 0
 
     def decode(self, raw: msgspec.Raw) -> Pod:
         """A v1 Pod. Raises BadQuestion: it is none."""
@@ -181,9 +206,10 @@ class Pods:
             called["name"] = name
         pod = decode_pod(content)
         if len(essence) <= LARGEST_POD:
+            self._held += len(essence) if essence not in self._known else 0
             self._known[essence] = pod
-        if len(self._known) > PODS_KEPT:
-            self._known.popitem(last=False)
+        while len(self._known) > PODS_KEPT or self._held > PODS_BYTES:
+            self._held -= len(self._known.popitem(last=False)[0])
         return pod
 
 
@@ -254,6 +280,8 @@ def place(state: ClusterState, pod: Pod) -> int:
 
 
 def _object(raw: msgspec.Raw, what: str) -> dict[str, Any]:
+    if len(raw_bytes := memoryview(raw)) > LARGEST_OBJECT:
+        raise BadQuestion(f"{what}: has {len(raw_bytes)} bytes; the API stores no object of more than {LARGEST_OBJECT}")
     content = whole(raw)
     if not isinstance(content, dict):
         raise BadQuestion(f"{what}: is no object")
@@ -294,7 +322,13 @@ class Opinions:
             self._everywhere = NodeSet([node.name for node in self._nodes if node is not None])
         return self._everywhere
 
-    def number(self, pod: Pod) -> tuple[int, int]:
+    def with_decider(self, decider: Decider) -> Opinions:
+        """The same nodes by another decider, which shares the state."""
+        made = copy(self)
+        made.decider = decider
+        return made
+
+    def number(self, pod: Pod) -> Numbers:
         """The numbers of a pod's class and labels in the state."""
         return self.decider.state.class_id(pod.pod_class), self.decider.state.labels_id(pod)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,11 @@ class Ranking:
         found = np.empty(len(self.raw), dtype=np.int64)
         rank(self.raw, self.chosen, best, found)
         return found
+
+    def settled(self) -> Ranking:
+        """The same, with the devices worked out, for when the state is another afterwards."""
+        devices = self.devices() if self.chosen >= 0 else 0
+        return replace(self, devices=lambda: devices)
 
 
 def neutral(count: int, best: int = BEST) -> npt.NDArray[np.int64]:

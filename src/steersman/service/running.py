@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 import structlog
 
+from steersman.cluster.latency import NO_LIMITS
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
@@ -19,19 +21,22 @@ from steersman.live.policy_metrics import PolicyMetrics
 from steersman.live.running import Background
 from steersman.live.thinking import Thinking
 from steersman.policies.decider import Choice, Decider
+from steersman.policies.explanation import contributions
 from steersman.policies.prepared import PreparedPolicy
 from steersman.policies.ready import sees_outlook
 from steersman.policies.registry import AnyPolicy
 from steersman.service.api import Api
 from steersman.service.config import Config
-from steersman.service.explaining import Explainer
+from steersman.service.explaining import Explainer, explanation
 from steersman.service.kernels.extending import HIGHEST
 from steersman.service.metrics import Metrics
-from steersman.service.opinions import NodeSet, Opinions
+from steersman.service.opinions import NodeSet, Numbers, Opinions, RefusedQuestion
 from steersman.service.server import Server
+from steersman.service.unknown_pods import UnknownPods
 from steersman.telemetry.prometheus.collector import Collector
 from steersman.telemetry.prometheus.configuration import read_configuration
 from steersman.telemetry.prometheus.metrics import TelemetryMetrics
+from steersman.workloads.mix import typical_pods
 
 log = structlog.get_logger("service")
 
@@ -49,7 +54,7 @@ class WatchedCluster:
         self.thinking, self.metrics = thinking, metrics
         self.cache = ClusterCache(client, self, thinking.selectors(client))
         self._opinions: Opinions | None = None
-        self._grown = False
+        self._unknown = UnknownPods(self.cache)
 
     @property
     def opinions(self) -> Opinions:
@@ -63,6 +68,11 @@ class WatchedCluster:
         """Seconds since all watches were up."""
         return max(reflector.age for reflector in self.cache.reflectors)
 
+    @property
+    def node_count(self) -> int:
+        """See `api.Watched`."""
+        return len(self.cache.state.slots)
+
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
         """See `api.Watched`."""
         return self.cache.waiting(raw)
@@ -71,15 +81,9 @@ class WatchedCluster:
         """See `api.Watched`."""
         return None if self._opinions is None else self._opinions.find(names)
 
-    def number(self, pod: Pod) -> tuple[int, int]:
+    def numbered(self, pod: Pod) -> AbstractContextManager[tuple[Opinions, Numbers]]:
         """See `api.Watched`."""
-        if self._grown:
-            self.cache.tidy()  # what was only asked about is not kept for ever
-        state = self.opinions.decider.state
-        known = len(state.classes)
-        numbers = self.cache.number(pod)
-        self._grown = self.cache.state is state and len(state.classes) > known
-        return numbers
+        return self._unknown.numbered(self.opinions, pod)
 
     def peers(self, pod: Pod) -> Mapping[int, int]:
         """See `api.Watched`."""
@@ -107,6 +111,9 @@ class WatchedCluster:
         """See `kube.cache.Listener`."""
         if self._opinions is not None:
             self._opinions.changed(slot)
+
+    def node_problem(self, name: str, problem: str) -> None:
+        """See `kube.cache.Listener`."""
 
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`."""
@@ -180,11 +187,10 @@ class Service:
             InputError: a file of the configuration cannot be used.
         """
         api = Api(self.config, self._name, self.watched, self._opinions_of, self.metrics)
-        explainer = Explainer(self._name, self._member, self.watched, self._opinions_of)
-        ready = {"policy": lambda: self.thinking.file.problem}
-        if self.watched is not None:
-            ready["watches"] = self._unsynced
-        async with Server(self.config, api, explainer, self.metrics, {}, ready) as server:
+        explainer = Explainer(self._name, self._member, self.watched, self._opinions_of, api.check_sent)
+        ready = {} if self.watched is None else {"watches": self._unsynced}
+        notes = {"policy": lambda: self.thinking.file.problem}
+        async with Server(self.config, api, explainer, self.metrics, {}, ready, notes) as server:
             log.info("listening", address=self.config.address, port=server.port, policy=self._name())
             listening(server.port)
             nothing = ClusterState(())
@@ -199,12 +205,20 @@ class Service:
     def _member(self) -> str:
         return self.thinking.comparison.choice.member
 
-    def _opinions_of(self, state: ClusterState) -> Opinions:
-        """About a cluster that a question brought; its pods are what is typical as far as it is known."""
-        mix = self.thinking.mix
-        for placed in state.placements.values():
-            mix.see(state.classes[placed.class_id])
-        return Opinions(Decider(state, self.thinking.deciding, mix=mix.pods, outlook=mix.outlook))
+    def _opinions_of(self, state: ClusterState, pod: Pod) -> Opinions:
+        """About a cluster that a question brought. Its pods and the one in question are its mix; it sees no other.
+
+        Raises:
+            RefusedQuestion: the policy derives tables from the mix, which takes longer than a question may.
+        """
+        policy = self.thinking.deciding
+        if sees_outlook(policy) and not isinstance(policy, PreparedPolicy):
+            raise RefusedQuestion(
+                f"policy {policy.name!r} derives tables from typical pods, which takes too long for a question that "
+                "brings its cluster; steersman policy prepare puts them into a file"
+            )
+        classes = [state.classes[placed.class_id] for placed in state.placements.values()]
+        return Opinions(Decider(state, policy, mix=typical_pods([*classes, pod.pod_class])))
 
     def _age(self) -> float:
         assert self.watched is not None
@@ -227,4 +241,8 @@ def by_opinion(decider: Decider, class_id: int) -> Choice | None:
     opinions.priorities(nodes, ranking.scores(HIGHEST))
     ranking.devices()
     opinions.refused(class_id, 0)
-    return decider.choose(class_id)
+    explanation("", opinions, (class_id, 0), {}, NO_LIMITS)
+    choice = decider.choose(class_id)
+    assert choice is not None
+    contributions(decider, class_id, 0, {}, choice.slot, choice.slot)  # `explanation` has one node, and none to compare
+    return choice

@@ -36,7 +36,8 @@ from steersman.service.messages import (
     Suggestion,
 )
 from steersman.service.metrics import Metrics
-from steersman.service.opinions import BadQuestion, UnknownSet
+from steersman.service.opinions import BadQuestion, RefusedQuestion, UnknownSet
+from steersman.service.unknown_pods import UnusualPod
 
 OTHER = "other"
 """What all paths that there are not are called in metrics."""
@@ -104,7 +105,7 @@ class Server(WebServer):
         config: how it runs.
         api, explainer: what answers.
         metrics: are shown, and told of every request.
-        healthy, ready: by name, what is wrong in a few words, "" for nothing.
+        healthy, ready, notes: by name, what is wrong in a few words, "" for nothing; see `WebServer`.
 
     Attributes:
         port: where it listens.
@@ -114,7 +115,14 @@ class Server(WebServer):
     """
 
     def __init__(
-        self, config: Config, api: Api, explainer: Explainer, metrics: Metrics, healthy: Checks, ready: Checks
+        self,
+        config: Config,
+        api: Api,
+        explainer: Explainer,
+        metrics: Metrics,
+        healthy: Checks,
+        ready: Checks,
+        notes: Checks,
     ) -> None:
         self.config, self._metrics = config, metrics
         self._guard = Guard(config)
@@ -129,8 +137,9 @@ class Server(WebServer):
         document = openapi([each.route for each in asked], secured=self._guard.has_token)
         app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
         app.router.add_get("/docs", _constant(page(document).encode(), "text/html"))
-        ready = {**ready, "files": lambda: self._guard.problem}
-        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, self._guard.tls)
+        notes = {**notes, "files": lambda: self._guard.problem}
+        metrics.watch_files(lambda: self._guard.problem)
+        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, self._guard.tls, notes)
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS, logger=_SAID
         )
@@ -167,6 +176,10 @@ class Server(WebServer):
             answer = _problem(400, f"body: is no UTF-8: {error.reason}")
         except UnknownSet as error:
             answer = _problem(404, str(error))
+        except RefusedQuestion as error:
+            answer = _problem(403, str(error))
+        except UnusualPod as error:
+            answer = _problem(503, str(error), {"Retry-After": "1"})
         except SteersmanError as error:
             log.error("no answer", path=request.path, error=str(error))
             answer = _problem(503, str(error))

@@ -13,6 +13,7 @@ from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
 from steersman.policies.registry import AnyPolicy
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
+from steersman.simulation.selection import ARRIVALS
 from steersman.workloads.workload import Workload
 
 MARGIN = 1e-9
@@ -105,13 +106,16 @@ def compare(workload: Workload, policy: AnyPolicy) -> RuleComparison:
     )
 
 
-def choose_member(portfolio: PortfolioPolicy, workload: Workload) -> LinearPolicy | LocalPolicy:
+def choose_member(
+    portfolio: PortfolioPolicy, workload: Workload, arrivals: int = ARRIVALS
+) -> LinearPolicy | LocalPolicy:
     """Return the member of a portfolio that does best on a workload, under its own name.
 
-    Where nothing asks for GPUs, or no node has any, that is by the workload's pods in random orders, once each.
+    After `arrivals` simulated arrivals no further draw begins. Where nothing asks for GPUs, or no node has any, that is
+    by the workload's pods in random orders, once each.
     """
     workload = workload.unbound()
     gpus = any(node.gpu_count for node in workload.nodes) and any(pod.requests.gpu_count for pod in workload.pods)
     protocol: Protocol = "inflation" if gpus else "arrivals"
-    selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True)
+    selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True, arrivals=arrivals)
     return portfolio.members[selection.best]

@@ -29,7 +29,7 @@ from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.recount import recount
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
-from steersman.simulation.selection import Selection, select, unallocated_percent
+from steersman.simulation.selection import ARRIVALS, Selection, select, unallocated_percent
 from steersman.workloads.coarse import coarse
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.places import Places, places
@@ -167,10 +167,12 @@ class Simulator:
         load: float | None = None,
         mean_duration: float | None = None,
         bursts: bool = False,
+        arrivals: int = ARRIVALS,
     ) -> Selection:
         """Compare policies on draws that are like the protocol's runs, see `arrivals.draw` and `selection.select`.
 
-        The cost is what is not allocated in the end, in percent, and in `timed` the mean wait in seconds.
+        The cost is what is not allocated in the end, in percent, and in `timed` the mean wait in seconds. After
+        `arrivals` simulated arrivals no further draw begins.
         """
         workload = coarse(self.workload)
         simulator = self if workload is self.workload else Simulator(workload)
@@ -178,10 +180,10 @@ class Simulator:
         def play(i: int, plan: Schedule, seed: int) -> float:
             return simulator.play(policies[i], plan, seed).cost(protocol)
 
-        def arrivals(seed: int) -> Schedule:
+        def drawn(seed: int) -> Schedule:
             return draw(workload, protocol, seed, ratio, load, mean_duration, bursts)
 
-        return select(len(policies), arrivals, play)
+        return select(len(policies), drawn, play, arrivals)
 
     def play(self, policy: AnyPolicy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""

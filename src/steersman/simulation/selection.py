@@ -45,26 +45,27 @@ class Selection:
     costs: npt.NDArray[np.float64]
 
 
-def select(count: int, draw: Callable[[int], Schedule], play: Play) -> Selection:
+def select(count: int, draw: Callable[[int], Schedule], play: Play, most_arrivals: int = ARRIVALS) -> Selection:
     """Find the candidate of `count` with the least mean cost; of equal ones the first.
 
     Args:
         count: of candidates.
         draw: gives the arrivals of a draw by its seed.
         play: gives a candidate's cost on them.
+        most_arrivals: simulated arrivals after which no further draw begins.
     """
     alive = list(range(count))
     costs = np.full((count, MOST_DRAWS), np.nan)
     arrivals = played = 0
     draws = FIRST_ROUND
-    while len(alive) > 1 and played < draws and arrivals < ARRIVALS:
+    while len(alive) > 1 and played < draws and arrivals < most_arrivals:
         for k in range(played, draws):
             plan = draw(FIRST_SEED + k)
             for i in alive:
                 costs[i, k] = play(i, plan, FIRST_SEED + k)
             arrivals += len(plan.pods) * len(alive)
             played = k + 1
-            if arrivals >= ARRIVALS:
+            if arrivals >= most_arrivals:
                 break
         alive = _better_half(costs[:, :played], alive)
         draws = min(MOST_DRAWS, 2 * played)

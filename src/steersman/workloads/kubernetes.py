@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from steersman.cluster.fields import FieldError, Object, integer, join
+from steersman.cluster.fields import FieldError, Object, integer, join, mapping, text_map
 from steersman.cluster.manifests import node_to_object, pod_to_object
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import (
@@ -22,6 +23,7 @@ from steersman.cluster.objects import (
     pod_from_object,
     unmodelled,
 )
+from steersman.cluster.selectors import Namespaces
 from steersman.errors import InputError
 from steersman.workloads.controllers import (
     CONTROLLERS,
@@ -48,6 +50,7 @@ MIRROR = "kubernetes.io/config.mirror"
 _GROUPS = {
     "Node": ("",),
     "Pod": ("",),
+    "Namespace": ("",),
     "Service": ("",),
     "ReplicationController": ("",),
     "Deployment": ("apps", "extensions"),
@@ -125,6 +128,13 @@ class _Living:
     odd_phases: Counter[str] = field(default_factory=Counter)
 
 
+class _Known(NamedTuple):
+    """What pods name: priorities by the name of their class, and labels of namespaces (None: not known)."""
+
+    priorities: Mapping[str, int]
+    namespaces: Namespaces | None
+
+
 class Objects:
     """The Kubernetes objects of some files, decoded as asked for.
 
@@ -183,8 +193,8 @@ class Objects:
             InputError: an object is wrong, or a name is there twice.
         """
         controllers = Controllers(self.objects)
-        priorities = {**PRIORITY_CLASSES, **dict(self._priorities())}
-        there = self._living(controllers, priorities)
+        known = _Known({**PRIORITY_CLASSES, **dict(self._priorities())}, self._namespaces())
+        there = self._living(controllers, known)
         owners = dict(there.owners)
         seen: dict[tuple[str, str], KubernetesObject] = {}
         entries: list[tuple[float, Pod]] = []
@@ -197,7 +207,7 @@ class Objects:
                 has = there.members.get(key_of(found), has)
                 above = controllers.owners(found)
                 if controllers.maker(above) is None:
-                    template = _decode(found, template_of(found), "spec.template", priorities)
+                    template = _decode(found, template_of(found), "spec.template", known)
                     template = replace(template, owner=f"{found.kind}/{found.name}")
                     made = list(missing(found, template, has, nodes))
                 owners.update(((pod.namespace, pod.name), [key_of(found), *above][-1]) for pod in made)
@@ -216,7 +226,7 @@ class Objects:
             odd_phases=tuple(sorted(there.odd_phases.items())),
         )
 
-    def _living(self, controllers: Controllers, priorities: Mapping[str, int]) -> _Living:
+    def _living(self, controllers: Controllers, known: _Known) -> _Living:
         """Decode the Pods that have not finished, and say whose they are."""
         there = _Living()
         for i, found in enumerate(self.objects):
@@ -228,7 +238,7 @@ class Objects:
             if is_finished(found.content):
                 has.succeeded += succeeded(found.content)
                 continue
-            there.pods[i] = pod = _mirrored(found, _decode(found, found.content, "", priorities))
+            there.pods[i] = pod = _mirrored(found, _decode(found, found.content, "", known))
             # A static pod's node makes it, and nothing else.
             there.owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
             if is_terminating(found.content):
@@ -272,6 +282,16 @@ class Objects:
         """The key of every controller that made another controller of the input."""
         made = (found for found in self.objects if found.kind != "Pod")
         return (key for key in map(controller_of, made) if key is not None)
+
+    def _namespaces(self) -> Namespaces | None:
+        """The labels of the Namespaces of the input, None if there is none."""
+        found = {}
+        for each in self.of_kind("Namespace"):
+            try:
+                found[each.name] = text_map(mapping(each.content, "metadata", ""), "labels", "metadata")
+            except FieldError as error:
+                raise each.error(error.field, error.problem) from None
+        return found or None
 
     def _priorities(self) -> Iterator[tuple[str, int]]:
         for found in self.of_kind("PriorityClass"):
@@ -365,8 +385,15 @@ def _template(found: KubernetesObject) -> Object:
     return template if isinstance(template, dict) else {}
 
 
-def _decode(found: KubernetesObject, content: Object, path: str, priorities: Mapping[str, int]) -> Pod:
-    return pod_from_object(content, file=found.document.file, where=found.where, path=path, priority_classes=priorities)
+def _decode(found: KubernetesObject, content: Object, path: str, known: _Known) -> Pod:
+    return pod_from_object(
+        content,
+        file=found.document.file,
+        where=found.where,
+        path=path,
+        priority_classes=known.priorities,
+        namespaces=known.namespaces,
+    )
 
 
 def _mirrored(found: KubernetesObject, pod: Pod) -> Pod:

@@ -285,6 +285,8 @@ class World:
         """Start a scheduler; returns when it has said that it begins."""
         log = self.folder / f"{len(self.replicas)}.log"
         where = self.cluster.local.kubeconfig
+        if "--leader-elect" not in arguments:  # a scheduler that is killed would keep its lease from the next
+            arguments += ("--no-leader-elect",)
         if through is not None:
             where = through.kubeconfig(self.folder / f"{len(self.replicas)}.kubeconfig")
         with log.open("w") as stream:

@@ -1,0 +1,112 @@
+"""Classes, labels and selectors that a state knows for the time of one question, and then no more.
+
+A live cluster's state gives a number to every class of pods, label set, selector and topology key that it is asked
+about, and arrays grow with them. A question about a pod that is not in the cluster must leave nothing behind, or
+whoever asks often enough makes the state as large as they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from steersman.cluster.constraints import holds
+from steersman.cluster.model import Constraints, Pod, PodClass, PodSelector, Requirement
+from steersman.cluster.state import ClusterState
+
+
+def known_numbers(
+    state: ClusterState, pod_class: PodClass, namespace: str, labels: Mapping[str, str]
+) -> tuple[int, int] | None:
+    """Return the numbers of a class and of a label set, or None if the state lacks one of them."""
+    class_id = state._class_ids.get(pod_class)
+    labels_id = state.terms._labels.get((namespace, frozenset(labels.items())))
+    return None if class_id is None or labels_id is None else (class_id, labels_id)
+
+
+@contextmanager
+def provisional_numbers(state: ClusterState) -> Iterator[None]:
+    """Take back every number that the state gives inside the block.
+
+    Inside, nodes and placements must not change, so the block must not wait for anything. Arrays that the state handed
+    out before are those that it has afterwards.
+    """
+    class_arrays, term_arrays = state.class_arrays, state.term_arrays
+    terms, table = state.terms, state.table
+    counted: tuple[dict[Any, Any], ...] = (
+        *(state._class_ids, state._rows, table._columns),
+        *(terms._labels, terms._selectors, terms._owned, terms._ports, terms._keys, terms._filters),
+    )
+    lists: tuple[list[Any], ...] = (state.classes, terms._label_sets, terms._rules, terms._rule_start)
+    lengths, sizes = [len(each) for each in lists], [len(each) for each in counted]
+    matches = terms._match_buffer
+    terms._match_buffer = term_arrays.matches  # without spare rows, so that whatever is new goes to a copy
+    try:
+        yield
+    finally:
+        for each, size in zip(counted, sizes, strict=True):
+            for key in list(islice(reversed(each), len(each) - size)):
+                del each[key]
+        for each_list, length in zip(lists, lengths, strict=True):
+            del each_list[length:]
+        state._class_arrays, terms._arrays, terms._match_buffer = class_arrays, term_arrays, matches
+
+
+def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of: Callable[[str], Pod]) -> None:
+    """Count placed pods for selectors by labels that the state does not keep apart.
+
+    Args:
+        state: whose selectors from number `known` on are new, and counted by the labels that are kept apart.
+        known: the number of selectors that were counted before.
+        kept: keys of the labels that are kept apart.
+        pod_of: gives a pod, with all its labels, by the name of its placement.
+    """
+    kept, matched = set(kept), state.term_arrays.matched
+    for row, selectors in enumerate(islice(state.terms._selectors, known, None), known):
+        if all(key in kept for selector in selectors for key in selector_keys(selector)):
+            continue
+        matched[row] = 0
+        slots = [
+            placed.slot
+            for name, placed in state.placements.items()
+            if all(_selects(selector, pod_of(name)) for selector in selectors)
+        ]
+        np.add.at(matched[row], slots, 1)
+
+
+def pod_selectors(constraints: Constraints) -> Iterator[PodSelector]:
+    """Iterate over all selectors of other pods in a pod's constraints."""
+    for term in (*constraints.affinity, *constraints.anti_affinity):
+        yield term.selector
+    for preferred in (*constraints.preferred_affinity, *constraints.preferred_anti_affinity):
+        yield preferred.term.selector
+    for spread in constraints.spread:
+        yield spread.selector
+
+
+def selector_keys(selector: PodSelector) -> Iterator[str]:
+    """Iterate over the keys of the labels that a selector looks at."""
+    return (requirement.key for requirement in selector.requirements or ())
+
+
+def complexity(constraints: Constraints) -> int:
+    """Return how many requirements constraints consist of; each costs a look at every node, or more."""
+    terms = (*(constraints.node_affinity or ()), *(each.term for each in constraints.preferred_nodes))
+    of_nodes = sum(1 + _size(term.expressions) + _size(term.fields) for term in terms)
+    of_pods = sum(1 + _size(selector.requirements or ()) for selector in pod_selectors(constraints))
+    lists = (constraints.node_selector, constraints.tolerations, constraints.host_ports, constraints.gpu_models)
+    return of_nodes + of_pods + sum(len(each) for each in lists) + len(constraints.images)
+
+
+def _size(requirements: Iterable[Requirement]) -> int:
+    return sum(1 + len(requirement.values) for requirement in requirements)
+
+
+def _selects(selector: PodSelector, pod: Pod) -> bool:
+    if selector.requirements is None or (selector.namespaces is not None and pod.namespace not in selector.namespaces):
+        return False
+    return all(holds(requirement, pod.labels) for requirement in selector.requirements)

@@ -1,0 +1,75 @@
+"""Which pods that fit nowhere the room that came free may help, as kube-scheduler's queueing hints tell.
+
+A pod whose chance depends on other pods may be helped by any change; another one only by nodes that it fits on now, and
+no more pods of its class than fit there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from steersman.cluster.arrays import room_for
+from steersman.cluster.state import ClusterState
+
+Group = tuple[int, int, int]
+"""Class, labels and priority of pods: what fits for one of them fits for all, and those of more priority come first."""
+
+SHARE = 0.05
+"""Of the time that looking for pods to be helped may take."""
+ALL = 1 << 30
+
+
+class Hints:
+    """Collects changes, and says now and then which groups of pods they may help.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._freed: set[int] = set()
+        self._bound = False
+        self._due_at = 0.0
+
+    def more_room(self, slot: int) -> None:
+        """Something came free on a node, or it is new."""
+        self._freed.add(slot)
+
+    def pod_placed(self) -> None:
+        """A pod was placed, which helps those that want to be near it."""
+        self._bound = True
+
+    def forget(self) -> None:
+        """Forget the changes: slots are other nodes'."""
+        self._freed.clear()
+
+    def wait_seconds(self) -> float | None:
+        """Return for how long nothing is to be looked at; None: nothing has changed."""
+        if not self._freed and not self._bound:
+            return None
+        return max(0.0, self._due_at - self._clock())
+
+    def helped(self, state: ClusterState, groups: Iterable[Group]) -> dict[Group, int]:
+        """Return how many pods of each group may be helped by what has changed, and forget the changes.
+
+        Args:
+            state: the cluster.
+            groups: of the pods that fit nowhere.
+        """
+        began = self._clock()
+        slots = np.array(sorted(slot for slot in self._freed if slot < len(state.nodes)), dtype=np.int64)
+        self._freed.clear()
+        self._bound = False
+        found = {}
+        nodes, classes = state.arrays, state.class_arrays
+        for group in groups:
+            count = ALL if state.sees_others(*group[:2]) else int(room_for(nodes, classes, group[0], slots))
+            if count:
+                found[group] = count
+        ended = self._clock()
+        self._due_at = ended + (ended - began) / SHARE
+        return found

@@ -1,0 +1,47 @@
+"""A share of the event loop's time for questions that cost more than most."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class TimeBudget:
+    """CPU seconds of the event loop's thread that may be spent on something: a share of all time, saved up to a limit.
+
+    What begins while something is left may take more than that; what follows then waits until the debt is paid.
+
+    Args:
+        share: of the time that passes, 0 to 1.
+        most: seconds that are saved up at most, and at the beginning.
+        clock: seconds that pass.
+        cpu: seconds that the thread has worked; a machine that is busy with something else costs nothing.
+    """
+
+    def __init__(
+        self,
+        share: float,
+        most: float,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._share, self._most, self._clock, self._cpu = share, most, clock, cpu
+        self._left, self._as_of = most, clock()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing may begin now."""
+        now = self._clock()
+        self._left = min(self._most, self._left + self._share * (now - self._as_of))
+        self._as_of = now
+        return self._left <= 0
+
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """Charge the time that the block takes."""
+        began = self._cpu()
+        try:
+            yield
+        finally:
+            self._left -= self._cpu() - began
