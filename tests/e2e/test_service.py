@@ -189,13 +189,15 @@ def test_a_policy_file_is_replaced_and_spoiled_under_load_and_no_request_fails(
         (tmp_path / "new").write_bytes(content)
         os.replace(tmp_path / "new", file)
 
+    create(cluster, pod("wanted", "1"))  # as the API has it: a pod that no other is like is answered now and then
+    wanted = json.loads(cluster.kubectl("get", "pod", "wanted", "-o", "json"))
     found: Counter[str] = Counter()
     ended = threading.Event()
 
     def load(running: Running) -> None:
         while not ended.is_set():
             try:
-                found[ask(running, "/v1/scores", {"pod": pod("wanted", "1")})["neutral"] or "scored"] += 1
+                found[ask(running, "/v1/scores", {"pod": wanted})["neutral"] or "scored"] += 1
             except OSError as error:
                 found[str(error)] += 1
             time.sleep(0.01)

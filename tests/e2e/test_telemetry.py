@@ -123,7 +123,7 @@ def test_a_hard_limit_is_kept_as_long_as_it_is_known_who_keeps_it(
         until(lambda: sum(name.startswith("limited") for name in bound(cluster)) == 10)
         assert {node for name, node in bound(cluster).items() if name.startswith("limited")} <= near
         outcome = "steersman_latency_limits_total"
-        assert figure(running, outcome, outcome="kept_safely") == 10
+        assert figure(running, outcome, outcome="kept_safely") >= 10  # a pod whose binding failed is decided anew
 
         measured.kill()
         assert place(cluster, "early", LIMITS) in near  # what is known is not stale yet
