@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from steersman.policies.policy_file import ComparedOn, prepare_policy, read_poli
 from steersman.policies.registry import AnyPolicy, policy_path, resolve
 from steersman.processes import ask_process
 from steersman.service.config import read_config
-from steersman.simulation.comparison import RuleComparison, choose_member, compare
+from steersman.simulation.comparison import CLEAR_POINTS, RuleComparison, choose_member, compare
 from steersman.workloads.shapes import mix_distance, node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -56,27 +57,27 @@ def made_up(policy: AnyPolicy, *costs: float) -> RuleComparison:
     return RuleComparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5)
 
 
-def second_member(_: Workload, policy: AnyPolicy) -> RuleComparison:
+def second_member(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
     return made_up(policy, 9.0, 5.0, 7.0, 8.0)
 
 
-def first_member(_: Workload, policy: AnyPolicy) -> RuleComparison:
+def first_member(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
     return made_up(policy, 4.0, 5.0, 7.0, 8.0)
 
 
-def just_as_good(_: Workload, policy: AnyPolicy) -> RuleComparison:
-    return made_up(policy, 7.0, 7.0, 7.0, 8.0)
+def as_good_as_a_rule(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+    return made_up(policy, 7.0, 7.0, 8.0)
 
 
-def failing(_: Workload, __: AnyPolicy) -> RuleComparison:
+def failing(_: Workload, __: AnyPolicy, ___: str) -> RuleComparison:
     raise SteersmanError("no luck")
 
 
-def dying(_: Workload, __: AnyPolicy) -> RuleComparison:
+def dying(_: Workload, __: AnyPolicy, ___: str) -> RuleComparison:
     os._exit(3)
 
 
-def sleeping(_: Workload, __: AnyPolicy) -> RuleComparison:
+def sleeping(_: Workload, __: AnyPolicy, ___: str) -> RuleComparison:
     time.sleep(600)
     raise AssertionError
 
@@ -147,7 +148,7 @@ def test_a_rule_that_is_better_decides_with_a_warning(tmp_path: Path) -> None:
     assert "steersman_policy_comparison_difference_points 2.0" in scraped(made)
 
 
-def most_unused(_: Workload, policy: AnyPolicy) -> RuleComparison:
+def most_unused(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
     return made_up(policy, 81.0, 80.9, 81.0, 81.1)
 
 
@@ -164,14 +165,31 @@ def test_a_comparison_that_leaves_most_gpus_unused_changes_nothing() -> None:
     assert made.choice.member
 
 
-def _of_one_policy(_: Workload, policy: AnyPolicy) -> RuleComparison:
+def _of_one_policy(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
     return made_up(policy, 9.0, 7.0, 8.0)
 
 
-def test_as_good_is_good_enough() -> None:
-    made = comparison(work=just_as_good)
+def test_as_good_is_good_enough(tmp_path: Path) -> None:
+    made = comparison(bad_policy(tmp_path), work=as_good_as_a_rule)
     assert look(made)
-    assert made.choice.policy.name == "steersman"
+    assert made.choice.policy.name == "bad"
+
+
+@pytest.mark.parametrize(("gain", "changes"), [(0.0, False), (0.2, False), (0.3, True)])
+def test_who_decides_is_replaced_by_somebody_clearly_better_alone(gain: float, changes: bool) -> None:
+    made = comparison(work=second_member)
+    assert look(made)
+    first, second = made.choice, f"{5.0 - gain:.2f} %"
+    made._work = partial(improved, gain)
+    with capture_logs() as log:
+        assert look(made, some_nodes(12)) == changes
+    assert made.choice.is_same(first) != changes
+    assert log[-1]["best"][0].endswith(second)
+    assert log[-1]["event"] == "the policy was compared" or not changes
+
+
+def improved(gain: float, _: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+    return made_up(policy, 5.0 - gain, 5.0, 7.0, 8.0)
 
 
 def test_another_comparison_with_the_same_outcome_changes_nothing() -> None:
@@ -391,7 +409,7 @@ def test_a_changed_file_is_compared_while_the_former_one_decides(tmp_path: Path)
     assert made.choice.version != former.version
 
 
-def _good_policy(_: Workload, policy: AnyPolicy) -> RuleComparison:
+def _good_policy(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
     return made_up(policy, 1.0, 7.0, 8.0)
 
 
@@ -413,7 +431,8 @@ def test_the_shipped_policy_is_at_least_as_good_as_the_best_rule() -> None:
     assert look(made)
     assert made.result is not None
     assert made.choice.policy.name == "steersman"
-    assert made.choice.member == made.result.names[made.result.best_own]
+    best, chosen = made.result.ranking[0], made.result.names.index(made.choice.member)
+    assert made.result.mean(chosen) <= made.result.mean(best) + CLEAR_POINTS
     assert made.result.difference <= 0
 
 

@@ -49,7 +49,8 @@ RETRY_SECONDS = 600.0
 """After a comparison that failed."""
 NICENESS = 10
 
-Compare = Callable[[Workload, AnyPolicy], RuleComparison]
+Compare = Callable[[Workload, AnyPolicy, str], RuleComparison]
+"""Of a policy with every rule on a workload, among them the one that decides now."""
 
 log = structlog.get_logger("policy")
 
@@ -225,7 +226,7 @@ class PolicyComparison:
         log.info("comparing the policy with every rule", policy=policy.name, nodes=len(nodes), pods=len(classes))
         began = self._clock()
         try:
-            task = _workload(nodes, classes), policy
+            task = _workload(nodes, classes), policy, self._deciding
             result = await ask_process(_Work(self._work), task, self._limit, NICENESS)
         except SteersmanError as error:
             self.failures += 1
@@ -253,13 +254,34 @@ class PolicyComparison:
                 "most GPUs stay unused whoever decides for these pods; nothing changes", decides=decides, **figures
             )
             return self.choice
+        now = result.names.index(self._deciding) if self._deciding in result.names else None
+        if (
+            isinstance(policy, PortfolioPolicy)
+            and now is not None
+            and now != best
+            and not result.is_clearly_better(best, now)
+        ):
+            log.info("nobody is clearly better than who decides", decides=result.names[now], **figures)
+            return self._choice(policy, result, now)
         if not result.is_good:
             name = result.names[rule]
             log.warning("the policy is worse than a rule on this cluster; the rule decides", rule=name, **figures)
+            return self._choice(policy, result, rule)
+        choice = self._choice(policy, result, own)
+        log.info("the policy was compared", member=choice.member, **figures)
+        return choice
+
+    @property
+    def _deciding(self) -> str:
+        """Who decides now, as candidates are named."""
+        return self.choice.member or self.choice.policy.name
+
+    def _choice(self, policy: AnyPolicy, result: RuleComparison, candidate: int) -> Choice:
+        name = result.names[candidate]
+        if not result.own[candidate]:
             return Choice(heuristic(name))
-        member = result.names[own] if isinstance(policy, PortfolioPolicy) else ""
-        log.info("the policy was compared", member=member, **figures)
-        return Choice(_named(members_of(policy)[result.names[own]], policy.name), member, self.file.version)
+        member = name if isinstance(policy, PortfolioPolicy) else ""
+        return Choice(_named(members_of(policy)[name], policy.name), member, self.file.version)
 
     def _decide(self, choice: Choice) -> bool:
         """Let somebody decide from now on; whether it was somebody else before."""
@@ -275,11 +297,11 @@ class PolicyComparison:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the process does; a comparison takes two arguments, a process's task is one."""
+    """What the process does; a comparison takes three arguments, a process's task is one."""
 
     compare: Compare
 
-    def __call__(self, task: tuple[Workload, AnyPolicy]) -> RuleComparison:
+    def __call__(self, task: tuple[Workload, AnyPolicy, str]) -> RuleComparison:
         return self.compare(*task)
 
 

@@ -168,6 +168,7 @@ class Simulator:
         mean_duration: float | None = None,
         bursts: bool = False,
         arrivals: int = ARRIVALS,
+        kept: int | None = None,
     ) -> Selection:
         """Compare policies on draws that are like the protocol's runs, see `arrivals.draw` and `selection.select`.
 
@@ -183,7 +184,7 @@ class Simulator:
         def drawn(seed: int) -> Schedule:
             return draw(workload, protocol, seed, ratio, load, mean_duration, bursts)
 
-        return select(len(policies), drawn, play, arrivals)
+        return select(len(policies), drawn, play, arrivals, kept)
 
     def play(self, policy: AnyPolicy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""

@@ -45,7 +45,13 @@ class Selection:
     costs: npt.NDArray[np.float64]
 
 
-def select(count: int, draw: Callable[[int], Schedule], play: Play, most_arrivals: int = ARRIVALS) -> Selection:
+def select(
+    count: int,
+    draw: Callable[[int], Schedule],
+    play: Play,
+    most_arrivals: int = ARRIVALS,
+    kept: int | None = None,
+) -> Selection:
     """Find the candidate of `count` with the least mean cost; of equal ones the first.
 
     Args:
@@ -53,6 +59,7 @@ def select(count: int, draw: Callable[[int], Schedule], play: Play, most_arrival
         draw: gives the arrivals of a draw by its seed.
         play: gives a candidate's cost on them.
         most_arrivals: simulated arrivals after which no further draw begins.
+        kept: a candidate that plays every draw, however bad it is.
     """
     alive = list(range(count))
     costs = np.full((count, MOST_DRAWS), np.nan)
@@ -61,7 +68,7 @@ def select(count: int, draw: Callable[[int], Schedule], play: Play, most_arrival
     while len(alive) > 1 and played < draws and arrivals < most_arrivals:
         for k in range(played, draws):
             plan = draw(FIRST_SEED + k)
-            for i in alive:
+            for i in alive if kept is None or kept in alive else [*alive, kept]:
                 costs[i, k] = play(i, plan, FIRST_SEED + k)
             arrivals += len(plan.pods) * len(alive)
             played = k + 1
