@@ -37,6 +37,7 @@ RULES = ("fgd",)
 """Policies that decide without having been compared."""
 CHOSEN = (
     "the policy was compared",
+    "nobody is clearly better than who decides",
     "the policy is worse than a rule on this cluster; the rule decides",
     "the policy was compared on such a cluster when it was made",
 )
@@ -99,7 +100,8 @@ class Outcome:
     @property
     def deciders(self) -> list[str]:
         """Who was chosen to decide by each comparison: a member of the portfolio, a rule, or the policy itself."""
-        return [line.get("rule") or line.get("member") or line["policy"] for line in self.choices]
+        keys = ("rule", "member", "decides", "policy")
+        return [next(line[key] for key in keys if line.get(key)) for line in self.choices]
 
 
 class Recording:
