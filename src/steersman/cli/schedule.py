@@ -14,6 +14,7 @@ from steersman.cli.cluster_options import (
     Kubeconfig,
     ask_cluster,
     find_cluster,
+    log_cluster,
     optional_scheduler,
 )
 from steersman.cli.display import said_if_slow, say
@@ -130,6 +131,7 @@ def schedule(
         check_fit(fit, "--shadow" if shadow else "--learn" if learn is not None else "")
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level)
+    log_cluster(target)
 
     from steersman.live.thinking import warm_up
     from steersman.policies.registry import resolve
