@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -121,6 +122,43 @@ def test_a_run_in_a_namespace_that_is_not_there_says_so() -> None:
         double.fault = refuse
         with pytest.raises(SteersmanError, match=r"there is no namespace 'elsewhere'; create it, or .*--namespace"):
             await Place(client, "elsewhere").store.begin(RunState("run", new_id(), "", {}, 1))
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"), [("deployment", "/apis/apps/v1"), ("statefulset", "/apis/apps/v1"), ("job", "/apis/batch/v1")]
+)
+def test_cleaning_says_at_once_who_would_make_pods_anew_or_deletes_them(kind: str, group: str) -> None:
+    collection = f"{group}/namespaces/default/{kind}s"
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put("/api/v1/namespaces/default/pods", pod("web-0"))
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {}}
+        double.put(collection, {"metadata": {"name": "web"}, "spec": {"replicas": 1, "template": template}})
+        with pytest.raises(SteersmanError, match=rf"nothing was deleted: .* {kind} default/web; --owners deletes them"):
+            await cleaning.clean(client, lambda *_: None)
+        assert not any(method == "DELETE" for method, _ in double.requests)
+        assert await cleaning.clean(client, lambda *_: None, owners=True)
+        assert not double.named("/api/v1/namespaces/default/pods")
+        assert not double.named(collection)
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {"metadata": {"name": "web", "labels": {"app.kubernetes.io/managed-by": "steersman"}}, "spec": {}},
+        {"metadata": {"name": "web", "ownerReferences": [{"kind": "CronJob", "name": "c"}]}, "spec": {}},
+        {"metadata": {"name": "web"}, "spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+    ],
+)
+def test_cleaning_needs_no_leave_for_what_makes_no_pods_or_is_ours(ours: dict[str, Any]) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put("/apis/batch/v1/namespaces/default/jobs", ours)
+        double.put("/api/v1/namespaces/default/pods", pod("web-0"))
+        assert await cleaning.clean(client, lambda *_: None) == 1
 
     on_double(test)
 
