@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from steersman.errors import SteersmanError
 
@@ -67,6 +68,8 @@ async def until_gone(
     patience, passed = Patience(seconds), asyncio.Event()
     deleting = asyncio.create_task(_delete_repeatedly(delete, passed))  # a collection of thousands takes a minute
     try:
+        with suppress(TimeoutError):  # a short pass is waited for, a long one reported on
+            await asyncio.wait_for(passed.wait(), POLL_SECONDS)
         while True:
             if deleting.done():
                 deleting.result()
