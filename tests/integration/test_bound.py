@@ -310,7 +310,7 @@ def test_where_there_is_no_bound_one_line_says_why(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match="small: its pods ask for no GPU"):
         GpuBound(workload([gpus], pods(1, 1)))
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'steersman\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"the extra 'report': pip install '/.*\[report\]'"):
         GpuBound(workload([gpus], pods(1, 1, 1)))
 
 

@@ -18,10 +18,11 @@ MARK_WITHIN_BYTES = 1024
 
 
 def check_output(folder: Path, files: Collection[str]) -> None:
-    """Make sure that `files` may be written to `folder`: new, empty, or holding nothing but former such results.
+    """Make sure that `files` may be written to `folder`: what has their names there are former such results.
 
     Raises:
-        UsageError: it holds something else, is no folder, or cannot be written to.
+        UsageError: something else has such a name, there are results of another command, it is no folder, or it cannot
+            be written to.
     """
     target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and makes no `new`
     existing = target
@@ -31,19 +32,18 @@ def check_output(folder: Path, files: Collection[str]) -> None:
         raise UsageError(f"--output {folder}: {existing} is not a folder")
     if existing == target:
         for entry in sorted(target.iterdir()):
-            if not entry.name.startswith(STAGE):
-                _check_entry(folder, entry, files)
+            _check_entry(folder, entry, files)
     _try_to_write(folder, existing, target.relative_to(existing), files)
 
 
 def _check_entry(folder: Path, entry: Path, files: Collection[str]) -> None:
-    if not is_result(entry):
-        problem = f"the folder holds {entry.name}, which is no result of steersman"
-    elif entry.name not in files:
+    if entry.name in files and not is_result(entry):
+        problem = f"{entry.name} is there and no result of steersman, and would be written over"
+    elif entry.name not in files and is_result(entry):
         problem = f"the folder holds {entry.name} of an earlier steersman {COMMANDS[entry.name]}"
     else:
         return
-    raise UsageError(f"--output {folder}: {problem}; name a new or an empty folder")
+    raise UsageError(f"--output {folder}: {problem}; name another folder")
 
 
 def is_result(path: Path) -> bool:

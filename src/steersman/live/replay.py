@@ -186,12 +186,14 @@ class Replay:
                 not there.bound and self.pods[self._index[key]].runs is not None
                 for key, there in self.fleet.pods.items()
             )
-            bound = self.fleet.bound
             patience = PATIENCE_SECONDS if ending else BIND_SECONDS
-            if not self.fleet.waiting or not await self.fleet.until(
-                lambda bound=bound: not idle() or self.fleet.bound != bound, patience
-            ):
+            changes = partial(self._changes, idle, self.fleet.bound)
+            if not self.fleet.waiting or not await self.fleet.until(changes, patience):
                 return
+
+    def _changes(self, idle: Callable[[], bool], bound: int) -> bool:
+        """Whether there is something to do again, or no longer so many pods have a node."""
+        return not idle() or self.fleet.bound != bound
 
     async def _work(self) -> None:
         while True:
