@@ -67,7 +67,7 @@ def test_the_table_of_nodes_shows_all_of_them_and_says_which_objects_count_as_no
     on_double(test)
 
 
-def test_the_command_says_in_one_line_what_it_did_not_understand(
+def test_the_command_names_nodes_that_get_no_pods_and_counts_what_it_did_not_understand(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
@@ -81,8 +81,10 @@ def test_the_command_says_in_one_line_what_it_did_not_understand(
     assert main(["cluster", "nodes", "--format", "csv"]) == 0
     shown = capsys.readouterr()
     assert shown.out.count("\n") == 3
-    assert shown.err.startswith("warning: 2 objects are not understood")
-    assert shown.err.count("\n") == 1
+    of_node, of_pods = shown.err.splitlines()
+    assert of_node.startswith("warning: Node odd gets no pods of steersman's: ")
+    assert "allocatable" in of_node
+    assert of_pods.startswith("warning: 1 objects are not understood")
 
 
 def test_a_workload_is_measured_by_what_is_understood_and_the_rest_is_a_line(
@@ -262,4 +264,4 @@ def test_the_view_counts_as_not_understood_what_is_so_now(history: list[tuple[st
             content = odd_pod(name, milli="100" if kind == "even" else "-5")
             content["metadata"]["namespace"] = "default"
             view.put_pod(as_pod(content))
-    assert view.unreadable == {key for key, kind in now.items() if kind == "odd"}
+    assert view.unreadable.keys() == {key for key, kind in now.items() if kind == "odd"}

@@ -25,6 +25,7 @@ app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_na
 
 Name = Annotated[str, typer.Option(metavar="NAME", help="Which cluster; there may be several.")]
 DEFAULT_NAME = "steersman"
+NAMED_NODES = 10
 STATUS_SECONDS = 3.0
 """In which a cluster answers all that `status` asks, else it is said to be dead."""
 
@@ -138,7 +139,13 @@ def nodes(
         print_table(cluster_tables.nodes_table(name, rows))
     else:
         print(cluster_tables.to_json(rows) if output is Format.JSON else cluster_tables.to_csv(rows), end="")
-    if problems:
+    of_nodes = [problem for problem in problems if problem.where.startswith("Node ")]
+    for problem in of_nodes[:NAMED_NODES]:
+        say(f"warning: {problem.where} gets no pods of steersman's: {problem.field}: {problem.problem}")
+    if len(of_nodes) > NAMED_NODES:
+        say(f"warning: {len(of_nodes) - NAMED_NODES} more nodes get no pods of steersman's")
+    if len(problems) > len(of_nodes):
+        problems = [problem for problem in problems if problem not in of_nodes]
         say(f"warning: {len(problems)} objects are not understood and count as nothing, such as: {problems[0]}")
 
 

@@ -78,6 +78,9 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
     """A folder to write result files to. They appear in `folder` when the block ends well; otherwise nothing changes.
 
     Former results among `replaced` that were not written anew are removed.
+
+    Raises:
+        InputError: a file cannot be written, as on a full disk.
     """
     folder = Path(os.path.realpath(folder))
     created = _first_missing(folder)
@@ -95,8 +98,16 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
         for name in replaced:
             if name not in names and is_result(folder / name):
                 (folder / name).unlink()
+    except OSError as error:
+        name = Path(error.filename).name if isinstance(error.filename, str) else _latest(stage)
+        raise InputError(folder / name, "", "", f"cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _latest(stage: Path) -> str:
+    """Return the name of the file that was written last: where writing fails, the system does not say which it was."""
+    return max(stage.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=Path()).name
 
 
 def _first_missing(folder: Path) -> Path | None:
