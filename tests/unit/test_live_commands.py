@@ -241,3 +241,13 @@ def test_jobs_are_done_a_few_at_a_time_and_the_first_failure_stops_the_rest():
         assert done == [0, 1, 2, 3, 4, 4]
 
     play(main())
+
+
+def test_a_shadow_that_may_not_write_says_so_before_anything_is_compiled(home, capsys, monkeypatch):
+    monkeypatch.setattr("steersman.live.thinking.warm_up", lambda *_, **__: pytest.fail("compiles"))
+    (home / "was").mkdir()
+    (home / "was" / "decisions.csv").write_text("of last week")
+    assert main(["schedule", "--shadow", "--output", "was", "--policy", "fgd", "--kubeconfig", "kubeconfig"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: was: is there already and not an empty folder")
+    assert said.count("\n") == 1

@@ -13,6 +13,7 @@ from steersman.cli.cluster_options import (
     Context,
     Kubeconfig,
     ask_cluster,
+    check_new_folder,
     find_cluster,
     log_cluster,
     optional_scheduler,
@@ -125,6 +126,8 @@ def schedule(
     """
     if output is not None and not shadow:
         raise UsageError("--output is where a shadow writes; give --shadow, or leave it out")
+    if output is not None:
+        check_new_folder(output)
     if learn is not None and shadow:
         raise UsageError("--learn is of no use with --shadow, whose decisions nobody carries out; workload record is")
     if fit is not None:
