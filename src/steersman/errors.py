@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from importlib import metadata
 from pathlib import Path
 
 
@@ -40,4 +42,16 @@ class MissingExtraError(SteersmanError):
     """A feature needs an optional dependency: names the extra that brings it."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs the extra '{extra}': pip install 'steersman[{extra}]'")
+        super().__init__(f"{feature} needs the extra '{extra}': pip install '{_requirement(extra)}'")
+
+
+def _requirement(extra: str) -> str:
+    """Return what pip installs an extra from: this checkout or the wheel at hand. No index has it by its name."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return f"{checkout}[{extra}]"
+    try:
+        source = json.loads(metadata.distribution("steersman").read_text("direct_url.json") or "{}").get("url", "")
+    except (metadata.PackageNotFoundError, ValueError):
+        source = ""
+    return f"steersman[{extra}] @ {source}" if source else f"steersman-VERSION-py3-none-any.whl[{extra}]"

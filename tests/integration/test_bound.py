@@ -3,7 +3,10 @@
 import csv
 import itertools
 import math
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -307,7 +310,7 @@ def test_where_there_is_no_bound_one_line_says_why(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match="small: its pods ask for no GPU"):
         GpuBound(workload([gpus], pods(1, 1)))
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'steersman\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"the extra 'report': pip install '/.*\[report\]'"):
         GpuBound(workload([gpus], pods(1, 1, 1)))
 
 
@@ -396,6 +399,38 @@ def made(ends: dict[str, list[float]], limit: Sequence[float]) -> tuple[list[Run
     limits = Limits("inflation", (42, 43, 44, 45), {name: np.array(limit) for name in ("one", "two")})
     summary = summarise(runs, "kube-default") + limit_summary(limits, Table(runs), "kube-default")
     return runs, summary, Headline(runs, summary, "kube-default", limits)
+
+
+SLOW_SOLVER = """
+import sys, time
+from steersman.cli import main
+from steersman.evaluation.bound import GpuBound
+
+def solve(*_, **__):
+    print("solving", flush=True)
+    time.sleep(60)
+
+GpuBound.solve = solve  # workers import this file, too
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_does_not_wait_for_the_limits_under_way(cluster: Path, sent: signal.Signals, status: int) -> None:
+    (cluster / "slow.py").write_text(SLOW_SOLVER)
+    options = "--nodes nodes.csv --pods pods.csv --policy best-fit --seeds 1-2 --bound --protocol inflation"
+    command = [sys.executable, "slow.py", "evaluate", *options.split(), "--jobs", "1", "--output", "out"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        began = time.monotonic()
+        process.send_signal(sent)
+        said = process.communicate(timeout=90)[1]
+    assert time.monotonic() - began < 10  # of 120; the machine may be busy
+    assert process.returncode == status
+    assert "interrupted after 2 of 2 runs" in said
 
 
 def test_the_limit_says_what_is_left_to_gain_and_wins_nothing() -> None:

@@ -381,12 +381,12 @@ def test_a_cluster_that_is_not_there_is_one_line(
         assert "none" in error_line(capsys)
 
 
-def test_other_files_of_the_user_are_not_touched(cluster: Path, capsys: Capture) -> None:
+def test_other_files_of_the_user_are_not_touched(cluster: Path) -> None:
     (cluster / "out").mkdir()
     (cluster / "out" / "thesis.tex").write_text("mine")
-    assert evaluate(*RUN) == 2
-    assert "thesis.tex" in error_line(capsys)
-    assert [path.name for path in (cluster / "out").iterdir()] == ["thesis.tex"]
+    assert evaluate(*RUN) == 0
+    assert (cluster / "out" / "thesis.tex").read_text() == "mine"
+    assert (cluster / "out" / "summary.csv").exists()
 
 
 def test_former_results_are_overwritten(cluster: Path) -> None:
@@ -520,9 +520,8 @@ def test_results_of_others_are_refused_before_the_run(cluster: Path, capsys: Cap
     (cluster / "out").mkdir()
     (cluster / "out" / "summary.csv").write_text("precious\n")
     files = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--output", "out")
-    for command in ("evaluate", "simulate"):
-        assert main([command, *files, "--policy", "fgd"]) == 2
-        assert "summary.csv, which is no result" in error_line(capsys)
+    assert main(["evaluate", *files, "--policy", "fgd"]) == 2
+    assert "summary.csv is there and no result" in error_line(capsys)
     assert (cluster / "out" / "summary.csv").read_text() == "precious\n"
 
 
@@ -767,3 +766,23 @@ def test_a_line_of_training_without_numbers_says_how_far_it_is_and_the_best(caps
         progress.update(Standing(iteration=1, seconds=1.0), {})
         progress.update(Standing(iteration=2, seconds=2.0, best=14.451), {})
     assert capsys.readouterr().err.splitlines() == ["training: 2 of 2, about 0 s left: best validation 14.45"]
+
+
+def test_a_full_disk_is_named_by_its_file_and_finished_runs_are_kept(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (cluster / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(cluster / "tmp"))
+
+    def fill(folder: Path, *_: object, **__: object) -> None:
+        (folder / "results.csv").write_text("half of it")
+        with Path("/dev/full").open("w") as full:
+            full.write("the rest")
+
+    monkeypatch.setattr("steersman.cli.comparison.write_evaluation", fill)
+    options = "--nodes nodes.csv --pods pods.csv --policy best-fit --seeds 1-2 --protocol inflation --jobs 1"
+    assert main(["evaluate", *options.split(), "--output", "out"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "out/results.csv: cannot be written: No space left on device; the finished runs are in " in said
+    assert len(Path(said.rpartition(" ")[2]).read_text().splitlines()) > 2
+    assert not (cluster / "out").exists()

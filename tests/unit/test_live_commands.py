@@ -1,6 +1,7 @@
 """Commands on live clusters: which cluster they act on, what they refuse, and how a signal ends them."""
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.unit.kube_double import play
 
 from steersman.cli import main
+from steersman.cli.cluster_options import find_cluster
 from steersman.compiled import cache_root
 from steersman.errors import SteersmanError, UsageError
 from steersman.kube.client import ApiError, UnreachableError
@@ -49,7 +51,7 @@ def make_local(home: Path, way: Way = Way.BINARIES, context: str = "mine", name:
     return folder / "kubeconfig"
 
 
-def test_the_cluster_is_the_one_named_else_that_of_the_environment_else_the_local_one(home, monkeypatch):
+def test_the_cluster_is_the_one_named_else_that_of_kubectl_else_the_local_one(home, monkeypatch):
     with pytest.raises(SteersmanError, match="no cluster to talk to"):
         target.find()
     local = make_local(home)
@@ -69,9 +71,33 @@ def test_the_cluster_is_the_one_named_else_that_of_the_environment_else_the_loca
         target.find(name="x")
 
 
-def test_a_cluster_that_steersman_did_not_start_is_not_touched_without_yes(home, capsys):
+def test_a_forgotten_local_cluster_does_not_win_over_the_users_own(home, capsys):
+    local = make_local(home)
+    find_cluster(None, None, None)
+    said = capsys.readouterr().err
+    assert said.startswith("using the cluster of 'steersman cluster up' at http://127.0.0.1:1: ")
+    assert said.count("\n") == 1
+    (home / ".kube").mkdir()
+    default = home / ".kube" / "config"
+    default.write_text(KUBECONFIG.format(port=2))
+    assert find_cluster(None, None, None).config.source == default
+    assert find_cluster(None, None, "steersman").config.source == local
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("command", ["schedule", "serve"])
+def test_commands_that_stay_log_which_cluster_they_talk_to(capsys, command):
+    arguments = ("--policy", "best-fit", "--kubeconfig", "kubeconfig", "--port", "0", "--log-format", "json")
+    assert main([command, *arguments]) == 1  # nobody answers there
+    logged = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    found = next(each for each in logged if each["event"] == "cluster")
+    assert (found["context"], found["server"], found["source"]) == ("mine", "http://127.0.0.1:1", "kubeconfig")
+
+
+def test_a_cluster_that_steersman_did_not_start_is_not_touched_without_yes(home, capsys, monkeypatch):
     (home / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\n")
-    make_local(home, Way.KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", str(make_local(home, Way.KUBECONFIG)))
     for arguments in (
         ("run", "--name", "steersman"),
         ("run", "--kubeconfig", "kubeconfig"),
@@ -107,8 +133,8 @@ def test_a_cluster_that_steersman_did_not_start_is_not_touched_without_yes(home,
         (("snapshot", "--output", "new.yaml"), "cannot be reached", 1),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_and_nothing_is_left(home, capsys, arguments, problem, status):
-    make_local(home)
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_left(home, capsys, monkeypatch, arguments, problem, status):
+    monkeypatch.setenv("KUBECONFIG", str(make_local(home)))
     (home / "twice.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\n")
     before = sorted(home.iterdir())
     assert main(["workload", *arguments]) == status
@@ -215,3 +241,13 @@ def test_jobs_are_done_a_few_at_a_time_and_the_first_failure_stops_the_rest():
         assert done == [0, 1, 2, 3, 4, 4]
 
     play(main())
+
+
+def test_a_shadow_that_may_not_write_says_so_before_anything_is_compiled(home, capsys, monkeypatch):
+    monkeypatch.setattr("steersman.live.thinking.warm_up", lambda *_, **__: pytest.fail("compiles"))
+    (home / "was").mkdir()
+    (home / "was" / "decisions.csv").write_text("of last week")
+    assert main(["schedule", "--shadow", "--output", "was", "--policy", "fgd", "--kubeconfig", "kubeconfig"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: was: is there already and not an empty folder")
+    assert said.count("\n") == 1

@@ -16,7 +16,7 @@ from steersman.errors import InputError, SteersmanError
 from steersman.kube.client import Client
 from steersman.live import cleaning, commands, filling
 from steersman.live.commands import Place
-from steersman.live.driver import Manner
+from steersman.live.driver import Manner, planned_seconds
 from steersman.live.filling import Filling
 from steersman.live.reading import read_room
 from steersman.workloads.deployments import DELETE, Row, Settings, cluster, generate, read_rows
@@ -38,6 +38,22 @@ async def fill(
     client: Client, output: Path | None = None, seeds: Sequence[int] = (42,), settings: Settings = SETTINGS
 ) -> object:
     return await commands.fill(Place(client, "default"), settings, seeds, MANNER, output, lambda *_: None)
+
+
+def test_a_run_says_first_how_long_it_takes():
+    said: list[str] = []
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        fill_nodes(double)
+        place = Place(client, "default", said.append)
+        await commands.fill(place, SETTINGS, (42,), MANNER, None, lambda *_: None)
+        rows = expected()
+        assert clock() == pytest.approx(planned_seconds(rows, MANNER), abs=1.0)
+        assert said[0].startswith(f"{len(rows) // 2} Deployments of ")
+        assert f"at least {planned_seconds(rows, MANNER):.0f} s" in said[0]
+        assert planned_seconds(rows, MANNER, len(rows)) == 0
+
+    on_double(test)
 
 
 def test_a_live_cluster_gets_the_deployments_that_the_simulator_would_get_and_is_empty_in_the_end(tmp_path):

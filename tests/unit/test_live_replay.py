@@ -33,8 +33,8 @@ def pods(*times: tuple[float | None, float | None], prefix: str = "p", **more: o
     ]
 
 
-async def replay(client: Client, found: list[Pod], pace: Pace = USUAL, *, resume: bool = False) -> Tally:
-    return await commands.replay_pods(Place(client, "default"), found, pace, lambda *_: None, resume=resume)
+async def replay(client: Client, found: list[Pod], pace: Pace = USUAL, *, resume: bool = False, **more: bool) -> Tally:
+    return await commands.replay_pods(Place(client, "default"), found, pace, lambda *_: None, resume=resume, **more)
 
 
 def test_pods_come_at_their_times_and_run_as_long_as_in_the_trace_from_when_they_were_bound():
@@ -70,6 +70,32 @@ def test_pods_without_times_come_at_once_or_at_a_rate():
         start = clock()
         await replay(client, found, Pace(rate=50.0))
         assert clock() - start == pytest.approx(200 / 50, abs=0.2)
+
+    on_double(test)
+
+
+def test_pods_are_counted_when_they_had_time_to_be_bound():
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.bind_after = 3.0
+        assert await replay(client, pods(*[(None, None)] * 5)) == Tally(created=5)
+        assert 3.0 <= clock() < 4.0
+        double.bind_after = None
+        start = clock()
+        assert await replay(client, pods((None, None), prefix="waits")) == Tally(created=1, waiting=1)
+        assert clock() - start < 15
+
+    on_double(test)
+
+
+def test_missing_namespaces_are_named_before_anything_is_made_or_made_if_asked():
+    found = [*pods((None, None), namespace="b"), *pods((None, None), namespace="a"), *pods((None, None))]
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        with pytest.raises(SteersmanError, match=r"no namespace 'a' \(and 1 more .*; --create-namespaces makes"):
+            await replay(client, found)
+        assert not any(method == "POST" for method, _ in double.requests)
+        assert await replay(client, found, create_namespaces=True) == Tally(created=3)
+        assert {"a", "b"} <= double.named("/api/v1/namespaces").keys()
 
     on_double(test)
 
@@ -152,7 +178,7 @@ def test_a_pod_of_somebody_else_and_a_missing_namespace_end_it_in_one_line():
             await replay(client, pods((None, None), (None, None)))
         await cleaning.clean(client, lambda *_: None)
         assert list(double.named(PODS)) == ["p-1"]
-        with pytest.raises(SteersmanError, match="no namespace 'prod'; create it"):
+        with pytest.raises(SteersmanError, match="no namespace 'prod'; --create-namespaces makes"):
             await replay(client, pods((None, None), namespace="prod"))
 
     on_double(test)

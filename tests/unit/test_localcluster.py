@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.cli import main
+from steersman.cli.display import Progress
 from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Node, Taint
 from steersman.cluster.objects import node_from_object
@@ -274,7 +275,7 @@ class FakeClient:
             ],
             NODES: [node_object(node, "other") for node in prepared(equal_nodes(2, SHAPE))],
         }
-        return Listed([msgspec.Raw(msgspec.json.encode(found)) for found in kinds[path]], "1")
+        return Listed([msgspec.Raw(msgspec.json.encode(found)) for found in kinds.get(path, ())], "1")
 
     async def get(self, path: str, query: dict[str, str] | None = None) -> object:
         if path.startswith("/api/v1/namespaces/"):
@@ -313,6 +314,22 @@ def test_cleaning_goes_on_until_nothing_comes_back_and_leaves_the_system_alone()
 def test_cleaning_names_who_makes_pods_anew() -> None:
     with pytest.raises(SteersmanError, match=r"2 pods .* such as default/default-0, which ReplicaSet web makes"):
         asyncio.run(cleaning.clean(FakeClient(times=1 << 30), nothing))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_cleaning_reports_while_the_server_still_deletes_a_collection() -> None:
+    told: list[tuple[int, int]] = []
+
+    class SlowClient(FakeClient):
+        async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
+            while path == "/api/v1/namespaces/default/pods" and self.pods["default"]:
+                await asyncio.sleep(0.05)
+                self.pods["default"] -= 1
+
+    client = SlowClient(times=0)
+    client.pods["default"] = 5
+    assert asyncio.run(cleaning.clean(client, lambda *progress: told.append(progress))) == 5
+    assert {done for done, _ in told} == set(range(6))
 
 
 def test_patience_lasts_while_there_is_progress() -> None:
@@ -436,7 +453,7 @@ def test_pods_with_a_status_of_their_own_are_not_played(tmp_path: Path) -> None:
 GO = """#!/bin/sh
 echo "$@" >> {calls}
 case "$1" in
-list) echo one; echo two; echo three;;
+list) echo go: downloading k8s.io/api v1; echo one; echo two; echo three;;
 build)
   while [ "$1" != -o ]; do shift; done
   {act}
@@ -454,6 +471,73 @@ def a_go(folder: Path, monkeypatch: pytest.MonkeyPatch, act: str = ":") -> Path:
     (folder / "bin" / "go").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
     return calls
+
+
+def test_downloads_are_said_and_are_no_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_go(tmp_path, monkeypatch)
+    said, told = list[str](), list[tuple[int, int]]()
+    build.programs(lambda *progress: told.append(progress), said.append)
+    assert said[1:] == ["downloading Go modules: 1 begun"]
+    assert told == [(1, 3), (2, 3)]
+
+
+def test_a_build_says_how_long_it_took_and_guesses_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    now = 0.0
+    monkeypatch.setattr("steersman.cli.display.time.monotonic", lambda: now)
+    with Progress("building packages", estimate=False) as progress:
+        for done, now in ((1, 5.0), (40, 61.0)):  # noqa: B007
+            progress.update(done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "building packages: 1 of 100, 5 s so far",
+        "building packages: 40 of 100, 61 s so far",
+    ]
+
+
+def test_up_and_status_agree_about_a_cluster_of_which_a_part_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "here").write_text(KUBECONFIG)
+    record.write(Record("mine", Way.BINARIES, str(tmp_path / "here"), "here", ready=True))
+    running = dict.fromkeys(servers.SERVERS, 1)
+    monkeypatch.setattr(servers, "running", lambda _: running)
+    assert main(["cluster", "up", "--name", "mine"]) == 1
+    assert "is up already" in error_line(capsys)
+    del running["etcd"]
+    for command in ("up", "status"):
+        assert main(["cluster", command, "--name", "mine"]) == 1
+        said = error_line(capsys)
+        assert "etcd ended" in said
+        assert "'steersman cluster down --name mine'" in said
+        assert "is up" not in said
+
+
+@pytest.mark.parametrize("answers_readyz", [True, False])
+def test_the_status_of_a_cluster_with_a_dead_etcd_comes_within_seconds(
+    answers_readyz: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        thread = threading.Thread(target=answer_readyz, args=(server,), daemon=True)
+        if answers_readyz:
+            thread.start()
+        port = server.getsockname()[1]
+        (tmp_path / "here").write_text(KUBECONFIG.replace("127.0.0.1:1", f"127.0.0.1:{port}"))
+        record.write(Record("mine", Way.CONTAINERS, str(tmp_path / "here"), "here", ready=True))
+        began = time.monotonic()
+        assert main(["cluster", "status", "--name", "mine"]) == 1
+        assert time.monotonic() - began < 5
+        said = error_line(capsys)
+        assert "etcd failed" in said if answers_readyz else "gave no answer in 3 s" in said
+
+
+def answer_readyz(server: socket.socket) -> None:
+    """Say to one client that etcd is dead, as an API server does."""
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(4096)
+        body = b"[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\nreadyz check failed\n"
+        connection.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
 def test_what_is_built_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

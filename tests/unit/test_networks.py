@@ -228,7 +228,7 @@ def test_graph_network_without_its_extra_is_one_line(monkeypatch):
 
     gnn._geometric.cache_clear()
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"steersman\[graph\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install '/.*\[graph\]'"):
         build("gnn", SIZES)
     gnn._geometric.cache_clear()
 

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -66,7 +67,7 @@ def test_the_table_of_nodes_shows_all_of_them_and_says_which_objects_count_as_no
     on_double(test)
 
 
-def test_the_command_says_in_one_line_what_it_did_not_understand(
+def test_the_command_names_nodes_that_get_no_pods_and_counts_what_it_did_not_understand(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
@@ -80,8 +81,10 @@ def test_the_command_says_in_one_line_what_it_did_not_understand(
     assert main(["cluster", "nodes", "--format", "csv"]) == 0
     shown = capsys.readouterr()
     assert shown.out.count("\n") == 3
-    assert shown.err.startswith("warning: 2 objects are not understood")
-    assert shown.err.count("\n") == 1
+    of_node, of_pods = shown.err.splitlines()
+    assert of_node.startswith("warning: Node odd gets no pods of steersman's: ")
+    assert "allocatable" in of_node
+    assert of_pods.startswith("warning: 1 objects are not understood")
 
 
 def test_a_workload_is_measured_by_what_is_understood_and_the_rest_is_a_line(
@@ -121,6 +124,43 @@ def test_a_run_in_a_namespace_that_is_not_there_says_so() -> None:
         double.fault = refuse
         with pytest.raises(SteersmanError, match=r"there is no namespace 'elsewhere'; create it, or .*--namespace"):
             await Place(client, "elsewhere").store.begin(RunState("run", new_id(), "", {}, 1))
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"), [("deployment", "/apis/apps/v1"), ("statefulset", "/apis/apps/v1"), ("job", "/apis/batch/v1")]
+)
+def test_cleaning_says_at_once_who_would_make_pods_anew_or_deletes_them(kind: str, group: str) -> None:
+    collection = f"{group}/namespaces/default/{kind}s"
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put("/api/v1/namespaces/default/pods", pod("web-0"))
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {}}
+        double.put(collection, {"metadata": {"name": "web"}, "spec": {"replicas": 1, "template": template}})
+        with pytest.raises(SteersmanError, match=rf"nothing was deleted: .* {kind} default/web; --owners deletes them"):
+            await cleaning.clean(client, lambda *_: None)
+        assert not any(method == "DELETE" for method, _ in double.requests)
+        assert await cleaning.clean(client, lambda *_: None, owners=True)
+        assert not double.named("/api/v1/namespaces/default/pods")
+        assert not double.named(collection)
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {"metadata": {"name": "web", "labels": {"app.kubernetes.io/managed-by": "steersman"}}, "spec": {}},
+        {"metadata": {"name": "web", "ownerReferences": [{"kind": "CronJob", "name": "c"}]}, "spec": {}},
+        {"metadata": {"name": "web"}, "spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+    ],
+)
+def test_cleaning_needs_no_leave_for_what_makes_no_pods_or_is_ours(ours: dict[str, Any]) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put("/apis/batch/v1/namespaces/default/jobs", ours)
+        double.put("/api/v1/namespaces/default/pods", pod("web-0"))
+        assert await cleaning.clean(client, lambda *_: None) == 1
 
     on_double(test)
 
@@ -224,4 +264,4 @@ def test_the_view_counts_as_not_understood_what_is_so_now(history: list[tuple[st
             content = odd_pod(name, milli="100" if kind == "even" else "-5")
             content["metadata"]["namespace"] = "default"
             view.put_pod(as_pod(content))
-    assert view.unreadable == {key for key, kind in now.items() if kind == "odd"}
+    assert view.unreadable.keys() == {key for key, kind in now.items() if kind == "odd"}

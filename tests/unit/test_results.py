@@ -180,10 +180,18 @@ def test_new_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode == plain.stat().st_mode
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+def test_other_files_of_a_folder_stay_as_they_are(tmp_path: Path) -> None:
+    for name in ("thesis.tex", "placements.csv"):  # the second has a name of ours, but not of this command
+        (tmp_path / name).write_text("mine\n")
+    (tmp_path / "logs").mkdir()
+    output.check_output(tmp_path, results.EVALUATION_FILES)
+    write(tmp_path, made_experiment(ENDS))
+    assert (tmp_path / "summary.csv").exists()
+    assert (tmp_path / "thesis.tex").read_text() == (tmp_path / "placements.csv").read_text() == "mine\n"
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(UsageError, match=r"thesis\.tex"):
-        output.check_output(tmp_path, results.EVALUATION_FILES)
     with pytest.raises(UsageError, match="not a folder"):
         output.check_output(tmp_path / "thesis.tex" / "out", results.EVALUATION_FILES)
 
@@ -191,7 +199,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", results.EVALUATION_FILES)
 def test_a_file_of_the_user_is_none_of_ours_whatever_its_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious\n")
-    with pytest.raises(UsageError, match=f"{name}, which is no result"):
+    with pytest.raises(UsageError, match=f"{name} is there and no result of steersman"):
         output.check_output(tmp_path, results.EVALUATION_FILES)
     with output.staged(tmp_path, results.EVALUATION_FILES):
         pass  # should it appear during the run: it is not removed either

@@ -418,3 +418,15 @@ def test_pods_that_fit_nowhere_and_models_that_are_nowhere_are_warnings():
         "w: 1 of 2 pods fit on no node at all: x",
     )
     assert metrics_of(result)["pods_failed"] == 1
+
+
+def test_a_run_whose_events_take_a_second_each_is_interruptible_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = tuple(Pod(f"p-{i}", PodClass(Requests(100 + i, 1 << 20))) for i in range(60))
+    simulator = Simulator(Workload("slow", (Node("n", 64_000, 1 << 40),), pods))
+    fast, told = simulator.run("best-fit", protocol="arrivals"), list[int]()
+    now = iter(range(10_000))
+    monkeypatch.setattr("steersman.simulation.run.time.perf_counter", lambda: float(next(now)))
+    slow = simulator.run("best-fit", protocol="arrivals", progress=lambda done, _: told.append(done))
+    assert max(np.diff(told)) <= 8
+    assert len(told) > 50
+    assert str(slow.metrics) == str(fast.metrics)  # NaN where there are no GPUs

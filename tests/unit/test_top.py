@@ -24,7 +24,7 @@ from steersman.errors import SteersmanError
 from steersman.kube.client import Client
 from steersman.live_view.app import NodeList, TopApp
 from steersman.live_view.model import ClusterView
-from steersman.live_view.render import Choice, layout_for
+from steersman.live_view.render import Choice, heading, layout_for
 from steersman.live_view.watching import NodeHandler, PodHandler
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
@@ -124,7 +124,16 @@ def test_shared_gpus_count_in_parts_and_what_is_not_understood_is_said() -> None
     (row,) = view.rows()
     assert row.amounts("gpu") == (0.25, 2)
     assert row.use.pods == 2
-    assert view.unreadable == {"default/b"}
+    assert view.unreadable.keys() == {"default/b"}
+
+
+def test_nodes_that_are_not_understood_are_named_with_why() -> None:
+    view = view_of([node("fine"), *(node(f"odd-{i}", cpu="lots") for i in range(5))], [])
+    lines = heading(view, "here", None, (), 6)
+    named = [line for line in lines if line.startswith("Node ")]
+    assert [line.partition(" gets no pods: ")[0] for line in named] == ["Node odd-0", "Node odd-1", "Node odd-2"]
+    assert all("cpu" in line and "lots" in line for line in named)
+    assert "... and 2 more nodes" in lines
 
 
 def test_nodes_are_chosen_and_sorted() -> None:

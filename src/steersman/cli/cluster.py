@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,9 @@ app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_na
 
 Name = Annotated[str, typer.Option(metavar="NAME", help="Which cluster; there may be several.")]
 DEFAULT_NAME = "steersman"
+NAMED_NODES = 10
+STATUS_SECONDS = 3.0
+"""In which a cluster answers all that `status` asks, else it is said to be dead."""
 
 
 @app.callback(invoke_without_command=True)
@@ -98,7 +102,7 @@ def up(
         count = COUNT if existing is None else 0
     wanted = _wanted(count, node_shape, nodes_from, reference_node, hierarchy, kwok_taint)
     if existing is None:
-        with Progress("compiling packages of the control plane") as progress:
+        with Progress("building packages of the control plane", estimate=False) as progress:
             control_plane = cluster.find_control_plane(progress.update, say)
         say(f"starting the control plane ({control_plane})")
         with Progress("starting nodes") as progress:
@@ -135,21 +139,28 @@ def nodes(
         print_table(cluster_tables.nodes_table(name, rows))
     else:
         print(cluster_tables.to_json(rows) if output is Format.JSON else cluster_tables.to_csv(rows), end="")
-    if problems:
+    of_nodes = [problem for problem in problems if problem.where.startswith("Node ")]
+    for problem in of_nodes[:NAMED_NODES]:
+        say(f"warning: {problem.where} gets no pods of steersman's: {problem.field}: {problem.problem}")
+    if len(of_nodes) > NAMED_NODES:
+        say(f"warning: {len(of_nodes) - NAMED_NODES} more nodes get no pods of steersman's")
+    if len(problems) > len(of_nodes):
+        problems = [problem for problem in problems if problem not in of_nodes]
         say(f"warning: {len(problems)} objects are not understood and count as nothing, such as: {problems[0]}")
 
 
 @app.command()
 def status(name: Name = DEFAULT_NAME) -> None:
-    """Is the cluster up, what is in it, and how do other programs reach it?"""
-    from steersman.localcluster.record import check_name, require
+    """Is the cluster up, what is in it, and how do other programs reach it? Exit status 1: a part of it is dead."""
+    from steersman.localcluster.record import check_name, command, require
 
     found = require(check_name(name))
-    with said_if_slow("asking the cluster"):
-        lines = _ask(found, _status)
+    lines = _ask(found, _status, STATUS_SECONDS)
     for title, value in [("Cluster", f"{name}, {_how(found)}"), *lines, ("Kubeconfig", found.kubeconfig)]:
         print(f"{title + ':':<12}{value}")
     print(_export(found))
+    if ended := _ended(found):
+        raise SteersmanError(f"cluster {name!r}: {ended} ended; {command('down', name)} and 'up' start it anew")
 
 
 @app.command()
@@ -158,8 +169,15 @@ def clean(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do so even in a cluster that steersman did not start: every pod goes.")
     ] = False,
+    owners: Annotated[
+        bool,
+        typer.Option("--owners", help="Delete also Deployments, StatefulSets, Jobs and others that make pods anew."),
+    ] = False,
 ) -> None:
-    """Back to zero pods: delete all pods but those of kube-system, and what "steersman workload" made."""
+    """Back to zero pods: delete all pods but those of kube-system, and what "steersman workload" made.
+
+    Where somebody's Deployment, StatefulSet, Job or the like would make pods anew, nothing is deleted without --owners.
+    """
     from steersman.localcluster import cleaning
     from steersman.localcluster.record import Way, check_name, require
 
@@ -170,7 +188,7 @@ def clean(
             "start; --yes if that is meant"
         )
     with Progress("deleting pods") as progress:
-        count = _ask(found, lambda client: cleaning.clean(client, progress.update))
+        count = _ask(found, lambda client: cleaning.clean(client, progress.update, owners=owners))
     say(f"deleted {count} pods")
 
 
@@ -222,6 +240,7 @@ def _wanted(
 async def _status(client: Any) -> list[tuple[str, str]]:
     from steersman.localcluster.occupancy import pods_by_phase, ready_nodes
 
+    await _check_ready(client)
     version = await client.get("/version")
     ready, there = await ready_nodes(client)
     phases = await pods_by_phase(client)
@@ -231,6 +250,19 @@ async def _status(client: Any) -> list[tuple[str, str]]:
         ("Nodes", f"{ready} of {there} ready"),
         ("Pods", counts or "none"),
     ]
+
+
+async def _check_ready(client: Any) -> None:
+    """Raise UnreachableError if the API server says that a part of it does not work; it names etcd first of all."""
+    from steersman.kube.client import ApiError, UnreachableError
+
+    try:
+        await client.request("GET", "/readyz", query={"verbose": ""})
+    except ApiError as error:
+        failed = re.findall(r"\[-\](\S+) failed", error.message)
+        if error.status >= 500:
+            what = ", ".join(failed) or error.message
+            raise UnreachableError(f"{client.config.cluster.server} is not ready: {what} failed") from None
 
 
 def _how(found: Record) -> str:
@@ -251,7 +283,7 @@ def _ended(found: Record) -> str:
 
     if found.way is not Way.BINARIES:
         return ""
-    return ", ".join(sorted(set(servers.SERVERS) - set(servers.running(folder_of(found.name)))))
+    return ", ".join(servers.ended(folder_of(found.name)))
 
 
 def _export(found: Record) -> str:
@@ -260,15 +292,19 @@ def _export(found: Record) -> str:
     return f"export KUBECONFIG={shlex.quote(found.kubeconfig)}"
 
 
-def _ask(found: Record, question: Any) -> Any:
-    """The answer of a cluster's API to what `question` asks a client."""
+def _ask(found: Record, question: Any, seconds: float | None = None) -> Any:
+    """The answer of a cluster's API to what `question` asks a client, in at most so many seconds."""
     from steersman.kube.client import UnreachableError
     from steersman.localcluster.cluster import client
     from steersman.localcluster.record import Way, command
 
     async def ask() -> Any:
         async with client(found) as api:
-            return await question(api)
+            try:
+                async with asyncio.timeout(seconds):
+                    return await question(api)
+            except TimeoutError:
+                raise UnreachableError(f"{api.config.cluster.server} gave no answer in {seconds:g} s") from None
 
     try:
         return asyncio.run(ask())

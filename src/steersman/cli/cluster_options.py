@@ -7,8 +7,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import structlog
 import typer
 
+from steersman.cli.display import say
 from steersman.cli.options import path
 from steersman.errors import InputError
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from steersman.live.target import Target
 
 T = TypeVar("T")
+
+DEFAULT_CLUSTER = "$KUBECONFIG, else ~/.kube/config, else the pod's own, else the one of 'steersman cluster up'"
+"""kubectl's order; the local cluster comes last."""
 
 
 def dns_label(text: str) -> str:
@@ -48,7 +53,7 @@ Kubeconfig = Annotated[
     typer.Option(
         parser=path,
         metavar="FILE",
-        help="Which cluster. [default: $KUBECONFIG, else the one of 'steersman cluster up', else ~/.kube/config]",
+        help=f"Which cluster. [default: {DEFAULT_CLUSTER}]",
     ),
 ]
 Context = Annotated[
@@ -67,10 +72,28 @@ def check_new_folder(output: Path) -> None:
 
 
 def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None) -> Target:
-    """The cluster that these options mean, see `live.target`. Raises SteersmanError: there is none."""
+    """Return the cluster that these options mean, see `live.target`; say so where the local one is the only choice.
+
+    Raises:
+        SteersmanError: there is none.
+    """
     from steersman.live.target import find
 
-    return find(kubeconfig, context, name)
+    target = find(kubeconfig, context, name)
+    if target.by_default:
+        say(
+            f"using the cluster of 'steersman cluster up' at {target.config.cluster.server}: neither $KUBECONFIG nor "
+            "~/.kube/config names another"
+        )
+    return target
+
+
+def log_cluster(target: Target) -> None:
+    """Log which cluster a long-running command talks to."""
+    config = target.config
+    structlog.get_logger("cluster").info(
+        "cluster", context=config.context, server=config.cluster.server, source=str(config.source)
+    )
 
 
 def ask_cluster(target: Target, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from steersman.cli.compiling import compile_kernels
 from steersman.cli.display import Progress, Warnings, print_table, width, wrapped
 from steersman.cli.options import Format
 from steersman.cli.tables import comparison_table, summary_records, to_json, workloads_table
+from steersman.errors import InputError, SteersmanError
 from steersman.evaluation.experiment import Experiment, InterruptionError, run_experiment
 from steersman.evaluation.headline import Headline
 from steersman.evaluation.interrupts import undisturbed
@@ -79,7 +82,7 @@ def compare(
             recorded = recordings[experiment.protocol]
             comparisons.append(compared(of_experiment, label, limits, recorded, experiment.ratio))
         understood = [f"{each.name}: {each.understood}" for each in experiments[0].workloads if each.understood]
-        with staged(output, EVALUATION_FILES) as stage:
+        with keeping_runs(runs), staged(output, EVALUATION_FILES) as stage:
             limits_found = [each.headline.found_limits for each in comparisons if each.headline.found_limits]
             summary = [row for each in comparisons for row in each.summary]
             write_evaluation(stage, runs, summary, limits_found, recordings)
@@ -138,6 +141,21 @@ def keep_finished(interruption: InterruptionError, output: Path) -> Interruption
     with undisturbed(), staged(output) as stage:
         write_partial(stage, finished)
     return InterruptionError(finished, interruption.total, kept=str(output / PARTIAL))
+
+
+@contextmanager
+def keeping_runs(runs: Sequence[RunResult]) -> Iterator[None]:
+    """Where results cannot be written, keep the runs in a folder for temporary files, and say where."""
+    try:
+        yield
+    except InputError as error:
+        folder = Path(tempfile.mkdtemp(prefix="steersman-"))
+        try:
+            write_partial(folder, runs)
+        except OSError:  # the same disk
+            shutil.rmtree(folder, ignore_errors=True)
+            raise error from None
+        raise SteersmanError(f"{error}; the finished runs are in {folder / PARTIAL}") from None
 
 
 def show(comparisons: Sequence[Comparison], output_format: Format) -> None:

@@ -88,10 +88,16 @@ class Warnings:
 
 
 class Progress:
-    """How many of `total` are done: nothing for two seconds, then a bar, or a line now and then off a terminal."""
+    """How many of `total` are done: nothing for two seconds, then a bar, or a line now and then off a terminal.
 
-    def __init__(self, what: str) -> None:
-        self._what, self._total, self._done = what, 0, 0
+    Args:
+        what: is being done.
+        estimate: whether the steps are so alike that it is said how long the rest takes; else how long it took so far.
+    """
+
+    def __init__(self, what: str, *, estimate: bool = True) -> None:
+        self._what, self._total, self._done, self._estimate = what, 0, 0, estimate
+        self._began = time.monotonic()
         self._bar: Bar | None = None
         self._first_done, self._first_at = 0, 0.0
         self._said = time.monotonic() + PATIENCE_SECONDS - LINE_EVERY_SECONDS
@@ -122,9 +128,17 @@ class Progress:
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        clock = TimeRemainingColumn() if self._estimate else TimeElapsedColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), clock)
         bar = Progress(*columns, console=Console(stderr=True), transient=True)
         bar.add_task(self._what, total=self._total or None, completed=self._done)
         bar.start()
@@ -139,7 +153,8 @@ class Progress:
             since = self._done - self._first_done
             seconds = (now - self._first_at) / since * (self._total - self._done) if since else 0.0
             left = f", about {seconds:.0f} s left" if since else ""
-            say(f"{self._what}: {self._done} of {self._total}{left}")
+            so_far = f", {now - self._began:.0f} s so far"
+            say(f"{self._what}: {self._done} of {self._total}{left if self._estimate else so_far}")
 
 
 class Scroll(enum.StrEnum):

@@ -76,7 +76,7 @@ def evaluate(
         typer.Option(
             "--bound",
             help="Also compute how much GPU any scheduler could allocate, and draw it: an upper bound by linear "
-            "programming. inflation and arrivals only; needs steersman[report].",
+            "programming. inflation and arrivals only; needs the extra report.",
         ),
     ] = False,
     fit: FitFirst = False,

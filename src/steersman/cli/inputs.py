@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.cluster_options import ask_cluster, find_cluster
+from steersman.cli.cluster_options import DEFAULT_CLUSTER, ask_cluster, find_cluster
 from steersman.cli.display import Warnings, said_if_slow
 from steersman.cli.options import path
 from steersman.cli.reading import read_workload, say_understood
@@ -41,8 +41,7 @@ ClusterKubeconfig = Annotated[
         "--kubeconfig",
         parser=path,
         metavar="FILE",
-        help="With --cluster: which one. [default: $KUBECONFIG, else the one of 'steersman cluster up', else "
-        "~/.kube/config]",
+        help=f"With --cluster: which one. [default: {DEFAULT_CLUSTER}]",
     ),
 ]
 ClusterContext = Annotated[

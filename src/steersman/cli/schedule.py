@@ -13,7 +13,9 @@ from steersman.cli.cluster_options import (
     Context,
     Kubeconfig,
     ask_cluster,
+    check_new_folder,
     find_cluster,
+    log_cluster,
     optional_scheduler,
 )
 from steersman.cli.display import said_if_slow, say
@@ -124,12 +126,15 @@ def schedule(
     """
     if output is not None and not shadow:
         raise UsageError("--output is where a shadow writes; give --shadow, or leave it out")
+    if output is not None:
+        check_new_folder(output)
     if learn is not None and shadow:
         raise UsageError("--learn is of no use with --shadow, whose decisions nobody carries out; workload record is")
     if fit is not None:
         check_fit(fit, "--shadow" if shadow else "--learn" if learn is not None else "")
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level)
+    log_cluster(target)
 
     from steersman.live.thinking import warm_up
     from steersman.policies.registry import resolve

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from steersman.cli.cluster_options import ClusterName, Context, Kubeconfig, ask_cluster, find_cluster
+from steersman.cli.cluster_options import ClusterName, Context, Kubeconfig, ask_cluster, find_cluster, log_cluster
 from steersman.cli.display import said_if_slow
 from steersman.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
 from steersman.cli.options import POLICIES_HELP, TelemetryOption, UncheckedOption, path
@@ -77,6 +77,8 @@ def serve(
         raise UsageError("--no-watch follows no cluster, so there is nothing that --telemetry could measure")
     target = find_cluster(kubeconfig, context, name) if watch else None
     configure_logs(log_format, log_level)
+    if target is not None:
+        log_cluster(target)
 
     from steersman.live.running import run
     from steersman.live.thinking import warm_up

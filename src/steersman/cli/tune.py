@@ -55,7 +55,7 @@ def tune(
 
     Each trial is a short training run; hopeless ones are pruned. Options that you give stay as they are, the others of
     the algorithm are searched. The study is kept in study.db, the best options in best.json, which train takes as
-    --options, plots in tuning.html. Needs steersman[train].
+    --options, plots in tuning.html. Needs the extra train.
 
     **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
     """

@@ -136,7 +136,7 @@ def run(
     with Progress("playing Deployments") as progress, _Stoppable(progress) as report:
 
         async def play(client: Client) -> RowTally:
-            place = commands.Place(client, namespace)
+            place = commands.Place(client, namespace, say)
             if resume:
                 return await commands.fill_on(place, output, report)
             return await commands.fill(place, settings, drawn, manner, output, report)
@@ -172,6 +172,9 @@ def replay(
         str,
         typer.Option(parser=optional_dns_label, metavar="NAME", help="Put all pods here. [default: where they say]"),
     ] = "",
+    create_namespaces: Annotated[
+        bool, typer.Option("--create-namespaces", help="Make the pods' namespaces that are missing; they stay.")
+    ] = False,
     interval: Interval = 10.0,
     wait: Wait = 60.0,
     patience: Patience = 60.0,
@@ -212,7 +215,7 @@ def replay(
             manner = Manner(scheduler_name or "steersman", image, interval / speed, wait / speed, patience)
 
             async def play_rows(client: Client) -> RowTally:
-                place, file = commands.Place(client, namespace or "default"), str(files[0])
+                place, file = commands.Place(client, namespace or "default", say), str(files[0])
                 return await commands.replay_rows(place, source.rows, manner, file, report, resume=resume)
 
             _tell_rows(ask_cluster(target, play_rows))
@@ -221,7 +224,9 @@ def replay(
         async def play(client: Client) -> PodTally:
             pods = placed(source.pods, scheduler_name, namespace)
             place = commands.Place(client, namespace or "default")
-            return await commands.replay_pods(place, pods, pace, report, image=image, resume=resume)
+            return await commands.replay_pods(
+                place, pods, pace, report, image=image, resume=resume, create_namespaces=create_namespaces
+            )
 
         tally = ask_cluster(target, play)
     waiting = f"; {tally.waiting} have no node" if tally.waiting else ""

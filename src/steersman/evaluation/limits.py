@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.errors import SteersmanError
-from steersman.evaluation.bound import GpuBound
+from steersman.evaluation.bound import GpuBound, check_bound
 from steersman.evaluation.experiment import Experiment, OnRun
 from steersman.evaluation.statistics import interquartile_mean, mean, mean_intervals
 from steersman.evaluation.summary import ALL, SummaryRow, Table
+from steersman.processes import Workers
 from steersman.simulation.result import Protocol
 
 BOUND = "bound"
@@ -44,35 +46,47 @@ class Limits:
 
 
 def find_limits(experiment: Experiment, *, jobs: int = 1, on_limit: OnRun | None = None) -> Limits:
-    """The limit of every workload and seed, `jobs` at a time. They are threads: HiGHS works outside Python's lock.
+    """The limit of every workload and seed, `jobs` at a time.
+
+    They are solved by processes of their own: HiGHS hears no signal, and a process can be ended.
 
     Raises:
         UsageError, MissingExtraError: see `bound.check_bound`.
     """
-    percent: dict[str, Floats] = {}
-    warnings: list[str] = []
-    total = len(experiment.workloads) * len(experiment.seeds)
-    done = 0
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        for workload in experiment.workloads:
-            bound = GpuBound(workload)
-            futures = [
-                pool.submit(bound.solve, experiment.protocol, seed=seed, ratio=experiment.ratio)
-                for seed in experiment.seeds
-            ]
-            values = percent[workload.name] = np.full(len(futures), np.nan)
-            for i, future in enumerate(futures):
-                try:
-                    values[i] = future.result()
-                except SteersmanError as error:  # no reason to lose the runs
-                    warnings.append(f"seed {experiment.seeds[i]}: {error}")
-                done += 1
-                if on_limit is not None:
-                    on_limit(done, total)
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return Limits(experiment.protocol, experiment.seeds, percent, tuple(warnings))
+    for workload in experiment.workloads:
+        check_bound(workload, experiment.protocol)
+    tasks = [(w, s) for w in range(len(experiment.workloads)) for s in range(len(experiment.seeds))]
+    values = np.full((len(experiment.workloads), len(experiment.seeds)), np.nan)
+    problems: dict[tuple[int, int], str] = {}
+    with Workers(min(jobs, len(tasks)), partial(_open_solver, experiment)) as workers:
+        for done, (position, answer) in enumerate(workers.answers(tasks), start=1):
+            workload_index, seed_index = tasks[position]
+            if isinstance(answer, str):  # no reason to lose the runs
+                problems[tasks[position]] = f"seed {experiment.seeds[seed_index]}: {answer}"
+            else:
+                values[workload_index, seed_index] = answer
+            if on_limit is not None:
+                on_limit(done, len(tasks))
+    percent = {workload.name: values[w] for w, workload in enumerate(experiment.workloads)}
+    warnings = tuple(problems[task] for task in tasks if task in problems)
+    return Limits(experiment.protocol, experiment.seeds, percent, warnings)
+
+
+def _open_solver(experiment: Experiment) -> Callable[[tuple[int, int]], float | str]:
+    """In a worker: what solves the LP of a workload and a seed, by their positions, or says why there is no bound."""
+    bounds: dict[int, GpuBound] = {}
+
+    def solve(task: tuple[int, int]) -> float | str:
+        workload, seed = task
+        try:
+            if workload not in bounds:
+                bounds.clear()  # tasks come workload by workload
+                bounds[workload] = GpuBound(experiment.workloads[workload])
+            return bounds[workload].solve(experiment.protocol, seed=experiment.seeds[seed], ratio=experiment.ratio)
+        except SteersmanError as error:
+            return str(error)
+
+    return solve
 
 
 def limit_summary(limits: Limits, table: Table, baseline: str) -> list[SummaryRow]:

@@ -18,10 +18,11 @@ MARK_WITHIN_BYTES = 1024
 
 
 def check_output(folder: Path, files: Collection[str]) -> None:
-    """Make sure that `files` may be written to `folder`: new, empty, or holding nothing but former such results.
+    """Make sure that `files` may be written to `folder`: what has their names there are former such results.
 
     Raises:
-        UsageError: it holds something else, is no folder, or cannot be written to.
+        UsageError: something else has such a name, there are results of another command, it is no folder, or it cannot
+            be written to.
     """
     target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and makes no `new`
     existing = target
@@ -31,19 +32,18 @@ def check_output(folder: Path, files: Collection[str]) -> None:
         raise UsageError(f"--output {folder}: {existing} is not a folder")
     if existing == target:
         for entry in sorted(target.iterdir()):
-            if not entry.name.startswith(STAGE):
-                _check_entry(folder, entry, files)
+            _check_entry(folder, entry, files)
     _try_to_write(folder, existing, target.relative_to(existing), files)
 
 
 def _check_entry(folder: Path, entry: Path, files: Collection[str]) -> None:
-    if not is_result(entry):
-        problem = f"the folder holds {entry.name}, which is no result of steersman"
-    elif entry.name not in files:
+    if entry.name in files and not is_result(entry):
+        problem = f"{entry.name} is there and no result of steersman, and would be written over"
+    elif entry.name not in files and is_result(entry):
         problem = f"the folder holds {entry.name} of an earlier steersman {COMMANDS[entry.name]}"
     else:
         return
-    raise UsageError(f"--output {folder}: {problem}; name a new or an empty folder")
+    raise UsageError(f"--output {folder}: {problem}; name another folder")
 
 
 def is_result(path: Path) -> bool:
@@ -78,6 +78,9 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
     """A folder to write result files to. They appear in `folder` when the block ends well; otherwise nothing changes.
 
     Former results among `replaced` that were not written anew are removed.
+
+    Raises:
+        InputError: a file cannot be written, as on a full disk.
     """
     folder = Path(os.path.realpath(folder))
     created = _first_missing(folder)
@@ -95,8 +98,16 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
         for name in replaced:
             if name not in names and is_result(folder / name):
                 (folder / name).unlink()
+    except OSError as error:
+        name = Path(error.filename).name if isinstance(error.filename, str) else _latest(stage)
+        raise InputError(folder / name, "", "", f"cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _latest(stage: Path) -> str:
+    """Return the name of the file that was written last: where writing fails, the system does not say which it was."""
+    return max(stage.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=Path()).name
 
 
 def _first_missing(folder: Path) -> Path | None:

@@ -116,6 +116,12 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> KubeConf
     return _select(files, context)
 
 
+def is_configured() -> bool:
+    """Whether `load` without arguments has somewhere to look: $KUBECONFIG, ~/.kube/config or a pod's environment."""
+    default = Path.home() / ".kube" / "config"
+    return bool(os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" in os.environ or default.exists())
+
+
 def in_cluster(account: Path = SERVICE_ACCOUNT) -> KubeConfig:
     """The configuration of a pod from its service account. Raises SteersmanError: this is no pod that has one."""
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))

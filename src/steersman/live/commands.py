@@ -12,14 +12,14 @@ from steersman.errors import SteersmanError
 from steersman.kube.client import Client
 from steersman.live import filling, replay
 from steersman.live.cleaning import delete_pods
-from steersman.live.driver import Driver, Manner, RowLog
+from steersman.live.driver import Driver, Manner, RowLog, planned_seconds
 from steersman.live.driver import Tally as RowTally
 from steersman.live.filling import Filling
 from steersman.live.objects import IMAGE, check_name, selector
 from steersman.live.reading import read_room
 from steersman.live.replay import Pace, Replay, Tally
 from steersman.live.state import Kind, RemovedError, RunState, StateStore, new_id
-from steersman.workloads.deployments import Row, Settings
+from steersman.workloads.deployments import ADD, Row, Settings
 
 T = TypeVar("T")
 
@@ -34,10 +34,12 @@ class Place:
     Attributes:
         client: of the cluster.
         namespace: of its state, and of its Deployments.
+        say: told in a line what is about to be done.
     """
 
     client: Client
     namespace: str
+    say: Callable[[str], None] = lambda _: None
 
     @property
     def store(self) -> StateStore:
@@ -78,9 +80,16 @@ async def replay_rows(
 
 
 async def replay_pods(
-    place: Place, pods: Sequence[Pod], pace: Pace, report: Report, *, image: str = IMAGE, resume: bool
+    place: Place,
+    pods: Sequence[Pod],
+    pace: Pace,
+    report: Report,
+    *,
+    image: str = IMAGE,
+    resume: bool,
+    create_namespaces: bool = False,
 ) -> Tally:
-    """Play pods. Raises SteersmanError: as above."""
+    """Play pods, in namespaces that are made first if that is meant. Raises SteersmanError: as above."""
     timed = replay.timed(pods, pace)
     store = place.store
     if resume:
@@ -89,7 +98,7 @@ async def replay_pods(
     else:
         state = RunState("replay", new_id(), replay.digest(timed), {}, len(timed))
     player = Replay(place.client, store, state, timed, image, report)
-    await player.check_namespaces()
+    await player.check_namespaces(create=create_namespaces)
     if not resume:
         await store.begin(state)
     namespaces = {each.pod.namespace for each in timed}
@@ -139,8 +148,20 @@ async def _drive(
         if not state.done:
             await store.end()
         raise
+    place.say(_plan(rows, manner, state.done))
     driver = Driver(place.client, store, state, rows, manner, log, report)
     return await _cleaned_if_removed(place.client, state, {place.namespace}, driver.run())
+
+
+def _plan(rows: Sequence[Row], manner: Manner, done: int) -> str:
+    """Say what is to be done and how long that takes."""
+    left = [row for row in rows[done:] if row.action == ADD]
+    seconds = planned_seconds(rows, manner, done)
+    time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return (
+        f"{len(left)} Deployments of {sum(row.pod_count for row in left)} pods are to come: at least {time}, longer "
+        "where pods wait for nodes (--interval, --wait, --patience)"
+    )
 
 
 async def _cleaned_if_removed(client: Client, state: RunState, namespaces: Iterable[str], playing: Awaitable[T]) -> T:

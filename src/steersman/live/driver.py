@@ -58,6 +58,18 @@ class Tally:
     waited: int = 0
 
 
+def planned_seconds(rows: Sequence[Row], manner: Manner, done: int = 0) -> float:
+    """Return how long the rows after `done` take at least: the pauses before them, without waiting for pods."""
+    seconds, former = 0.0, rows[done - 1].action if done else ""
+    for row in rows[done:]:
+        if former == ADD:
+            seconds += manner.interval if row.action == ADD else manner.wait
+        elif former and row.action == ADD:
+            seconds += manner.wait
+        former = row.action
+    return seconds
+
+
 class RowLog:
     """Reference A's CSV of what has been done, a line as soon as it is.
 

@@ -22,11 +22,14 @@ from steersman.kube.objects import whole
 from steersman.live.fleet import Fleet
 from steersman.live.objects import IMAGE, MANAGER, PODS, PRIORITY_CLASSES, RUN, pod_object, run_labels
 from steersman.live.running import Background, insist
-from steersman.live.state import NO_NAMESPACE, RunState, StateStore
+from steersman.live.state import RunState, StateStore
 
 CONCURRENCY = 96
 SAVE_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
+BIND_SECONDS = 10.0
+"""In the end, pods without a node are left waiting when none got one for so long and none of them has an end."""
+NAMESPACES = "/api/v1/namespaces"
 MAX_PRIORITY = 1_000_000_000
 """What only Kubernetes' own priority classes may exceed."""
 
@@ -143,7 +146,8 @@ class Replay:
     async def run(self) -> Tally:
         """Play all pods that are not there yet, and end when those that have an end are gone.
 
-        Those that get no node for a minute while nothing else is to be done are left waiting.
+        Those that get no node for a while (a minute if any of them has an end, else ten seconds), while nothing else is
+        to be done, are left waiting.
 
         Raises:
             SteersmanError: the API refuses a pod, or there is one of its name.
@@ -182,8 +186,14 @@ class Replay:
                 not there.bound and self.pods[self._index[key]].runs is not None
                 for key, there in self.fleet.pods.items()
             )
-            if not ending or not await self.fleet.until(lambda: not idle(), PATIENCE_SECONDS):
+            patience = PATIENCE_SECONDS if ending else BIND_SECONDS
+            changes = partial(self._changes, idle, self.fleet.bound)
+            if not self.fleet.waiting or not await self.fleet.until(changes, patience):
                 return
+
+    def _changes(self, idle: Callable[[], bool], bound: int) -> bool:
+        """Whether there is something to do again, or no longer so many pods have a node."""
+        return not idle() or self.fleet.bound != bound
 
     async def _work(self) -> None:
         while True:
@@ -249,16 +259,29 @@ class Replay:
                 self.state.done = done
                 await self.store.save(self.state)
 
-    async def check_namespaces(self) -> None:
-        """Raise SteersmanError if there is no place for a pod."""
-        for namespace in sorted({each.pod.namespace for each in self.pods}):
+    async def check_namespaces(self, *, create: bool = False) -> None:
+        """Raise SteersmanError if a pod's namespace is missing, or create those that are; --clean leaves them."""
+        missing = []
+        for namespace in sorted({self.store.namespace, *(each.pod.namespace for each in self.pods)}):
             try:
-                await insist(partial(self.client.get, f"/api/v1/namespaces/{namespace}"))
+                await insist(partial(self.client.get, f"{NAMESPACES}/{namespace}"))
             except ApiError as error:
                 if error.status == 404:
-                    raise SteersmanError(NO_NAMESPACE.format(namespace)) from None
-                if error.status != 403:
+                    missing.append(namespace)
+                elif error.status != 403:
                     raise
+        if missing and not create:
+            more = f" (and {len(missing) - 1} more of these pods)" if len(missing) > 1 else ""
+            raise SteersmanError(
+                f"there is no namespace {missing[0]!r}{more}; --create-namespaces makes what is missing, --namespace "
+                "names another one"
+            )
+        for namespace in missing:
+            try:
+                await insist(partial(self.client.create, NAMESPACES, {"metadata": {"name": namespace}}))
+            except ApiError as error:
+                if error.status != 409:  # made by somebody else meanwhile
+                    raise SteersmanError(f"namespace {namespace}: {error.message}") from None
 
     async def _priority_classes(self) -> dict[int, str]:
         """A class for every priority but 0, which the API takes from classes alone; those that miss are created."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +19,12 @@ class Target:
     Attributes:
         config: how it is reached.
         ours: whether `steersman cluster up` started it.
+        by_default: whether it is the local cluster, chosen since nothing names any other.
     """
 
     config: KubeConfig
     ours: bool
+    by_default: bool = False
 
     def require_consent(self, what: str, *, yes: bool) -> None:
         """Raise UsageError if the cluster is somebody's and `--yes` was not given.
@@ -40,7 +41,7 @@ class Target:
 
 
 def find(kubeconfig: Path | None = None, context: str | None = None, name: str | None = None) -> Target:
-    """The cluster that options name; else that of $KUBECONFIG, else the local one, else that of ~/.kube/config.
+    """The cluster that options name, else the one that kubectl would use, else the local one.
 
     Args:
         kubeconfig: a file.
@@ -53,14 +54,16 @@ def find(kubeconfig: Path | None = None, context: str | None = None, name: str |
     """
     if name is not None and (kubeconfig is not None or context is not None):
         raise UsageError("--name is a cluster of steersman's, --kubeconfig and --context are others; give one of them")
-    if name is None and kubeconfig is None and context is None and not os.environ.get("KUBECONFIG"):
+    by_default = False
+    if name is None and kubeconfig is None and context is None and not config.is_configured():
         local = record.find(record.DEFAULT_NAME)
-        name = local.name if local is not None and local.ready else None
+        by_default = local is not None and local.ready
+        name = record.DEFAULT_NAME if by_default else None
     if name is not None:
         found = record.require(record.check_name(name))
         kubeconfig, context = Path(found.kubeconfig), found.context
     loaded = config.load(kubeconfig, context)
-    return Target(loaded, _is_ours(loaded))
+    return Target(loaded, _is_ours(loaded), by_default)
 
 
 def _is_ours(loaded: KubeConfig) -> bool:

@@ -86,12 +86,13 @@ class ClusterView:
     Attributes:
         version: grows with every change.
         bound: how many pods that we saw waiting were bound.
-        unreadable: nodes and pods that are none of the model: they are counted, but not what they have or ask for.
+        unreadable: nodes and pods that are none of the model, and why: they are counted, but not what they have or ask
+            for.
     """
 
     version: int = 0
     bound: int = 0
-    unreadable: set[str] = field(default_factory=set)
+    unreadable: dict[str, str] = field(default_factory=dict)
     _nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
     _pods: dict[str, PodUse] = field(default_factory=dict)
     _uses: defaultdict[str, Use] = field(default_factory=lambda: defaultdict(Use))
@@ -123,10 +124,10 @@ class ClusterView:
         name = obj["metadata"]["name"]
         try:
             node = node_from_object(obj)
-            self.unreadable.discard(name)
-        except InputError:
+            self.unreadable.pop(name, None)
+        except InputError as error:
             node = Node(name, 0, 0, 0)
-            self.unreadable.add(name)
+            self.unreadable[name] = str(error)
         conditions = obj.get("status", {}).get("conditions") or ()
         ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
         self._nodes[name] = node, ready
@@ -134,7 +135,7 @@ class ClusterView:
 
     def drop_node(self, name: str) -> None:
         """A node is gone."""
-        self.unreadable.discard(name)
+        self.unreadable.pop(name, None)
         self._nodes.pop(name, None)
         self.version += 1
 
@@ -155,7 +156,7 @@ class ClusterView:
 
     def drop_pod(self, key: str) -> None:
         """A pod is gone, or has run to its end."""
-        self.unreadable.discard(key)
+        self.unreadable.pop(key, None)
         if (before := self._pods.pop(key, None)) is not None:
             self._count(before, -1)
 
@@ -171,11 +172,15 @@ class ClusterView:
         where = spec.get("nodeName") or "", spec.get("schedulerName") or DEFAULT_SCHEDULER
         try:
             asked = _requests(requests_key(obj))
-        except InputError:
-            self.unreadable.add(pod_key(obj))
+        except InputError as error:
+            self.unreadable[pod_key(obj)] = str(error)
             return PodUse(*where)
-        self.unreadable.discard(pod_key(obj))
+        self.unreadable.pop(pod_key(obj), None)
         return PodUse(*where, asked.cpu_milli, asked.memory_bytes, asked.gpu_total_milli)
+
+    def node_problems(self) -> dict[str, str]:
+        """Nodes that steersman gives no pods, since they are none of the model, and why."""
+        return {name: self.unreadable[name] for name in sorted(self.unreadable.keys() & self._nodes.keys())}
 
     def nodes_known(self) -> set[str]:
         """Names of all nodes."""

@@ -17,6 +17,7 @@ from steersman.live_view.watching import Leader
 
 Column = Literal["name", "cpu", "memory", "pods", "gpu"]
 TITLES: Mapping[Column, str] = {"cpu": "CPU", "memory": "GiB", "pods": "Pods", "gpu": "GPUs"}
+NAMED_PROBLEMS = 3
 NAME_WIDTH = (12, 40)
 BAR_WIDTH = (3, 24)
 ONCE_BAR_WIDTH = 10
@@ -132,6 +133,10 @@ def heading(view: ClusterView, title: str, rate: float | None, found: Sequence[L
         f"{title}: {nodes} nodes{some}, {pods} pods{unknown}",
         f"Pending {sum(waiting.values())}{whose}" + (f", {rate:.0f} binds/s" if rate is not None else ""),
     ]
+    problems = view.node_problems()
+    lines += [f"Node {name} gets no pods: {why}" for name, why in list(problems.items())[:NAMED_PROBLEMS]]
+    if len(problems) > NAMED_PROBLEMS:
+        lines.append(f"... and {len(problems) - NAMED_PROBLEMS} more nodes")
     return lines + [_leader(each) for each in found]
 
 

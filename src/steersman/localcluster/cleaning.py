@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,9 @@ from steersman.kube.client import ApiError, Client
 from steersman.localcluster.patience import StillThereError, until_gone
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
-MANAGED_BY = "app.kubernetes.io/managed-by=steersman"
+MANAGED_LABEL = "app.kubernetes.io/managed-by"
+MANAGER = "steersman"
+MANAGED_BY = f"{MANAGED_LABEL}={MANAGER}"
 """The label of what `steersman workload` makes in a cluster."""
 MADE = (
     "/apis/apps/v1/namespaces/{}/deployments",
@@ -20,24 +23,44 @@ MADE = (
     "/apis/batch/v1/namespaces/{}/jobs",
     "/api/v1/namespaces/{}/configmaps",
 )
+OWNERS = (
+    "/apis/batch/v1/namespaces/{}/cronjobs",
+    "/apis/batch/v1/namespaces/{}/jobs",
+    "/apis/apps/v1/namespaces/{}/deployments",
+    "/apis/apps/v1/namespaces/{}/statefulsets",
+    "/apis/apps/v1/namespaces/{}/daemonsets",
+    "/apis/apps/v1/namespaces/{}/replicasets",
+    "/api/v1/namespaces/{}/replicationcontrollers",
+)
+"""What makes pods anew, owners of owners first."""
 PODS = "/api/v1/namespaces/{}/pods"
 PATIENCE_SECONDS = 60.0
 
 
-async def clean(client: Client, report: Callable[[int, int], None]) -> int:
+async def clean(client: Client, report: Callable[[int, int], None], *, owners: bool = False) -> int:
     """Delete what steersman made and all pods of the users' namespaces, and wait until they are gone; how many pods.
 
     Args:
         client: of the cluster.
         report: told how many pods of how many are gone.
+        owners: whether controllers that steersman did not make are deleted, too.
 
     Raises:
-        SteersmanError: they become no fewer, such as those of somebody else's Deployment.
+        SteersmanError: there are such controllers and they are to stay (nothing is deleted then), or pods become no
+            fewer.
     """
     listed = map(msgspec.json.decode, (await client.list("/api/v1/namespaces")).items)
     namespaces = [name for found in listed if (name := found["metadata"]["name"]) not in SYSTEM_NAMESPACES]
+    if not owners and (found := await _foreign_owners(client)):
+        what = f"{len(found)} controllers" if len(found) > 1 else "a controller"
+        raise SteersmanError(
+            f"nothing was deleted: {what} would make pods anew, such as {found[0]}; --owners deletes them, too"
+        )
 
     async def delete() -> None:
+        for collection in OWNERS if owners else ():
+            for namespace in namespaces:
+                await client.delete(collection.format(namespace), {"propagationPolicy": "Background"})
         for collection in MADE:
             for namespace in namespaces:
                 query = {"labelSelector": MANAGED_BY, "propagationPolicy": "Background"}
@@ -51,6 +74,31 @@ async def clean(client: Client, report: Callable[[int, int], None]) -> int:
     except StillThereError as error:
         owner = await _owner(client)
         raise SteersmanError(f"{error.left} pods are still there or there again{owner}") from None
+
+
+async def _foreign_owners(client: Client) -> list[str]:
+    """The controllers of the users' namespaces that steersman did not make and that want pods, outermost only."""
+    found = []
+    for collection in OWNERS:
+        path = collection.replace("/namespaces/{}", "")
+        kind = path.rpartition("/")[2].removesuffix("s")
+        for each in map(msgspec.json.decode, (await client.list(path)).items):
+            metadata = each["metadata"]
+            if metadata["namespace"] not in SYSTEM_NAMESPACES and _makes_pods(each):
+                found.append(f"{kind} {metadata['namespace']}/{metadata['name']}")
+    return found
+
+
+def _makes_pods(controller: Mapping[str, Any]) -> bool:
+    """Whether a controller of somebody's makes pods: not one that is owned or scaled to zero, and no ended Job."""
+    metadata = controller["metadata"]
+    if metadata.get("ownerReferences") or (metadata.get("labels") or {}).get(MANAGED_LABEL) == MANAGER:
+        return False
+    ended = any(
+        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+        for condition in controller.get("status", {}).get("conditions") or ()
+    )
+    return not ended and controller.get("spec", {}).get("replicas", 1) != 0
 
 
 async def _count(client: Client, namespaces: list[str]) -> int:

@@ -146,7 +146,12 @@ def check_new(name: str) -> None:
     found = record.find(name)
     if found is None:
         return
-    if found.ready and (found.way is not Way.BINARIES or servers.running(record.folder_of(name))):
+    ended = servers.ended(record.folder_of(name)) if found.way is Way.BINARIES else ()
+    if found.ready and ended and len(ended) < len(servers.SERVERS):
+        raise SteersmanError(
+            f"cluster {name!r} is there, but {', '.join(ended)} ended; {record.command('down', name)} removes it"
+        )
+    if found.ready and not ended:
         raise SteersmanError(
             f"cluster {name!r} is up already ({record.command('status', name)}); "
             f"{record.command('down', name)} stops it, --name starts another"

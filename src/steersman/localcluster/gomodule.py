@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from steersman.localcluster.folders import locked
 
 KEPT_BUILDS = 3
 SAID_LINES = 3
+DOWNLOADING = "go: downloading "
+SAID_EVERY_SECONDS = 10.0
 
 Report = Callable[[int, int], None]
 """Told how many of how many packages are compiled."""
@@ -79,7 +83,7 @@ def built(module: Module, builds: Path, report: Report, say: Callable[[str], Non
     with locked(builds / "lock", lambda: say(f"waiting for another steersman that builds {module.what}")):
         if not target.is_dir():
             say(f"building {module.what} from Go modules (once, {module.takes})")
-            _build(go, module, target, report)
+            _build(go, module, target, report, say)
             _forget_old(builds)
     return target
 
@@ -110,7 +114,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags, "GOWORK": "off"}
 
 
-def _build(go: str, module: Module, target: Path, report: Report) -> None:
+def _build(go: str, module: Module, target: Path, report: Report, say: Callable[[str], None]) -> None:
     """Build into a folder beside `target`, which appears when all of it is there."""
     for old in target.parent.glob("*.part"):  # of a build that was killed; we hold the lock
         shutil.rmtree(old)
@@ -118,12 +122,26 @@ def _build(go: str, module: Module, target: Path, report: Report) -> None:
     with tempfile.TemporaryDirectory(suffix=".part", dir=target.parent, ignore_cleanup_errors=True) as temporary:
         part = Path(temporary)
         with log.open("w", encoding="utf-8") as file:
-            packages = sum(1 for _ in _lines([go, "list", "-deps", "./cmd/..."], module, file, log))
+            listed = _lines([go, "list", "-deps", "./cmd/..."], module, file, log)
+            packages = sum(1 for _ in _without_downloads(listed, say))
             command = [go, "build", "-v", "-ldflags", module.flags, "-o", f"{part}{os.sep}", "./cmd/..."]
-            for compiled, _ in enumerate(_lines(command, module, file, log), start=1):
+            for compiled, _ in enumerate(_without_downloads(_lines(command, module, file, log), say), start=1):
                 report(min(compiled, packages), packages)
         module.finish(part).rename(target)
     log.unlink()
+
+
+def _without_downloads(lines: Iterable[str], say: Callable[[str], None]) -> Iterator[str]:
+    """Leave out Go's lines about modules that it downloads; say now and then how many these are."""
+    downloads, said = 0, -math.inf
+    for line in lines:
+        if not line.startswith(DOWNLOADING):
+            yield line
+            continue
+        downloads += 1
+        if time.monotonic() > said + SAID_EVERY_SECONDS:
+            said = time.monotonic()
+            say(f"downloading Go modules: {downloads} begun")
 
 
 def _lines(command: list[str], module: Module, file: object, log: Path) -> Iterator[str]:

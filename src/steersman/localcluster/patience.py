@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from steersman.errors import SteersmanError
 
@@ -64,17 +65,30 @@ async def until_gone(
         StillThereError: it became no less for longer.
     """
     before, empty = await count(), 0
-    loop = asyncio.get_running_loop()
-    patience, again = Patience(seconds), -math.inf
+    patience, passed = Patience(seconds), asyncio.Event()
+    deleting = asyncio.create_task(_delete_repeatedly(delete, passed))  # a collection of thousands takes a minute
+    try:
+        with suppress(TimeoutError):  # a short pass is waited for, a long one reported on
+            await asyncio.wait_for(passed.wait(), POLL_SECONDS)
+        while True:
+            if deleting.done():
+                deleting.result()
+            left = await count()
+            report(before - min(left, before), before)
+            empty = empty + 1 if passed.is_set() and not left else 0
+            if empty == looks:
+                return before
+            if patience.ends(left) and left:
+                raise StillThereError(left)
+            await asyncio.sleep(POLL_SECONDS)
+    finally:
+        deleting.cancel()
+        await asyncio.gather(deleting, return_exceptions=True)
+
+
+async def _delete_repeatedly(delete: Callable[[], Awaitable[None]], passed: asyncio.Event) -> None:
+    """Delete every few seconds until cancelled; `passed` is set when the first pass is over."""
     while True:
-        if loop.time() > again:
-            again = loop.time() + AGAIN_SECONDS
-            await delete()
-        left = await count()
-        report(before - min(left, before), before)
-        empty = 0 if left else empty + 1
-        if empty == looks:
-            return before
-        if patience.ends(left) and left:
-            raise StillThereError(left)
-        await asyncio.sleep(POLL_SECONDS)
+        await delete()
+        passed.set()
+        await asyncio.sleep(AGAIN_SECONDS)

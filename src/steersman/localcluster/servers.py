@@ -117,6 +117,11 @@ def running(folder: Path) -> dict[str, int]:
     return found
 
 
+def ended(folder: Path) -> list[str]:
+    """The servers of a cluster that should run and do not."""
+    return sorted(set(SERVERS) - running(folder).keys())
+
+
 def stop(folder: Path) -> None:
     """Kill the servers of a cluster, whose data goes with them, and wait until they have ended.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -37,8 +38,10 @@ from steersman.workloads.workload import Workload
 
 AS_IT_IS = "as it is"
 """In results the recorded placement stands where policies do, under this name."""
-EVENTS_A_STEP = 20_000
-"""Events between two calls of a progress callback (and two chances for Ctrl-C)."""
+FIRST_STEP_EVENTS, MAX_STEP_EVENTS = 8, 20_000
+"""Events between two calls of a progress callback (and two chances for Ctrl-C): at first, and at most."""
+STEP_SECONDS = 0.25
+"""What a step should take: compiled code hears no signal, and an event takes 3 µs or a second, by policy and pods."""
 
 Progress = Callable[[int, int], None]
 """Called with arrivals handled and arrivals in all."""
@@ -304,11 +307,13 @@ class Execution:
 
     def finish(self, progress: Progress | None) -> None:
         """Run to the end."""
-        until = 0
+        until, events, began = 0, FIRST_STEP_EVENTS, time.perf_counter()
         status = engine.PAUSED
         while status != engine.DONE:
             if status == engine.PAUSED:
-                until += EVENTS_A_STEP
+                if until:
+                    events = _next_step(events, time.perf_counter() - began)
+                until, began = until + events, time.perf_counter()
                 if progress is not None:
                     progress(int(self.run.cursor[engine.ARRIVED]), len(self.plan.pods))
             else:
@@ -451,3 +456,9 @@ def _curve(protocol: Protocol, events: Timeline, ratio: float, until: float) -> 
         return metrics.event_curve(events)
     last = round(100 * ratio) if protocol == "inflation" else int(np.round(events.arrived_percent[-1]))
     return metrics.arrival_curve(events, last)
+
+
+def _next_step(events: int, seconds: float) -> int:
+    """Return how many events the next step handles, after one of `events` that took `seconds`: at most 8 times more."""
+    fitting = events * min(STEP_SECONDS / max(seconds, 1e-9), 8.0)
+    return min(max(int(fitting), 1), MAX_STEP_EVENTS)

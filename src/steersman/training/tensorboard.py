@@ -1,4 +1,4 @@
-"""What goes to TensorBoard, where it is installed (`pip install steersman[train]`)."""
+"""What goes to TensorBoard, where it is installed (the extra `train`)."""
 
 from __future__ import annotations
 
