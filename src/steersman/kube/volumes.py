@@ -64,10 +64,12 @@ class Volumes:
     def problem(self) -> str:
         """Return why nothing can be said about claims, or ""."""
         refused = [reflector.resource for reflector in self.reflectors if reflector.refused]
-        if refused:
-            return f"steersman may not list and watch {', '.join(refused)}, which pods with volumes need"
-        synced = self.needed.is_set() and all(reflector.synced.is_set() for reflector in self.reflectors)
-        return "" if synced else "persistent volume claims are not listed yet"
+        return f"steersman may not list and watch {', '.join(refused)}, which pods with volumes need" if refused else ""
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything was listed, or may not be."""
+        return self.needed.is_set() and all(reflector.synced.is_set() for reflector in self.reflectors)
 
 
 class VolumeReflector(Reflector):

@@ -246,6 +246,9 @@ class Scheduler:
             )
             self._no(queued, lambda: why, began, hopeful=False)
             return
+        if pod.claims and not self.volumes.synced:  # listed in a moment; an event would say nothing
+            self.queue.rest(queued)
+            return
         volumes = self._fit_volumes(pod) if pod.claims else None
         if volumes is not None and volumes.problem:
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
