@@ -20,7 +20,8 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 KINDS = {"namespaces", "nodes", "pods", "deployments", "replicasets", "configmaps", "priorityclasses", "services"}
 KINDS |= {"replicationcontrollers", "statefulsets", "daemonsets", "jobs", "cronjobs"}
-KINDS |= {"persistentvolumeclaims", "poddisruptionbudgets"}
+KINDS |= {"persistentvolumeclaims", "persistentvolumes", "poddisruptionbudgets"}
+KINDS |= {"storageclasses", "csinodes", "csidrivers", "csistoragecapacities"}
 
 
 class LiveDouble(KubeDouble):

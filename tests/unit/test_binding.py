@@ -163,7 +163,9 @@ class FirstNode:
 
     name = "first"
 
-    def choose(self, class_id: int, labels_id: int, peers: dict[int, int], limits: object) -> Choice:
+    def choose(
+        self, class_id: int, labels_id: int, peers: dict[int, int], limits: object, allowed: object = None
+    ) -> Choice:
         return Choice(0, 0)
 
     def changed(self, slot: int) -> None: ...
@@ -278,7 +280,7 @@ def test_who_leads_after_another_lists_anew_before_it_decides() -> None:
             scheduling = group.create_task(scheduler.schedule())
             await asyncio.sleep(1)
             assert scheduler.cache.pods["default/web"].node == "node-1"
-            assert [reflector.lists for reflector in scheduler.cache.reflectors] == [2, 2, 0]
+            assert [reflector.lists for reflector in scheduler.cache.reflectors] == [2, 2, *[0] * 7]
             assert not bindings.came
             for task in (watching, scheduling):
                 task.cancel()

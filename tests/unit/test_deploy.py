@@ -152,4 +152,6 @@ def test_the_scheduler_may_look_at_all_that_it_watches() -> None:
     }
     assert watched == allowed
     few = LiveScheduler(client, Settings(policy="fgd")).cache.reflectors
-    assert {reflector.resource for reflector in few} == {"nodes", "pods", "namespaces"}
+    volumes = {"persistentvolumeclaims", "persistentvolumes", "storageclasses"}
+    volumes |= {"csinodes", "csidrivers", "csistoragecapacities"}
+    assert {reflector.resource for reflector in few} == {"nodes", "pods", "namespaces"} | volumes

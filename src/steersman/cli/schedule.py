@@ -112,7 +112,7 @@ def schedule(
     """Schedule a live cluster's pods by any policy, or see what that would change.
 
     Pods choose it by spec.schedulerName. What the cluster's own scheduler does with other pods is not touched. A pod
-    that uses something this scheduler does not know (persistent volume claims, resource claims, scheduling gates) is
+    that uses something this scheduler does not know (pod groups, resource claims) is
     left alone, with an event that says so. Ctrl-C or SIGTERM: bindings under way are finished first.
 
     A learned policy decides once a short simulation on this cluster's nodes, with pods like those that came, has shown

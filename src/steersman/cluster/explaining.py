@@ -6,7 +6,7 @@ Source: Kubernetes 1.36.3, pkg/scheduler/framework/types.go (FitError) and the f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +31,26 @@ Refusing = Generator[tuple[str, Mask], None, Mask]
 """Yields reasons and the nodes each is given for; returns the nodes that pass."""
 
 
-def refusals(state: ClusterState, class_id: int, labels_id: int = 0) -> Iterator[tuple[str, Mask]]:
+VolumeRefusals = Sequence[Sequence[tuple[str, npt.NDArray[np.bool_]]]]
+"""Of each filter of volumes in its order: reasons, and the nodes that each is given for."""
+
+
+def refusals(
+    state: ClusterState, class_id: int, labels_id: int = 0, volumes: VolumeRefusals = ()
+) -> Iterator[tuple[str, Mask]]:
     """Reasons, and the nodes that each is given for, [N]: those that passed all filters before it.
 
-    A node that lacks several resources is given as many reasons.
+    A node that lacks several resources is given as many reasons. `volumes` is what the pod's claims refuse.
     """
     rules = _rules(state, class_id)
     left = state.table.occupied
     left = yield from _by_constraints(state, class_id, left)
     left = yield from _by_rules(state, class_id, labels_id, rules.get(dynamic.PORT, []), left)
     left = yield from _by_resources(state, class_id, left)
+    for group in volumes:
+        for why, refused in group:
+            yield why, left & refused
+        left = left & ~np.any([refused for _, refused in group], axis=0)
     for kind in (dynamic.SPREAD, dynamic.AFFINITY, dynamic.ANTI_AFFINITY):
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
     yield from _by_rules(state, class_id, labels_id, [-1], left)
@@ -57,17 +67,17 @@ def reasons(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str,
     return found
 
 
-def message(state: ClusterState, class_id: int, labels_id: int = 0) -> str:
+def message(state: ClusterState, class_id: int, labels_id: int = 0, volumes: VolumeRefusals = ()) -> str:
     """Why a pod fits nowhere, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.`."""
     if not state.slots:
         return "no nodes available to schedule pods"
-    return sentence(len(state.slots), counted(state, class_id, labels_id))
+    return sentence(len(state.slots), counted(state, class_id, labels_id, volumes))
 
 
-def counted(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str, int]:
+def counted(state: ClusterState, class_id: int, labels_id: int = 0, volumes: VolumeRefusals = ()) -> dict[str, int]:
     """How many nodes are refused for which reason."""
     counts: Counter[str] = Counter()
-    for why, where in refusals(state, class_id, labels_id):
+    for why, where in refusals(state, class_id, labels_id, volumes):
         counts[why] += int(where.sum())
     return {why: count for why, count in counts.items() if count}
 

@@ -122,15 +122,22 @@ def is_finished(obj: Object) -> bool:
     return isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
 
 
-def unmodelled(obj: Object) -> tuple[str, ...]:
-    """What in a pod's spec restricts its placement and is not part of the model: it must not be guessed."""
+def unmodelled(obj: Object, *, with_claims: bool = True) -> tuple[str, ...]:
+    """What in a pod's spec restricts its placement and is not part of the model: it must not be guessed.
+
+    `with_claims`: persistent volume claims, too, which who watches volumes knows.
+    """
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return ()
     found = []
     volumes = spec.get("volumes")
     claims = ("persistentVolumeClaim", "ephemeral")
-    if isinstance(volumes, list) and any(isinstance(v, dict) and any(v.get(c) for c in claims) for v in volumes):
+    if (
+        with_claims
+        and isinstance(volumes, list)
+        and any(isinstance(v, dict) and any(v.get(c) for c in claims) for v in volumes)
+    ):
         found.append("spec.volumes with a persistent volume claim")
     found += [f"spec.{key}" for key in ("resourceClaims", "schedulingGroup") if spec.get(key)]
     return tuple(found)

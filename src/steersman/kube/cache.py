@@ -38,6 +38,7 @@ from steersman.kube.namespaces import Namespaces
 from steersman.kube.objects import PodHead, named_head, pod_head, whole
 from steersman.kube.reflector import EventType, Reflector
 from steersman.kube.selectors import Selectors
+from steersman.kube.volume_objects import PodClaim, pod_claims
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -69,6 +70,7 @@ class CachedPod:
         resizing: what it holds may change without its spec.
         nominated: the node that another scheduler has nominated for it while it waits, where it counts; "" if none.
         problem: what in it makes no sense, "" if nothing.
+        claims: its persistent volume claims.
         seen: monotonic seconds at which we first saw it.
     """
 
@@ -89,6 +91,7 @@ class CachedPod:
     resizing: bool = False
     nominated: str = ""
     problem: str = ""
+    claims: tuple[PodClaim, ...] = ()
     seen: float = field(default_factory=time.monotonic)
 
 
@@ -130,6 +133,7 @@ class ClusterCache:
         state: the cluster; pods by their key.
         pods: all pods that have not finished.
         node_problems: what makes no sense of nodes that take no pods, by name.
+        claims_on: node -> key of a claim -> how many pods there have it.
     """
 
     def __init__(self, client: Client, listener: Listener, selectors: Selectors | None = None) -> None:
@@ -146,6 +150,7 @@ class ClusterCache:
             self.reflectors += selectors.reflectors
             selectors.follow(self.follow)
         self.node_problems: dict[str, str] = {}
+        self.claims_on: dict[str, Counter[str]] = {}
         # What pods are like that select namespaces by labels: they are other pods when labels change.
         self._selecting_namespaces: dict[str, msgspec.Raw] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)
@@ -388,7 +393,7 @@ class ClusterCache:
         obj = whole(raw)
         spec = obj.get("spec", {})
         spec.pop("nodeName", None)
-        uses, problem, resizing = unmodelled(obj), "", False
+        uses, problem, resizing = unmodelled(obj, with_claims=False), "", False
         # Only what is in order is looked at before it is decoded.
         if head.key in self._selecting_namespaces or b'"namespaceSelector"' in bytes(raw):
             self._note_selecting(head, spec, raw)
@@ -410,6 +415,7 @@ class ClusterCache:
             gated=bool(spec.get("schedulingGates")),
             resizing=resizing,
             problem=problem,
+            claims=pod_claims(obj),
         )
         made.class_id, made.labels_id = self.number(pod)
         known = self.pods.get(head.key)
@@ -518,6 +524,8 @@ class ClusterCache:
     def _put(self, pod: CachedPod, node: str, devices: int | None) -> None:
         pod.node, pod.devices, pod.notes = node, devices, None
         self._on_node[node].add(pod.key)
+        if pod.claims:
+            self.claims_on.setdefault(node, Counter()).update(claim.key for claim in pod.claims)
         if pod.pod.owner:
             self._owners[_owner(pod.pod)][node] += 1
         slot = self.state.slots.get(node)
@@ -544,6 +552,12 @@ class ClusterCache:
         self._on_node[node].discard(pod.key)
         if not self._on_node[node]:
             del self._on_node[node]
+        if pod.claims:
+            left = self.claims_on[node] - Counter(claim.key for claim in pod.claims)
+            if left:
+                self.claims_on[node] = left
+            else:
+                del self.claims_on[node]
         if pod.pod.owner:
             peers = self._owners[_owner(pod.pod)]
             peers[node] -= 1

@@ -118,6 +118,7 @@ class Decider:
         labels_id: int = 0,
         peers: Mapping[int, int] = NOBODY,
         limits: LatencyLimits = NO_LIMITS,
+        allowed: npt.NDArray[np.bool_] | None = None,
     ) -> Choice | None:
         """The best node for a pod that passes every hard constraint; None: there is none.
 
@@ -127,14 +128,19 @@ class Decider:
             peers: slot -> how many pods of its owner run there; read by networks and rules of telemetry.
             limits: how far it may be from its users. Where nodes are known to keep the hard one, it goes to one of
                 these.
+            allowed: [N] the nodes that anything else leaves, such as the pod's volumes; None: all.
 
         Raises:
             SteersmanError: a policy that is not compiled failed, or gave scores that are no finite numbers.
         """
         self._renew()
-        within = self._choose_within(class_id, labels_id, peers, limits) if self._filters(limits) else None
-        if within is not None:
-            return within
+        if allowed is not None or self._filters(limits):
+            feasible = self.state.mask(class_id, labels_id)
+            kept = feasible if allowed is None else feasible & allowed
+            if self._filters(limits) and kept.any():
+                kept = self.sight.keep_limit(class_id, kept, peers, limits)
+            if not (kept == feasible).all():
+                return self._choose_among(class_id, labels_id, peers, limits, kept) if kept.any() else None
         if self.chooser == deciding.CHOOSE_ASK:
             return self._ask(class_id, labels_id, peers, limits)
         news, chooser, rule, answer = self._news(), self.chooser, self.rule, self._answer
@@ -149,14 +155,15 @@ class Decider:
     def _filters(self, limits: LatencyLimits) -> bool:
         return limits.hard < math.inf and self.sight.telemetry is not None
 
-    def _choose_within(
-        self, class_id: int, labels_id: int, peers: Mapping[int, int], limits: LatencyLimits
-    ) -> Choice | None:
-        """The same among the nodes that keep the hard limit; None: that is all of them, or there is none."""
-        feasible = self.state.mask(class_id, labels_id)
-        kept = self.sight.keep_limit(class_id, feasible, peers, limits)
-        if (kept == feasible).all():
-            return None
+    def _choose_among(
+        self,
+        class_id: int,
+        labels_id: int,
+        peers: Mapping[int, int],
+        limits: LatencyLimits,
+        kept: npt.NDArray[np.bool_],
+    ) -> Choice:
+        """The same among the slots that are kept, one at least."""
         if isinstance(self.policy, RandomPolicy):
             slot = self._draw.choice(np.flatnonzero(kept).tolist())
         else:

@@ -7,7 +7,7 @@ no more pods of its class than fit there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from steersman.cluster.state import ClusterState
 
 Group = tuple[int, int, int]
 """Class, labels and priority of pods: what fits for one of them fits for all, and those of more priority come first."""
+
+VOLUME_GROUP: Group = (-2, -2, 0)
+"""Of all pods with claims: whether room helps one of them depends on its claims."""
 
 SHARE = 0.05
 """Of the time that looking for pods to be helped may take."""
@@ -32,7 +35,7 @@ class Hints:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._freed: set[int] = set()
-        self._bound = False
+        self._bound = self._volumes = False
         self._due_at = 0.0
 
     def more_room(self, slot: int) -> None:
@@ -43,17 +46,21 @@ class Hints:
         """A pod was placed, which helps those that want to be near it."""
         self._bound = True
 
+    def volumes_changed(self) -> None:
+        """An object that pods' claims depend on changed."""
+        self._volumes = True
+
     def forget(self) -> None:
         """Forget the changes: slots are other nodes'."""
         self._freed.clear()
 
     def wait_seconds(self) -> float | None:
         """Return for how long nothing is to be looked at; None: nothing has changed."""
-        if not self._freed and not self._bound:
+        if not self._freed and not self._bound and not self._volumes:
             return None
         return max(0.0, self._due_at - self._clock())
 
-    def helped(self, state: ClusterState, groups: Iterable[Group]) -> dict[Group, int]:
+    def helped(self, state: ClusterState, groups: Collection[Group]) -> dict[Group, int]:
         """Return how many pods of each group may be helped by what has changed, and forget the changes.
 
         Args:
@@ -61,12 +68,14 @@ class Hints:
             groups: of the pods that fit nowhere.
         """
         began = self._clock()
+        found = {VOLUME_GROUP: ALL} if VOLUME_GROUP in groups and (self._freed or self._volumes) else {}
         slots = np.array(sorted(slot for slot in self._freed if slot < len(state.nodes)), dtype=np.int64)
         self._freed.clear()
-        self._bound = False
-        found = {}
+        self._bound = self._volumes = False
         nodes, classes = state.arrays, state.class_arrays
         for group in groups:
+            if group == VOLUME_GROUP:
+                continue
             count = ALL if state.sees_others(*group[:2]) else int(room_for(nodes, classes, group[0], slots))
             if count:
                 found[group] = count

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Literal
 
 from steersman.kube.cache import CachedPod
-from steersman.scheduler.hints import Group
+from steersman.scheduler.hints import VOLUME_GROUP, Group
 
 FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 1.0, 10.0
 UNSCHEDULABLE_SECONDS = 300.0
@@ -195,7 +195,8 @@ class SchedulingQueue:
 
     def _join(self, queued: QueuedPod) -> None:
         pod = queued.pod
-        queued.group = (pod.class_id, pod.labels_id, pod.pod.priority) if queued.hopeful else NO_GROUP
+        group = VOLUME_GROUP if pod.claims else (pod.class_id, pod.labels_id, pod.pod.priority)
+        queued.group = group if queued.hopeful else NO_GROUP
         self._groups.setdefault(queued.group, {})[queued.pod.key] = queued
 
     def _activate(self, queued: QueuedPod) -> None:

@@ -16,10 +16,13 @@ from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod, ClusterCache
 from steersman.kube.client import Client
 from steersman.kube.selectors import Selectors
+from steersman.kube.volume_rules import VolumeFit, VolumePlan, fit
+from steersman.kube.volumes import Volumes
 from steersman.policies.decider import Decider
 from steersman.scheduler.binder import Binder, Outcome
 from steersman.scheduler.hints import Hints
 from steersman.scheduler.queue import QueuedPod, SchedulingQueue
+from steersman.scheduler.volume_binder import VolumeBinder
 
 IN_FLIGHT = 64
 """Bindings at a time."""
@@ -102,6 +105,9 @@ class Scheduler:
         self.queue = SchedulingQueue()
         self.binder = Binder(client, self._objection, elected=options.elected)
         self.cache = ClusterCache(client, self, selectors)
+        self.volumes = Volumes(client, self._volumes_changed)
+        self.cache.reflectors += self.volumes.reflectors
+        self.volume_binder = VolumeBinder(client, self.volumes.objects)
         self._make_decider = make_decider
         self.decider: Decider | None = None
         self._in_turns = False
@@ -110,6 +116,7 @@ class Scheduler:
         # Why pods of a class and labels fit nowhere ("" until somebody asks), and since which changes that is so.
         self._hopeless: dict[tuple[int, int], tuple[int, str]] = {}
         self._binding: set[asyncio.Task[None]] = set()
+        self._binding_volumes: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
 
     # Told by the cache -----------------------------------------------------------------------------------------------
@@ -121,6 +128,8 @@ class Scheduler:
         """A pod waits for a node."""
         if pod.pod.scheduler_name != self.options.name:
             return
+        if pod.claims:
+            self.volumes.need()
         if pod.deleting:
             self.queue.remove(pod.key)
         else:
@@ -168,7 +177,7 @@ class Scheduler:
     @property
     def in_flight(self) -> int:
         """Bindings under way."""
-        return len(self._binding)
+        return len(self._binding) + len(self._binding_volumes)
 
     async def watch(self) -> None:
         """Keep the cache in step for as long as this runs. Raises ApiError: we may not list or watch."""
@@ -194,11 +203,13 @@ class Scheduler:
 
     async def _finish(self) -> None:
         """Give bindings under way some time, then give them up; what became of them the watch will tell."""
+        for task in self._binding_volumes:  # these may take minutes
+            task.cancel()
         if self._binding:
             await asyncio.wait(self._binding, timeout=FINISH_SECONDS)
         for task in self._binding:
             task.cancel()
-        await asyncio.gather(*self._binding, return_exceptions=True)
+        await asyncio.gather(*self._binding, *self._binding_volumes, return_exceptions=True)
 
     async def _loop(self) -> None:
         decisions = 0
@@ -235,8 +246,16 @@ class Scheduler:
             )
             self._no(queued, lambda: why, began, hopeful=False)
             return
+        if pod.claims and not self.volumes.synced:  # listed in a moment; an event would say nothing
+            self.queue.rest(queued)
+            return
+        volumes = self._fit_volumes(pod) if pod.claims else None
+        if volumes is not None and volumes.problem:
+            why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
+            self._no(queued, lambda: why, began)
+            return
         others = cache.without_nominated(pod)
-        if not others and self._is_hopeless(pod):
+        if not others and volumes is None and self._is_hopeless(pod):
             self._no(queued, lambda: self._why(pod), began)
             return
         if pod.pod.latency.ignored and not queued.attempts:
@@ -245,7 +264,9 @@ class Scheduler:
         self.decider.waiting = self.queue.unschedulable
         cpu = time.thread_time()
         try:
-            choice = self.decider.choose(pod.class_id, pod.labels_id, cache.peers(pod.pod), pod.pod.latency)
+            allowed = None if volumes is None else volumes.allowed(cache.state.table)
+            peers = cache.peers(pod.pod)
+            choice = self.decider.choose(pod.class_id, pod.labels_id, peers, pod.pod.latency, allowed)
         except SteersmanError as error:
             self.queue.rest(queued)
             self.witness.failed(queued, "", str(error), time.monotonic() - began)
@@ -253,6 +274,10 @@ class Scheduler:
         finally:
             cache.nominate_again(others)
         self.witness.decided(time.monotonic() - began, time.thread_time() - cpu)
+        if choice is None and volumes is not None:
+            refusals = volumes.refusals
+            self._no(queued, lambda: message(cache.state, pod.class_id, pod.labels_id, refusals), began)
+            return
         if choice is None:
             self._hopeless[pod.class_id, pod.labels_id] = self._stamp(pod), ""
             self._no(queued, lambda: self._why(pod), began)
@@ -260,9 +285,29 @@ class Scheduler:
         node = cache.state.nodes[choice.slot]
         assert node is not None
         cache.assume(pod, choice.slot, choice.devices)
-        task = asyncio.create_task(self._bind(queued, node.name, choice.devices, began))
+        plan = VolumePlan() if volumes is None else volumes.plan(choice.slot)
+        if plan:
+            self.volume_binder.assume(plan, node.name)
+            waits = asyncio.create_task(self._bind_volumes(queued, plan, node.name, choice.devices, began))
+            self._binding_volumes.add(waits)
+            waits.add_done_callback(self._done)
+        else:
+            self._begin_binding(queued, node.name, choice.devices, began)
+
+    def _begin_binding(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
+        task = asyncio.create_task(self._bind(queued, node, devices, began))
         self._binding.add(task)
         task.add_done_callback(self._done)
+
+    def _fit_volumes(self, pod: CachedPod) -> VolumeFit:
+        """Return where a pod's claims let it go."""
+        if problem := self.volumes.problem:
+            return VolumeFit(problem)
+        return fit(self.volumes.objects, pod.claims, pod.uid, self.cache.state.table, self.cache.claims_on)
+
+    def _volumes_changed(self) -> None:
+        self._hints.volumes_changed()
+        self.queue.nudge()
 
     def _stamp(self, pod: CachedPod) -> int:
         """A number that is another once a pod that fits nowhere may fit somewhere."""
@@ -303,9 +348,26 @@ class Scheduler:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._binding.discard(task)
+        self._binding_volumes.discard(task)
         self._free.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("binding failed", error=repr(error))
+
+    async def _bind_volumes(self, queued: QueuedPod, plan: VolumePlan, node: str, devices: int, began: float) -> None:
+        """Bind the claims of an assumed pod, then the pod. Other pods are decided about meanwhile."""
+        try:
+            await self.volume_binder.bind(plan, node)
+        except SteersmanError as error:
+            self._again(queued)
+            self.witness.failed(queued, node, str(error), time.monotonic() - began)
+            return
+        except BaseException:
+            self._again(queued)
+            raise
+        finally:
+            self.volume_binder.forget(plan)
+        if self.cache.pods.get(queued.pod.key) is queued.pod:
+            self._begin_binding(queued, node, devices, began)
 
     async def _bind(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
         pod = queued.pod
