@@ -260,7 +260,7 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     there["metadata"] |= {"uid": "1", "generation": 1, "annotations": {"a": "b"}, "resourceVersion": "7"}
     claims = pod("claims")
     claims["metadata"] |= {"uid": "2", "generation": 1}
-    claims["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    claims["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
     old = pod("old")  # as API servers before 1.33 have it
     listed(feed, [raw(there), raw(claims), raw(old)])
     watched.renew()
