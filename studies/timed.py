@@ -133,8 +133,9 @@ def section(result: Json) -> str:
             "## Pods that leave again: waiting times",
             "",
             "Protocol `timed`: Poisson arrivals of the trace's pods, with its durations, at a load (GPU demand "
-            "over capacity); pods that fit nowhere wait. No member of the shipped policy was trained for this, but "
-            "which of them decides is found by short simulations at the load. Mean wait of a pod in minutes, means "
+            "over capacity); pods that fit nowhere wait. One member of the shipped policy was trained for short waits, "
+            "on generated clusters and at a load of 1.0; which member decides is found by short simulations at the "
+            "load. Mean wait of a pod in minutes, means "
             f"over seeds {tables.seeds_text(result['seeds'])}, differences paired by seed, "
             "with 95 % intervals; below 0 the policy's pods wait less. Waits are those of the pods that come: the pods "
             "that run when a run begins (the warm start), which all arrive at once, count in the second table only, "
