@@ -13,6 +13,7 @@ from tests.bounds.policies import FILES, policy_of
 from tests.unit.telemetry_double import CONNECTIONS, CPU, LATENCY, NETWORK, Told
 
 from steersman.cluster import explaining
+from steersman.cluster.arrays import fit_mask, room_for
 from steersman.cluster.latency import NO_LIMITS, LatencyLimits
 from steersman.cluster.state import ClusterState
 from steersman.policies.decider import Decider
@@ -86,3 +87,17 @@ def _tell(told: Told, nodes: list[str], rng: np.random.Generator) -> None:
     for feature, most in ((CPU, 100.0), (NETWORK, 1e8), (CONNECTIONS, 500.0)):
         told.tell(feature, {node: float(rng.random() * most) for node in nodes if rng.random() < 0.8}, age=5.0)
     told.tell(LATENCY, {node: float(rng.random() * 100) for node in nodes if rng.random() < 0.8}, user="users")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_room_is_counted_on_the_nodes_where_a_class_fits(shape: str) -> None:
+    there = workload(SHAPES[shape], seed=2)
+    state = ClusterState(there.nodes)
+    slots = np.arange(len(there.nodes), dtype=np.int64)
+    for c in {state.class_id(pod.pod_class) for pod in there.pods}:
+        fits = np.zeros(len(slots), dtype=np.bool_)
+        fit_mask(state.arrays, state.class_arrays, c, fits)
+        room = room_for(state.arrays, state.class_arrays, c, slots)
+        assert room >= fits.sum()
+        assert (room > 0) == fits.any()
+        assert room == sum(room_for(state.arrays, state.class_arrays, c, slots[i : i + 1]) for i in range(len(slots)))
