@@ -71,6 +71,7 @@ def provision(cluster: LocalCluster) -> None:
     """Make a volume in the zone of the selected node for each claim that has one, as a CSI provisioner does."""
     zones = {each["metadata"]["name"]: each["metadata"]["labels"][ZONE] for each in listed(cluster, "nodes")}
     there = {each["metadata"]["name"] for each in listed(cluster, "persistentvolumes")}
+    made = []
     for each in listed(cluster, "persistentvolumeclaims"):
         meta = each["metadata"]
         node = meta.get("annotations", {}).get(SELECTED)
@@ -80,7 +81,11 @@ def provision(cluster: LocalCluster) -> None:
                 "apiVersion": "v1",
                 **{k: meta[k] for k in ("name", "namespace", "uid")},
             }
-            create(cluster, volume(f"for-{meta['name']}", each["spec"]["storageClassName"], zones[node], claimRef=ref))
+            spec = each["spec"]
+            as_wanted = {"accessModes": spec["accessModes"], "capacity": spec["resources"]["requests"], "claimRef": ref}
+            made.append(volume(f"for-{meta['name']}", spec["storageClassName"], zones[node], **as_wanted))
+    if made:
+        create(cluster, *made)
 
 
 @pytest.fixture
