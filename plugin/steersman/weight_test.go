@@ -48,7 +48,7 @@ func TestWhichWeightDecidesInTheShippedProfiles(t *testing.T) {
 		others := int64(0) // those without a score have the weight 0 in the defaults
 		for name, weight := range weights {
 			if name != Name && name != WeightName {
-				others += weight * fwk.MaxNodeScore
+				others += weight * fwk.MaxScore
 			}
 		}
 		if others == 0 {
@@ -58,8 +58,8 @@ func TestWhichWeightDecidesInTheShippedProfiles(t *testing.T) {
 			t.Errorf("%s: with GPUs, a point of the policy counts %d, and all others %d", file, ours+more, others)
 		}
 		for _, name := range preferences {
-			if most := weights[name] * fwk.MaxNodeScore; ours == 0 || ours*fwk.MaxNodeScore >= most {
-				t.Errorf("%s: without GPUs, the policy counts %d, and %s %d", file, ours*fwk.MaxNodeScore, name, most)
+			if most := weights[name] * fwk.MaxScore; ours == 0 || ours*fwk.MaxScore >= most {
+				t.Errorf("%s: without GPUs, the policy counts %d, and %s %d", file, ours*fwk.MaxScore, name, most)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func TestThePolicyDecidesForPodsWithGPUs(t *testing.T) {
 		state.Write(stateKey, &opinion{nodes: nodes, scores: []int64{100, 99}})
 		totals := []int64{0, 0}
 		for _, each := range preferences {
-			totals[1] += weights[each] * fwk.MaxNodeScore
+			totals[1] += weights[each] * fwk.MaxScore
 		}
 		for _, each := range []fwk.ScorePlugin{&Plugin{}, &Weight{}} {
 			if first, ok := each.(*Weight); ok && first.PreScore(t.Context(), state, test.pod, nodes).IsSkip() {
