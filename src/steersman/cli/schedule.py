@@ -134,7 +134,6 @@ def schedule(
         check_fit(fit, "--shadow" if shadow else "--learn" if learn is not None else "")
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level)
-    log_cluster(target)
 
     from steersman.live.thinking import warm_up
     from steersman.policies.registry import resolve
@@ -147,6 +146,7 @@ def schedule(
     decides = resolve(policy)
     if measured is None and isinstance(decides, TelemetryPolicy):
         say(f"--policy {policy} without --telemetry goes by what pods request alone")
+    log_cluster(target)
     pods_of = scheduler_name or ("default-scheduler" if shadow else "steersman")
     if fit is not None:
         from steersman.cli.fitting_live import fitting

@@ -77,8 +77,6 @@ def serve(
         raise UsageError("--no-watch follows no cluster, so there is nothing that --telemetry could measure")
     target = find_cluster(kubeconfig, context, name) if watch else None
     configure_logs(log_format, log_level)
-    if target is not None:
-        log_cluster(target)
 
     from steersman.live.running import run
     from steersman.live.thinking import warm_up
@@ -86,6 +84,8 @@ def serve(
     from steersman.service.running import Service, by_opinion
 
     decides = resolve(settings.policy)
+    if target is not None:
+        log_cluster(target)
     with said_if_slow("compiling for this machine (once, about half a minute)"):
         warm_up(decides, by_opinion, telemetry=bool(settings.telemetry))
     if target is None:
