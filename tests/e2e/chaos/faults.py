@@ -107,6 +107,7 @@ class FaultyProxy:
         self.cut_watches()
         await self._runner.cleanup()
         await self._session.close()
+        await asyncio.sleep(0.25)  # its TLS connections end a moment after it, and would be warned of when collected
 
     def kubeconfig(self, file: Path) -> Path:
         """Write a kubeconfig that leads here."""
