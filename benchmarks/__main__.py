@@ -20,6 +20,7 @@ from benchmarks import (
     reality,
     service,
     simulator,
+    unschedulable,
 )
 
 BENCHMARKS = {
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "large-cluster": large.large_cluster,
     "large-live": large.large_live,
     "listing": listing.listing,
+    "unschedulable": unschedulable.unschedulable,
     "parity": parity.benchmark,
     "plugin-native": plugin.plugin_native,
     "plugin-service": plugin.plugin_service,

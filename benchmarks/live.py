@@ -114,15 +114,17 @@ def local_cluster(folder: Path, nodes: int) -> Iterator[tuple[Path, Path]]:
         steersman("down")
 
 
-class _Bound:
+class Bound:
     """When pods were seen to be bound."""
 
     def __init__(self) -> None:
         self.times: dict[str, float] = {}
 
-    def keep(self, keys: Set[str]) -> None: ...
+    def keep(self, keys: Set[str]) -> None:
+        """See `reflector.Handler`."""
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `reflector.Handler`."""
         head = pod_head(obj)
         if head.spec.node_name and head.spec.scheduler_name == SCHEDULER:
             self.times.setdefault(head.key, time.monotonic())
@@ -136,7 +138,7 @@ def run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
 async def _run(kubeconfig: Path, command: list[str]) -> tuple[float, float]:
     async with Client(load(kubeconfig)) as client:
         await _create(client)
-        seen = _Bound()
+        seen = Bound()
         watch = asyncio.create_task(Reflector(client, "/api/v1/pods", seen).run())
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
