@@ -13,8 +13,9 @@ from tests.unit.live_double import PODS, LiveDouble, node, on_double, pod
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.kube.cache import CachedPod
 from steersman.kube.client import Client
+from steersman.kube.objects import ObjectMeta, PodHead, PodSpecHead
 from steersman.policies.decider import Choice
-from steersman.scheduler.binder import Binder, Outcome
+from steersman.scheduler.binder import Binder, Outcome, binding, is_bound_so
 from steersman.scheduler.queue import QueuedPod
 from steersman.scheduler.scheduler import Options, Scheduler
 
@@ -79,7 +80,7 @@ async def elsewhere(double: LiveDouble, _: web.Request) -> web.StreamResponse:
 
 
 async def taken(double: LiveDouble, _: web.Request) -> web.StreamResponse:
-    """Another scheduler of the same name was faster, and decided the same, but for the devices perhaps."""
+    """Another scheduler of the same name was faster, and decided the same; or the server itself tried twice."""
     double.bind("web", "node-1")
     return failure(409, "Conflict")
 
@@ -103,7 +104,7 @@ async def dropped(_: LiveDouble, request: web.Request) -> web.StreamResponse:
         ([says(503), lost], Outcome.BOUND, 2),
         ([says(409)], Outcome.LOST, 1),
         ([elsewhere], Outcome.TAKEN, 1),
-        ([taken], Outcome.TAKEN, 1),
+        ([taken], Outcome.BOUND, 1),
         ([says(503), elsewhere], Outcome.TAKEN, 2),
         ([says(404)], Outcome.LOST, 1),
         ([says(403)], Outcome.REFUSED, 1),
@@ -117,9 +118,19 @@ def test_what_became_of_a_binding(answers: list[Answer], outcome: Outcome, attem
         assert found is outcome
         assert len(bindings.came) == attempts
         placed = double.objects[PODS, "web"]["spec"].get("nodeName")
-        assert (placed == "node-1") == (outcome is Outcome.BOUND or taken in answers)
+        assert (placed == "node-1") == (outcome is Outcome.BOUND)
 
     on_double(test)
+
+
+@pytest.mark.parametrize(("index", "is_so"), [("0-2", True), ("0-1", False), (None, False)])
+def test_a_pod_on_our_node_with_other_devices_is_bound_otherwise(index: str | None, is_so: bool) -> None:
+    shares = Requests(cpu_milli=1000, gpu_count=2, gpu_milli=500)
+    wanted = binding(CachedPod("default/web", "1", Pod("web", PodClass(shares)), 1), "node-1", 0b101)
+    notes = {"other": "x"} if index is None else {"alibabacloud.com/gpu-index": index}
+    found = PodHead(ObjectMeta("web", annotations=notes), PodSpecHead(node_name="node-1"))
+    assert is_bound_so(found, wanted) == is_so
+    assert not is_bound_so(PodHead(ObjectMeta("web", annotations=notes)), wanted)
 
 
 def test_a_conflict_with_an_attempt_of_our_own_is_no_failure() -> None:
@@ -131,7 +142,7 @@ def test_a_conflict_with_an_attempt_of_our_own_is_no_failure() -> None:
 
     async def test(double: LiveDouble, client: Client) -> None:
         Bindings(double, done_before)
-        assert (await Binder(client, elected=True).bind(cached(double), "node-1", 0))[0] is Outcome.BOUND
+        assert (await Binder(client).bind(cached(double), "node-1", 0))[0] is Outcome.BOUND
 
     on_double(test)
 

@@ -461,4 +461,4 @@ def test_the_bound_says_that_it_does_not_know_counted_gpus():
 )
 def test_devices_are_named_to_pods_alone_that_ask_by_annotations(resource: str, index: dict[str, str] | None):
     pod = CachedPod("default/p", "1", pod_of(2, resource), 1)
-    assert json.loads(binding(pod, "n", 0b101))["metadata"].get("annotations") == index
+    assert binding(pod, "n", 0b101).metadata.annotations == index

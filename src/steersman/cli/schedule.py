@@ -172,7 +172,7 @@ def schedule(
             fitted=fit,
             unchecked=unchecked,
             telemetry=measured,
-            options=Options(pods_of, in_flight, elected=leader_elect),
+            options=Options(pods_of, in_flight),
             leader_elect=leader_elect,
             lease_namespace=lease_namespace or target.config.namespace,
             lease_name=lease_name or pods_of,

@@ -16,13 +16,11 @@ from steersman.cluster.state import device_indices
 from steersman.errors import SteersmanError
 from steersman.kube.cache import CachedPod
 from steersman.kube.client import ApiError, Client, UnreachableError
-from steersman.kube.objects import pod_head
+from steersman.kube.objects import PodHead, pod_head
 
 TOO_MANY, CONFLICT, MISSING = 429, 409, 404
 BUSY = (TOO_MANY, 500, 502, 503, 504)
 RETRY_SECONDS = (0.1, 5.0)
-GONE = "/"
-"""Of a pod that is no more: no node is called so."""
 TRIES = 6
 """Of a binding that the server is too busy for."""
 
@@ -67,15 +65,21 @@ class Binding(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = "v1"
 
 
-def binding(pod: CachedPod, node: str, devices: int) -> bytes:
-    """The Binding of a pod as JSON. With its uid: another pod that took the name meanwhile is not bound.
+def binding(pod: CachedPod, node: str, devices: int) -> Binding:
+    """Return the Binding of a pod. With its uid: another pod that took the name meanwhile is not bound.
 
     It names the devices of a pod that asks for them by annotations. Those of a device plugin the kubelet chooses.
     """
     model = pod.pod
     is_ours = devices and model.requests.gpu_resource not in PLUGIN_GPUS
     notes = {GPU_INDEX_KEY: "-".join(map(str, device_indices(devices)))} if is_ours else None
-    return msgspec.json.encode(Binding(Meta(model.name, model.namespace, pod.uid, notes), Target(node)))
+    return Binding(Meta(model.name, model.namespace, pod.uid, notes), Target(node))
+
+
+def is_bound_so(pod: PodHead, wanted: Binding) -> bool:
+    """Return whether a pod is bound as wanted, to the node and with the devices."""
+    there = pod.metadata.annotations or {}
+    return pod.spec.node_name == wanted.target.name and (wanted.metadata.annotations or {}).items() <= there.items()
 
 
 class Binder:
@@ -84,26 +88,22 @@ class Binder:
     Args:
         client: the connection.
         objection: asked right before each attempt: what speaks against binding to this node now, "" for nothing.
-        elected: nobody else is to bind these pods while we do, for a lease is held. A server that tried twice itself
-            may then answer that a pod is bound already, which is a success.
 
     Attributes:
         errors: how often the server answered a binding with each HTTP status (0: no answer).
         taken: how often another scheduler had bound the pod.
     """
 
-    def __init__(
-        self, client: Client, objection: Callable[[str], str] = lambda _: "", *, elected: bool = False
-    ) -> None:
-        self.client, self.objection, self.elected = client, objection, elected
+    def __init__(self, client: Client, objection: Callable[[str], str] = lambda _: "") -> None:
+        self.client, self.objection = client, objection
         self.errors: dict[int, int] = {}
         self.taken = 0
 
     async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[Outcome, str]:
         """Bind a pod; the outcome, and what the server said if it was not bound."""
         path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}"
-        body = binding(pod, node, devices)
-        wait, open_attempts = RETRY_SECONDS[0], 0
+        wanted = binding(pod, node, devices)
+        body, wait = msgspec.json.encode(wanted), RETRY_SECONDS[0]
         for _ in range(TRIES):
             if objection := self.objection(node):
                 return Outcome.LOST, objection
@@ -119,31 +119,33 @@ class Binder:
             self._count(status)
             if status not in (0, CONFLICT, *BUSY):
                 return Outcome.LOST if status == MISSING else Outcome.REFUSED, said
-            open_attempts += status not in (CONFLICT, TOO_MANY)
-            if status != TOO_MANY and (found := await self._look(path, pod.uid)) is not None:
-                if found == GONE:
+            if status != TOO_MANY:
+                found = await self._look(path, pod.uid)
+                if found is None:
                     return Outcome.LOST, said
-                # A conflict may be with an attempt of our own whose answer was lost.
-                if (open_attempts or self.elected) and found == node:
+                # A conflict may be with an attempt of our own whose answer was lost, or that the server made twice.
+                # Where it is as we want it, its room must stay taken: the watch may tell much later.
+                if is_bound_so(found, wanted):
                     return Outcome.BOUND, said
-                self.taken += 1
-                return Outcome.TAKEN, f"another scheduler has bound it to {found}"
+                if found.spec.node_name:
+                    self.taken += 1
+                    return Outcome.TAKEN, f"another scheduler has bound it to {found.spec.node_name}"
             if status == CONFLICT:
                 return Outcome.LOST, said
             await asyncio.sleep(max(asked, wait) * random.uniform(1.0, 1.5))
             wait = min(2 * wait, RETRY_SECONDS[1])
         return Outcome.REFUSED, said
 
-    async def _look(self, path: str, uid: str) -> str | None:
-        """Return the node of a pod, asked until there is an answer; `GONE`: there is no such pod; None: it waits."""
+    async def _look(self, path: str, uid: str) -> PodHead | None:
+        """Return a pod, asked for until there is an answer; None: there is no such pod."""
         wait = RETRY_SECONDS[0]
         while True:
             try:
                 head = pod_head(await self.client.request("GET", path))
-                return GONE if head.metadata.uid != uid else head.spec.node_name or None
+                return head if head.metadata.uid == uid else None
             except ApiError as error:
                 if error.status == MISSING:
-                    return GONE
+                    return None
             except (SteersmanError, msgspec.MsgspecError):
                 pass
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))

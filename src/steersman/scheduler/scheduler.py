@@ -71,12 +71,10 @@ class Options:
     Attributes:
         name: pods with this `schedulerName`.
         in_flight: bindings at a time.
-        elected: whether a lease is held while pods are bound.
     """
 
     name: str = SCHEDULER_NAME
     in_flight: int = IN_FLIGHT
-    elected: bool = False
 
 
 class Scheduler:
@@ -103,7 +101,7 @@ class Scheduler:
     ) -> None:
         self.options, self.witness, self.may_decide = options, witness, may_decide
         self.queue = SchedulingQueue()
-        self.binder = Binder(client, self._objection, elected=options.elected)
+        self.binder = Binder(client, self._objection)
         self.cache = ClusterCache(client, self, selectors)
         self.volumes = Volumes(client, self._volumes_changed)
         self.cache.reflectors += self.volumes.reflectors
