@@ -23,6 +23,7 @@ from tests.unit.telemetry_double import (
     known,
     vector,
 )
+from tests.unit.test_telemetry_live import SMALL, cluster
 
 from steersman.cli.shadowing import _run as follow_shadow
 from steersman.errors import InputError
@@ -30,6 +31,8 @@ from steersman.kube.cache import NODES_PATH, PODS_PATH
 from steersman.kube.client import Client
 from steersman.live.policy_file import PolicyFile
 from steersman.live.thinking import Thinking
+from steersman.policies.decider import Decider
+from steersman.policies.registry import resolve
 from steersman.scheduler.shadow import Shadow
 from steersman.telemetry.prometheus.collector import Collector
 from steersman.telemetry.prometheus.configuration import Configuration, configuration, read_configuration
@@ -206,6 +209,32 @@ def test_one_feature_that_fails_does_not_take_others_with_it() -> None:
     assert known(found)[0][0] == 7
     assert found.rounds == {"partial": 1}
     assert list(found._failing) == [CPU]
+
+
+def test_what_is_answered_counts_while_other_questions_wait() -> None:
+    """What /metrics call fresh is what the next pod is decided by."""
+    state, features = cluster(2), OFF | ONE | {CPU: {"query": "slow", "sampledAt": "slow"}}
+    answered = vector(*(({"instance": f"n{i}"}, 10.0, 9 - 5 * i) for i in range(2)))
+
+    async def story() -> None:
+        async with Prometheus() as server:
+            server.answer = answering(answered, vector(*(({"instance": f"n{i}"}, 10.0, 10.0) for i in range(2))))
+            made = collector(server, features=features, prometheus={"timeoutSeconds": 30})
+            decider, pod = Decider(state, resolve("lc"), telemetry=made), state.class_id(SMALL)
+            first = decider.choose(pod)
+            async with made._client:
+                server.slow.add("slow")
+                under_way = asyncio.create_task(made.refresh())
+                while math.isnan(known(made)[0][0]) and not under_way.done():
+                    await asyncio.sleep(0.01)
+                choice = decider.choose(pod)
+                assert not under_way.done()
+                under_way.cancel()
+            assert first is not None
+            assert choice is not None
+            assert (first.slot, choice.slot) == (0, 1)
+
+    asyncio.run(story())
 
 
 def test_a_token_is_read_anew_for_every_question(tmp_path: Path) -> None:

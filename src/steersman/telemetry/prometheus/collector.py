@@ -67,7 +67,6 @@ class Collector:
         answers = await asyncio.gather(*(self._feature(name, nodes) for name in asked))
         problems = {name: error for name, error in zip(asked, answers, strict=True) if error is not None}
         self.readings.tidy(nodes)
-        self.readings.version += 1
         self.rounds["complete" if not problems else "failed" if len(problems) == len(asked) else "partial"] += 1
         self._tell(asked, problems)
 

@@ -73,7 +73,7 @@ class Readings:
 
     Attributes:
         dropped: why values were not taken, counted: `not finite`, `in the future`, `unknown node`, `too many users`.
-        version: counts the rounds.
+        version: counts what was taken or forgotten, so that who keeps `raw` knows when to ask again.
     """
 
     configuration: Configuration
@@ -96,6 +96,7 @@ class Readings:
             found: the values.
             now: monotonic seconds of the evaluation.
         """
+        self.version += 1
         for node, user, value, age in found:
             if not (math.isfinite(value) and math.isfinite(age)):
                 self.dropped["not finite"] += 1
@@ -116,6 +117,7 @@ class Readings:
 
     def tidy(self, nodes: Collection[str]) -> None:
         """Forget all nodes but these, and users whom nobody measures any more while others are measured."""
+        self.version += 1
         for kept in (*self._values.values(), *self._latency.values()):
             for node in kept.keys() - nodes:
                 del kept[node]
