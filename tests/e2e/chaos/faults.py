@@ -16,6 +16,7 @@ from typing import Literal, Self
 import aiohttp
 import yaml
 from aiohttp import web
+from tests.e2e.chaos.oracle import GPU
 
 from steersman.kube.config import KubeConfig
 from steersman.kube.credentials import Credentials
@@ -58,10 +59,19 @@ class Fault:
 
 @dataclass(slots=True)
 class Bind:
-    """A binding that was asked for: which pod and node, when by our clock, and the answer's status (0: none yet)."""
+    """A binding that was asked for.
+
+    Attributes:
+        pod: its name.
+        node: its name.
+        devices: the GPUs' indices, as they are written; empty where there are none.
+        at: when, in monotonic seconds.
+        status: of the answer; 0: there is none yet.
+    """
 
     pod: str
     node: str
+    devices: str
     at: float
     status: int = 0
 
@@ -145,7 +155,9 @@ class FaultyProxy:
         call = f"{request.method} {request.raw_path}"
         bind = None
         if re.search(BINDING, call):
-            bind = Bind(request.path.split("/")[-2], json.loads(body)["target"]["name"], time.monotonic())
+            asked = json.loads(body)
+            devices = (asked["metadata"].get("annotations") or {}).get(f"{GPU}index", "")
+            bind = Bind(request.path.split("/")[-2], asked["target"]["name"], devices, time.monotonic())
             self.binds.append(bind)
         fault = self._draw(call, "status", "drop", "lose", "delay", "expire")
         if fault is not None and fault.what in ("status", "expire"):

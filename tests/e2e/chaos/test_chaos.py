@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.chaos.faults import BINDING, EVERYTHING, WATCH, Fault
-from tests.e2e.chaos.oracle import Verdict
-from tests.e2e.chaos.world import ALL, CPU_NODES, SCALE, ChaosCluster, World, node, world
+from tests.e2e.chaos.oracle import GPU, PODS, Verdict, judge
+from tests.e2e.chaos.world import ALL, CPU_NODES, SCALE, ChaosCluster, World, node, pod, world
 
 pytestmark = pytest.mark.e2e
 
@@ -115,6 +115,56 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_binds_nothing_more(
                 verdict,
                 f"stopped after {before} pods, then {asked} bindings by it, {len(other_way.binds)} by the other",
             )
+
+    play(story)
+
+
+def test_a_leader_that_comes_back_goes_by_the_devices_that_another_chose(play: Callable[[Story], None]) -> None:
+    """What it assumed, and asked for too late, is not what it counts."""
+
+    async def create(world: World, name: str, milli: int, index: str = "") -> None:
+        made = pod("share", 0)
+        made["metadata"]["name"] = name
+        made["metadata"]["annotations"][f"{GPU}milli"] = str(milli)
+        made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "gpu-000"}
+        if index:
+            made["metadata"]["annotations"][f"{GPU}index"] = index
+            made["spec"]["nodeName"] = "gpu-000"
+        world.made.append((await world.api.ask("POST", PODS, made))["metadata"]["uid"])
+
+    async def device(world: World, name: str) -> str:
+        index: str = (await world.api.ask("GET", f"{PODS}/{name}"))["metadata"]["annotations"].get(f"{GPU}index", "")
+        return index
+
+    async def story(world: World) -> tuple[Verdict, str]:
+        async with world.proxy() as its_way:
+            its_way.faults = [Fault("delay", BINDING, seconds=40.0)]  # it comes when the pod has been bound by another
+            first = await world.scheduler(*LEADING, through=its_way)
+            await create(world, "moved", 400)
+            await world.until(lambda: len(its_way.binds) == 1, "asked for")
+            first.signal(signal.SIGSTOP)
+            assumed = its_way.binds[0].devices
+            await create(world, "taken", 800, index=assumed)
+            other = await world.scheduler(*LEADING)
+            await world.bound(2)
+            free = "1" if assumed == "0" else "0"
+            assert await device(world, "moved") == free
+            first.signal(signal.SIGCONT)
+            await world.until(lambda: first.said("leadership lost") > 0, "noticed")
+            await world.until(lambda: its_way.binds[0].status == 409, "refused")
+            its_way.faults = []
+            other.signal(signal.SIGTERM)
+            await world.until(lambda: first.said("scheduling") > 1, "leading again")
+            await create(world, "whole", 1000)  # fits only if the first pod is still where it was assumed
+            await create(world, "rest", 600)
+            await world.bound(3)
+            await asyncio.sleep(1)
+            assert await device(world, "rest") == free
+            assert await device(world, "whole") == ""
+            await world.api.ask("DELETE", f"{PODS}/whole", gracePeriodSeconds="0")
+            verdict = await judge(world.api, world.watch, world.made[:2] + world.made[3:])
+            assert not verdict.faults, verdict.faults
+            return verdict, f"assumed on device {assumed}, bound to device {free}"
 
     play(story)
 
