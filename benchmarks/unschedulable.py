@@ -25,7 +25,7 @@ from steersman.kube.reflector import Reflector
 from steersman.live.running import at_once
 
 NODES, WAITING = 1_000, 20_000
-PODS_PER_SECOND, SECONDS, TIMES = 100, 30, 3
+PODS_PER_SECOND, SECONDS, LIFETIME, TIMES = 100, 30, 10, 3
 FIGURES = "bound_per_second", "cpu_ms_per_pod", "seconds_to_bind_median", "seconds_to_bind_p99"
 PATH = "/api/v1/namespaces/default/pods"
 PENDING = re.compile(r'^steersman_pending_pods\{queue="unschedulable"\} (\S+)$', re.MULTILINE)
@@ -36,6 +36,7 @@ Object = dict[str, Any]
 def unschedulable() -> dict[str, Any]:
     """Pods bound a second, and CPU of `steersman schedule --policy fgd`, of 100 pods a second for half a minute.
 
+    Each pod is deleted after ten seconds, so that pods which wait are woken all the time.
     STEERSMAN_BENCH_WAITING is how many pods wait beside them.
     """
     waiting = int(os.environ.get("STEERSMAN_BENCH_WAITING", WAITING))
@@ -68,9 +69,7 @@ async def _measured(kubeconfig: Path, process: subprocess.Popen[bytes], port: in
         watch.cancel()
     found: dict[str, Any] = {"nodes": NODES, "waiting": waiting, "pods_per_second": PODS_PER_SECOND}
     for name, attempts in (("alone", alone), ("beside", beside)):
-        for i, key in enumerate(
-            ("bound_per_second", "cpu_ms_per_pod", "seconds_to_bind_median", "seconds_to_bind_p99")
-        ):
+        for i, key in enumerate(FIGURES):
             found[f"{name}_{key}"] = round(float(np.median([each[i] for each in attempts])), 3)
     found["ratio"] = round(found["beside_bound_per_second"] / found["alone_bound_per_second"], 3)
     return found
@@ -79,7 +78,7 @@ async def _measured(kubeconfig: Path, process: subprocess.Popen[bytes], port: in
 async def _attempt(
     client: Client, seen: Bound, process: subprocess.Popen[bytes], name: str
 ) -> tuple[float, float, float, float]:
-    """Create pods at a rate; how many are bound a second, CPU of each, and seconds until one is bound."""
+    """Create and delete pods at a rate; how many are bound a second, CPU of each, and seconds until one is bound."""
     cpu, count = cpu_seconds(process.pid), PODS_PER_SECOND * SECONDS
     created: dict[str, float] = {}
     began, tasks = time.monotonic(), set()
@@ -92,6 +91,9 @@ async def _attempt(
     for i in range(count):
         await asyncio.sleep(max(0.0, began + i / PODS_PER_SECOND - time.monotonic()))
         tasks.add(asyncio.create_task(create(i)))
+        ended = f"{name}-{i - PODS_PER_SECOND * LIFETIME:05d}"
+        if f"default/{ended}" in seen.times:
+            tasks.add(asyncio.create_task(client.delete(f"{PATH}/{ended}", {"gracePeriodSeconds": "0"})))
     await asyncio.gather(*tasks)
     while not created.keys() <= seen.times.keys():
         assert process.poll() is None
