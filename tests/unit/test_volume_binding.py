@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from aiohttp import web
+from tests.unit.kube_double import failure
 from tests.unit.live_double import PODS, LiveDouble, node, on_double, pod
 from tests.unit.test_binding import Bindings, Notes, bind, nodes_of
 
@@ -61,7 +64,7 @@ def with_claim(name: str, claim_name: str = "data") -> dict[str, Any]:
     return made
 
 
-def played(begin: Step, *steps: tuple[Callable[[LiveDouble, Told], bool], Step]) -> None:
+def played(begin: Step, *steps: tuple[Callable[[LiveDouble, Told], bool], Step], timeout: float = 600.0) -> None:
     """Run a scheduler on nodes a and b in zones a and b; each step is done when its condition holds."""
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -71,6 +74,7 @@ def played(begin: Step, *steps: tuple[Callable[[LiveDouble, Told], bool], Step])
         begin(double)
         told = Told()
         scheduler = Scheduler(client, lambda cache: Decider(cache.state, resolve("best-fit")), told, Options())
+        scheduler.volume_binder.timeout = timeout
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(scheduler.watch()), group.create_task(scheduler.schedule())]
             for holds, act in steps:
@@ -175,4 +179,83 @@ def test_two_pods_do_not_get_one_volume() -> None:
             lambda double, told: why in told.waiting.values() and "claimRef" in double.objects[VOLUMES, "v"]["spec"],
             check,
         ),
+    )
+
+
+def test_a_claim_that_nobody_provisions_for_is_not_waited_for_for_ever() -> None:
+    def begin(double: LiveDouble) -> None:
+        double.put(CLASSES, storage_class())
+        double.put(CLAIMS, claim())
+        double.put(PODS, with_claim("web"))
+
+    def provision(double: LiveDouble) -> None:
+        double.put(VOLUMES, volume("v", selected(double)[-1]))
+        double.put(CLAIMS, {**claim(bound="v"), "metadata": double.objects[CLAIMS, "data"]["metadata"]})
+        double.objects[CLAIMS, "data"]["metadata"]["annotations"][BIND_COMPLETED] = "yes"
+        double.put(CLAIMS, double.objects[CLAIMS, "data"])
+
+    played(
+        begin,
+        (lambda _, told: "binding volumes: timed out after 0.3 s" in told.failures, provision),
+        (lambda double, _: nodes_of(double)["web"] == selected(double), nothing),
+        timeout=0.3,
+    )
+
+
+def test_pods_with_claims_say_what_may_not_be_watched_and_others_are_bound() -> None:
+    def begin(double: LiveDouble) -> None:
+        binds = double.fault
+        assert binds is not None
+
+        async def forbidden(request: web.Request) -> web.StreamResponse | None:
+            if request.path.endswith(("/csinodes", "/storageclasses")):
+                return failure(403, "Forbidden")
+            return await binds(request)
+
+        double.fault = forbidden
+        double.put(CLAIMS, claim(bound="v"))
+        double.put(VOLUMES, volume("v", "b"))
+        double.put(PODS, with_claim("web"))
+        double.put(PODS, pod("plain", scheduler="steersman"))
+
+    why = (
+        "0/2 nodes are available: steersman may not list and watch storageclasses, csinodes, which pods with volumes "
+        "need."
+    )
+    played(begin, (lambda double, told: told.waiting.get("web") == why and bool(nodes_of(double)["plain"]), nothing))
+
+
+@pytest.mark.parametrize("last", ["class", "volume"])
+def test_what_helps_a_claim_wakes_its_pod(last: str) -> None:
+    def put(double: LiveDouble, what: str) -> None:
+        if what == "class":
+            double.put(CLASSES, storage_class("kubernetes.io/no-provisioner"))
+        else:
+            double.put(VOLUMES, volume("v", "b"))
+
+    def begin(double: LiveDouble) -> None:
+        put(double, "volume" if last == "class" else "class")
+        double.put(CLAIMS, claim())
+        double.put(PODS, with_claim("web"))
+
+    why = "unbound immediate" if last == "class" else "persistent volumes to bind"
+    played(
+        begin,
+        (lambda _, told: why in told.waiting.get("web", ""), lambda double: put(double, last)),
+        (lambda double, _: "claimRef" in double.objects[VOLUMES, "v"]["spec"], nothing),
+    )
+
+
+def test_a_pod_waits_until_another_gives_a_claim_for_one_pod_back() -> None:
+    def begin(double: LiveDouble) -> None:
+        alone = claim(bound="v")
+        double.put(CLAIMS, {**alone, "spec": {**alone["spec"], "accessModes": ["ReadWriteOncePod"]}})
+        double.put(VOLUMES, volume("v", "b"))
+        double.put(PODS, with_claim("first"))
+
+    played(
+        begin,
+        (on("first", "node-b"), lambda double: double.put(PODS, with_claim("second")) and None),
+        (lambda _, told: "ReadWriteOncePod" in told.waiting.get("second", ""), lambda d: d.remove(PODS, "first")),
+        (on("second", "node-b"), nothing),
     )
