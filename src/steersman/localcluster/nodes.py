@@ -124,12 +124,11 @@ async def create_nodes(client: Client, nodes: Sequence[Node], cluster: str, repo
         client: of the cluster.
         nodes: as `prepared` gives them.
         cluster: the name of the local cluster, which `down` finds them by.
-        report: told how many of twice the number of nodes are created and ready.
+        report: told how many of all nodes are ready; one that is only created counts half.
 
     Raises:
         SteersmanError: a node is there already, or nodes do not become ready.
     """
-    steps = 2 * len(nodes)
     waiting = list(reversed(nodes))
     created = 0
 
@@ -143,7 +142,7 @@ async def create_nodes(client: Client, nodes: Sequence[Node], cluster: str, repo
                 waiting.clear()
                 raise SteersmanError(f"node {node.name}: {error.message}") from None
             created += 1
-            report(created, steps)
+            report(created // 2, len(nodes))
 
     await asyncio.gather(*(work() for _ in range(min(CONCURRENCY, len(nodes)))))
     await _wait_ready(client, {node.name: node for node in nodes}, report)
@@ -177,7 +176,7 @@ async def _wait_ready(client: Client, nodes: dict[str, Node], report: Report) ->
         # From the server's cache: its load is what the nodes wait for.
         listed = map(msgspec.json.decode, (await client.list(NODES, {"resourceVersion": "0"})).items)
         ready = sum(1 for found in listed if _takes_pods(found, nodes.get(found["metadata"]["name"])))
-        report(len(nodes) + ready, 2 * len(nodes))
+        report((len(nodes) + ready) // 2, len(nodes))
         if ready == len(nodes) and await _is_played(client, next(reversed(nodes))):
             return
         if patience.ends(len(nodes) - ready):
