@@ -33,6 +33,8 @@ RIGHTS = {
     ("storage.k8s.io", "csinodes", ("list", "watch"), ()),
     ("storage.k8s.io", "csidrivers", ("list", "watch"), ()),
     ("storage.k8s.io", "csistoragecapacities", ("list", "watch"), ()),
+    ("resource.k8s.io", "resourceclaims", ("list", "watch"), ()),
+    ("resource.k8s.io", "deviceclasses", ("list", "watch"), ()),
     ("", "pods/binding", ("create",), ()),
     ("", "pods/status", ("patch",), ()),
     ("", "services", ("list", "watch"), ()),

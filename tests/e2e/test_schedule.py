@@ -161,6 +161,59 @@ def test_gpu_shares_get_devices_before_they_are_bound(cluster: LocalCluster, tmp
         cluster.kubectl("delete", "node", "gpus")
 
 
+def test_a_node_has_gpus_by_annotations_or_by_drivers(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Those of device plugins and those of ResourceClaims may be the ones that pods share."""
+    gpus = {"alibabacloud.com/gpu-count": "2", "alibabacloud.com/gpu-milli": "2000", "nvidia.com/gpu": "2"}
+    amounts = {"cpu": "32", "memory": "64Gi", "pods": "110"}
+
+    def node(name: str, offers: dict[str, str]) -> dict[str, Any]:
+        meta = {"name": name, "labels": {"type": "kwok"}, "annotations": {"kwok.x-k8s.io/node": "fake"}}
+        status = {"allocatable": amounts | offers, "capacity": amounts | offers}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}
+
+    shared = {key: amount for key, amount in gpus.items() if key != "nvidia.com/gpu"}
+    create(cluster, node("both", gpus), node("claimed", shared))
+    version = {"apiVersion": "resource.k8s.io/v1"}
+    device_class = version | {"kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
+    claim = version | {
+        "kind": "ResourceClaim",
+        "metadata": {"name": "one"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    create(cluster, device_class | {"spec": {"extendedResourceName": "nvidia.com/gpu"}}, claim)
+    try:
+        holder = pod("holder", nodeName="claimed", resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
+        create(cluster, holder)
+        device = {"request": "gpu", "driver": "gpu.example.com", "pool": "claimed", "device": "gpu-1"}
+        uid = pods(cluster)["holder"]["metadata"]["uid"]
+        status = {
+            "allocation": {"devices": {"results": [device]}},
+            "reservedFor": [{"resource": "pods", "name": "holder", "uid": uid}],
+        }
+        patch = json.dumps({"status": status})
+        cluster.kubectl("patch", "resourceclaim", "one", "--subresource=status", "--type=merge", "-p", patch)
+        with scheduling(cluster, tmp_path, "--policy", "best-fit"):
+            share = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "600"}
+            create(cluster, pod("share", annotations=share))
+            until(lambda: "share" in bound(cluster))
+            assert bound(cluster)["share"] == "both"  # though best-fit would fill the other up
+            plugin = pod("plugin")
+            amount = {"cpu": "1", "nvidia.com/gpu": "1"}
+            plugin["spec"]["containers"][0]["resources"] = {"requests": amount, "limits": amount}
+            create(cluster, plugin)
+            until(lambda: "plugin" in events(cluster, "FailedScheduling"))
+            why = events(cluster, "FailedScheduling")["plugin"]
+            assert f": 1 node(s) had pods that share GPUs, {NODES + 1} Insufficient nvidia.com/gpu." in why
+            cluster.kubectl("delete", "pod", "share", "--grace-period=0", "--force")
+            until(lambda: bound(cluster).get("plugin") == "both")
+    finally:
+        cluster.kubectl("delete", "node", "both", "claimed")
+        cluster.kubectl("delete", "pod", "holder", "--grace-period=0", "--force", "--ignore-not-found")
+        cluster.kubectl("delete", "resourceclaim", "one", "--wait=false")
+        cluster.kubectl("delete", "deviceclass", "gpu.example.com")
+
+
 def test_what_it_cannot_do_is_left_with_an_event(cluster: LocalCluster, tmp_path: Path) -> None:
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
     with scheduling(cluster, tmp_path, "--policy", "fgd"):

@@ -64,15 +64,17 @@ def with_claim(name: str, claim_name: str = "data") -> dict[str, Any]:
     return made
 
 
-def played(begin: Step, *steps: tuple[Callable[[LiveDouble, Told], bool], Step], timeout: float = 600.0) -> None:
+def played(
+    begin: Step, *steps: tuple[Callable[[LiveDouble, Told], bool], Step], timeout: float = 600.0, zones: str = "ab"
+) -> Told:
     """Run a scheduler on nodes a and b in zones a and b; each step is done when its condition holds."""
+    told = Told()
 
     async def test(double: LiveDouble, client: Client) -> None:
         Bindings(double, bind)
-        for zone in "ab":
+        for zone in zones:
             double.put("/api/v1/nodes", node(f"node-{zone}", **{ZONE: zone}))
         begin(double)
-        told = Told()
         scheduler = Scheduler(client, lambda cache: Decider(cache.state, resolve("best-fit")), told, Options())
         scheduler.volume_binder.timeout = timeout
         async with asyncio.TaskGroup() as group:
@@ -87,6 +89,7 @@ def played(begin: Step, *steps: tuple[Callable[[LiveDouble, Told], bool], Step],
                 task.cancel()
 
     on_double(test)
+    return told
 
 
 def nothing(_: LiveDouble) -> None:

@@ -31,23 +31,24 @@ Refusing = Generator[tuple[str, Mask], None, Mask]
 """Yields reasons and the nodes each is given for; returns the nodes that pass."""
 
 
-VolumeRefusals = Sequence[Sequence[tuple[str, npt.NDArray[np.bool_]]]]
-"""Of each filter of volumes in its order: reasons, and the nodes that each is given for."""
+FurtherRefusals = Sequence[Sequence[tuple[str, npt.NDArray[np.bool_]]]]
+"""Of each filter that is not the state's, in its order: reasons, and the nodes that each is given for."""
 
 
 def refusals(
-    state: ClusterState, class_id: int, labels_id: int = 0, volumes: VolumeRefusals = ()
+    state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()
 ) -> Iterator[tuple[str, Mask]]:
     """Reasons, and the nodes that each is given for, [N]: those that passed all filters before it.
 
-    A node that lacks several resources is given as many reasons. `volumes` is what the pod's claims refuse.
+    A node that lacks several resources is given as many reasons. `further` is what other
+    filters refuse, which come after those of resources.
     """
     rules = _rules(state, class_id)
     left = state.table.occupied
     left = yield from _by_constraints(state, class_id, left)
     left = yield from _by_rules(state, class_id, labels_id, rules.get(dynamic.PORT, []), left)
     left = yield from _by_resources(state, class_id, left)
-    for group in volumes:
+    for group in further:
         for why, refused in group:
             yield why, left & refused
         left = left & ~np.any([refused for _, refused in group], axis=0)
@@ -67,17 +68,17 @@ def reasons(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str,
     return found
 
 
-def message(state: ClusterState, class_id: int, labels_id: int = 0, volumes: VolumeRefusals = ()) -> str:
+def message(state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()) -> str:
     """Why a pod fits nowhere, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.`."""
     if not state.slots:
         return "no nodes available to schedule pods"
-    return sentence(len(state.slots), counted(state, class_id, labels_id, volumes))
+    return sentence(len(state.slots), counted(state, class_id, labels_id, further))
 
 
-def counted(state: ClusterState, class_id: int, labels_id: int = 0, volumes: VolumeRefusals = ()) -> dict[str, int]:
+def counted(state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()) -> dict[str, int]:
     """How many nodes are refused for which reason."""
     counts: Counter[str] = Counter()
-    for why, where in refusals(state, class_id, labels_id, volumes):
+    for why, where in refusals(state, class_id, labels_id, further):
         counts[why] += int(where.sum())
     return {why: count for why, count in counts.items() if count}
 

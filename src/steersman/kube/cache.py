@@ -5,7 +5,7 @@ watch says wins. Pods on nodes that are not known yet wait for these. A pod for 
 node counts there until it is bound, as in kube-scheduler.
 
 A bound pod counts whatever it says of itself. What of its GPUs is in annotations, anybody who may patch the pod can
-change; so it holds what it had when it was first seen bound.
+change; so it holds what it had when it was first seen bound. One that requests no GPUs holds those of its claims.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from steersman.cluster.fields import FieldError, Object
-from steersman.cluster.model import Constraints, Node, Pod, PodSelector
+from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodSelector
 from steersman.cluster.objects import (
     GPU_INDEX_KEY,
     device_numbers,
@@ -34,6 +34,8 @@ from steersman.cluster.selectors import selects_namespaces
 from steersman.cluster.state import ClusterState
 from steersman.errors import InputError
 from steersman.kube.client import Client
+from steersman.kube.device_claims import DeviceClaims
+from steersman.kube.gpu_mixing import GpuPods
 from steersman.kube.namespaces import Namespaces
 from steersman.kube.objects import PodHead, named_head, pod_head, whole
 from steersman.kube.reflector import EventType, Reflector
@@ -71,6 +73,7 @@ class CachedPod:
         nominated: the node that another scheduler has nominated for it while it waits, where it counts; "" if none.
         problem: what in it makes no sense, "" if nothing.
         claims: its persistent volume claims.
+        has_device_claims: its GPUs are those that its ResourceClaims hold.
         seen: monotonic seconds at which we first saw it.
     """
 
@@ -92,6 +95,7 @@ class CachedPod:
     nominated: str = ""
     problem: str = ""
     claims: tuple[PodClaim, ...] = ()
+    has_device_claims: bool = False
     seen: float = field(default_factory=time.monotonic)
 
 
@@ -134,6 +138,7 @@ class ClusterCache:
         pods: all pods that have not finished.
         node_problems: what makes no sense of nodes that take no pods, by name.
         claims_on: node -> key of a claim -> how many pods there have it.
+        gpu_pods: which nodes have pods with GPUs of which kind.
     """
 
     def __init__(self, client: Client, listener: Listener, selectors: Selectors | None = None) -> None:
@@ -146,11 +151,14 @@ class ClusterCache:
             Reflector(client, PODS_PATH, PodFeed(self), {"fieldSelector": UNFINISHED}),
             self.namespaces,
         )
+        self.device_claims = DeviceClaims(client, self._device_claims_changed)
+        self.reflectors += self.device_claims.reflectors
         if selectors is not None:
             self.reflectors += selectors.reflectors
             selectors.follow(self.follow)
         self.node_problems: dict[str, str] = {}
         self.claims_on: dict[str, Counter[str]] = {}
+        self.gpu_pods = GpuPods()
         # What pods are like that select namespaces by labels: they are other pods when labels change.
         self._selecting_namespaces: dict[str, msgspec.Raw] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)
@@ -397,6 +405,8 @@ class ClusterCache:
         # Only what is in order is looked at before it is decoded.
         if head.key in self._selecting_namespaces or b'"namespaceSelector"' in bytes(raw):
             self._note_selecting(head, spec, raw)
+        if spec.get("resourceClaims"):
+            self.device_claims.need()
         try:
             pod = pod_from_object(obj, namespaces=self.namespaces.labels)
             resizing = bool(head.spec.node_name) and is_resizing(spec, obj.get("status") or {})
@@ -416,6 +426,7 @@ class ClusterCache:
             resizing=resizing,
             problem=problem,
             claims=pod_claims(obj),
+            has_device_claims=bool(spec.get("resourceClaims")) and not pod.requests.gpu_count,
         )
         made.class_id, made.labels_id = self.number(pod)
         known = self.pods.get(head.key)
@@ -484,6 +495,7 @@ class ClusterCache:
             pod.assumed = False
             self._take(pod)
         self._nominate(pod, "")
+        self._count_device_claims(pod)
         held = _devices(head, pod.pod) or _mask(pod.pod.gpu_devices)
         self._put(pod, node, held or None)
         self.listener.pod_bound(pod)
@@ -496,6 +508,27 @@ class ClusterCache:
             pod.devices = held
             self._place(pod, slot)
             self.listener.node_changed(slot, more=True)
+
+    def _device_claims_changed(self, key: str) -> None:
+        """Count a pod's GPUs anew if it is bound; while it waits they are nobody's."""
+        pod = self.pods.get(key)
+        if pod is None or not pod.node or not pod.has_device_claims:
+            return
+        node = pod.node
+        self._take(pod)
+        self._count_device_claims(pod)
+        self._put(pod, node, None)
+
+    def _count_device_claims(self, pod: CachedPod) -> None:
+        """Let a pod that is counted nowhere ask for the GPUs that its ResourceClaims hold."""
+        if not pod.has_device_claims:
+            return
+        resource, count = self.device_claims.gpus(pod.key, pod.uid)
+        milli = GPU_MILLI if count else 0
+        requests = replace(pod.pod.requests, gpu_count=count, gpu_milli=milli, gpu_resource=resource)
+        if requests != pod.pod.requests:
+            pod.pod = replace(pod.pod, pod_class=replace(pod.pod.pod_class, requests=requests))
+            pod.class_id, pod.labels_id = self._number(pod.pod)
 
     def _nominate(self, pod: CachedPod, node: str) -> None:
         """Count a waiting pod on the node that is nominated for it, "" for none any more."""
@@ -524,6 +557,7 @@ class ClusterCache:
     def _put(self, pod: CachedPod, node: str, devices: int | None) -> None:
         pod.node, pod.devices, pod.notes = node, devices, None
         self._on_node[node].add(pod.key)
+        self.gpu_pods.add(node, pod.pod.requests)
         if pod.claims:
             self.claims_on.setdefault(node, Counter()).update(claim.key for claim in pod.claims)
         if pod.pod.owner:
@@ -552,6 +586,7 @@ class ClusterCache:
         self._on_node[node].discard(pod.key)
         if not self._on_node[node]:
             del self._on_node[node]
+        self.gpu_pods.remove(node, pod.pod.requests)
         if pod.claims:
             left = self.claims_on[node] - Counter(claim.key for claim in pod.claims)
             if left:

@@ -60,6 +60,10 @@ class Hints:
             return None
         return max(0.0, self._due_at - self._clock())
 
+    def warm(self, state: ClusterState) -> None:
+        """Compile what `helped` runs: the first call would else seem slow, and the next one come late."""
+        room_for(state.arrays, state.class_arrays, 0, np.empty(0, dtype=np.int64))
+
     def helped(self, state: ClusterState, groups: Collection[Group]) -> dict[Group, int]:
         """Return how many pods of each group may be helped by what has changed, and forget the changes.
 

@@ -192,6 +192,7 @@ class Scheduler:
             # A watch may be behind what the last leader bound, or we bound without having had an answer.
             await asyncio.gather(*(reflector.relist() for reflector in self.cache.reflectors))
         self.decider = self._make_decider(self.cache)
+        self._hints.warm(self.cache.state)
         log.info("scheduling", name=self.options.name, policy=self.decider.name, nodes=len(self.cache.state.slots))
         try:
             await self._loop()
@@ -256,6 +257,7 @@ class Scheduler:
         if not others and volumes is None and self._is_hopeless(pod):
             self._no(queued, lambda: self._why(pod), began)
             return
+        mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
         if pod.pod.latency.ignored and not queued.attempts:
             self.witness.ignored(queued, "; ".join(pod.pod.latency.ignored))
         assert self.decider is not None
@@ -263,6 +265,8 @@ class Scheduler:
         cpu = time.thread_time()
         try:
             allowed = None if volumes is None else volumes.allowed(cache.state.table)
+            if mixing is not None:
+                allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
             peers = cache.peers(pod.pod)
             choice = self.decider.choose(pod.class_id, pod.labels_id, peers, pod.pod.latency, allowed)
         except SteersmanError as error:
@@ -272,8 +276,8 @@ class Scheduler:
         finally:
             cache.nominate_again(others)
         self.witness.decided(time.monotonic() - began, time.thread_time() - cpu)
-        if choice is None and volumes is not None:
-            refusals = volumes.refusals
+        if choice is None and (volumes is not None or mixing is not None):
+            refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
             self._no(queued, lambda: message(cache.state, pod.class_id, pod.labels_id, refusals), began)
             return
         if choice is None:
