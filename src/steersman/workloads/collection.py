@@ -20,4 +20,6 @@ def no_collection() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            gc.freeze()
+            gc.unfreeze()  # what is new counts as old: else all of it would be looked at now
             gc.enable()
