@@ -21,7 +21,7 @@ from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Node, Taint
 from steersman.cluster.objects import node_from_object
 from steersman.errors import InputError, SteersmanError, UsageError
-from steersman.kube.client import ApiError, Listed
+from steersman.kube.client import ApiError, Listed, UnreachableError
 from steersman.localcluster import build, cleaning, nodes, patience, record, servers
 from steersman.localcluster.cluster import ControlPlane, bring_up, check_new, take_down
 from steersman.localcluster.nodes import NODES, equal_nodes, node_object, prepared, reference_node
@@ -251,6 +251,9 @@ def test_a_cluster_of_others_that_is_gone_can_be_forgotten(tmp_path: Path) -> No
 # What the API is asked
 
 
+PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
+
+
 class FakeClient:
     """Pods of two namespaces, which somebody makes anew `times` times."""
 
@@ -293,6 +296,20 @@ class FakeClient:
             self.times -= 1
 
 
+class RefusingClient(FakeClient):
+    """The same for a server that fails to delete one collection, a number of times."""
+
+    def __init__(self, path: str, error: SteersmanError, refusals: int) -> None:
+        super().__init__(times=0)
+        self.path, self.error, self.refusals = path, error, refusals
+
+    async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
+        if path == self.path and self.deleted.count(path) < self.refusals:
+            self.deleted.append(path)
+            raise self.error
+        await super().delete(path, query)
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (patience, nodes):
@@ -330,6 +347,25 @@ def test_cleaning_reports_while_the_server_still_deletes_a_collection() -> None:
     client.pods["default"] = 5
     assert asyncio.run(cleaning.clean(client, lambda *progress: told.append(progress))) == 5
     assert {done for done, _ in told} == set(range(6))
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("path", [PODS_OF_DEFAULT, "/apis/batch/v1/namespaces/default/jobs"])
+@pytest.mark.parametrize(
+    "error", [ApiError("DELETE", 504, "Timeout", "not yet"), UnreachableError("did not answer in time")]
+)
+def test_cleaning_goes_on_where_a_collection_takes_too_long(path: str, error: SteersmanError) -> None:
+    client = RefusingClient(path, error, refusals=3)
+    assert asyncio.run(cleaning.clean(client, nothing)) == 2
+    assert client.pods["default"] == 0
+
+
+@pytest.mark.usefixtures("impatient")
+def test_cleaning_ends_at_once_where_it_is_not_allowed() -> None:
+    client = RefusingClient(PODS_OF_DEFAULT, ApiError("DELETE", 403, "Forbidden", "not you"), refusals=1 << 30)
+    with pytest.raises(ApiError, match="not you"):
+        asyncio.run(cleaning.clean(client, nothing))
+    assert client.deleted.count(PODS_OF_DEFAULT) == 1
 
 
 def test_patience_lasts_while_there_is_progress() -> None:

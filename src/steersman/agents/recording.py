@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,27 @@ from steersman.errors import InputError
 CHUNK = 256
 _KEYS = {"actions", "rewards", "terminated", "truncated"}
 _PARTS = ("nodes", "pod", "context", "mask", "groups")
+_NEEDED = _KEYS | {f"{side}.{part}" for side in ("before", "after") for part in _PARTS}
+
+
+def check_file(file: Path) -> None:
+    """Raise InputError if a file is no recording, without reading its arrays."""
+    with _opened(file):
+        pass
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """The archive of a recording, which has all arrays that are needed. Raises InputError: it has not, or is none."""
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            for name in sorted(_NEEDED - set(archive.files)):
+                raise InputError(file, "", name, "is missing; a recording has it")
+            yield archive
+    except FileNotFoundError as error:
+        raise InputError(file, "", "", "there is no such file") from error
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(file, "", "", "not a recording; an .npz file of transitions is right") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +121,9 @@ class Recording:
         Raises:
             InputError: the file is not there, is no recording, or its arrays do not fit together.
         """
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-        except FileNotFoundError as error:
-            raise InputError(file, "", "", "there is no such file") from error
-        except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-            raise InputError(file, "", "", "not a recording; an .npz file of transitions is right") from error
-        needed = _KEYS | {f"{side}.{part}" for side in ("before", "after") for part in _PARTS}
-        for name in sorted(needed - arrays.keys()):
-            raise InputError(file, "", name, "is missing; a recording has it")
-        for name in sorted(needed):
+        with _opened(file) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        for name in sorted(_NEEDED):
             if arrays[name].shape[:1] != arrays["actions"].shape:
                 raise InputError(file, "", name, f"{arrays[name].shape} entries for {arrays['actions'].shape} actions")
         fits = arrays["before.mask"][np.arange(len(arrays["actions"])), arrays["actions"]] > 0

@@ -13,6 +13,7 @@ import typer
 from steersman.cli.display import say
 from steersman.cli.options import path
 from steersman.errors import InputError
+from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
     from steersman.kube.client import Client
@@ -69,6 +70,7 @@ def check_new_folder(output: Path) -> None:
     """Raise InputError before anything is watched if what is to be written would take the place of something."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(output, "", "", "is there already and not an empty folder; name a new one")
+    check_writable("--output", output, "file")
 
 
 def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None) -> Target:

@@ -12,7 +12,7 @@ import structlog
 
 from steersman.cli.cluster_options import ask_cluster
 from steersman.cli.logs import LogFormat, LogLevel, configure_logs
-from steersman.errors import SteersmanError, UsageError
+from steersman.errors import SteersmanError
 from steersman.kube.config import KubeConfig
 from steersman.live.reading import read_nodes
 from steersman.live.target import Target
@@ -28,8 +28,6 @@ def prepare(target: Target, policy: str, scheduler_name: str, folder: Path) -> t
     Raises:
         SteersmanError: the policy cannot go on learning, or not in that folder.
     """
-    if not Path(policy).is_file():
-        raise UsageError(f"--learn goes on from a policy file, and {policy!r} is none")
     plan = LivePlan(Path(policy), scheduler_name)
     return plan, begin(plan, folder, ask_cluster(target, read_nodes))
 

@@ -259,6 +259,7 @@ def _print_fit(found: Fit, workload: str) -> None:
 def _check_output(output: Path) -> None:
     """Make sure that nothing but a policy file is written over, under a name that says what it is."""
     from steersman.policies.policy_file import SUFFIX, read_policy
+    from steersman.workloads.files import check_writable
 
     if output.suffix != SUFFIX:
         raise UsageError(f"--output {output}: the name of a policy file ends in {SUFFIX}")
@@ -267,6 +268,7 @@ def _check_output(output: Path) -> None:
             read_policy(output)
         except SteersmanError:
             raise UsageError(f"--output {output}: is there and no policy file; name another") from None
+    check_writable("--output", output)
 
 
 def _print_json(card: Card) -> None:

@@ -22,8 +22,10 @@ from steersman.cli.display import said_if_slow, say
 from steersman.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
 from steersman.cli.options import POLICIES_HELP, TelemetryOption, UncheckedOption, path
 from steersman.errors import SteersmanError, UsageError
+from steersman.workloads.files import check_writable
 
 PORT = 10269
+FIT_SECONDS = 60.0
 
 
 def check_fit(file: Path, other: str) -> None:
@@ -45,6 +47,18 @@ def check_fit(file: Path, other: str) -> None:
             raise UsageError(f"--fit {file}: is there and no policy file; name another") from None
     elif not file.parent.is_dir():
         raise UsageError(f"--fit {file}: there is no folder {file.parent}")
+    check_writable("--fit", file)
+
+
+def check_learn(folder: Path, policy: str) -> None:
+    """Make sure that --learn has a policy file to go on from and a folder to write to.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if not Path(policy).is_file():
+        raise UsageError(f"--learn goes on from a policy file, and {policy!r} is none")
+    check_writable("--learn", folder, "log")
 
 
 def schedule(
@@ -85,7 +99,9 @@ def schedule(
             "(mine.safetensors) and use it, if it is shown to be better than every rule; --policy decides until then.",
         ),
     ] = None,
-    fit_seconds: Annotated[float, typer.Option(min=1, help="How long the search of --fit takes.")] = 60.0,
+    fit_seconds: Annotated[
+        float | None, typer.Option(min=1, help=f"How long the search of --fit takes. [default: {FIT_SECONDS:g}]")
+    ] = None,
     telemetry: TelemetryOption = None,
     in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Bindings under way at a time.")] = 64,
     leader_elect: Annotated[
@@ -132,6 +148,10 @@ def schedule(
         raise UsageError("--learn is of no use with --shadow, whose decisions nobody carries out; workload record is")
     if fit is not None:
         check_fit(fit, "--shadow" if shadow else "--learn" if learn is not None else "")
+    elif fit_seconds is not None:
+        raise UsageError("--fit-seconds belongs to --fit; give that too, or leave it out")
+    if learn is not None:
+        check_learn(learn, policy)
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level)
 
@@ -166,7 +186,7 @@ def schedule(
         if learn is not None:
             stack.enter_context(learning(plan, learn, target.config, log_format, log_level))
         if fit is not None:
-            stack.enter_context(fitting(fit, fit_seconds, target.config, log_format, log_level))
+            stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, log_format, log_level))
         settings = Settings(
             policy=policy,
             fitted=fit,

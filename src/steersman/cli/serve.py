@@ -60,6 +60,7 @@ def serve(
     **Example**: steersman serve --policy steersman, then open http://127.0.0.1:5000/docs
     """
     from steersman.service.config import Config, check, read_config
+    from steersman.telemetry.prometheus.configuration import read_configuration
 
     if not watch and (kubeconfig is not None or context is not None or name is not None):
         raise UsageError("--no-watch follows no cluster; leave out --kubeconfig, --context and --name")
@@ -75,6 +76,8 @@ def serve(
     check(settings, config or "options")
     if not watch and settings.telemetry:
         raise UsageError("--no-watch follows no cluster, so there is nothing that --telemetry could measure")
+    if settings.telemetry:
+        read_configuration(Path(settings.telemetry))
     target = find_cluster(kubeconfig, context, name) if watch else None
     configure_logs(log_format, log_level)
 

@@ -125,6 +125,7 @@ def simulate(
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import RUN_FILES
+    from steersman.policies.registry import check_known
     from steersman.simulation.protocols import duration_warnings
 
     check_output(output, RUN_FILES)
@@ -133,6 +134,7 @@ def simulate(
         plan = read_plan(*configs, policy, seed, warn)
     else:
         assert inputs is not None
+        check_known([str(policy)])
         (found,) = inputs.read(warn)
         if protocol is Protocol.TIMED:
             warn(duration_warnings(found, load, mean_duration))

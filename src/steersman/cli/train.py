@@ -13,6 +13,7 @@ from steersman.cli.options import Jobs, default_jobs, path
 from steersman.cli.options_file import completed
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task
 from steersman.cli.training_plan import Asked, compile_for, pace, plan_of
+from steersman.workloads.files import check_writable
 
 
 @with_options
@@ -72,6 +73,7 @@ def train(
     steersman train --algorithm dqn --protocol deployments --node-count 10 --output balanced
     """
     asked = completed(Asked(task, scenario, network_options, learning, declared))
+    check_writable("--output", output, "log")
     plan = plan_of(asked, name=name or output.name, seed=seed, warn=Warnings())
     rounds, between = pace(asked, iterations, validate_every)
 

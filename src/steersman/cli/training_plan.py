@@ -22,6 +22,8 @@ from steersman.errors import UsageError
 from steersman.workloads.workload import Running
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from steersman.training.network import NetworkPlan
     from steersman.training.plans import AnyPlan
     from steersman.training.scene import Options, Scene
@@ -108,6 +110,8 @@ def plan_of(asked: Asked, *, name: str, seed: int, warn: Warnings) -> AnyPlan:
     settings = settings_of(asked.protocol, asked.declared)
     _check_network(asked)
     _check_scenario(asked)
+    if asked.network.start is not None:
+        _check_start(asked.network.start)
     if asked.kind == ON_WORKLOADS:
         return _evolution(asked, config, name, seed, warn)
     return _learning(asked, config, settings, name, seed, warn)
@@ -178,6 +182,15 @@ def _check_scenario(asked: Asked) -> None:
             raise UsageError(f"{flag(min(idle))} is of no use to {asked.kind}")
 
 
+def _check_start(start: Path) -> None:
+    """Raise SteersmanError if what training is to begin with is no policy, before workloads are read."""
+    from steersman.policies.policy_file import read_policy
+    from steersman.policies.registry import policy_path
+
+    with policy_path(str(start)) as file:
+        read_policy(file)
+
+
 def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn: Warnings) -> AnyPlan:
     """Whole runs of workloads in the kernel."""
     scenario, learning = asked.scenario, asked.learning
@@ -186,6 +199,7 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
     from steersman.agents import evolution
+    from steersman.policies.registry import check_known
     from steersman.training.evolve import Plan
     from steersman.training.scene import OBJECTIVES
 
@@ -193,6 +207,7 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
     if asked.network.hidden is not None:
         config["hidden"] = ",".join(map(str, widths(asked.network.hidden)))
     if learning.reference is not None:
+        check_known([learning.reference])
         config["reference"] = learning.reference
     more = {"validation_seeds": _seeds(learning, 0)} if learning.validation_episodes else {}
     return Plan(
@@ -225,9 +240,10 @@ def _learning(
     asked: Asked, config: dict[str, Any], settings: dict[str, Any], name: str, seed: int, warn: Warnings
 ) -> AnyPlan:
     """Episodes in environments."""
-    from steersman.agents import episodes
+    from steersman.agents import episodes, recording
     from steersman.agents.registry import gradient_algorithm
     from steersman.training.learn import LearningPlan, find_device
+    from steersman.training.scene import check_rule
 
     if asked.kind == IN_ENVIRONMENTS:
         kind: type[Any] = episodes.Config
@@ -235,6 +251,10 @@ def _learning(
         _, kind = gradient_algorithm(asked.kind)
         find_device(asked.learning.device or "cpu")
     options, learning = kind(**config), asked.learning
+    for rule in filter(None, (learning.teacher, learning.reference)):
+        check_rule(asked.protocol, rule)
+    if learning.recording is not None:
+        recording.check_file(learning.recording)
     network = _network(asked)
     scene = _scene(asked, settings, warn)
     usual = EPISODES_A_WORKLOAD if asked.protocol in WITH_WORKLOADS else EPISODES_WITHOUT

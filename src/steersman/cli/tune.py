@@ -13,6 +13,7 @@ from steersman.cli.options import Jobs, default_jobs, path
 from steersman.cli.options_file import completed
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
 from steersman.cli.training_plan import Asked, compile_for, pace, plan_of
+from steersman.workloads.files import check_writable
 
 TRIALS = 20
 SHARE_OF_A_RUN = 0.4
@@ -60,6 +61,7 @@ def tune(
     **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
     """
     asked = completed(Asked(task, scenario, network_options, learning, declared))
+    check_writable("--output", output, "log")
     plan = plan_of(asked, name=output.name, seed=seed, warn=Warnings())
     usual = (max(1, round(SHARE_OF_A_RUN * number)) for number in pace(asked, None, None))
     rounds, between = (said or number for said, number in zip((iterations, validate_every), usual, strict=True))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli import workload_live, workload_watching
-from steersman.cli.cluster_options import dns_label, optional_scheduler, scheduler
+from steersman.cli.cluster_options import check_new_folder, dns_label, optional_scheduler, scheduler
 from steersman.cli.deployment_options import (
     CpuLoad,
     CpuRequests,
@@ -27,6 +27,7 @@ from steersman.cli.display import Warnings, said_if_slow, say
 from steersman.cli.inputs import Inputs, WorkloadName
 from steersman.cli.options import ManyValues, need_subcommand, path
 from steersman.errors import UsageError
+from steersman.workloads.files import check_writable, replacing
 
 if TYPE_CHECKING:
     from steersman.cluster.model import Node
@@ -118,7 +119,6 @@ def generate(
     """
     from steersman.workloads import deployments
     from steersman.workloads.convert import convert
-    from steersman.workloads.files import replacing
     from steersman.workloads.loading import load_nodes
     from steersman.workloads.workload import Workload
 
@@ -126,6 +126,9 @@ def generate(
         raise UsageError(
             f"--csv {csv} lies in --output, where its Deployments would count twice; put it beside the folder"
         )
+    check_new_folder(output)
+    if csv is not None:
+        check_writable("--csv", csv)
     least, most = parse_range("--replicas", replicas)
     settings = deployments.Settings(
         cpu_load=cpu_load,
@@ -188,6 +191,9 @@ def random(
     from steersman.workloads.generators.clusters import Distribution, random_cluster
 
     low, high = parse_range("--nodes", node_range)
+    if count == 1:
+        check_new_folder(output)
+    check_writable("--output", output, "nodes.yaml")
     with said_if_slow(f"drawing {count} clusters"):
         for number in range(seed, seed + count):
             workload = random_cluster(number, distribution=Distribution(distribution.value), nodes=(low, high))
@@ -225,6 +231,8 @@ def convert(
     from steersman.workloads.convert import convert as write
     from steersman.workloads.loading import load_workload
     from steersman.workloads.workload import Running
+
+    check_new_folder(output)
 
     warn = Warnings()
     if workload is not None:

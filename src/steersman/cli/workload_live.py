@@ -39,6 +39,7 @@ from steersman.cli.display import Progress, said_if_slow, say
 from steersman.cli.logs import say_warnings
 from steersman.cli.options import parse_seeds, path
 from steersman.errors import UsageError
+from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
     from steersman.cluster.model import Pod
@@ -111,6 +112,8 @@ def run(
     if clean:
         _clean(target, yes)
         return
+    if output is not None:
+        check_writable("--output", output)
     target.require_consent("create and delete Deployments", yes=yes)
 
     from steersman.live import commands

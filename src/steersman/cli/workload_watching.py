@@ -123,7 +123,13 @@ def snapshot(
 
     from steersman.live import snapshot as taking
     from steersman.live.anonymise import anonymised
+    from steersman.workloads.files import check_writable
     from steersman.workloads.workload import workload_name
+
+    if taking.is_file(output):
+        check_writable("--output", output)
+    else:
+        check_new_folder(output)
 
     async def take(client: Client) -> tuple[Workload, str]:
         found = await taking.take(client, workload_name(output), free=free)

@@ -12,8 +12,8 @@ from pathlib import Path
 from steersman.errors import InputError, UsageError
 from steersman.evaluation.results import COMMANDS, REPORT, REPORT_MARK, first_lines
 from steersman.policies.policy_file import SUFFIX, read_policy
+from steersman.workloads.files import STAGE, check_writable
 
-STAGE = ".steersman-"
 MARK_WITHIN_BYTES = 1024
 
 
@@ -25,15 +25,10 @@ def check_output(folder: Path, files: Collection[str]) -> None:
             be written to.
     """
     target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and makes no `new`
-    existing = target
-    while not os.path.lexists(existing) and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir():
-        raise UsageError(f"--output {folder}: {existing} is not a folder")
-    if existing == target:
+    if os.path.isdir(target):  # also of a name that is too long
         for entry in sorted(target.iterdir()):
             _check_entry(folder, entry, files)
-    _try_to_write(folder, existing, target.relative_to(existing), files)
+    check_writable("--output", folder, max(files, key=len))
 
 
 def _check_entry(folder: Path, entry: Path, files: Collection[str]) -> None:
@@ -60,17 +55,6 @@ def is_result(path: Path) -> bool:
             return file.readline().decode(errors="replace").rstrip("\r\n") in first_lines(path.name)
     except (OSError, InputError):
         return False
-
-
-def _try_to_write(folder: Path, existing: Path, missing: Path, files: Collection[str]) -> None:
-    """Find out before a long run what the file system refuses: a name, the place, a write."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=STAGE, dir=existing) as stage:
-            inside = Path(stage, missing)
-            inside.mkdir(parents=True, exist_ok=True)
-            (inside / max(files, key=len)).touch()
-    except OSError as error:
-        raise UsageError(f"--output {folder}: cannot be written: {error.strerror}") from None
 
 
 @contextmanager

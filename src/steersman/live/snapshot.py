@@ -64,17 +64,24 @@ async def identity(client: Client) -> str:
     return str(found["metadata"]["uid"])
 
 
+def is_file(output: Path) -> bool:
+    """Return whether the name is that of a YAML file, else of a folder. Raises InputError: of neither."""
+    if output.name.endswith((".yaml", ".yml")):
+        return True
+    if output.name.endswith((*YAML_SUFFIXES, ".csv", ".gz")):
+        raise InputError(output, "", "", "is no name of a YAML file or folder; such as cluster.yaml is right")
+    return False
+
+
 def write(workload: Workload, output: Path) -> None:
     """Write a workload: one file of all, if the name ends like YAML, else a new folder of nodes, pods and services.
 
     Raises:
         InputError: it cannot be written, or the folder is there already.
     """
-    if output.name.endswith((".yaml", ".yml")):
+    if is_file(output):
         with replacing(output) as part:
             write_documents(part, _objects(workload))
-    elif output.name.endswith((*YAML_SUFFIXES, ".csv", ".gz")):
-        raise InputError(output, "", "", "is no name of a YAML file or folder; such as cluster.yaml is right")
     else:
         with new_folder(output) as folder:
             write_workload(workload, folder)

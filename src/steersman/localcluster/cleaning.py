@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from steersman.errors import SteersmanError
-from steersman.kube.client import ApiError, Client
+from steersman.kube.client import ApiError, Client, UnreachableError
 from steersman.localcluster.patience import StillThereError, until_gone
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
@@ -60,20 +59,36 @@ async def clean(client: Client, report: Callable[[int, int], None], *, owners: b
     async def delete() -> None:
         for collection in OWNERS if owners else ():
             for namespace in namespaces:
-                await client.delete(collection.format(namespace), {"propagationPolicy": "Background"})
+                await _delete(client, collection.format(namespace), {"propagationPolicy": "Background"})
         for collection in MADE:
             for namespace in namespaces:
                 query = {"labelSelector": MANAGED_BY, "propagationPolicy": "Background"}
-                await client.delete(collection.format(namespace), query)
+                await _delete(client, collection.format(namespace), query)
         for namespace in namespaces:
-            with suppress(ApiError):  # the server's minute is over: the next one does the rest
-                await client.delete(PODS.format(namespace), {"gracePeriodSeconds": "0"})
+            await _delete(client, PODS.format(namespace), {"gracePeriodSeconds": "0"})
 
     try:
         return await until_gone(delete, lambda: _count(client, namespaces), report, PATIENCE_SECONDS, looks=2)
     except StillThereError as error:
         owner = await _owner(client)
         raise SteersmanError(f"{error.left} pods are still there or there again{owner}") from None
+
+
+async def _delete(client: Client, collection: str, query: dict[str, str]) -> None:
+    """Delete a collection as far as the server gets before it, or we, lose patience; the rest is for the next time.
+
+    Whether the server is there at all, and gets on, is seen by who counts what is left.
+
+    Raises:
+        ApiError: it never will, for want of rights.
+    """
+    try:
+        await client.delete(collection, query)
+    except UnreachableError:
+        pass
+    except ApiError as error:
+        if error.status in (401, 403):
+            raise
 
 
 async def _foreign_owners(client: Client) -> list[str]:

@@ -6,7 +6,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import metadata, resources
 from pathlib import Path
@@ -67,6 +67,13 @@ def resolve(spec: str) -> AnyPolicy:
         f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), "
         f"a policy file (run/policy{SUFFIX}), module:Class"
     )
+
+
+def check_known(specs: Iterable[str]) -> None:
+    """Raise SteersmanError if there is no policy of such a name, or it cannot be made, before anything else is done."""
+    for spec in specs:
+        with blamed(f"policy {spec!r}"):
+            resolve(spec)
 
 
 def policy_label(spec: str) -> str:

@@ -23,6 +23,8 @@ from steersman.workloads.mix import MixArrays
 
 FANOUT = 16
 INFEASIBLE = -np.inf
+FILLED_AT_ONCE = 1 << 22
+"""Scores that are written without a pause. A table of all pods and nodes takes seconds, and a signal must be heard."""
 
 
 class TableArrays(NamedTuple):
@@ -71,8 +73,8 @@ def table_arrays(nodes: int, classes: int, changes: int, kinds: Sequence[int], w
     # Each level is padded to whole families, so that kernels need no bounds.
     widths = [-(-size // FANOUT) * FANOUT for size in sizes]
     return TableArrays(
-        scores=np.full((classes, padded), INFEASIBLE),
-        tree=np.full((classes, sum(widths)), INFEASIBLE),
+        scores=_infeasible(classes, padded),
+        tree=_infeasible(classes, sum(widths)),
         offset=np.cumsum([0, *widths]).astype(np.int64),
         seen=np.full(classes, -1, dtype=np.int64),
         log=np.zeros(changes, dtype=np.int64),
@@ -84,6 +86,15 @@ def table_arrays(nodes: int, classes: int, changes: int, kinds: Sequence[int], w
         best_fit=np.zeros((classes if normalised else 0, padded)),
         best_fit_weight=np.array(normalised or [0.0]),
     )
+
+
+def _infeasible(rows: int, columns: int) -> npt.NDArray[np.float64]:
+    """[rows, columns] filled with `INFEASIBLE`, piece by piece."""
+    found = np.empty((rows, columns))
+    flat = found.reshape(-1)
+    for begin in range(0, flat.size, FILLED_AT_ONCE):
+        flat[begin : begin + FILLED_AT_ONCE] = INFEASIBLE
+    return found
 
 
 @inner

@@ -60,6 +60,13 @@ FIGURES = (
 """What is told of an environment at an episode's end, where it has it."""
 
 
+def check_rule(protocol: str, name: str) -> None:
+    """Raises UsageError: environments of the protocol have no such rule; the message lists those they have."""
+    rules = RULES if protocol == "latency" else LOCAL
+    if name not in rules:
+        raise UsageError(f"unknown rule {name!r}; with --protocol {protocol} there are {', '.join(rules)}")
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """An environment and its options.
@@ -108,10 +115,8 @@ class Scene:
         return REFERENCES[self.objective.split("=")[0]]
 
     def check_rule(self, name: str) -> None:
-        """Raises UsageError: the environment has no such rule; the message lists those it has."""
-        rules = RULES if self.protocol == "latency" else LOCAL
-        if name not in rules:
-            raise UsageError(f"unknown rule {name!r}; with --protocol {self.protocol} there are {', '.join(rules)}")
+        """Raises UsageError: see `check_rule`."""
+        check_rule(self.protocol, name)
 
     def make(self, count: int) -> SteersmanVectorEnv:
         """`count` environments to train in. Raises UsageError: see the environment."""

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from steersman.errors import InputError
+from steersman.errors import InputError, UsageError
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 CSV_SUFFIXES = (".csv", ".csv.gz")
+STAGE = ".steersman-"
+"""Begins the names of folders that are there only while something is written."""
 HIERARCHY_SUFFIX = "-hier"
 """Ends the stem of a file that `workload topology` wrote beside its original, and which stands for it."""
 
@@ -53,6 +55,34 @@ def visible_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
         if path.is_symlink() and not path.exists():
             raise InputError(path, "", "", f"is a link to {os.readlink(path)}, which is not there")
     return sorted(path for path in found if path.is_file())
+
+
+def check_writable(option: str, path: Path, name: str = "") -> None:
+    """Find out before a long run whether a file can be written; nothing is left behind.
+
+    Args:
+        option: that says where, for the message.
+        path: the file, or the folder that it is to be in. Folders that are missing are made when it is written.
+        name: of the file, if `path` is a folder.
+
+    Raises:
+        UsageError: the file system refuses the place, the name or a write.
+    """
+    target = Path(os.path.realpath(path)) / name  # `new/../x` is `x`, and makes no `new`
+    if not name and os.path.isdir(target):  # also of a name that is too long
+        raise UsageError(f"{option} {path}: is a folder; a file is to be written there")
+    try:
+        existing = target.parent
+        while not os.path.lexists(existing) and existing != existing.parent:
+            existing = existing.parent
+        if not existing.is_dir():
+            raise UsageError(f"{option} {path}: {existing} is not a folder")
+        with tempfile.TemporaryDirectory(prefix=STAGE, dir=existing) as stage:
+            inside = Path(stage, target.relative_to(existing))
+            inside.parent.mkdir(parents=True, exist_ok=True)
+            inside.touch()
+    except OSError as error:
+        raise UsageError(f"{option} {path}: cannot be written: {error.strerror}") from None
 
 
 def _unreadable(error: OSError) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from steersman.cluster.model import Node, Pod
 from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.workloads import deployments, openb
+from steersman.workloads.collection import no_collection
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, folder_files, stem
 from steersman.workloads.kubernetes import Expanded, Objects
 from steersman.workloads.recorded import with_running
@@ -80,6 +81,7 @@ class Source:
         return (*replaced, *(f"{self.path}: {warning}" for warning in self.objects.warnings()))
 
 
+@no_collection()
 def load_workload(
     nodes_path: str | Path | None,
     pods_path: str | Path | None,
@@ -115,6 +117,7 @@ def load_workload(
     return with_running(workload, expanded, running) if expanded is not None and expanded.pods else workload
 
 
+@no_collection()
 def workload_of_objects(
     name: str, documents: Iterable[Document], warnings: Iterable[str] = (), *, running: Running = Running.FREE
 ) -> Workload:
@@ -140,11 +143,13 @@ def workload_of_objects(
     return with_running(Workload(name, nodes, expanded.pods, objects.services(), said), expanded, running)
 
 
+@no_collection()
 def load_nodes(path: str | Path) -> tuple[Node, ...]:
     """The nodes of a file or folder in any format. Raises InputError."""
     return open_source(path).nodes()
 
 
+@no_collection()
 def load_pods(path: str | Path, nodes: tuple[Node, ...] | None = None) -> tuple[Pod, ...]:
     """The pods of a file or folder in any format. Raises InputError.
 
@@ -158,6 +163,7 @@ def load_pods(path: str | Path, nodes: tuple[Node, ...] | None = None) -> tuple[
     return source.pods(nodes)
 
 
+@no_collection()
 def open_source(path: str | Path) -> Source:
     """Find out what a file or folder holds.
 
