@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from steersman.policies.decider import Decider
 from steersman.policies.explanation import Contribution, contributions
 from steersman.policies.policy import KubeDefaultPolicy, PortfolioPolicy, RandomPolicy
 from steersman.policies.registry import AnyPolicy
-from steersman.service.api import MakeOpinions, Watched
 from steersman.service.budget import TimeBudget
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
 from steersman.service.opinions import BadQuestion, Opinions, Pods, cluster_of, place
@@ -23,6 +23,9 @@ from steersman.service.unknown_pods import UnusualPod
 from steersman.simulation.comparison import choose_member
 from steersman.workloads.mix import typical_pods
 from steersman.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from steersman.service.api import MakeOpinions, Watched
 
 RUNNERS_UP = 5
 EXPLAIN_ARRIVALS = 20_000
