@@ -1,6 +1,7 @@
-"""What `steersman explain` loads, and that it leaves the process as it found it."""
+"""What `steersman explain` loads, whose choice it explains, and that it leaves the process as it found it."""
 
 import gc
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,22 @@ def test_the_garbage_collector_is_as_before(file: str, pod: str, status: int, is
         assert gc.isenabled() is is_enabled
     finally:
         gc.enable()
+
+
+def test_the_member_is_the_one_that_is_prepared_for_the_same_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On this cluster one draw favours another member than all 32."""
+    drawn = tmp_path / "drawn"
+    assert main(["workload", "random", "--seed", "77", "--nodes", "20-300", "--output", str(drawn)]) == 0
+    files = ["--nodes", str(drawn / "nodes.yaml"), "--pods", str(drawn / "pods.yaml")]
+    capsys.readouterr()
+    assert (
+        main(["policy", "prepare", "--policy", "steersman", *files, "--output", str(tmp_path / "p.safetensors")]) == 0
+    )
+    prepared = capsys.readouterr().err
+    name = next(each["metadata"]["name"] for each in yaml.safe_load_all((drawn / "pods.yaml").read_text()))
+    assert main(["explain", "--pod", name, *files, "--format", "json"]) == 0
+    member = json.loads(capsys.readouterr().out)["member"]
+    assert member
+    assert f"steersman, its member {member} with" in prepared

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from steersman.service.api import MakeOpinions, Watched
 
 RUNNERS_UP = 5
-EXPLAIN_ARRIVALS = 20_000
-"""Simulated arrivals after which no further draw tells the members of a portfolio apart: one looks at the answer."""
 EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS = 0.1, 1.0
 """Share of the event loop's time for explanations: they are for people, and each looks at all nodes in many ways."""
 
@@ -94,7 +92,8 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
     """What a policy says about a pod of a workload, whose other pods are where they say they run.
 
     Args:
-        policy: who decides; of a portfolio that is the member that does best on this cluster, empty, with such pods.
+        policy: who decides; of a portfolio the member that `policy prepare` takes: the one that does best on this
+            cluster, empty, with such pods.
         workload: the cluster; what is typical of its pods is the mix.
         number: of the pod.
 
@@ -103,7 +102,7 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
     """
     member = ""
     if isinstance(policy, PortfolioPolicy):
-        chosen = choose_member(policy, workload, EXPLAIN_ARRIVALS)
+        chosen = choose_member(policy, workload)
         member, policy = chosen.name, replace(chosen, name=policy.name)
     state = ClusterState(workload.nodes)
     pod, there = workload.pods[number], Counter[int]()
