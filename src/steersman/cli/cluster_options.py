@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import structlog
 import typer
 
 from steersman.cli.display import say
@@ -92,6 +91,8 @@ def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None)
 
 def log_cluster(target: Target) -> None:
     """Log which cluster a long-running command talks to."""
+    import structlog
+
     config = target.config
     structlog.get_logger("cluster").info(
         "cluster", context=config.context, server=config.cluster.server, source=str(config.source)

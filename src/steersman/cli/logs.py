@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 import logging
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import structlog
 import typer
 
 from steersman.cli.display import one_line, say
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict
 
 
 class LogFormat(enum.StrEnum):
@@ -36,6 +38,8 @@ LogLevelOption = Annotated[LogLevel, typer.Option(help="The least that is logged
 
 def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
     """Set up the log of this process. Control characters in what is logged are escaped."""
+    import structlog
+
     terminal = sys.stderr.isatty()
     text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and terminal)
     renderer: Any = structlog.dev.ConsoleRenderer(colors=terminal) if text else structlog.processors.JSONRenderer()
@@ -54,6 +58,8 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
 
 def say_warnings() -> None:
     """For commands without a log: a warning is one line on standard error, and nothing is told of the rest."""
+    import structlog
+
     structlog.configure(
         processors=[_say],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
@@ -61,9 +67,11 @@ def say_warnings() -> None:
     )
 
 
-def _say(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _say(_: object, __: str, event: EventDict) -> EventDict:
+    from structlog import DropEvent
+
     said = event.pop("event")
     why = event.pop("error", "")
     details = ", ".join(f"{name} {value}" for name, value in event.items())
     say(one_line(f"warning: {said}" + (f" ({details})" if details else "") + (f": {why}" if why else "")))
-    raise structlog.DropEvent
+    raise DropEvent

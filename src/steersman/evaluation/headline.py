@@ -64,10 +64,11 @@ class Column:
 
 
 class Difference(NamedTuple):
-    """By how much one policy's metric is above another's, and the 95 % interval of that, paired by seed."""
+    """By how much one policy's metric is above another's, the 95 % interval of that, and of how many paired seeds."""
 
     mean: float
     interval: Interval
+    pairs: int
 
     @property
     def is_shown(self) -> bool:
@@ -160,7 +161,7 @@ class Headline:
     def difference(self, workload: str, metric: str, policy: str, other: str) -> Difference:
         """Return by how much a policy's metric is above another policy's, seed by seed."""
         values = self._table.get(workload, policy, metric) - self._table.get(workload, other, metric)
-        return Difference(mean(values), mean_interval(values))
+        return Difference(mean(values), mean_interval(values), int(np.isfinite(values).sum()))
 
     def is_better(self, workload: str, policy: str, other: str) -> bool:
         """Return whether a policy was shown to be better than another in what decides."""
@@ -244,12 +245,13 @@ class Headline:
         if len(self.seeds) == 1:
             other = self._reference(known)
             return f"One seed shows no difference: {self._where()}, {best} {self._amount(best)}, {self._more(other)}."
-        small = self._seeds("paired seed")
+        reference = self._reference(known)
+        small = seeds_text(self.difference(self.workload, self.primary, best, reference).pairs, "paired seed")
         if rivals:
             return f"{self._undecided(best, rivals)}; {small}."
         pods, is_traded = self._pods(best, known)
         wins = ("lets pods wait least" if self.timed else f"allocates most {self.resource}{self._plural}") * is_traded
-        gain = self._more(self._reference(known))
+        gain = self._more(reference)
         return f"{best} {wins or 'is best'} {self._where()}: {self._amount(best, short=True)}, {gain}{pods}; {small}."
 
     def _reference(self, known: Sequence[str]) -> str:
@@ -264,6 +266,8 @@ class Headline:
         head = f"no difference shown between {names} {self._where()}"
         if all(self.difference(workload, self.primary, best, each).mean == 0 for each in rivals):
             head = f"{names} do equally well {self._where()}"
+        elif any(self.is_better(workload, each, best) for each in rivals):
+            head = f"no best policy shown of {names} {self._where()}, whose seeds differ"
         known = [each for each in self.order(workload) if math.isfinite(self.means(workload)[each])]
         pods, _ = self._pods(best, known)
         text = f"{head}: {best} {self._amount(best)}, {self._more(self._reference(known))}{pods}"
@@ -279,23 +283,27 @@ class Headline:
         return f"{value:.2f} % {of} allocated" if short else f"allocates {value:.2f} % {of}"
 
     def _more(self, other: str) -> str:
-        """Return by how much the best is better than another, with its interval, as the table has it."""
+        """Return by how much the best differs from another, with the interval, as the table has it.
+
+        Where the two have different seeds, the best by its mean may be the worse in the seeds that both have.
+        """
         best = self.order(self.workload)[0]
         found = self.difference(self.workload, self.primary, best, other)
-        better = "less than under" if self.timed else "more than"
         same = "as long as under" if self.timed else "as much as"
         digits = self._digits(self.primary)
         unit = "s" if self.timed else "points"
         if not math.isfinite(found.mean):
             return f"in other seeds than {other}"
         size = abs(found.mean)
-        if size == 0 and not found.is_shown and found.interval.high == found.interval.low:
+        if size == 0 and not found.interval.low < found.interval.high:
             return f"{same} {other}"
         smallest = 10.0**-digits
         text = f"less than {smallest:g} {unit}" if size < smallest / 2 else f"{size:,.{digits}f} {unit}"
+        is_less = found.mean < 0 or (found.mean == 0 and self.timed)
         low, high = found.interval
-        ends = Interval(-high, -low) if self.timed else found.interval
-        return f"{text}{brackets(ends, digits)} {better} {other}"
+        ends = Interval(-high, -low) if is_less else found.interval
+        sign, than = "less" if is_less else "more", "than under" if self.timed else "than"
+        return f"{text}{brackets(ends, digits)} {sign} {than} {other}"
 
     def _pods(self, best: str, known: Sequence[str]) -> tuple[str, bool]:
         """Return how many pods the best policy leaves out against others, and whether another is shown to be better."""
@@ -339,7 +347,7 @@ class Headline:
     def _alone(self) -> str:
         policy = self.order(self.workload)[0]
         row = self.row(self.workload, policy, self.primary)
-        seeds = self._seeds("seed")
+        seeds = seeds_text(len(self.seeds), "seed")
         if row is None or not math.isfinite(row.mean):
             if self.timed and self.workload == ALL:
                 return f"There is no mean wait {self._where()}: on one of them no pod was bound, {seeds}."
@@ -352,16 +360,12 @@ class Headline:
             text = f"Pods wait {row.mean:,.1f} s in the mean under {policy} {self._where()}"
         else:
             text = f"{policy} allocates {row.mean:.2f} % of the {self.resource}{self._plural} {self._where()}"
-        interval = interval_text(row.interval, 2)
+        interval = interval_text(row.interval, self._digits(self.primary))
         return f"{text}{', 95 % interval ' + interval if interval else ''}, {seeds}."
 
     @property
     def _plural(self) -> str:
         return "s" if self.on_gpu else ""
-
-    def _seeds(self, noun: str) -> str:
-        number = len(self.seeds)
-        return f"{'only ' if number < FEW_SEEDS else ''}{count(number, noun)}"
 
     def _where(self) -> str:
         if self.workload == ALL:
@@ -401,6 +405,11 @@ def listed(names: Sequence[str]) -> str:
     if len(names) > NAMED + 1:
         return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} others"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def seeds_text(number: int, noun: str) -> str:
+    """How many seeds a claim is of, and that they are few."""
+    return f"{'only ' if number < FEW_SEEDS else ''}{count(number, noun)}"
 
 
 def count(number: int, noun: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from steersman.policies.decider import Decider
 from steersman.policies.explanation import Contribution, contributions
 from steersman.policies.policy import KubeDefaultPolicy, PortfolioPolicy, RandomPolicy
 from steersman.policies.registry import AnyPolicy
-from steersman.service.api import MakeOpinions, Watched
 from steersman.service.budget import TimeBudget
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
 from steersman.service.opinions import BadQuestion, Opinions, Pods, cluster_of, place
@@ -24,9 +24,10 @@ from steersman.simulation.comparison import choose_member
 from steersman.workloads.mix import typical_pods
 from steersman.workloads.workload import Workload
 
+if TYPE_CHECKING:
+    from steersman.service.api import MakeOpinions, Watched
+
 RUNNERS_UP = 5
-EXPLAIN_ARRIVALS = 20_000
-"""Simulated arrivals after which no further draw tells the members of a portfolio apart: one looks at the answer."""
 EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS = 0.1, 1.0
 """Share of the event loop's time for explanations: they are for people, and each looks at all nodes in many ways."""
 
@@ -91,7 +92,8 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
     """What a policy says about a pod of a workload, whose other pods are where they say they run.
 
     Args:
-        policy: who decides; of a portfolio that is the member that does best on this cluster, empty, with such pods.
+        policy: who decides; of a portfolio the member that `policy prepare` takes: the one that does best on this
+            cluster, empty, with such pods.
         workload: the cluster; what is typical of its pods is the mix.
         number: of the pod.
 
@@ -100,7 +102,7 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
     """
     member = ""
     if isinstance(policy, PortfolioPolicy):
-        chosen = choose_member(policy, workload, EXPLAIN_ARRIVALS)
+        chosen = choose_member(policy, workload)
         member, policy = chosen.name, replace(chosen, name=policy.name)
     state = ClusterState(workload.nodes)
     pod, there = workload.pods[number], Counter[int]()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
+from typing import TYPE_CHECKING
 
 from steersman.cluster.model import Pod
 from steersman.cluster.provisional import (
@@ -22,10 +23,12 @@ from steersman.cluster.provisional import (
     selector_keys,
 )
 from steersman.errors import SteersmanError
-from steersman.kube.cache import ClusterCache
 from steersman.policies.decider import UNSEEN
 from steersman.service.budget import TimeBudget
 from steersman.service.opinions import Numbers, Opinions
+
+if TYPE_CHECKING:
+    from steersman.kube.cache import ClusterCache
 
 UNKNOWN_SHARE = 0.05
 """Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one
