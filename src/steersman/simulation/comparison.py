@@ -116,16 +116,13 @@ def compare(workload: Workload, policy: AnyPolicy, deciding: str = "") -> RuleCo
     )
 
 
-def choose_member(
-    portfolio: PortfolioPolicy, workload: Workload, arrivals: int = ARRIVALS
-) -> LinearPolicy | LocalPolicy:
+def choose_member(portfolio: PortfolioPolicy, workload: Workload) -> LinearPolicy | LocalPolicy:
     """Return the member of a portfolio that does best on a workload, under its own name.
 
-    After `arrivals` simulated arrivals no further draw begins. Where nothing asks for GPUs, or no node has any, that is
-    by the workload's pods in random orders, once each.
+    Where nothing asks for GPUs, or no node has any, that is by the workload's pods in random orders, once each.
     """
     workload = workload.unbound()
     gpus = any(node.gpu_count for node in workload.nodes) and any(pod.requests.gpu_count for pod in workload.pods)
     protocol: Protocol = "inflation" if gpus else "arrivals"
-    selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True, arrivals=arrivals)
+    selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True, arrivals=ARRIVALS)
     return portfolio.members[selection.best]
