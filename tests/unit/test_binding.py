@@ -291,7 +291,7 @@ def test_who_leads_after_another_lists_anew_before_it_decides() -> None:
             scheduling = group.create_task(scheduler.schedule())
             await asyncio.sleep(1)
             assert scheduler.cache.pods["default/web"].node == "node-1"
-            assert [reflector.lists for reflector in scheduler.cache.reflectors] == [2, 2, *[0] * 7]
+            assert [reflector.lists for reflector in scheduler.cache.reflectors] == [2, 2, *[0] * 9]
             assert not bindings.came
             for task in (watching, scheduling):
                 task.cancel()

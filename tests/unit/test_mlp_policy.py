@@ -209,7 +209,7 @@ def test_evolution_trains_it_and_simulate_takes_it(files, capsys, more):
     [
         (("--hidden", "8"), "--hidden is of no use to evolution on workloads"),
         (("--network", "mlp", "--hidden", "8,x"), "widths from 1 to"),
-        (("--network", "mlp", "--start", "old.safetensors"), "old.safetensors: cannot be read"),
+        (("--network", "mlp", "--start", "old.safetensors"), "old.safetensors, file, policy: cannot be read"),
         (("--network", "deepsets"), "cannot be trained by evolution on workloads; these can: evolution on workloads"),
     ],
 )
