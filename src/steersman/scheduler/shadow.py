@@ -87,7 +87,9 @@ class Side:
         if self.decider is None:
             self.renew()
         assert self.decider is not None
-        return self.decider.choose(pod.class_id, pod.labels_id, peers, pod.pod.latency)
+        mixing = self.cache.gpu_pods.refusal(self.cache.state, pod.pod.requests)
+        allowed = None if mixing is None else ~mixing[1]
+        return self.decider.choose(pod.class_id, pod.labels_id, peers, pod.pod.latency, allowed)
 
     def picture(self, unplaced: int) -> Picture:
         """What this cluster looks like."""
@@ -218,11 +220,13 @@ class Shadow:
         told.bound, told.came = self._bound, came
         alternative.side, alternative.shadowed = self.alternative, shadowed
         self._alternative, self.shadowed = alternative, shadowed
+        # What both look at, and what one of them alone does once a pod needs it. Claims of volumes are left out.
+        others = {each: None for cache in (actual, alternative) for each in cache.reflectors[2:]}
         self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, _Both(NodeFeed(actual), NodeFeed(alternative))),
             # The alternative first: what it decided is written down with what the scheduler did.
             Reflector(client, PODS_PATH, _Both(PodFeed(alternative), PodFeed(actual))),
-            *(() if selectors is None else selectors.reflectors),
+            *others,
         )
         self.tally = Tally()
         self._writer = csv.writer(output) if output is not None else None
