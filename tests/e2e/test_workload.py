@@ -60,21 +60,23 @@ def test_kube_scheduler_is_recorded_while_deployments_come_and_go(cluster: Local
     with subprocess.Popen(command, env=cluster.environment, stderr=subprocess.PIPE, text=True) as recording:
         assert recording.stderr is not None
         assert "recording default-scheduler" in recording.stderr.readline()
-        time.sleep(2)
         said = workload(cluster, "run", *FILL, "--interval", "0")
         recording.send_signal(signal.SIGINT)
         assert recording.wait(120) == 0, recording.stderr.read()
     pods = int(said.split(" of ")[-1].split()[0])
+    found = load_workload(seen / "nodes.yaml", seen / "pods.yaml")
+    assert len(found.nodes) == 10
+    # A ReplicaSet that is deleted before its controller hears of it may make its pods once more.
+    again = len(found.pods) - pods
+    assert 0 <= again <= pods
     with np.load(seen / "transitions.npz") as arrays:
         count = len(arrays["actions"])
-        assert 0.95 * pods <= count <= pods
+        assert 0.95 * pods <= count <= len(found.pods)
         assert arrays["before.nodes"].shape == (count, 10, 28)
         assert (arrays["before.mask"][np.arange(count), arrays["actions"]] == 1).all()
         # The cluster was cleared twice, and nothing else ends an episode.
-        assert arrays["terminated"].sum() == 2
+        assert 2 <= arrays["terminated"].sum() <= 2 + again
         assert (arrays["rewards"] > 0).all()
-    found = load_workload(seen / "nodes.yaml", seen / "pods.yaml")
-    assert (len(found.nodes), len(found.pods)) == (10, pods)
 
 
 def test_pods_of_a_trace_come_and_go_and_a_snapshot_answers_what_if(cluster: LocalCluster, tmp_path: Path) -> None:

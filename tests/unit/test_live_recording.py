@@ -198,9 +198,10 @@ def test_a_watched_cluster_becomes_a_recording_and_a_workload(tmp_path: Path):
         double.bind_after = None
         double.put(PODS, pod("before", on="node-2"))
         double.put(PODS, pod("waits"))
+        started = asyncio.Event()
 
         async def schedule_them() -> None:
-            await asyncio.sleep(1)
+            await started.wait()
             double.bind("waits", "node-1")
             for i in range(6):
                 double.put(PODS, pod(f"p{i}", scheduler="default-scheduler" if i != 3 else "another"))
@@ -211,7 +212,7 @@ def test_a_watched_cluster_becomes_a_recording_and_a_workload(tmp_path: Path):
 
         counted: list[int] = []
         background = asyncio.create_task(schedule_them())
-        journal = await recorder.watch(client, "default-scheduler", 100, 20.0, counted.append)
+        journal = await recorder.watch(client, "default-scheduler", 100, 20.0, counted.append, started.set)
         await background
         assert counted == [1, 2, 3, 4, 5, 6]
         written = recorder.write(journal, CLUSTER, BALANCE, output)

@@ -79,11 +79,15 @@ def record(
         mix = registry.resolve(objective or ("allocation" if any(node.gpu_count for node in nodes) else "balance"))
         registry.check(mix, "the cluster", nodes, None)
         limit = None if minutes is None else 60 * minutes
-        say(f"recording {scheduler_name}; Ctrl-C ends it")
         journal = ask_cluster(
             target,
             lambda client: recorder.watch(
-                client, scheduler_name, decisions, limit, lambda done: progress.update(done, decisions)
+                client,
+                scheduler_name,
+                decisions,
+                limit,
+                report=lambda done: progress.update(done, decisions),
+                started=lambda: say(f"recording {scheduler_name}; Ctrl-C ends it"),
             ),
         )
     with said_if_slow(f"working out what was seen before {journal.decisions} decisions"):

@@ -39,6 +39,7 @@ async def watch(
     decisions: int,
     seconds: float | None,
     report: Callable[[int], None],
+    started: Callable[[], None] = lambda: None,
 ) -> Journal:
     """What happens until a scheduler has taken so many decisions, or time is up, or this is cancelled.
 
@@ -48,6 +49,7 @@ async def watch(
         decisions: at most.
         seconds: at most; None: any.
         report: told how many decisions were seen.
+        started: called when the cluster was listed: from then on no decision is missed.
 
     Raises:
         SteersmanError: we may not look at nodes and pods.
@@ -65,6 +67,9 @@ async def watch(
     # Being cancelled is how a recording usually ends; nothing is lost by it.
     with suppress(TimeoutError, asyncio.CancelledError):
         async with Background(*(reflector.run() for reflector in cache.reflectors)), asyncio.timeout(seconds):
+            for reflector in cache.reflectors:
+                await reflector.synced.wait()
+            started()
             await enough.wait()
     return journal
 
