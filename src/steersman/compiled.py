@@ -7,8 +7,10 @@ cache folder's name holds a digest of the package's sources: a changed kernel an
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -77,8 +79,24 @@ def _open_cache() -> None:
     numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
 
 
+def _load_without_scipy() -> None:
+    """Load Numba's array functions without SciPy, a quarter of a second of every start.
+
+    They import SciPy's BLAS, if there is one, for functions that no kernel of ours has. Whoever compiles one of these,
+    such as `numpy.dot`, imports it then.
+    """
+    if "scipy.linalg" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        del sys.modules["scipy.linalg"]
+
+
 _configure()
 _open_cache()
+_load_without_scipy()
 
 
 def kernel(function: F) -> F:

@@ -59,3 +59,17 @@ def test_constants_and_other_numbers_share_one_compilation():
 
     assert both(4) == 14
     assert len(twice.overloads) == 1
+
+
+def test_kernels_need_no_scipy_and_a_users_function_has_blas_as_ever() -> None:
+    program = (
+        "import sys; import numba; import numpy as np; from steersman import compiled\n"
+        "x = np.arange(4.0).reshape(2, 2)\n"
+        "assert numba.njit(lambda a: a.sum())(x) == 6\n"
+        "assert 'scipy.linalg' not in sys.modules\n"
+        "dot = numba.njit(lambda a, b: np.dot(a, b)); assert (dot(x, x) == x @ x).all()\n"
+        "line = numba.njit(lambda a: np.convolve(a, a)); assert (line(x[0]) == np.convolve(x[0], x[0])).all()\n"
+        "assert 'scipy.linalg' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
