@@ -1,7 +1,8 @@
-"""Compiled kernels: one decorator, one cache that outlives checkouts and is never stale.
+"""Compiled kernels: decorators, and a cache of machine code that outlives checkouts and is never stale.
 
-Numba's own cache notices a change of the file a kernel stands in, but not of the files whose kernels it calls. So the
-cache folder's name holds a digest of the package's sources: a changed kernel anywhere means a new folder.
+Numba's own cache notices a change of the file that a kernel stands in, but not of the files whose kernels it calls, and
+takes a copy of the same file for another one. Here machine code lies in a folder whose name is a digest of the file and
+of all that it imports.
 """
 
 from __future__ import annotations
@@ -9,28 +10,24 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba import types
+from numba.core.caching import CacheImpl, _CacheLocator
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KERNEL_ROOMS = (
-    "cluster",
-    "envs/kernels",
-    "objectives",
-    "policies",
-    "service/kernels",
-    "simulation",
-    "telemetry",
-    "workloads",
-)
-KEPT_CACHES = 3
+PACKAGE = Path(__file__).parent
+KEPT_FOLDERS = 400
+"""Folders of machine code that are kept, the last used: one for each state of a file with kernels and its imports."""
+IMPORTS = re.compile(r"^(?:from (steersman[\w.]*) import (\([^)]*\)|.*)|import (steersman[\w.]*))", re.MULTILINE)
 
 
 def cache_root() -> Path:
@@ -41,21 +38,77 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steersman"
 
 
-def kernel_sources() -> list[Path]:
-    """Every file that machine code depends on: those with kernels, bounds of features, and this one, which compiles."""
-    package = Path(__file__).parent
-    return [
-        Path(__file__),
-        package / "features.py",
-        *(file for room in KERNEL_ROOMS for file in sorted(package.joinpath(room).glob("*.py"))),
-    ]
+@cache
+def imported_files(file: Path) -> frozenset[Path]:
+    """Return the files of the package that a file of it imports at the start, without what these import."""
+    found = set()
+    for module, names, plain in IMPORTS.findall(file.read_text(encoding="utf-8")):
+        folder = PACKAGE.joinpath(*(module or plain).split(".")[1:])
+        found |= {folder.with_suffix(".py"), folder / "__init__.py"}
+        found |= {folder / f"{name}.py" for name in re.findall(r"\w+", names)}
+    return frozenset(path for path in found if path.is_file())
 
 
-def _digest() -> str:
+def source_files(file: Path) -> set[Path]:
+    """Return the files that machine code of kernels in a file depends on: it, and what it imports, at any distance."""
+    found, open_files = {file}, [file]
+    while open_files:
+        new = imported_files(open_files.pop()) - found
+        found |= new
+        open_files += new
+    return found
+
+
+@cache
+def cache_folder(file: Path) -> Path:
+    """Return the folder for machine code of kernels in a file of the package; another one if any source changes."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for file in kernel_sources():
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    for source in sorted(source_files(file)):
+        digest.update(_content_digest(source))
+    return cache_root() / "kernels" / digest.hexdigest()[:16]
+
+
+@cache
+def _content_digest(file: Path) -> bytes:
+    return hashlib.sha256(file.relative_to(PACKAGE).as_posix().encode() + b"\0" + file.read_bytes()).digest()
+
+
+class KernelCacheLocator(_CacheLocator):
+    """Says where Numba keeps machine code of the package's kernels, by what is in the sources, not by where they lie.
+
+    Args:
+        folder: of the cache.
+        line: of the function, which tells those of equal names apart.
+    """
+
+    def __init__(self, folder: Path, line: int) -> None:
+        self._folder, self._line = folder, line
+
+    def get_cache_path(self) -> str:
+        """Return the folder."""
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        """Return what is equal for machine code of the same sources."""
+        return self._folder.name
+
+    def get_disambiguator(self) -> str:
+        """Return the number of the function's line."""
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
+        """Return the locator of a function; None if it is not the package's, or the folder cannot be written to."""
+        file = Path(py_file)
+        if PACKAGE not in file.parents:
+            return None
+        folder = cache_folder(file)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
+        except OSError:
+            return None  # a read-only home: Numba falls back to a folder of its own choice
+        return cls(folder, py_func.__code__.co_firstlineno)
 
 
 def _configure() -> None:
@@ -67,16 +120,16 @@ def _configure() -> None:
 
 
 def _open_cache() -> None:
-    kernels = cache_root() / "kernels"
-    folder = kernels / _digest()
+    """Let Numba ask `KernelCacheLocator` before its own locators; delete what was not used for long."""
+    own = f"{__name__}.{KernelCacheLocator.__name__}"
+    others = (each.__name__ for each in CacheImpl._locator_classes)
+    numba.config.CACHE_LOCATOR_CLASSES = ",".join([own, *others])  # type: ignore[attr-defined]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        os.utime(folder)
-        for old in sorted(kernels.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT_CACHES]:
-            shutil.rmtree(old, ignore_errors=True)
+        folders = sorted((cache_root() / "kernels").iterdir(), key=lambda path: path.stat().st_mtime)
     except OSError:
-        return  # a read-only home: Numba falls back to a folder of its own choice
-    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+        return
+    for old in folders[:-KEPT_FOLDERS]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _load_without_scipy() -> None:

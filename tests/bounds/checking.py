@@ -101,6 +101,6 @@ def install() -> None:
 def import_all() -> None:
     """Import every module of the package that has kernels, so that `KERNELS` knows all of them."""
     package = Path(steersman.__file__).parent
-    for file in compiled.kernel_sources():
+    for file in sorted(package.rglob("*.py")):
         if re.search(r"^@(kernel|inner|outlined|pasted)$", file.read_text(), re.M):
             importlib.import_module(".".join(("steersman", *file.relative_to(package).with_suffix("").parts)))
