@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.policies.heuristics import heuristic
-from steersman.policies.policy import LinearPolicy
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.registry import resolve
 from steersman.training.portfolio import CHOOSABLE_RULES
 from studies import generated, tables

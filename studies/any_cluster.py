@@ -14,14 +14,15 @@ from collections import Counter
 import numpy as np
 
 from steersman.cluster.model import GPU_MILLI
+from steersman.policies.base import Policy
 from steersman.policies.heuristics import LOCAL
-from steersman.policies.registry import SHIPPED, AnyPolicy, resolve
+from steersman.policies.registry import SHIPPED, resolve, shipped_portfolio
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.training.fit import FITTED, Options, fit
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
-from studies.common import Json, Progress, Say, desk, shipped
+from studies.common import Json, Progress, Say, desk
 from studies.generated import BEST_OF
 
 NAME = "any_cluster"
@@ -34,7 +35,7 @@ SIZES = ("up to 64 GPUs", "65 to 512 GPUs", "over 512 GPUs")
 def options(quick: bool = False) -> Json:
     """What the result depends on."""
     return {
-        "policy": shipped().digest,
+        "policy": shipped_portfolio().digest,
         "clusters": 3 if quick else 200,
         "nodes": (5, 12) if quick else (5, 1_200),
         "most_pods": 8_000,
@@ -66,9 +67,9 @@ def clusters(count: int, nodes: tuple[int, int], most_pods: int) -> list[int]:
 
 def _cluster(asked: Json) -> Json:
     workload = random_cluster(asked["cluster"], distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
-    simulator, seeds, policy = Simulator(workload), asked["seeds"], shipped()
+    simulator, seeds, policy = Simulator(workload), asked["seeds"], shipped_portfolio()
     chosen = simulator.select(policy.members, protocol="inflation").best
-    policies: dict[str, AnyPolicy] = {name: resolve(name) for name in asked["rules"]}
+    policies: dict[str, Policy] = {name: resolve(name) for name in asked["rules"]}
     policies[SHIPPED] = policy.members[chosen]
     began = time.monotonic()
     found = fit(workload, policy, Options(seconds=asked["fit_seconds"]))
@@ -88,7 +89,7 @@ def _cluster(asked: Json) -> Json:
     }
 
 
-def _allocations(simulator: Simulator, policy: AnyPolicy, seeds: list[int]) -> list[float]:
+def _allocations(simulator: Simulator, policy: Policy, seeds: list[int]) -> list[float]:
     """Percent of the GPUs allocated in the end, by seed."""
     workload = simulator.workload
     plans = ((seed, schedule(workload, "inflation", seed=seed, ratio=1.3, load=None)) for seed in seeds)

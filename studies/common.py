@@ -18,8 +18,6 @@ from steersman.agents.evolution import Config
 from steersman.cli.compiling import compile_kernels
 from steersman.cli.options import default_jobs
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.policies.policy import PortfolioPolicy
-from steersman.policies.registry import SHIPPED, resolve
 from steersman.processes import Workers
 from steersman.simulation.result import RunResult
 from steersman.training import plans
@@ -161,13 +159,6 @@ class Desk:
 def _computer(compute: Callable[[Json], Json]) -> Callable[[Json], Json]:
     """In a process: what computes a part."""
     return lambda options: dict(plain(compute(options)))
-
-
-def shipped() -> PortfolioPolicy:
-    """The policy that the package ships."""
-    policy = resolve(SHIPPED)
-    assert isinstance(policy, PortfolioPolicy)
-    return policy
 
 
 def desk(study: str, quick: bool, say: Say) -> Desk:

@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from steersman.policies.policy import LinearPolicy
-from steersman.policies.registry import SHIPPED, resolve
+from steersman.policies.linear_policy import LinearPolicy
+from steersman.policies.registry import SHIPPED, resolve, shipped_portfolio
 from steersman.training.portfolio import OPENB
 from steersman.workloads.generators.clusters import Distribution
 from steersman.workloads.openb import embedded_names
 from steersman.workloads.workload import Workload
 from studies import generated, tables
-from studies.common import Desk, Json, Say, desk, shipped, workloads
+from studies.common import Desk, Json, Say, desk, workloads
 from studies.generated import BEST_OF, Evaluation, IsKept, gpus
 
 NAME = "generalisation"
@@ -78,7 +78,7 @@ FAMILIES = {
 def options(quick: bool = False) -> Json:
     """Return what the result depends on."""
     return {
-        "policy": shipped().digest,
+        "policy": shipped_portfolio().digest,
         "families": ("memory",) if quick else tuple(FAMILIES),
         "large": LARGE,
         **generated.options(quick),
@@ -130,7 +130,7 @@ def _shipped_on_openb(at: Desk, asked: Json) -> Json:
     """Return the same of the shipped policy, with all of its members and without those that were trained on openb."""
     at.say("evaluating the shipped policy on openb")
     place = Evaluation(workloads(asked["openb"], at.quick), asked["seeds"])
-    members = shipped().members
+    members = shipped_portfolio().members
     blind = [member for member in members if not member.name.startswith(OPENB)]
     return {SHIPPED: place.chosen(members), BLIND: place.chosen(blind)}
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from steersman.agents.evolution import Arena, Config, Evolution, Task
-from steersman.policies.policy import LinearPolicy
-from steersman.policies.registry import AnyPolicy
+from steersman.policies.base import Policy
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.workloads.generators.clusters import Distribution, random_cluster
@@ -146,7 +146,6 @@ def train(
             search.iterate()
             progress(generation + 1, how.generations)
         policy = search.policy(name)
-        assert isinstance(policy, LinearPolicy)
         return {"weights": policy.weights, "rules": policy.rules, "seconds": time.process_time() - began}
 
     names = [workload.name for workload in clusters]
@@ -172,20 +171,20 @@ class Evaluation:
             for workload in workloads
         ]
 
-    def by_seed(self, policy: AnyPolicy) -> list[list[float]]:
+    def by_seed(self, policy: Policy) -> list[list[float]]:
         """Return the percent of the GPUs allocated in the end, by workload and seed."""
         return [self._by_seed(i, policy) for i in range(len(self.simulators))]
 
-    def allocated(self, policy: AnyPolicy) -> list[float]:
+    def allocated(self, policy: Policy) -> list[float]:
         """Return the same by workload, means over seeds."""
         return [_mean(values) for values in self.by_seed(policy)]
 
-    def chosen(self, policies: Sequence[AnyPolicy]) -> list[float]:
+    def chosen(self, policies: Sequence[Policy]) -> list[float]:
         """Return the same of the policy that a short simulation takes on each workload, see `simulation.selection`."""
         best = [each.select(policies, protocol="inflation").best for each in self.simulators]
         return [_mean(self._by_seed(i, policies[which])) for i, which in enumerate(best)]
 
-    def _by_seed(self, i: int, policy: AnyPolicy) -> list[float]:
+    def _by_seed(self, i: int, policy: Policy) -> list[float]:
         runs = (self.simulators[i].play(policy, plan, seed) for seed, plan in self._plans[i])
         return [round(100.0 - run.cost("inflation"), 4) for run in runs]
 

@@ -240,7 +240,7 @@ def _card(name: str, variant: Variant, settings: Config, asked: Json, seed: int)
 def write_rule(at: Desk) -> Path:
     """The policy that takes the greatest reward at once: linear, and nothing is learned."""
     path = at.folder / RULE / POLICY
-    write_policy(path, forecast_card(RULE), forecast_policy(RULE).arrays())
+    write_policy(path, forecast_card(RULE), forecast_policy(RULE).tensors())
     return path
 
 

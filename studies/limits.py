@@ -6,10 +6,10 @@ import numpy as np
 
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.limits import find_limits
-from steersman.policies.registry import SHIPPED
+from steersman.policies.registry import SHIPPED, shipped_portfolio
 from steersman.workloads.openb import embedded_names
 from studies import tables
-from studies.common import SEEDS, Json, Progress, Say, desk, evaluate, shipped, shipped_split, short_name, workloads
+from studies.common import SEEDS, Json, Progress, Say, desk, evaluate, shipped_split, short_name, workloads
 
 NAME = "limits"
 MINUTES = 15
@@ -21,7 +21,7 @@ METRIC = "gpu_allocation_percent"
 def options(quick: bool = False) -> Json:
     """What the result depends on."""
     return {
-        "policy": shipped().digest,
+        "policy": shipped_portfolio().digest,
         "workloads": ("default", "gpushare60") if quick else embedded_names(),
         "policies": POLICIES,
         "seeds": SEEDS[:3] if quick else SEEDS,

@@ -18,9 +18,10 @@ from steersman.agents.spec import Spec, sizes_of
 from steersman.cluster.model import PodClass
 from steersman.envs.inflation import InflationVectorEnv
 from steersman.features import CLUSTER
+from steersman.policies.base import Policy
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import open_network
-from steersman.policies.registry import AnyPolicy, resolve
+from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.openb import SMALL, embedded
 from steersman.workloads.topology import RACK, Hierarchy, label_nodes
@@ -115,7 +116,7 @@ def _fgd(spec: Spec) -> Weights:
     return weights
 
 
-def _play(workload: Workload, policy: AnyPolicy, seeds: tuple[int, ...]) -> dict[str, list[float]]:
+def _play(workload: Workload, policy: Policy, seeds: tuple[int, ...]) -> dict[str, list[float]]:
     """By figure: [S] values at the end of runs of the protocol `inflation`."""
     simulator = Simulator(workload)
     rack = {node.name: node.labels[RACK] for node in workload.nodes}

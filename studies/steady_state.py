@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from steersman.policies.registry import SHIPPED, AnyPolicy, resolve
+from steersman.policies.base import Policy
+from steersman.policies.registry import SHIPPED, resolve, shipped_portfolio
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.training.fit import FITTED, Options, fit
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
 from studies.any_cluster import clusters
-from studies.common import Json, Progress, Say, desk, shipped
+from studies.common import Json, Progress, Say, desk
 
 NAME = "steady_state"
 MINUTES = 40
@@ -31,7 +32,7 @@ WORSE = 1.05
 def options(quick: bool = False) -> Json:
     """What the result depends on."""
     return {
-        "policy": shipped().digest,
+        "policy": shipped_portfolio().digest,
         "clusters": 2 if quick else 40,
         "nodes": (5, 12) if quick else (5, 200),
         "most_pods": 1_500,
@@ -53,13 +54,13 @@ def run(say: Say, quick: bool = False) -> Json:
 
 def _cluster(asked: Json) -> Json:
     workload = random_cluster(asked["cluster"], distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
-    simulator, policy = Simulator(workload), shipped()
+    simulator, policy = Simulator(workload), shipped_portfolio()
     waits: Json = {}
     kept: Json = {}
     for load in asked["loads"]:
         found = fit(workload, policy, Options(seconds=asked["fit_seconds"], protocol="timed", load=load))
         kept[str(load)] = found.chosen
-        policies: dict[str, AnyPolicy] = {name: resolve(name) for name in asked["rules"]}
+        policies: dict[str, Policy] = {name: resolve(name) for name in asked["rules"]}
         policies[SHIPPED] = policy.members[simulator.select(policy.members, protocol="timed", load=load).best]
         policies[FITTED] = next(each.policy for each in found.compared if each.name == found.chosen)
         waits[str(load)] = {name: _waits(simulator, each, load, asked["seeds"]) for name, each in policies.items()}
@@ -73,7 +74,7 @@ def _cluster(asked: Json) -> Json:
     }
 
 
-def _waits(simulator: Simulator, policy: AnyPolicy, load: float, seeds: list[int]) -> list[float]:
+def _waits(simulator: Simulator, policy: Policy, load: float, seeds: list[int]) -> list[float]:
     """Mean seconds that a pod waited, by seed."""
     plans = ((seed, schedule(simulator.workload, "timed", seed=seed, ratio=1.0, load=load)) for seed in seeds)
     return [simulator.play(policy, plan, seed).cost("timed") for seed, plan in plans]

@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 
 from steersman.evaluation.experiment import Experiment
-from steersman.policies.registry import SHIPPED
+from steersman.policies.registry import SHIPPED, shipped_portfolio
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 from studies import tables
-from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, shipped, workloads
+from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, workloads
 
 NAME = "timed"
 MINUTES = 5
@@ -29,7 +29,7 @@ DELAYED, ALLOCATED = "delayed_percent", "gpu_allocation_over_time_percent"
 def options(quick: bool = False) -> Json:
     """What the result depends on."""
     return {
-        "policy": shipped().digest,
+        "policy": shipped_portfolio().digest,
         "workloads": WORKLOADS[:2] if quick else WORKLOADS,
         "policies": POLICIES,
         "loads": LOADS,
@@ -47,7 +47,7 @@ def run(say: Say, quick: bool = False) -> Json:
 def _members(at: Desk, asked: Json) -> Json:
     """Return the members of the shipped policy that a short simulation takes, by load and workload."""
     at.say("members of the shipped policy")
-    own, found = shipped().members, {}
+    own, found = shipped_portfolio().members, {}
     simulators = {name: Simulator(each) for name, each in zip(asked["workloads"], _workloads(at, asked), strict=True)}
     for load in LOADS:
         chosen = {name: each.select(own, protocol="timed", load=load).best for name, each in simulators.items()}

@@ -13,8 +13,8 @@ from steersman.agents.evolution import Config, Task
 from steersman.cluster.arrays import pod_kind
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
-from steersman.policies.policy import PortfolioPolicy
-from steersman.policies.registry import SHIPPED, AnyPolicy, resolve
+from steersman.policies.base import Policy
+from steersman.policies.registry import SHIPPED, resolve, shipped_portfolio
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
@@ -22,7 +22,7 @@ from steersman.training.evolve import Plan
 from steersman.training.run import Limits
 from steersman.workloads.workload import Workload
 from studies import tables
-from studies.common import SEEDS, Desk, Json, Progress, Say, desk, shipped, train_plan, workloads
+from studies.common import SEEDS, Desk, Json, Progress, Say, desk, train_plan, workloads
 
 NAME = "waiting"
 MINUTES = 15
@@ -54,7 +54,7 @@ Ints = npt.NDArray[np.int64]
 def options(quick: bool = False) -> Json:
     """What the result depends on."""
     return {
-        "policy": shipped().digest,
+        "policy": shipped_portfolio().digest,
         "workload": WORKLOAD,
         "policies": POLICIES,
         "loads": LOADS,
@@ -70,7 +70,7 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Train for every load with every seed, and play all policies at every load."""
     at, asked = desk(NAME, quick, say), options(quick)
-    policies: dict[str, AnyPolicy] = {name: resolve(name) for name in POLICIES}
+    policies: dict[str, Policy] = {name: resolve(name) for name in POLICIES}
     standings: Json = {}
     limits = Limits(asked["generations"], validate_every=2 if quick else VALIDATE_EVERY)
     for load in asked["training_loads"]:
@@ -123,17 +123,14 @@ def _plan(load: float, seed: int, quick: bool) -> Plan:
     )
 
 
-def _play(at: Desk, simulator: Simulator, policies: dict[str, AnyPolicy], load: float, seeds: list[int]) -> Json:
+def _play(at: Desk, simulator: Simulator, policies: dict[str, Policy], load: float, seeds: list[int]) -> Json:
     """By policy, a value a seed of what `_figures` says; the bound is a policy without figures but the mean."""
     progress, done = Progress(at.say, f"load {load}, runs"), 0
     found: dict[str, dict[str, list[float]]] = {name: {} for name in policies} | {BOUND: {"mean": [], EVERY: []}}
     pods = simulator.workload.pods
     demand = np.array([pod.requests.gpu_total_milli for pod in pods], dtype=np.int64)
     kind = _kinds(simulator.workload)
-    members = {
-        name: simulator.member(policy, protocol="timed", load=load) if isinstance(policy, PortfolioPolicy) else policy
-        for name, policy in policies.items()
-    }
+    members = {name: simulator.member(policy, protocol="timed", load=load) for name, policy in policies.items()}
     for seed in seeds:
         plan = schedule(simulator.workload, "timed", seed=seed, ratio=1.0, load=load)
         for name, policy in members.items():
@@ -154,7 +151,7 @@ def _kinds(workload: Workload) -> Ints:
     return np.array([kind(state.class_arrays, c) for c in state.class_ids(workload.pods)], dtype=np.int64)
 
 
-def _waits(simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int) -> Floats:
+def _waits(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> Floats:
     """[A] seconds from arrival to being bound; NaN for pods that fit on no node."""
     execution = Execution(simulator, plan, policy, seed, record=False)
     execution.finish(None)

@@ -16,18 +16,18 @@ import numpy.typing as npt
 
 from steersman.errors import SteersmanError
 from steersman.features import view
+from steersman.policies.base import Policy
 from steersman.policies.heuristics import heuristic
 from steersman.policies.learned import VIEW
-from steersman.policies.policy import LinearPolicy, LocalPolicy
-from steersman.policies.prepared import PreparedPolicy, bake, open_prepared
-from steersman.policies.registry import SHIPPED, AnyPolicy
+from steersman.policies.prepared import bake, open_prepared
+from steersman.policies.registry import SHIPPED, shipped_portfolio
 from steersman.simulation.run import Simulator
 from steersman.training.fit import FITTED, Options, fit
 from steersman.workloads.generators.clusters import Distribution
 from steersman.workloads.openb import embedded_names
 from steersman.workloads.workload import Workload
 from studies import generated, tables
-from studies.common import SEEDS, Json, Progress, Say, desk, plain, shipped, short_name, workloads
+from studies.common import SEEDS, Json, Progress, Say, desk, plain, short_name, workloads
 from studies.generated import Evaluation
 
 NAME = "yesterday"
@@ -50,7 +50,7 @@ def options(quick: bool = False) -> Json:
     """Return what the result depends on."""
     names = tuple(name for name in embedded_names() if not name.startswith(WITHOUT_TIMES))
     return {
-        "policy": shipped().digest,
+        "policy": shipped_portfolio().digest,
         "openb": names[:1] if quick else names,
         "clusters": 3 if quick else 20,
         "nodes": (5, 8) if quick else (5, 120),
@@ -110,23 +110,22 @@ def changed(old: Workload, new: Workload) -> float:
 
 def _evaluate(workload: Workload, asked: Json) -> Json:
     old, new = halves(workload)
-    today, own = Evaluation([new], asked["seeds"]), shipped()
+    today, own = Evaluation([new], asked["seeds"]), shipped_portfolio()
     members = own.members
     best_old = members[Simulator(old).select(members, protocol="inflation").best]
     best_true = members[today.simulators[0].select(members, protocol="inflation").best]
     fitted = fit(old, own, Options(seconds=asked["fit_seconds"]))
     kept = next(each.policy for each in fitted.compared if each.name == fitted.chosen)
-    assert isinstance(kept, LinearPolicy | LocalPolicy)
     card, baked = bake(old, VIEW)
     prepared = open_prepared(old.name, card, view(VIEW), baked)
     assert prepared is not None
-    policies: dict[str, AnyPolicy] = {
+    policies: dict[str, Policy] = {
         FGD_TRUE: heuristic("fgd"),
         OWN_TRUE: best_true,
         **{name: heuristic(name) for name in WITHOUT_MIX},
-        FGD_OLD: PreparedPolicy(heuristic("fgd"), prepared),
-        OWN_OLD: PreparedPolicy(best_old, prepared),
-        FITTED_OLD: PreparedPolicy(kept, prepared),
+        FGD_OLD: heuristic("fgd").with_profile(prepared),
+        OWN_OLD: best_old.with_profile(prepared),
+        FITTED_OLD: kept.with_profile(prepared),
     }
     return {
         "nodes": len(workload.nodes),

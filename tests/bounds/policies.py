@@ -10,23 +10,23 @@ from tests.bounds.clusters import SHAPES, workload
 
 from steersman.agents.evolution import fgd_weights
 from steersman.features import CLUSTER, GPU
-from steersman.policies.policy import MlpPolicy, PortfolioPolicy
+from steersman.policies.base import Policy
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.policy_file import Card, prepare_policy, write_policy
-from steersman.policies.registry import AnyPolicy, policy_path, resolve
+from steersman.policies.registry import policy_path, resolve
 
 FILES = ("prepared", "mlp", "cluster", "gpu")
 
 
-def policy_of(name: str, folder: Path) -> AnyPolicy:
+def policy_of(name: str, folder: Path) -> Policy:
     """A policy by name: a built-in one, or one of `FILES`, which are written into the folder."""
     if name not in FILES:
-        policy = resolve(name)  # of a portfolio one member: a choice takes hundreds of runs, which are slow here
-        return policy.first if isinstance(policy, PortfolioPolicy) else policy
+        return resolve(name).default_member  # a choice among members takes hundreds of runs, which are slow here
     rng = np.random.default_rng(1)
     if name == "mlp":
         sizes = pairwise((len(GPU.node) + len(GPU.pod), 6, 4, 1))
         layers = tuple((rng.normal(size=(b, a)), rng.normal(size=b)) for a, b in sizes)
-        return MlpPolicy(name, fgd_weights(), layers)
+        return LinearPolicy(name, fgd_weights(), network=layers)
     file = folder / f"{name}.safetensors"
     if name == "prepared":
         with policy_path("steersman") as shipped:

@@ -17,7 +17,6 @@ from steersman.cluster.arrays import fit_mask, room_for
 from steersman.cluster.latency import NO_LIMITS, LatencyLimits
 from steersman.cluster.state import ClusterState
 from steersman.policies.decider import Decider
-from steersman.policies.explanation import contributions
 from steersman.policies.registry import BUILT_IN
 from steersman.policies.telemetry_policy import OBJECTIVES
 from steersman.workloads.mix import typical_pods
@@ -67,7 +66,7 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
         if choice is not None:
             others = np.flatnonzero(np.isfinite(scores))
             if len(others) > 1:
-                contributions(decider, c, labels, peers, choice.slot, int(others[-1]), limits)
+                decider.contributions(c, labels, peers, choice.slot, int(others[-1]), limits)
             decider.devices(c, choice.slot)
             state.place(f"{step}", c, choice.slot, choice.devices, labels)
             node = state.nodes[choice.slot]

@@ -18,7 +18,7 @@ from steersman.cluster.state import ClusterState
 from steersman.policies.decider import Decider
 from steersman.policies.kube_arrays import START
 from steersman.policies.kube_default import KubeDefault
-from steersman.policies.policy import KubeDefaultPolicy
+from steersman.policies.kube_default_policy import KubeDefaultPolicy
 from steersman.workloads.kubernetes import Objects
 from steersman.workloads.workload import Services
 from steersman.workloads.yamlfile import Document

@@ -9,8 +9,9 @@ import pytest
 
 from steersman.cli import main
 from steersman.policies.heuristics import heuristic
-from steersman.policies.policy import LinearPolicy, PortfolioPolicy
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.policy_file import read_policy
+from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator

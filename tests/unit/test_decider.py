@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from steersman.cluster.state import ClusterState, device_indices
+from steersman.policies.base import Policy
 from steersman.policies.decider import Decider
 from steersman.policies.outlook import outlook_arrays
-from steersman.policies.policy import PortfolioPolicy
 from steersman.policies.policy_file import prepare_policy, write_policy
-from steersman.policies.registry import AnyPolicy, policy_path, resolve
+from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.comparison import choose_member
 from steersman.simulation.run import Simulator
@@ -17,10 +17,9 @@ from steersman.workloads.openb import embedded
 from steersman.workloads.workload import Workload
 
 
-def concrete(name: str) -> AnyPolicy:
+def concrete(name: str) -> Policy:
     """A policy by name; of a portfolio its first member, as a decider takes it."""
-    policy = resolve(name)
-    return policy.first if isinstance(policy, PortfolioPolicy) else policy
+    return resolve(name).default_member
 
 
 POLICIES = ("fgd", "steersman", "kube-default", "best-fit", "fgd=500,best-fit=500", "random")
@@ -98,7 +97,7 @@ def choosy() -> Workload:
 
 
 @pytest.fixture(scope="module")
-def policies(choosy: Workload, tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnyPolicy]:
+def policies(choosy: Workload, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Policy]:
     file = tmp_path_factory.mktemp("policy") / "prepared.safetensors"
     with policy_path("steersman") as shipped:
         write_policy(file, *prepare_policy(shipped, choosy, choose_member))
@@ -108,7 +107,7 @@ def policies(choosy: Workload, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.mark.parametrize("name", ["fgd", "steersman", "prepared"])
 @pytest.mark.parametrize("seed", range(3))
 def test_gpu_models_come_change_and_go_while_a_decider_lives(
-    choosy: Workload, policies: dict[str, AnyPolicy], name: str, seed: int
+    choosy: Workload, policies: dict[str, Policy], name: str, seed: int
 ) -> None:
     """Slots are free throughout, so nothing but the models tells the decider that nodes are numbered anew."""
     rng = np.random.default_rng(seed)

@@ -19,11 +19,11 @@ from steersman.envs.inflation import InflationEnv, InflationVectorEnv, TimedEnv,
 from steersman.envs.kernels import filling
 from steersman.errors import SteersmanError, UsageError
 from steersman.features import GPU
+from steersman.policies.heuristics import LocalPolicy
 from steersman.policies.learned import WEIGHTS, at_work
 from steersman.policies.learned_scores import learned_refresh_all
 from steersman.policies.learned_views import see_nodes
 from steersman.policies.local import FGD
-from steersman.policies.policy import LocalPolicy
 from steersman.simulation import engine
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

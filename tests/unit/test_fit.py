@@ -6,9 +6,9 @@ import pytest
 from steersman.agents.evolution import ARRIVALS_BETWEEN_LOOKS, SPREAD_SEED, Arena, Task
 from steersman.cli import main
 from steersman.errors import UsageError
-from steersman.policies.policy import LocalPolicy, PortfolioPolicy
+from steersman.policies.heuristics import LocalPolicy
 from steersman.policies.policy_file import open_policy, read_policy, write_policy
-from steersman.policies.prepared import PreparedPolicy
+from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import resample
 from steersman.simulation.run import Simulator
@@ -48,7 +48,7 @@ def test_the_file_serves_by_itself(found, workload, tmp_path) -> None:
     file = tmp_path / "mine.safetensors"
     write_policy(file, found.card, found.arrays)
     policy = open_policy(file, "mine")
-    assert isinstance(policy, PreparedPolicy)
+    assert policy.prepared is not None
     simulator = Simulator(workload)
     kept = next(each for each in found.compared if each.name == found.chosen)
     runs = [simulator.run(each, seed=2).curve.gpu_allocation_percent for each in (policy, kept.policy)]
@@ -69,9 +69,9 @@ def test_a_rule_as_a_file(workload, tmp_path, monkeypatch) -> None:
     found = fit(workload, PortfolioPolicy("p", members, "d"), Options(seconds=None, generations=1))
     write_policy(tmp_path / "rule.safetensors", found.card, found.arrays)
     policy = open_policy(tmp_path / "rule.safetensors", "rule")
-    assert isinstance(policy, PreparedPolicy)
+    assert policy.prepared is not None
     if found.chosen != members[0].name:
-        assert isinstance(policy.policy, LocalPolicy)
+        assert isinstance(policy, LocalPolicy)
         assert policy.policy.kinds == resolve(found.chosen).kinds
 
 

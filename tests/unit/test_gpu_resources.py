@@ -25,12 +25,11 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.bound import check_bound
 from steersman.kube.cache import CachedPod
+from steersman.policies.base import Policy
 from steersman.policies.decider import Decider
 from steersman.policies.outlook import outlook_arrays
-from steersman.policies.policy import PortfolioPolicy
 from steersman.policies.policy_file import open_policy, prepare_policy, write_policy
-from steersman.policies.prepared import PreparedPolicy
-from steersman.policies.registry import AnyPolicy, policy_path, resolve
+from steersman.policies.registry import policy_path, resolve
 from steersman.scheduler.binder import binding
 from steersman.simulation.comparison import choose_member
 from steersman.simulation.run import Simulator
@@ -325,9 +324,8 @@ def pods(draw: st.DrawFn) -> Pod:
 
 
 @cache
-def policy_of(name: str) -> AnyPolicy:
-    policy = resolve(name)
-    return policy.first if isinstance(policy, PortfolioPolicy) else policy
+def policy_of(name: str) -> Policy:
+    return resolve(name).default_member
 
 
 @settings(max_examples=120, deadline=None)
@@ -420,7 +418,7 @@ def test_a_prepared_policy_tells_vendors_apart(tmp_path: Path, base: str):
     with policy_files() as files:
         write_policy(file, *prepare_policy(files[base], workload))
     prepared = open_policy(file, "prepared")
-    assert isinstance(prepared, PreparedPolicy)
+    assert prepared.prepared is not None
     assert sorted(set(prepared.prepared.card.resources)) == [AMD, NVIDIA]
     simulator = Simulator(workload)
     assert prepared.prepared.pods == simulator.mix

@@ -16,7 +16,7 @@ from steersman.policies import gpu_features as g
 from steersman.policies.encoding import encode_pods
 from steersman.policies.learned import KINDS, WEIGHTS
 from steersman.policies.learned_views import see_nodes
-from steersman.policies.policy import LinearPolicy, MlpPolicy
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.mix import typical_pods
@@ -222,7 +222,7 @@ def test_a_network_adds_what_its_layers_say(workload, seed, hidden):
     simulator, weights = Simulator(workload), random_weights(seed)
     network = random_network(seed, *hidden)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)
-    execution = Execution(simulator, plan, MlpPolicy("m", weights, network), seed, record=False)
+    execution = Execution(simulator, plan, LinearPolicy("m", weights, network=network), seed, record=False)
     cluster, rows = execution.cluster, np.zeros((len(workload.nodes), WEIGHTS))
     pods = np.zeros((len(cluster.classes.gpu_count), len(GPU.pod)), dtype=np.float32)
     encode_pods(cluster.classes, pods)
@@ -242,8 +242,9 @@ def test_a_network_with_a_head_of_zeros_is_the_linear_policy():
     silent = (*network[:-1], (np.zeros_like(network[-1][0]), np.zeros(1)))
     simulator = Simulator(embedded("gpuspec25"))
     one, two = (
-        simulator.run(policy, seed=42) for policy in (LinearPolicy("p", weights), MlpPolicy("p", weights, silent))
+        simulator.run(policy, seed=42)
+        for policy in (LinearPolicy("p", weights), LinearPolicy("p", weights, network=silent))
     )
     assert [m.value for m in one.metrics] == [m.value for m in two.metrics]
-    loud = simulator.run(MlpPolicy("p", weights, network), seed=42)
+    loud = simulator.run(LinearPolicy("p", weights, network=network), seed=42)
     assert [m.value for m in one.metrics] != [m.value for m in loud.metrics]

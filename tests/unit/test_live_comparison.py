@@ -29,9 +29,12 @@ from steersman.live.comparison import LEAST_PODS, RETRY_SECONDS, Basis, PolicyCo
 from steersman.live.policy_file import PolicyFile
 from steersman.live.policy_metrics import PolicyMetrics
 from steersman.live.thinking import Thinking
-from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
+from steersman.policies.base import Policy
+from steersman.policies.heuristics import LocalPolicy
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
-from steersman.policies.registry import AnyPolicy, policy_path, resolve
+from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.registry import policy_path, resolve
 from steersman.processes import ask_process
 from steersman.service.config import read_config
 from steersman.simulation.comparison import CLEAR_POINTS, RuleComparison, choose_member, compare
@@ -47,7 +50,7 @@ def some_nodes(count: int = 6, gpus: int = 8) -> list[Node]:
     return [Node(f"n{i}", 96_000, 512 << 30, gpu_count=gpus, gpu_model="A100" if gpus else "") for i in range(count)]
 
 
-def made_up(policy: AnyPolicy, *costs: float) -> RuleComparison:
+def made_up(policy: Policy, *costs: float) -> RuleComparison:
     """The policy, or two members of a portfolio, and two rules at these costs in each of two draws."""
     own = [each.name for each in policy.members[:2]] if isinstance(policy, PortfolioPolicy) else [policy.name]
     names = (*own, "best-fit", "fgd")
@@ -57,27 +60,27 @@ def made_up(policy: AnyPolicy, *costs: float) -> RuleComparison:
     return RuleComparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5)
 
 
-def second_member(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+def second_member(_: Workload, policy: Policy, __: str) -> RuleComparison:
     return made_up(policy, 9.0, 5.0, 7.0, 8.0)
 
 
-def first_member(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+def first_member(_: Workload, policy: Policy, __: str) -> RuleComparison:
     return made_up(policy, 4.0, 5.0, 7.0, 8.0)
 
 
-def as_good_as_a_rule(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+def as_good_as_a_rule(_: Workload, policy: Policy, __: str) -> RuleComparison:
     return made_up(policy, 7.0, 7.0, 8.0)
 
 
-def failing(_: Workload, __: AnyPolicy, ___: str) -> RuleComparison:
+def failing(_: Workload, __: Policy, ___: str) -> RuleComparison:
     raise SteersmanError("no luck")
 
 
-def dying(_: Workload, __: AnyPolicy, ___: str) -> RuleComparison:
+def dying(_: Workload, __: Policy, ___: str) -> RuleComparison:
     os._exit(3)
 
 
-def sleeping(_: Workload, __: AnyPolicy, ___: str) -> RuleComparison:
+def sleeping(_: Workload, __: Policy, ___: str) -> RuleComparison:
     time.sleep(600)
     raise AssertionError
 
@@ -148,7 +151,7 @@ def test_a_rule_that_is_better_decides_with_a_warning(tmp_path: Path) -> None:
     assert "steersman_policy_comparison_difference_points 2.0" in scraped(made)
 
 
-def most_unused(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+def most_unused(_: Workload, policy: Policy, __: str) -> RuleComparison:
     return made_up(policy, 81.0, 80.9, 81.0, 81.1)
 
 
@@ -165,7 +168,7 @@ def test_a_comparison_that_leaves_most_gpus_unused_changes_nothing() -> None:
     assert made.choice.member
 
 
-def _of_one_policy(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+def _of_one_policy(_: Workload, policy: Policy, __: str) -> RuleComparison:
     return made_up(policy, 9.0, 7.0, 8.0)
 
 
@@ -188,7 +191,7 @@ def test_who_decides_is_replaced_by_somebody_clearly_better_alone(gain: float, c
     assert log[-1]["event"] == "the policy was compared" or not changes
 
 
-def improved(gain: float, _: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+def improved(gain: float, _: Workload, policy: Policy, __: str) -> RuleComparison:
     return made_up(policy, 5.0 - gain, 5.0, 7.0, 8.0)
 
 
@@ -409,7 +412,7 @@ def test_a_changed_file_is_compared_while_the_former_one_decides(tmp_path: Path)
     assert made.choice.version != former.version
 
 
-def _good_policy(_: Workload, policy: AnyPolicy, __: str) -> RuleComparison:
+def _good_policy(_: Workload, policy: Policy, __: str) -> RuleComparison:
     return made_up(policy, 1.0, 7.0, 8.0)
 
 

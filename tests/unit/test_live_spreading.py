@@ -30,7 +30,7 @@ from steersman.live.thinking import Thinking
 from steersman.policies.decider import Decider
 from steersman.policies.kube_arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
 from steersman.policies.kube_default import KubeDefault
-from steersman.policies.policy import KubeDefaultPolicy
+from steersman.policies.kube_default_policy import KubeDefaultPolicy
 from steersman.scheduler.scheduler import Options, Scheduler
 from steersman.workloads.kubernetes import Objects
 from steersman.workloads.yamlfile import Document

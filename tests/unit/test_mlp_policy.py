@@ -21,9 +21,9 @@ from steersman.features import GPU
 from steersman.policies.encoding import encode_pods
 from steersman.policies.learned import KINDS, WEIGHTS
 from steersman.policies.learned_views import see_nodes
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import open_network
-from steersman.policies.policy import MlpPolicy
 from steersman.policies.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
@@ -49,7 +49,7 @@ def random_policy(seed, hidden=HIDDEN):
     network = tuple(
         (rng.normal(size=(b, a)) / np.sqrt(a), rng.normal(size=b)) for a, b in pairwise((NODE + POD, *hidden, 1))
     )
-    return MlpPolicy("m", fgd_weights() + 0.01 * rng.normal(size=(KINDS, WEIGHTS)), network)
+    return LinearPolicy("m", fgd_weights() + 0.01 * rng.normal(size=(KINDS, WEIGHTS)), network=network)
 
 
 def card(hidden=HIDDEN, **more):
@@ -65,23 +65,23 @@ def placed(workload, policy):
 @pytest.mark.parametrize("hidden", [(5,), HIDDEN])
 def test_a_file_is_the_policy_again(tmp_path, hidden):
     policy, file = random_policy(1, hidden), tmp_path / "m.safetensors"
-    write_policy(file, card(hidden), policy.arrays())
+    write_policy(file, card(hidden), policy.tensors())
     read = resolve(str(file))
-    assert isinstance(read, MlpPolicy)
-    for name, array in policy.arrays().items():
-        assert (read.arrays()[name] == array).all(), name
+    assert isinstance(read, LinearPolicy)
+    for name, array in policy.tensors().items():
+        assert (read.tensors()[name] == array).all(), name
     workload = part("gpuspec25")
     assert placed(workload, read) == placed(workload, policy)
-    plain = MlpPolicy("m", policy.weights, tuple((0 * w, 0 * b) for w, b in policy.network))
+    plain = LinearPolicy("m", policy.weights, network=tuple((0 * w, 0 * b) for w, b in policy.network))
     assert placed(workload, read) != placed(workload, plain)
 
 
 def test_a_prepared_file_decides_the_same_where_it_was_prepared(tmp_path, capsys):
     workload, policy = part("gpuspec25"), random_policy(2)
-    write_policy(tmp_path / "m.safetensors", card(), policy.arrays())
+    write_policy(tmp_path / "m.safetensors", card(), policy.tensors())
     write_policy(tmp_path / "p.safetensors", *prepare_policy(tmp_path / "m.safetensors", workload))
     brought = resolve(str(tmp_path / "p.safetensors"))
-    assert isinstance(brought.policy, MlpPolicy)
+    assert isinstance(brought, LinearPolicy)
     assert placed(workload, brought) == placed(workload, policy)
     assert main(["policy", "show", str(tmp_path / "p.safetensors")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -90,7 +90,7 @@ def test_a_prepared_file_decides_the_same_where_it_was_prepared(tmp_path, capsys
 
 
 def test_without_a_linear_part_it_is_zero(tmp_path):
-    arrays = {name: array.astype(np.float32) for name, array in random_policy(3).arrays().items() if name != "weights"}
+    arrays = {name: array.astype(np.float32) for name, array in random_policy(3).tensors().items() if name != "weights"}
     write_policy(tmp_path / "m.safetensors", card(), arrays)
     read = resolve(str(tmp_path / "m.safetensors"))
     assert not read.weights.any()
@@ -120,7 +120,7 @@ def test_with_features_of_the_cluster_it_is_no_policy_of_the_score_table(tmp_pat
     ],
 )
 def test_a_file_that_does_not_fit_is_one_line(tmp_path, change, more, message):
-    arrays, file = random_policy(4).arrays(), tmp_path / "bad.safetensors"
+    arrays, file = random_policy(4).tensors(), tmp_path / "bad.safetensors"
     if change:
         change(arrays)
     save_file(arrays, file, metadata={CARD: msgspec.json.encode(card(**more)).decode()})
@@ -140,7 +140,7 @@ def networks_of(seed, hidden):
             layer.weight[:, : weight.shape[1]] = torch.tensor(weight)
             layer.bias[:] = torch.tensor(bias)
     return (
-        MlpPolicy("m", np.zeros((KINDS, WEIGHTS)), layers),
+        LinearPolicy("m", np.zeros((KINDS, WEIGHTS)), network=layers),
         network,
         open_network("f", "mlp", GPU, hidden, "none", export(network)),
     )

@@ -15,7 +15,7 @@ from steersman.errors import SteersmanError
 from steersman.features import CLUSTER, GPU
 from steersman.policies.layers import first_best
 from steersman.policies.policy_file import Card, write_policy
-from steersman.simulation.answers import NetworkAnswers
+from steersman.simulation.observations import RunObservations
 from steersman.simulation.run import Simulator
 from steersman.workloads.openb import embedded
 from steersman.workloads.places import places
@@ -84,14 +84,14 @@ def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name
     write_policy(file, card, export(network, fold=name != "gnn"))
 
     shown = []
-    look = NetworkAnswers.choose
+    observe = RunObservations.observe
 
-    def choose(self, arrival):
-        slot = look(self, arrival)
-        shown.append({k: getattr(self._observer.seen, k).copy() for k in ("nodes", "pod", "context", "mask")})
-        return slot
+    def record(self, query):
+        seen, groups = observe(self, query)
+        shown.append({k: getattr(seen, k).copy() for k in ("nodes", "pod", "context", "mask")})
+        return seen, groups
 
-    monkeypatch.setattr(NetworkAnswers, "choose", choose)
+    monkeypatch.setattr(RunObservations, "observe", record)
     simulator = core.simulators[0]
     run = simulator.run(str(file), protocol=protocol, seed=SEED, ratio=1.2, load=1.2, record=True)
     for wanted, found in zip(observations, shown, strict=True):

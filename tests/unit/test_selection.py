@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.policies.heuristics import LOCAL, heuristic
-from steersman.policies.policy import LinearPolicy, PortfolioPolicy
+from steersman.policies.linear_policy import LinearPolicy
+from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation import selection
 from steersman.simulation.arrivals import Schedule, draw, trace_load

@@ -27,7 +27,6 @@ from steersman.kube.config import Cluster, KubeConfig, User
 from steersman.live.policy_file import PolicyFile
 from steersman.live.thinking import Thinking
 from steersman.policies.decider import Decider
-from steersman.policies.explanation import contributions
 from steersman.policies.registry import resolve
 from steersman.service import admission
 from steersman.service import opinions as opinions_module
@@ -213,7 +212,7 @@ def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
         order = [int(i) for i in np.argsort(-scores, kind="stable") if np.isfinite(scores[i])]
         if len(order) > 1:
             first, second = order[0], order[-1]
-            found = contributions(decider, c, 0, {}, first, second)
+            found = decider.contributions(c, 0, {}, first, second)
             assert sum(each.contribution for each in found) == pytest.approx(
                 scores[first] - scores[second], rel=1e-4, abs=1e-3
             )

@@ -48,12 +48,12 @@ def plan(workload, start, **options):
 def test_it_begins_at_the_policy_and_moves_from_there(workload, policies, network):
     start = resolve(str(policies[network]))
     search = Evolution((workload,), Task(), Config(network=network, hidden="6", **STEPS), seed=1, start=start)
-    begun = search.policy("p").arrays()
-    assert begun.keys() == start.arrays().keys()
-    assert all(np.array_equal(begun[name], array) for name, array in start.arrays().items())
+    begun = search.policy("p").tensors()
+    assert begun.keys() == start.tensors().keys()
+    assert all(np.array_equal(begun[name], array) for name, array in start.tensors().items())
     search.iterate()
-    moved = search.policy("p").arrays()
-    assert all(not np.array_equal(moved[name], array) for name, array in start.arrays().items())
+    moved = search.policy("p").tensors()
+    assert all(not np.array_equal(moved[name], array) for name, array in start.tensors().items())
 
 
 def test_small_steps_stay_near_and_the_run_says_where_it_began(tmp_path, workload, policies):
@@ -115,4 +115,4 @@ def test_the_command_goes_on_from_the_shipped_policy(tmp_path, monkeypatch, work
     given = ("--nodes", "nodes.yaml", "--workload", "pods.yaml", "--start", "steersman", "--jobs", "1", *size)
     assert main(["train", *given, "--output", "run"]) == 0
     found = resolve("run/policy.safetensors").weights
-    assert np.allclose(found, resolve("steersman").first.weights, atol=1e-5)
+    assert np.allclose(found, resolve("steersman").default_member.weights, atol=1e-5)

@@ -11,7 +11,6 @@ from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.envs.latency import LatencyCore, LatencyOptions
 from steersman.policies.decider import Decider
-from steersman.policies.explanation import contributions
 from steersman.policies.registry import resolve
 from steersman.policies.telemetry_rules import LEAST_ALLOCATED, decide_all, rule_number, score_all
 from steersman.policies.telemetry_sight import Sight
@@ -283,7 +282,7 @@ def test_what_told_two_nodes_apart() -> None:
     told.tell(CPU, {"n0": 20.0, "n1": 40.0, "n2": 20.0})
     state.place("p", state.class_id(SMALL), 1)
     decider, c = Decider(state, resolve("p0"), telemetry=told), state.class_id(SMALL)
-    found = {each.name: each for each in contributions(decider, c, 0, {}, 0, 1, LIMITED)}
+    found = {each.name: each for each in decider.contributions(c, 0, {}, 0, 1, LIMITED)}
     assert (found["latency_milliseconds"].value, found["latency_milliseconds"].other) == (20, 60)
     assert found["latency_milliseconds"].contribution == 100  # within the soft limit
     assert found["cpu_used_percent"].contribution == pytest.approx(-0.2, abs=0.05)

@@ -24,12 +24,11 @@ from steersman.agents.spec import Sizes
 from steersman.features import GPU, VIEWS
 from steersman.policies.decider import Decider
 from steersman.policies.encoding import encode_pods
-from steersman.policies.heuristics import LOCAL
+from steersman.policies.heuristics import LOCAL, LocalPolicy
 from steersman.policies.learned import KINDS, WEIGHTS
 from steersman.policies.learned_views import see_nodes
-from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.policy_file import read_policy
-from steersman.policies.prepared import PreparedPolicy
 
 TOLERANCE = 1e-5
 NAMES = [said["name"] for said in POLICIES]
@@ -76,7 +75,7 @@ def test_the_compiled_kernels_say_what_the_file_says(content: Json, files: dict[
         assert found.devices == wanted["devices"]
 
 
-def torch_of(policy: MlpPolicy) -> ScoreNetwork:
+def torch_of(policy: LinearPolicy) -> ScoreNetwork:
     """The network of a policy in torch, which sees the cluster with weight 0."""
     hidden = tuple(len(bias) for _, bias in policy.network[:-1])
     network = build("mlp", Sizes(NODE, POD, CONTEXT), hidden).eval()
@@ -106,13 +105,12 @@ def compare(found: np.ndarray, wanted: list[float | None], best: int, scale: flo
 @pytest.mark.parametrize("name", LEARNED)
 def test_features_and_weights_say_what_the_file_says(content: Json, files: dict[str, Path], name: str) -> None:
     """NumPy multiplies the features that the policy shows with its weights, torch runs its network."""
-    prepared, _ = open_as_said(said_of(content, name), files)
-    assert isinstance(prepared, PreparedPolicy)
-    policy = prepared.policy
-    assert isinstance(policy, LinearPolicy | MlpPolicy)
-    network = torch_of(policy) if isinstance(policy, MlpPolicy) else None
+    policy, _ = open_as_said(said_of(content, name), files)
+    assert isinstance(policy, LinearPolicy)
+    assert policy.prepared is not None
+    network = torch_of(policy) if policy.network else None
     for cluster in content["clusters"][::8]:
-        decider, classes = decider_of(cluster, prepared, ())
+        decider, classes = decider_of(cluster, policy, ())
         arrays, wanted = decider.cluster, cluster["answers"][name]
         pods = np.zeros((len(decider.state.classes), POD), dtype=np.float32)
         encode_pods(arrays.classes, pods)
@@ -120,12 +118,12 @@ def test_features_and_weights_say_what_the_file_says(content: Json, files: dict[
             rows = np.zeros((len(cluster["nodes"]), WEIGHTS))
             see_nodes(arrays.learned, arrays.mix, arrays.nodes, arrays.classes, c, rows)
             found, scale = rows @ policy.weights[pod_kind_of(pods[c])], max(1.0, float(np.abs(rows).max()))
-            if isinstance(policy, LinearPolicy) and policy.rules is not None:
+            if policy.rules is not None:
                 weights = policy.rules[pod_kind_of(pods[c])]
                 for rule, number in LOCAL.items():
                     points = np.zeros(len(rows))
                     if rule != "fgd":  # whose weight stands among the features'
-                        own = Decider(decider.state, LocalPolicy("rule", (number,), (1.0,)), mix=prepared.prepared.pods)
+                        own = Decider(decider.state, LocalPolicy("rule", (number,), (1.0,)), mix=policy.prepared.pods)
                         points = np.nan_to_num(own.scores(c), neginf=0.0)
                     found = found + weights[number] * points
                 scale = max(scale, float(np.abs(found).max()))
@@ -142,14 +140,14 @@ def pod_kind_of(pod: np.ndarray) -> int:
 
 @pytest.mark.parametrize("name", WITH_CONTEXT)
 def test_torch_says_what_the_file_says(content: Json, files: dict[str, Path], name: str) -> None:
-    prepared, _ = open_as_said(said_of(content, name), files)
+    policy, _ = open_as_said(said_of(content, name), files)
     card, arrays = read_policy(files[name])
     view = VIEWS[card.view]
     sizes = Sizes(len(view.node), len(view.pod), len(view.context))
     network = build(card.network, sizes, card.hidden, 0.0, card.normalisation).eval()
     load(network, {tensor: array for tensor, array in arrays.items() if not tensor.startswith(("mix.", "outlook."))})
     for cluster in content["clusters"][::8]:
-        decider, classes = decider_of(cluster, prepared, ())
+        decider, classes = decider_of(cluster, policy, ())
         wanted = cluster["answers"][name]
         for i, (c, pod) in enumerate(zip(classes, cluster["pods"], strict=True)):
             if decider.choose(c, peers=peers_of(pod)) is not None:

@@ -22,13 +22,13 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
+from steersman.policies.base import Policy
 from steersman.policies.decider import Decider
 from steersman.policies.layers import MASKED, ROUNDING, Array, Flags
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import Network
 from steersman.policies.policy_file import open_policy
-from steersman.policies.prepared import PreparedPolicy
-from steersman.policies.registry import AnyPolicy, resolve
+from steersman.policies.registry import resolve
 from steersman.workloads.mix import TypicalPod
 
 FOLDER = Path(__file__).parent
@@ -95,10 +95,10 @@ def read() -> Json:
     return found
 
 
-def open_as_said(said: Json, files: dict[str, Path]) -> tuple[AnyPolicy, tuple[TypicalPod, ...]]:
+def open_as_said(said: Json, files: dict[str, Path]) -> tuple[Policy, tuple[TypicalPod, ...]]:
     """A policy of the vectors, and the typical pods for one that brings none."""
     policy = open_policy(files[said["file"]], said["name"])
-    assert isinstance(policy, PreparedPolicy)
+    assert policy.prepared is not None
     if LOCAL in said:
         return resolve(said[LOCAL]), policy.prepared.pods
     return policy, ()
@@ -141,11 +141,11 @@ def pod_of(name: str, said: Json) -> Pod:
     return Pod(name, PodClass(requests, Constraints(gpu_models=tuple(said["models"]))))
 
 
-def decider_of(cluster: Json, policy: AnyPolicy, mix: tuple[TypicalPod, ...]) -> tuple[Decider, list[int]]:
+def decider_of(cluster: Json, policy: Policy, mix: tuple[TypicalPod, ...]) -> tuple[Decider, list[int]]:
     """A decider for a cluster of the vectors, and the class of each of its pods. Networks are recorded."""
-    if isinstance(policy, PreparedPolicy) and isinstance(policy.policy, NetworkPolicy):
-        recorder = Recorder(policy.policy.network)
-        policy = PreparedPolicy(replace(policy.policy, network=recorder), policy.prepared)
+    if isinstance(policy, NetworkPolicy):
+        recorder = Recorder(policy.network)
+        policy = replace(policy, network=recorder)
     state = state_of(cluster["nodes"])
     classes = [state.class_id(pod_of(f"p{i}", pod).pod_class) for i, pod in enumerate(cluster["pods"])]
     decider = Decider(state, policy, mix=mix)
@@ -158,7 +158,7 @@ def peers_of(pod: Json) -> dict[int, int]:
     return dict(pod["peers"])
 
 
-def answers(cluster: Json, policy: AnyPolicy, mix: tuple[TypicalPod, ...]) -> Answers:
+def answers(cluster: Json, policy: Policy, mix: tuple[TypicalPod, ...]) -> Answers:
     """What a policy says, as the compiled kernels have it; of a network, as NumPy has it."""
     decider, classes = decider_of(cluster, policy, mix)
     scores, best, devices, clear = np.zeros((len(classes), len(decider.state.nodes))), [], [], []

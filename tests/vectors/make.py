@@ -19,12 +19,13 @@ from steersman.agents.evolution import fgd_weights
 from steersman.cluster.arrays import WHOLE
 from steersman.cluster.model import UNLIMITED
 from steersman.features import VIEWS, View
+from steersman.policies.base import Policy
 from steersman.policies.layers import dense_shapes, head_shapes
 from steersman.policies.learned import KINDS, RULES, WEIGHTS
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.networks import joint_size
-from steersman.policies.policy import MlpPolicy
 from steersman.policies.policy_file import Card, member_policy, prepare_policy, write_policy
-from steersman.policies.registry import AnyPolicy, policy_path
+from steersman.policies.registry import policy_path
 from steersman.workloads.mix import TypicalPod
 from steersman.workloads.openb import embedded
 
@@ -96,7 +97,7 @@ def random_policy(name: str, drawn: Drawn, rng: Random) -> tuple[Card, dict[str,
     widths = (len(view.node) + len(view.pod), *drawn.hidden, 1)
     layers = tuple((rng.normal(size=(b, a)) / np.sqrt(a), rng.normal(size=b)) for a, b in pairwise(widths))
     weights = fgd_weights() + 0.01 * rng.normal(size=(KINDS, WEIGHTS))
-    return card, MlpPolicy(name, weights, layers).arrays()
+    return card, LinearPolicy(name, weights, network=layers).tensors()
 
 
 def random_network(drawn: Drawn, joint: int, rng: Random) -> dict[str, np.ndarray]:
@@ -215,7 +216,7 @@ def random_cluster(rng: Random, models: list[str]) -> Json:
     }
 
 
-def answer(cluster: Json, opened: dict[str, tuple[AnyPolicy, tuple[TypicalPod, ...]]]) -> None:
+def answer(cluster: Json, opened: dict[str, tuple[Policy, tuple[TypicalPod, ...]]]) -> None:
     """Write the answers of all policies into a cluster, and drop pods of which one is not clear."""
     found = {name: answers(cluster, policy, mix) for name, (policy, mix) in opened.items()}
     kept = np.all([each.clear for each in found.values()], axis=0)

@@ -21,10 +21,9 @@ from steersman.cluster.objects import pod_from_object
 from steersman.kube.cache import CachedPod, ClusterCache
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User
+from steersman.policies.base import Policy
 from steersman.policies.decider import Decider
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.prepared import PreparedPolicy
-from steersman.policies.registry import AnyPolicy
 from steersman.service.ranking import Ranking
 from steersman.workloads.mix import TypicalPod
 
@@ -72,12 +71,12 @@ def raw(obj: Json) -> msgspec.Raw:
     return msgspec.Raw(json.dumps(obj).encode())
 
 
-def ask(cluster: Json, policy: AnyPolicy, mix: tuple[TypicalPod, ...]) -> Told:
+def ask(cluster: Json, policy: Policy, mix: tuple[TypicalPod, ...]) -> Told:
     """What a policy on the live scheduler's cache says of the pods that want a node."""
     recorder = None
-    if isinstance(policy, PreparedPolicy) and isinstance(policy.policy, NetworkPolicy):
-        recorder = Recorder(policy.policy.network)
-        policy = PreparedPolicy(replace(policy.policy, network=recorder), policy.prepared)
+    if isinstance(policy, NetworkPolicy):
+        recorder = Recorder(policy.network)
+        policy = replace(policy, network=recorder)
     cache = cache_of(cluster)
     names = [node["metadata"]["name"] for node in cluster["nodes"]]
     assert [node.name for node in cache.state.nodes if node is not None] == names

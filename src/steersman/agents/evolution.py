@@ -30,14 +30,15 @@ from steersman.features import view
 from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
 from steersman.objectives.judging import reward
+from steersman.policies.base import Policy
 from steersman.policies.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.learned import KINDS, RULES, VIEW, WEIGHTS
 from steersman.policies.learned_views import add_spread
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.local import FGD
 from steersman.policies.observer import summary_of
 from steersman.policies.outlook import TABLES
-from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy
-from steersman.policies.registry import AnyPolicy, resolve
+from steersman.policies.registry import resolve
 from steersman.processes import Workers
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, resample, schedule
@@ -45,7 +46,7 @@ from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Workload
 
 Array = npt.NDArray[np.float64]
-Candidates = tuple[int, int, list[LinearPolicy | MlpPolicy]]
+Candidates = tuple[int, int, list[LinearPolicy]]
 """A workload, the seed of an episode, and who plays it."""
 
 SHARE = 1  # the kind of pods that ask for a part of one device
@@ -190,7 +191,7 @@ class Task:
             return f"{math.exp(-gain / POINTS):.2f} times the wait of {reference}"
         return f"{gain:.2f} % saved of what {reference} loses"
 
-    def play(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int) -> float:
+    def play(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> float:
         """The cost of a whole run of a policy."""
         execution = Execution(simulator, plan, policy, seed, record=False)
         execution.finish(None)
@@ -234,7 +235,7 @@ class Arena:
             self._known[which, seed] = plan, task.play(simulator, plan, self.reference, seed)
         return self._known[which, seed]
 
-    def gain(self, which: int, seed: int, policy: AnyPolicy) -> float:
+    def gain(self, which: int, seed: int, policy: Policy) -> float:
         """What a policy saves in one episode, see `Task.gain`."""
         plan, reference = self.plan(which, seed)
         return self.task.gain(reference, self.task.play(self.simulators[which], plan, policy, seed))
@@ -266,17 +267,6 @@ def fgd_weights() -> Array:
     weights = np.zeros((KINDS, WEIGHTS))
     weights[:, 2 * FEATURES] = 1.0
     return weights
-
-
-def as_linear(rule: LocalPolicy) -> LinearPolicy:
-    """Return a heuristic as a linear policy that a search can go on from; FGD also sees memory there."""
-    weights, points = np.zeros((KINDS, WEIGHTS)), np.zeros((KINDS, RULES))
-    for kind, weight in zip(rule.kinds, rule.weights, strict=True):
-        if kind == FGD:
-            weights[:, 2 * FEATURES] = weight
-        else:
-            points[:, kind] = weight
-    return LinearPolicy(rule.name, weights, points)
 
 
 class LeftOut(NamedTuple):
@@ -338,7 +328,7 @@ class Evolution:
         config: Config,
         seed: int,
         jobs: int = 1,
-        start: LinearPolicy | MlpPolicy | None = None,
+        start: LinearPolicy | None = None,
         arena: Arena | None = None,
     ) -> None:
         if start is not None and config.without:
@@ -363,12 +353,12 @@ class Evolution:
         else:
             self.base = start.weights
         self.base_rules = np.zeros((KINDS, RULES))
-        if isinstance(start, LinearPolicy) and start.rules is not None:
+        if start is not None and start.rules is not None:
             self.base_rules = start.rules
         self.residual, added = None, np.zeros(0)
         if config.network == "mlp":
             units = np.where(without.features, 0.0, mean_units(spread, NO_SPREAD))
-            layers = start.network if isinstance(start, MlpPolicy) else ()
+            layers = () if start is None else start.network
             self.residual = Residual(config.widths, units, with_fgd=not without.fgd, base=layers)
             added = self.residual.start(seed)
         self.strategy = strategies.build(
@@ -403,14 +393,14 @@ class Evolution:
         at = self.units.size
         return point[at : at + self.rule_units.size].reshape(KINDS, RULES) * self.rule_units
 
-    def _policy(self, point: Array, name: str) -> LinearPolicy | MlpPolicy:
+    def _policy(self, point: Array, name: str) -> LinearPolicy:
         if self.residual is None:
             rules = self.base_rules + self._points(point)
             rules[:, FGD] = 0.0  # is in the weights
             return LinearPolicy(name, self._weights(point), rules if rules.any() else None)
-        return MlpPolicy(name, self._weights(point), self.residual.layers(point[self.units.size :]))
+        return LinearPolicy(name, self._weights(point), network=self.residual.layers(point[self.units.size :]))
 
-    def policy(self, name: str) -> LinearPolicy | MlpPolicy:
+    def policy(self, name: str) -> LinearPolicy:
         """What the search has come to: its mean, averaged over late generations."""
         return self._policy(self.average, name)
 

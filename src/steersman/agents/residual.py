@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.features import view
-from steersman.policies.learned import VIEW, WEIGHTS
-from steersman.policies.policy import Layer
+from steersman.policies.learned import VIEW, WEIGHTS, Layer
 
 Array = npt.NDArray[np.float64]
 

@@ -59,8 +59,7 @@ def fit_workload(
         UsageError: the workload has no GPUs, or no policy is fitted in the protocol.
     """
     from steersman.cli.compiling import compile_kernels  # which loads numba
-    from steersman.policies.policy import PortfolioPolicy
-    from steersman.policies.registry import SHIPPED, resolve
+    from steersman.policies.registry import SHIPPED, shipped_portfolio
     from steersman.training.fit import Options, fit
 
     if seconds is None and generations is None:
@@ -74,8 +73,7 @@ def fit_workload(
         mean_duration=mean_duration,
         seed=seed,
     )
-    start = resolve(SHIPPED)
-    assert isinstance(start, PortfolioPolicy)
+    start = shipped_portfolio()
     compile_kernels([SHIPPED], [workload])
     with Progress("fitting, percent done") as progress:
         return fit(

@@ -157,14 +157,13 @@ def schedule(
 
     from steersman.live.thinking import warm_up
     from steersman.policies.registry import resolve
-    from steersman.policies.telemetry_policy import TelemetryPolicy
     from steersman.scheduler.running import LiveScheduler, Settings
     from steersman.scheduler.scheduler import Options
     from steersman.telemetry.prometheus.configuration import read_configuration
 
     measured = None if telemetry is None else read_configuration(telemetry)
     decides = resolve(policy)
-    if measured is None and isinstance(decides, TelemetryPolicy):
+    if measured is None and decides.needs_telemetry:
         say(f"--policy {policy} without --telemetry goes by what pods request alone")
     log_cluster(target)
     pods_of = scheduler_name or ("default-scheduler" if shadow else "steersman")

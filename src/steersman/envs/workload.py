@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
-from steersman.cluster.state import ClusterState
 from steersman.envs.buffers import arrays_of, empty_like, put, restored
 from steersman.envs.core import Arrays, Core, known_options
 from steersman.envs.kernels import batch as layout
@@ -23,6 +22,7 @@ from steersman.features import view as find_view
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.policies.afterstates import afterstates, mark_of
+from steersman.policies.base import EqualScorer, Policy, Scorer, ScoringContext
 from steersman.policies.encoding import number_of
 from steersman.policies.gpu_features import scratch
 from steersman.policies.learned import no_learned
@@ -95,17 +95,15 @@ def _workload(given: WorkloadLike) -> Workload:
     return given if isinstance(given, Workload) else embedded(given)
 
 
-class _Asked:
-    """Stands for the agent where a policy is wanted."""
+@dataclass(frozen=True, slots=True)
+class ExternalAgent(Policy):
+    """Stands where a policy is wanted; whoever steps the environment decides."""
 
-    name = "environment"
+    name: str = "environment"
 
-    def prepare(self, state: ClusterState, mix: object, seed: int) -> None:
-        """An agent is not told of the run."""
-
-    def scores(self, state: ClusterState, class_id: int, feasible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """An environment waits for an action instead."""
-        raise SteersmanError("an environment is stepped, not run")
+    def scorer(self, context: ScoringContext) -> Scorer:
+        """Return a scorer that is not asked: an environment waits for an action instead."""
+        return EqualScorer()
 
 
 class WorkloadCore(Core):
@@ -273,7 +271,7 @@ class WorkloadCore(Core):
 
 def _single(simulator: Simulator, plan: Schedule, seed: int, options: Options) -> Batch:
     """One run, without the leading axis."""
-    execution = Execution(simulator, plan, _Asked(), seed, record=False)
+    execution = Execution(simulator, plan, ExternalAgent(), seed, record=False)
     cluster, count, places = execution.cluster, len(plan.pods), simulator.places
     counts = np.zeros(layout.COUNTS, dtype=np.int64)
     counts[[layout.ARRIVALS, layout.NODES]] = count, len(plan.nodes)

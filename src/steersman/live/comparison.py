@@ -12,17 +12,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass
 from steersman.errors import SteersmanError
 from steersman.live.policy_file import PolicyFile
+from steersman.policies.base import Policy
 from steersman.policies.heuristics import heuristic
-from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
-from steersman.policies.prepared import PreparedPolicy
-from steersman.policies.registry import AnyPolicy
 from steersman.processes import ask_process
 from steersman.simulation.comparison import RuleComparison, compare, members_of
 from steersman.workloads.shapes import GpuRequest, Shape, mix_distance, node_shapes, shapes_digest
@@ -49,7 +47,7 @@ RETRY_SECONDS = 600.0
 """After a comparison that failed."""
 NICENESS = 10
 
-Compare = Callable[[Workload, AnyPolicy, str], RuleComparison]
+Compare = Callable[[Workload, Policy, str], RuleComparison]
 """Of a policy with every rule on a workload, among them the one that decides now."""
 
 log = structlog.get_logger("policy")
@@ -103,7 +101,7 @@ def basis_of(nodes: Iterable[Node], classes: Sequence[PodClass]) -> Basis:
 def fitted_basis(file: PolicyFile, now: Basis) -> Basis | None:
     """Return what a policy file was compared on when it was made, if that is as the cluster is now; else None."""
     made, policy = file.compared_on, file.policy
-    if made is None or not isinstance(policy, PreparedPolicy) or made.shapes != shapes_digest(now.nodes):
+    if made is None or policy.prepared is None or made.shapes != shapes_digest(now.nodes):
         return None
     shares: dict[GpuRequest, float] = {}
     for pod in policy.prepared.pods:
@@ -123,7 +121,7 @@ class Choice:
         version: of the policy file that it is from, "" for a rule that decides in its place.
     """
 
-    policy: AnyPolicy
+    policy: Policy
     member: str = ""
     version: str = ""
 
@@ -181,12 +179,10 @@ class PolicyComparison:
 
     def _as_given(self) -> Choice:
         policy = self.file.policy
-        member = ""
-        if isinstance(policy, PortfolioPolicy):
-            member, policy = policy.members[0].name, policy.first
+        member = policy.members[0].name if policy.members else ""
         if self.file.is_learned and self.file.other_objective and not self._unchecked:
             log.info("the policy is not compared with rules: it has another aim", objective=self.file.other_objective)
-        return Choice(policy, member, self.file.version)
+        return Choice(policy.default_member, member, self.file.version)
 
     async def look(self, nodes: Sequence[Node], classes: Sequence[PodClass]) -> bool:
         """Compare where that is due; whether somebody else decides now.
@@ -238,7 +234,7 @@ class PolicyComparison:
         self.result, self.finished, self._basis = result, self._clock(), now
         return self._decide(self._chosen(policy, result, self.finished - began))
 
-    def _chosen(self, policy: AnyPolicy, result: RuleComparison, seconds: float) -> Choice:
+    def _chosen(self, policy: Policy, result: RuleComparison, seconds: float) -> Choice:
         """Who decides after a comparison, which is logged."""
         own, rule, best = result.best_own, result.best_rule, result.ranking[0]
         figures = {
@@ -255,12 +251,7 @@ class PolicyComparison:
             )
             return self.choice
         now = result.names.index(self._deciding) if self._deciding in result.names else None
-        if (
-            isinstance(policy, PortfolioPolicy)
-            and now is not None
-            and now != best
-            and not result.is_clearly_better(best, now)
-        ):
+        if policy.members and now is not None and now != best and not result.is_clearly_better(best, now):
             log.info("nobody is clearly better than who decides", decides=result.names[now], **figures)
             return self._choice(policy, result, now)
         if not result.is_good:
@@ -276,12 +267,13 @@ class PolicyComparison:
         """Who decides now, as candidates are named."""
         return self.choice.member or self.choice.policy.name
 
-    def _choice(self, policy: AnyPolicy, result: RuleComparison, candidate: int) -> Choice:
+    def _choice(self, policy: Policy, result: RuleComparison, candidate: int) -> Choice:
         name = result.names[candidate]
         if not result.own[candidate]:
             return Choice(heuristic(name))
-        member = name if isinstance(policy, PortfolioPolicy) else ""
-        return Choice(_named(members_of(policy)[name], policy.name), member, self.file.version)
+        member = name if policy.members else ""
+        decides = members_of(policy)[name].renamed(policy.name) if policy.members else policy
+        return Choice(decides, member, self.file.version)
 
     def _decide(self, choice: Choice) -> bool:
         """Let somebody decide from now on; whether it was somebody else before."""
@@ -301,12 +293,8 @@ class _Work:
 
     compare: Compare
 
-    def __call__(self, task: tuple[Workload, AnyPolicy, str]) -> RuleComparison:
+    def __call__(self, task: tuple[Workload, Policy, str]) -> RuleComparison:
         return self.compare(*task)
-
-
-def _named(policy: AnyPolicy, name: str) -> AnyPolicy:
-    return replace(policy, name=name) if isinstance(policy, LinearPolicy | LocalPolicy) else policy
 
 
 def _workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:

@@ -19,14 +19,10 @@ from steersman.live.comparison import FALLBACK, PolicyComparison
 from steersman.live.mix import LiveMix
 from steersman.live.policy_file import PolicyFile
 from steersman.live.spreading import LiveServices
+from steersman.policies.base import Policy
 from steersman.policies.decider import Choice, Decider
 from steersman.policies.heuristics import heuristic
 from steersman.policies.kube_arrays import HOSTNAME
-from steersman.policies.policy import KubeDefaultPolicy
-from steersman.policies.policy_file import LearnedPolicy
-from steersman.policies.prepared import PreparedPolicy
-from steersman.policies.ready import sees_outlook
-from steersman.policies.registry import AnyPolicy
 from steersman.telemetry.prometheus.collector import Collector
 from steersman.telemetry.prometheus.configuration import Configuration
 
@@ -62,12 +58,12 @@ class Thinking:
         self.comparison = PolicyComparison(policy, unchecked=unchecked)
 
     @property
-    def policy(self) -> AnyPolicy:
+    def policy(self) -> Policy:
         """The policy that the user named."""
         return self.file.policy
 
     @property
-    def deciding(self) -> AnyPolicy:
+    def deciding(self) -> Policy:
         """The policy that decides now."""
         return self.comparison.choice.policy
 
@@ -91,7 +87,7 @@ class Thinking:
     def _warn(self, types: tuple[GpuType, ...]) -> None:
         """Say once what a prepared policy does not know of the cluster's GPU models."""
         policy = self.deciding
-        if isinstance(policy, PreparedPolicy):
+        if policy.prepared is not None:
             for each in policy.prepared.warnings(policy.name, types):
                 if each not in self._warned:
                     if len(self._warned) >= WARNINGS_KEPT:
@@ -101,7 +97,7 @@ class Thinking:
 
     def selectors(self, client: Client) -> Selectors | None:
         """What selects pods to be spread by default, if the policy does that."""
-        return Selectors(client) if isinstance(self.policy, KubeDefaultPolicy) else None
+        return Selectors(client) if self.policy.needs_selectors else None
 
     async def begin(self, state: ClusterState) -> None:
         """Make the first mix, before the first decider; a policy that was fitted to this cluster decides from then on.
@@ -114,11 +110,9 @@ class Thinking:
 
     async def _make_mix(self, state: ClusterState) -> bool:
         """Make the mix anew; whether it is another and the policy that decides brings none."""
-        looked_at = any(
-            sees_outlook(each) and not isinstance(each, PreparedPolicy) for each in (self.policy, self.deciding)
-        )
+        looked_at = any(each.derives_tables for each in (self.policy, self.deciding))
         is_another = await self.mix.make(state.gpu_types, outlook=looked_at)
-        return is_another and not isinstance(self.deciding, PreparedPolicy)
+        return is_another and self.deciding.prepared is None
 
     async def keep(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:
         """Look from time to time whether another policy should decide, or by another mix, until cancelled.
@@ -158,7 +152,7 @@ def _nodes(state: ClusterState) -> list[Node]:
 
 
 def warm_up(
-    policy: AnyPolicy, choose: Callable[[Decider, int], Choice | None] = Decider.choose, *, telemetry: bool = False
+    policy: Policy, choose: Callable[[Decider, int], Choice | None] = Decider.choose, *, telemetry: bool = False
 ) -> None:
     """Let the policy choose a node for two pods on a tiny cluster, so that everything is compiled.
 
@@ -169,17 +163,19 @@ def warm_up(
         choose: how it is asked.
         telemetry: whether limits of latencies will be looked at.
     """
-    for each in (policy, heuristic(FALLBACK)) if isinstance(policy, LearnedPolicy) else (policy,):
+    for each in (policy, heuristic(FALLBACK)) if policy.is_learned else (policy,):
         _choose_twice(each, choose, telemetry=telemetry)
 
 
-def _choose_twice(policy: AnyPolicy, choose: Callable[[Decider, int], Choice | None], *, telemetry: bool) -> None:
+def _choose_twice(policy: Policy, choose: Callable[[Decider, int], Choice | None], *, telemetry: bool) -> None:
     state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1, labels={HOSTNAME: "node"}),))
     requests = Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)
     spread = TopologySpread(max_skew=9, topology_key=HOSTNAME, hard=True, selector=PodSelector((), None))
     classes = [state.class_id(PodClass(requests, each)) for each in (Constraints(), Constraints(spread=(spread,)))]
     measured = Collector(Configuration(), tuple) if telemetry else None
-    decider = Decider(state, policy.policy if isinstance(policy, PreparedPolicy) else policy, telemetry=measured)
+    decider = Decider(
+        state, policy.default_member.with_profile(None) if policy.prepared else policy, telemetry=measured
+    )
     if telemetry:
         decider.choose(classes[0], limits=LatencyLimits(1.0, 1.0))
     for c in classes:

@@ -17,25 +17,14 @@ import numpy.typing as npt
 from steersman.cluster.arrays import best_devices
 from steersman.cluster.latency import NO_LIMITS, LatencyLimits
 from steersman.cluster.state import ClusterState
+from steersman.features import View
 from steersman.policies import deciding
-from steersman.policies.kube_default import KubeDefault
+from steersman.policies.base import NO_PEERS, Policy, ScoreQuery, ScoringContext
+from steersman.policies.context import build_cluster
+from steersman.policies.contributions import Contribution
 from steersman.policies.learned import learned_arrays
-from steersman.policies.network_live import LiveNetwork
-from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.live_observations import LiveObservations
 from steersman.policies.outlook import OutlookArrays, for_models, outlook_arrays
-from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import (
-    KubeDefaultPolicy,
-    LinearPolicy,
-    LocalPolicy,
-    Policy,
-    PortfolioPolicy,
-    RandomPolicy,
-)
-from steersman.policies.prepared import Prepared, PreparedPolicy
-from steersman.policies.ready import choosers, ready
-from steersman.policies.registry import AnyPolicy
-from steersman.policies.telemetry_policy import TelemetryPolicy
 from steersman.policies.telemetry_sight import Sight, Telemetry
 from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays
 from steersman.workloads.workload import Services
@@ -44,7 +33,6 @@ CHANGES_KEPT = 1 << 14
 """Changes of nodes between two decisions on a class that are looked up one by one; beyond that all nodes are."""
 CLASS_ROOM = 64
 UNSEEN = -1
-NOBODY: Mapping[int, int] = {}
 NO_NEWS = np.zeros(0, dtype=np.int64)
 
 
@@ -69,7 +57,7 @@ class Decider:
         seed: of policies that draw random numbers.
 
     Attributes:
-        asked: who is asked where scores are not compiled: a network or a user's own policy; else None.
+        scorer: scores nodes in Python; None: all scores are in the score table.
         services: what pods are spread of now.
         sight: what there is to see of the cluster for rules of telemetry and limits of latency.
         waiting: pods that wait since they fit nowhere, which networks see; the caller keeps it up to date.
@@ -83,7 +71,7 @@ class Decider:
     def __init__(
         self,
         state: ClusterState,
-        policy: AnyPolicy,
+        policy: Policy,
         *,
         mix: tuple[TypicalPod, ...] = (),
         outlook: OutlookArrays | None = None,
@@ -92,14 +80,10 @@ class Decider:
         seed: int = 0,
     ) -> None:
         self.state, self.name, self.waiting = state, policy.name, 0
-        self.prepared: Prepared | None = None
-        if isinstance(policy, PreparedPolicy):
-            self.prepared, policy = policy.prepared, policy.policy
-        elif isinstance(policy, PortfolioPolicy):
-            policy = policy.first
-        self.policy, self.mix, self.seed = policy, mix, seed
+        self.policy, self.mix, self.seed = policy.default_member, mix, seed
+        self.prepared = self.policy.prepared
         self._services_now, self.services = services, services()
-        self.chooser, self.rule = choosers(policy)
+        self.chooser, self.rule = self.policy.node_rule, self.policy.device_rule
         self.sight = Sight(state, telemetry)
         self._outlook = outlook
         self._rng, self._draw = np.array([seed], dtype=np.uint64), random.Random(seed)
@@ -116,7 +100,7 @@ class Decider:
         self,
         class_id: int,
         labels_id: int = 0,
-        peers: Mapping[int, int] = NOBODY,
+        peers: Mapping[int, int] = NO_PEERS,
         limits: LatencyLimits = NO_LIMITS,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> Choice | None:
@@ -164,7 +148,7 @@ class Decider:
         kept: npt.NDArray[np.bool_],
     ) -> Choice:
         """The same among the slots that are kept, one at least."""
-        if isinstance(self.policy, RandomPolicy):
+        if self.chooser == deciding.CHOOSE_RANDOM:
             slot = self._draw.choice(np.flatnonzero(kept).tolist())
         else:
             slot = int(np.argmax(self._scores(class_id, labels_id, peers, limits, kept)))
@@ -174,7 +158,7 @@ class Decider:
         self,
         class_id: int,
         labels_id: int = 0,
-        peers: Mapping[int, int] = NOBODY,
+        peers: Mapping[int, int] = NO_PEERS,
         limits: LatencyLimits = NO_LIMITS,
     ) -> npt.NDArray[np.float64]:
         """[N] what the policy thinks of every slot for a pod, -inf where it may not run. The rest is as for `choose`.
@@ -209,25 +193,37 @@ class Decider:
             return scores if kept is None else np.where(kept, scores, -np.inf)
         self._follow()
         feasible = self.state.mask(class_id, labels_id) if kept is None else kept
-        if isinstance(self.policy, TelemetryPolicy):
-            return self.sight.scores(self.policy.rule, class_id, feasible, peers, limits)
-        if isinstance(self.policy, KubeDefaultPolicy):
-            found = self.kube_default(self.policy).scores(class_id, labels_id, feasible)
-            return np.where(found >= 0, found.astype(np.float64), -np.inf)
-        if self.asked is None or not feasible.any():
-            return np.where(feasible, 0.0, -np.inf)
-        if isinstance(self.asked, LiveNetwork):
-            return self.asked.scores(class_id, peers, feasible, self.waiting)
-        return self.asked.scores(class_id, feasible)
+        if not feasible.any():
+            return np.full(len(feasible), -np.inf)
+        assert self.scorer is not None
+        return self.scorer.scores(self._query(class_id, labels_id, peers, limits, feasible))
 
-    @property
-    def sees_peers(self) -> bool:
-        """Whether the policy looks at where pods of the same owner run."""
-        return isinstance(self.asked, LiveNetwork) or isinstance(self.policy, TelemetryPolicy)
+    def contributions(
+        self,
+        class_id: int,
+        labels_id: int,
+        peers: Mapping[int, int],
+        slot: int,
+        other: int,
+        limits: LatencyLimits = NO_LIMITS,
+    ) -> list[Contribution]:
+        """Return what told a slot from another one, the largest part first; nothing if a policy's scores have no parts.
 
-    def kube_default(self, policy: KubeDefaultPolicy) -> KubeDefault:
-        """Scores and their parts, if that is the policy."""
-        return KubeDefault(self.state, self.services, policy.percentage, self.cluster.kube)
+        Args:
+            class_id: of the pod.
+            labels_id: its label set.
+            peers: slot -> how many pods of its owner run there.
+            slot: the preferred one.
+            other: the other one; the pod must fit on both.
+            limits: how far it may be from its users.
+        """
+        self.follow()
+        query = self._query(class_id, labels_id, peers, limits, self.state.mask(class_id, labels_id))
+        return sorted(self.policy.contributions(self, query, slot, other), key=lambda each: -abs(each.contribution))
+
+    def observations(self, view: View) -> LiveObservations:
+        """Return what shows the cluster in a view."""
+        return LiveObservations(view, self.state.nodes, self.cluster)
 
     def devices(self, class_id: int, slot: int) -> int:
         """The GPU devices, as a bit mask, that a pod of a class would get on a node that it fits on."""
@@ -241,16 +237,20 @@ class Decider:
         feasible = self.state.mask(class_id, labels_id)
         if not feasible.any():
             return None
-        asked = self.asked
-        if isinstance(asked, LiveNetwork):
-            slot = asked.choose(class_id, peers, feasible, self.waiting)
-        elif isinstance(self.policy, TelemetryPolicy):
-            slot = int(np.argmax(self.sight.scores(self.policy.rule, class_id, feasible, peers, limits)))
-        else:
-            assert asked is not None
-            slot = asked.choose(class_id, feasible)
+        assert self.scorer is not None
+        slot = self.scorer.choose(self._query(class_id, labels_id, peers, limits, feasible))
         devices = best_devices(self.state.arrays, self.state.class_arrays, class_id, slot)
         return Choice(slot, int(devices))
+
+    def _query(
+        self,
+        class_id: int,
+        labels_id: int,
+        peers: Mapping[int, int],
+        limits: LatencyLimits,
+        feasible: npt.NDArray[np.bool_],
+    ) -> ScoreQuery:
+        return ScoreQuery(class_id, feasible, labels_id, peers, limits=limits, waiting=self.waiting)
 
     def follow(self) -> None:
         """Bring everything up to date with the state."""
@@ -265,9 +265,9 @@ class Decider:
         grown = state.arrays is not cluster.nodes or state.gpu_types != self._models
         grown = grown or len(state.classes) > self._room
         known = classes is cluster.classes and terms is cluster.terms
-        if isinstance(self.policy, KubeDefaultPolicy) and (services := self._services_now()) != self.services:
+        if self.policy.needs_selectors and (services := self._services_now()) != self.services:
             self.services, grown = services, True
-        if grown or not (known or isinstance(self.policy, LocalPolicy | LinearPolicy | RandomPolicy)):
+        if grown or (self.policy.is_bound_to_classes and not known):
             self._make()
         elif not known:
             self.cluster = cluster._replace(classes=classes, terms=terms)
@@ -286,8 +286,8 @@ class Decider:
         table = self.cluster.table
         if table.logged[0] + len(changed) > len(table.log):
             table.seen[:], table.logged[0] = UNSEEN, 0
-            if isinstance(self.asked, LiveNetwork):
-                self.asked.forget()
+            if self.scorer is not None:
+                self.scorer.reset_cache()
         return changed
 
     def _make(self) -> None:
@@ -297,20 +297,21 @@ class Decider:
         mix = mix_arrays(self.mix, models) if self.prepared is None else self.prepared.mix_for(models)
         self._room = max(CLASS_ROOM, 3 * len(state.classes) // 2)
         former = getattr(self, "cluster", None)
-        self.cluster = ready(
+        self.cluster = build_cluster(
             self.policy,
             state,
             mix,
             classes=self._room,
             changes=max(CHANGES_KEPT, 2 * len(state.nodes)),
-            services=self.services,
+            selectors=self.services,
             known=lambda: learned_arrays(self._outlook_for(mix), mix, state.arrays),
         )
         if former is not None and self.cluster.kube.nodes == former.kube.nodes:
             self.cluster.kube.cursor[:] = former.kube.cursor  # where the next search begins
         self._changed.clear()
         self._mask = np.zeros(len(state.nodes), dtype=np.bool_)
-        self.asked = self._not_compiled()
+        context = ScoringContext(state, self.cluster, self.mix, self.services, self.sight, self.observations, self.seed)
+        self.scorer = self.policy.scorer(context)
 
     def _outlook_for(self, mix: MixArrays) -> OutlookArrays:
         if self.prepared is not None:
@@ -319,13 +320,3 @@ class Decider:
             self._outlook = outlook_arrays(self.mix, mix)
         # The outlook that was given, or was made before a model was new, numbers GPU models as another state does.
         return for_models(self._outlook, self.mix, mix)
-
-    def _not_compiled(self) -> LiveNetwork | OwnPolicy | None:
-        if self.chooser != deciding.CHOOSE_ASK or isinstance(self.policy, TelemetryPolicy):
-            return None
-        if isinstance(self.policy, NetworkPolicy):
-            return LiveNetwork(self.policy, self.state.nodes, self.cluster)
-        assert isinstance(self.policy, Policy)
-        own = OwnPolicy(self.policy, self.state)
-        own.prepare(self.mix, self.seed)
-        return own

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import steersman
 from steersman.features import GPU
 from steersman.policies.learned import KINDS, WEIGHTS
-from steersman.policies.policy import LinearPolicy
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.policy_file import Card
 
 NAME = "greedy-forecast"

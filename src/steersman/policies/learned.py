@@ -23,7 +23,6 @@ from steersman.policies.encoding import encode_pods
 from steersman.policies.gpu_features import FEATURES, Scratch, scratch
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
 from steersman.policies.outlook_tables import OutlookTables, outlook_tables
-from steersman.policies.policy import Layer
 from steersman.workloads.mix import MixArrays, mix_arrays
 
 VIEW = "gpu"
@@ -47,6 +46,8 @@ LINE = 8
 KEY, FRAGMENTED, VALUE = range(3)
 
 Array = npt.NDArray[np.float64]
+Layer = tuple[Array, Array]
+"""Weights [H, I] and biases [H]."""
 
 
 class LearnedArrays(NamedTuple):

@@ -29,6 +29,17 @@ from steersman.policies.kube_scores import balanced_allocation, least_allocated,
 from steersman.workloads.mix import MixArrays
 
 DOT_PRODUCT, GPU_CLUSTERING, GPU_PACKING, BEST_FIT, FGD, LEAST_ALLOCATED, MOST_ALLOCATED, BALANCED_ALLOCATION = range(8)
+NAMES = (
+    "dot-product",
+    "gpu-clustering",
+    "gpu-packing",
+    "best-fit",
+    "fgd",
+    "least-allocated",
+    "most-allocated",
+    "balanced-allocation",
+)
+"""By number."""
 LEARNED = 8
 """Numbers of the local policies in compiled code; that of a learned one is scored by `policies.learned`."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,15 @@ from safetensors.numpy import save
 
 from steersman.errors import InputError, SteersmanError
 from steersman.features import VIEWS, View
+from steersman.policies.base import RULE, Policy
 from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.layers import check_arrays
 from steersman.policies.learned import KINDS, RULES, VIEW, WEIGHTS
+from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import check_network, mlp_shapes, open_network
-from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy, PortfolioPolicy
-from steersman.policies.prepared import MixCard, PreparedPolicy, bake, is_baked, open_prepared, split
+from steersman.policies.portfolio_policy import PORTFOLIO, PortfolioPolicy
+from steersman.policies.prepared import MixCard, bake, is_baked, open_prepared, split
 from steersman.workloads.workload import Workload
 
 SCHEMA = 1
@@ -43,12 +44,6 @@ LARGEST = 1e12
 """A weight beyond it is of no use: scores would leave the range of numbers, and none would be the best."""
 
 Arrays = dict[str, npt.NDArray[Any]]
-LearnedPolicy = LocalPolicy | LinearPolicy | MlpPolicy | NetworkPolicy | PortfolioPolicy | PreparedPolicy
-
-RULE = "rule"
-"""The network of a file without weights: a rule that was found to be the best, for a mix that the file brings."""
-PORTFOLIO = "portfolio"
-"""The network of a file with several sets of weights, [members, 4, W], and rules beside them."""
 
 
 class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,7 +176,7 @@ def _check_types(path: Path, types: dict[str, str]) -> None:
             raise InputError(str(path), "tensor", name, problem)
 
 
-def open_policy(path: Path, name: str) -> LearnedPolicy:
+def open_policy(path: Path, name: str) -> Policy:
     """The policy in a file; `name` is what results call it.
 
     Raises:
@@ -199,17 +194,16 @@ def open_policy(path: Path, name: str) -> LearnedPolicy:
     if card.network == PORTFOLIO:
         return _open_portfolio(str(path), name, card, arrays)
     policy = _open(str(path), name, card, weights)
-    prepared = open_prepared(str(path), card.mix, VIEWS[card.view], baked)
-    return policy if prepared is None else PreparedPolicy(policy, prepared)
+    return policy.with_profile(open_prepared(str(path), card.mix, VIEWS[card.view], baked))
 
 
-def _open(file: str, name: str, card: Card, weights: Arrays) -> LocalPolicy | LinearPolicy | MlpPolicy | NetworkPolicy:
+def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
     view = VIEWS[card.view]
     if card.network == RULE:
         check_arrays(file, {}, weights)
         if len(card.members) != 1 or card.members[0] not in LOCAL:
             raise InputError(file, "card", "members", f"must name one rule; known are {', '.join(LOCAL)}")
-        return replace(heuristic(card.members[0]), name=name)
+        return heuristic(card.members[0]).renamed(name)
     if card.network == "linear" and card.view == VIEW and "head.weight" not in weights:
         shapes: dict[str, tuple[int, ...]] = {LINEAR: (KINDS, WEIGHTS)}
         if RULE_WEIGHTS in weights:
@@ -252,7 +246,7 @@ def _inputs(weights: Arrays) -> int:
     return first.shape[1] if first is not None and first.ndim == 2 else -1
 
 
-def _open_mlp(file: str, name: str, card: Card, view: View, weights: Arrays) -> MlpPolicy:
+def _open_mlp(file: str, name: str, card: Card, view: View, weights: Arrays) -> LinearPolicy:
     """A network that the score table runs; without a linear part, that is zero."""
     check_network(file, card.network, card.hidden, card.normalisation)
     if card.normalisation != "none":
@@ -263,7 +257,7 @@ def _open_mlp(file: str, name: str, card: Card, view: View, weights: Arrays) -> 
     check_arrays(file, linear | layers, weights)
     names = [*(f"layers.{i}" for i in range(len(card.hidden))), "head"]
     network = tuple((_double(weights[f"{layer}.weight"]), _double(weights[f"{layer}.bias"])) for layer in names)
-    return MlpPolicy(name, _double(weights.get(LINEAR, np.zeros((KINDS, WEIGHTS)))), network)
+    return LinearPolicy(name, _double(weights.get(LINEAR, np.zeros((KINDS, WEIGHTS)))), network=network)
 
 
 def _double(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -291,7 +285,7 @@ def member_policy(path: Path, member: str) -> tuple[Card, Arrays]:
 def prepare_policy(
     path: Path,
     workload: Workload,
-    choose: Callable[[PortfolioPolicy, Workload], LinearPolicy | LocalPolicy] | None = None,
+    choose: Callable[[Policy, Workload], Policy] | None = None,
 ) -> tuple[Card, Arrays]:
     """A policy file's card and arrays with the mix of a workload; one that it had before is replaced.
 
@@ -306,12 +300,12 @@ def prepare_policy(
     policy = open_policy(path, path.stem)
     card, arrays = read_policy(path)
     weights = split(arrays)[0]
-    if isinstance(policy, PortfolioPolicy):
+    if policy.members:
         if choose is None:
             raise InputError(str(path), "card", "network", "is a portfolio; one member has to be chosen for a workload")
         member = choose(policy, workload)
-        network, weights = (RULE, {}) if isinstance(member, LocalPolicy) else ("linear", member.arrays())
-        card = msgspec.structs.replace(card, network=network, members=(member.name,))
+        weights = member.tensors()
+        card = msgspec.structs.replace(card, network=member.saved_as, members=(member.name,))
     mix, baked = bake(workload, card.view)
     return msgspec.structs.replace(card, mix=mix, compared_on=None), weights | baked
 

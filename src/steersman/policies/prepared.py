@@ -23,9 +23,7 @@ from steersman.cluster.model import ANY_GPU, GpuType
 from steersman.errors import InputError
 from steersman.features import View
 from steersman.policies.learned import VIEW
-from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import GROUPS, SEQUENCES, TABLES, OutlookArrays, demand_by_type, outlook_arrays
-from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy
 from steersman.workloads.mix import MixArrays, TypicalPod, accepted_types, mix_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
@@ -114,19 +112,6 @@ class Prepared:
     def _columns(self, types: Sequence[GpuType]) -> list[int]:
         number = {model: i for i, model in enumerate(self.card.models)}
         return [number.get(each.model, len(number)) for each in (*types, ANY_GPU)]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class PreparedPolicy:
-    """A learned policy that brings its own mix."""
-
-    policy: LocalPolicy | LinearPolicy | MlpPolicy | NetworkPolicy
-    prepared: Prepared
-
-    @property
-    def name(self) -> str:
-        """What results call it."""
-        return self.policy.name
 
 
 def bake(workload: Workload, view: str) -> tuple[MixCard, Arrays]:

@@ -1,66 +1,75 @@
-"""Policies by name: the built-in ones, weighted mixes of them, and a user's own."""
+"""Policies by name: the built-in ones, weighted sums of them, policy files, and a user's own."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata, resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from steersman.errors import SteersmanError, UsageError
 from steersman.policies import forecast
-from steersman.policies.heuristics import LOCAL, heuristic
-from steersman.policies.own import blamed
-from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
-from steersman.policies.policy_file import SUFFIX, LearnedPolicy, open_policy, write_policy
+from steersman.policies.base import Policy
+from steersman.policies.heuristics import LOCAL, heuristic, weighted_sum
+from steersman.policies.kube_default_policy import KubeDefaultPolicy
+from steersman.policies.policy_file import SUFFIX, open_policy, write_policy
+from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.telemetry_policy import OBJECTIVES, TelemetryPolicy
+from steersman.policies.user_policy import PolicyProtocol, UserPolicy, attribute_errors, user_policy
 
 ENTRY_POINTS = "steersman.policies"
 
 SHIPPED = "steersman"
-BUILT_IN = ("random", *LOCAL, forecast.NAME, "kube-default", SHIPPED)
-MAX_WEIGHT = 1 << 31
 
-AnyPolicy = LearnedPolicy | LocalPolicy | RandomPolicy | KubeDefaultPolicy | TelemetryPolicy | Policy
+
+def _open_file(spec: str) -> Policy:
+    with policy_path(spec) as file:
+        return open_policy(file, policy_label(spec))
+
+
+BUILT_IN: dict[str, Callable[[], Policy]] = {
+    "random": RandomPolicy,
+    **{name: partial(heuristic, name) for name in LOCAL},
+    forecast.NAME: forecast.forecast_policy,
+    "kube-default": KubeDefaultPolicy,
+    SHIPPED: partial(_open_file, SHIPPED),
+}
+"""Policies by what makes them."""
+OF_TELEMETRY: dict[str, Callable[[], Policy]] = {
+    name: partial(TelemetryPolicy, name, rule) for name, rule in OBJECTIVES.items()
+}
+"""The same of those that decide by what is measured."""
 
 
 def names() -> tuple[str, ...]:
-    """Every registered name: the built-in policies, those of telemetry, then those of installed packages."""
+    """Return every registered name: the built-in policies, those of telemetry, then those of installed packages."""
     installed = sorted(point.name for point in metadata.entry_points(group=ENTRY_POINTS))
-    return (*BUILT_IN, *OBJECTIVES, *installed)
+    return (*BUILT_IN, *OF_TELEMETRY, *installed)
 
 
-def resolve(spec: str) -> AnyPolicy:
-    """The policy that `spec` names: a name, a mix such as `fgd=500,gpu-packing=500`, or `module:Class`.
+def resolve(spec: str) -> Policy:
+    """Return the policy that `spec` names: a name, a sum such as `fgd=500,gpu-packing=500`, a file, or `module:Class`.
 
     Raises:
         UsageError: there is no such policy; the message lists those there are.
     """
     if "=" in spec:
-        return _mix(spec)
-    if spec in LOCAL:
-        return heuristic(spec)
-    if spec in OBJECTIVES:
-        return TelemetryPolicy(spec, OBJECTIVES[spec])
-    if spec == forecast.NAME:
-        return forecast.forecast_policy()
-    if spec == "random":
-        return RandomPolicy()
-    if spec == SHIPPED or spec.endswith(SUFFIX):
-        with policy_path(spec) as file:
-            return open_policy(file, policy_label(spec))
-    if spec == "kube-default":
-        return KubeDefaultPolicy()
+        return weighted_sum(spec)
+    if make := BUILT_IN.get(spec) or OF_TELEMETRY.get(spec):
+        return make()
+    if spec.endswith(SUFFIX):
+        return _open_file(spec)
     for point in metadata.entry_points(group=ENTRY_POINTS):
         if point.name == spec:
-            with blamed(f"policy {spec!r}"):
+            with attribute_errors(f"policy {spec!r}"):
                 factory = point.load()
-            return _instance(spec, factory)
+            return user_policy(spec, factory)
     if ":" in spec:
         return _load(spec)
     raise UsageError(
@@ -69,10 +78,24 @@ def resolve(spec: str) -> AnyPolicy:
     )
 
 
+def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:
+    """Return the policy of a name, or of a user's own object; one that is a policy already stays as it is."""
+    if isinstance(policy, str):
+        return resolve(policy)
+    return policy if isinstance(policy, Policy) else UserPolicy(policy.name, policy)
+
+
+def shipped_portfolio() -> PortfolioPolicy:
+    """Return the policy that the package ships, from whose members searches go on."""
+    policy = resolve(SHIPPED)
+    assert isinstance(policy, PortfolioPolicy)
+    return policy
+
+
 def check_known(specs: Iterable[str]) -> None:
     """Raise SteersmanError if there is no policy of such a name, or it cannot be made, before anything else is done."""
     for spec in specs:
-        with blamed(f"policy {spec!r}"):
+        with attribute_errors(f"policy {spec!r}"):
             resolve(spec)
 
 
@@ -92,37 +115,20 @@ def policy_path(spec: str) -> Iterator[Path]:
     elif spec == forecast.NAME:
         with TemporaryDirectory(prefix="steersman-") as folder:
             file = Path(folder) / f"{spec}{SUFFIX}"
-            write_policy(file, forecast.forecast_card(), forecast.forecast_policy().arrays())
+            write_policy(file, forecast.forecast_card(), forecast.forecast_policy().tensors())
             yield file
     else:
         yield Path(spec)
 
 
-def _mix(spec: str) -> LocalPolicy:
-    kinds, weights = [], []
-    for part in spec.split(","):
-        name, _, weight = part.partition("=")
-        if name not in LOCAL:
-            raise UsageError(f"policy {spec!r}: {name!r} cannot be part of a mix; these can: {', '.join(LOCAL)}")
-        if LOCAL[name] in kinds:
-            raise UsageError(f"policy {spec!r}: {name!r} is there twice")
-        if not re.fullmatch(r"[1-9][0-9]*", weight) or int(weight) >= MAX_WEIGHT:
-            raise UsageError(
-                f"policy {spec!r}: the weight of {name!r} must be a whole number of 1 or more, not {weight!r}"
-            )
-        kinds.append(LOCAL[name])
-        weights.append(float(weight))
-    return LocalPolicy(spec, tuple(kinds), tuple(weights), fgd_devices=LOCAL["fgd"] in kinds)
-
-
-def _load(spec: str) -> Policy:
+def _load(spec: str) -> UserPolicy:
     module_name, _, attribute = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # an installed command does not look where the user stands
     if not (module_name and attribute):
         raise UsageError(f"policy {spec!r}: write it as module:Class")
     try:
-        with blamed(f"policy {spec!r}"):
+        with attribute_errors(f"policy {spec!r}"):
             module = importlib.import_module(module_name)
     except SteersmanError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
@@ -131,16 +137,4 @@ def _load(spec: str) -> Policy:
     factory = getattr(module, attribute, None)
     if factory is None:
         raise UsageError(f"policy {spec!r}: module {module_name!r} has no {attribute!r}")
-    return _instance(spec, factory)
-
-
-def _instance(spec: str, factory: object) -> Policy:
-    with blamed(f"policy {spec!r}"):
-        policy = factory() if callable(factory) else factory
-    for method in ("prepare", "scores"):
-        if not callable(getattr(policy, method, None)):
-            raise UsageError(f"policy {spec!r} has no method {method!r}; see steersman.policies.policy.Policy")
-    name = getattr(policy, "name", None)
-    if not (isinstance(name, str) and name.strip() and name.isprintable()) or not isinstance(policy, Policy):
-        raise UsageError(f"policy {spec!r}: its attribute 'name' must be a text of one line, not {name!r}")
-    return policy
+    return user_policy(spec, factory)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +11,9 @@ import numpy as np
 from steersman.cluster.explaining import counted
 from steersman.cluster.latency import LatencyLimits
 from steersman.cluster.state import ClusterState
+from steersman.policies.base import Policy
+from steersman.policies.contributions import Contribution
 from steersman.policies.decider import Decider
-from steersman.policies.explanation import Contribution, contributions
-from steersman.policies.policy import KubeDefaultPolicy, PortfolioPolicy, RandomPolicy
-from steersman.policies.registry import AnyPolicy
 from steersman.service.budget import TimeBudget
 from steersman.service.messages import Explanation, Feature, Question, RunnerUp
 from steersman.service.opinions import BadQuestion, Opinions, Pods, cluster_of, place
@@ -88,7 +86,7 @@ class Explainer:
         return found
 
 
-def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanation:
+def explain_pod(policy: Policy, workload: Workload, number: int) -> Explanation:
     """What a policy says about a pod of a workload, whose other pods are where they say they run.
 
     Args:
@@ -101,9 +99,9 @@ def explain_pod(policy: AnyPolicy, workload: Workload, number: int) -> Explanati
         SteersmanError: the policy failed.
     """
     member = ""
-    if isinstance(policy, PortfolioPolicy):
+    if policy.members:
         chosen = choose_member(policy, workload)
-        member, policy = chosen.name, replace(chosen, name=policy.name)
+        member, policy = chosen.name, chosen.renamed(policy.name)
     state = ClusterState(workload.nodes)
     pod, there = workload.pods[number], Counter[int]()
     for i, each in enumerate(workload.pods):
@@ -159,7 +157,7 @@ def explanation(
         slot, other = state.slots[made.node], state.slots[made.compared_with]
         made.features = [
             _feature(each, points(each.contribution))
-            for each in contributions(opinions.decider, c, labels, peers, slot, other)
+            for each in opinions.decider.contributions(c, labels, peers, slot, other)
             if each.contribution
         ]
     return made
@@ -169,14 +167,8 @@ def _feature(part: Contribution, points: float) -> Feature:
     return Feature(name=part.name, value=part.value, other=part.other, contribution=part.contribution, points=points)
 
 
-def _decided_by(policy: AnyPolicy, equal: int, others: int) -> str:
+def _decided_by(policy: Policy, equal: int, others: int) -> str:
     """What decided, where so many of the other nodes that a pod fits on have an equal score."""
     if not others:
         return "it fits on no other node"
-    if isinstance(policy, RandomPolicy):
-        return "a random draw"
-    if not equal:
-        return "the score"
-    if isinstance(policy, KubeDefaultPolicy):
-        return "a random draw among the nodes of equal score, as in kube-scheduler"
-    return "the order of the nodes: the first of those of equal score is taken"
+    return policy.tie_rule if equal or policy.scores_nothing else "the score"

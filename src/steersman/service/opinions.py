@@ -22,7 +22,8 @@ from steersman.cluster.objects import node_from_object, pod_from_object
 from steersman.cluster.state import ClusterState
 from steersman.errors import InputError, SteersmanError
 from steersman.kube.objects import whole
-from steersman.policies.decider import NOBODY, Decider
+from steersman.policies.base import NO_PEERS
+from steersman.policies.decider import Decider
 from steersman.service.kernels.extending import LONGEST_SCORE, NodeTexts, find_nodes, node_texts, write_answer
 from steersman.service.kernels.ranking import NOWHERE, pick
 from steersman.service.ranking import Ranking, version_of
@@ -353,7 +354,7 @@ class Opinions:
             SteersmanError: the policy failed.
         """
         decider = self.decider
-        there = peers() if peers is not None and decider.sees_peers else NOBODY
+        there = peers() if peers is not None and decider.policy.needs_peers else NO_PEERS
         scores = decider.scores(c, labels, there, limits)
         by_scores = decider.is_by_scores(limits)
         choice = None if by_scores else decider.choose(c, labels, there, limits)

@@ -20,11 +20,8 @@ from steersman.live.policy_file import PolicyFile
 from steersman.live.policy_metrics import PolicyMetrics
 from steersman.live.running import Background
 from steersman.live.thinking import Thinking
+from steersman.policies.base import Policy
 from steersman.policies.decider import Choice, Decider
-from steersman.policies.explanation import contributions
-from steersman.policies.prepared import PreparedPolicy
-from steersman.policies.ready import sees_outlook
-from steersman.policies.registry import AnyPolicy
 from steersman.service.api import Api
 from steersman.service.config import Config
 from steersman.service.explaining import Explainer, explanation
@@ -159,7 +156,7 @@ class Service:
         # Without a cluster to watch there is nothing to compare on; the policy was prepared by whoever asks.
         unchecked = config.unchecked or client is None
         self.thinking = Thinking(PolicyFile(config.policy), self.telemetry, unchecked=unchecked)
-        if client is None and sees_outlook(self.policy) and not isinstance(self.policy, PreparedPolicy):
+        if client is None and self.policy.derives_tables:
             raise SteersmanError(
                 f"policy {config.policy!r} derives tables from typical pods, and without a cluster to watch there are "
                 "none; steersman policy prepare puts them into a file"
@@ -171,7 +168,7 @@ class Service:
         self.watched = None if client is None else WatchedCluster(client, self.thinking, self.metrics)
 
     @property
-    def policy(self) -> AnyPolicy:
+    def policy(self) -> Policy:
         """The policy in use."""
         return self.thinking.policy
 
@@ -212,7 +209,7 @@ class Service:
             RefusedQuestion: the policy derives tables from the mix, which takes longer than a question may.
         """
         policy = self.thinking.deciding
-        if sees_outlook(policy) and not isinstance(policy, PreparedPolicy):
+        if policy.derives_tables:
             raise RefusedQuestion(
                 f"policy {policy.name!r} derives tables from typical pods, which takes too long for a question that "
                 "brings its cluster; steersman policy prepare puts them into a file"
@@ -244,5 +241,5 @@ def by_opinion(decider: Decider, class_id: int) -> Choice | None:
     explanation("", opinions, (class_id, 0), {}, NO_LIMITS)
     choice = decider.choose(class_id)
     assert choice is not None
-    contributions(decider, class_id, 0, {}, choice.slot, choice.slot)  # `explanation` has one node, and none to compare
+    decider.contributions(class_id, 0, {}, choice.slot, choice.slot)  # `explanation` has one node, and none to compare
     return choice

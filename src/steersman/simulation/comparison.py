@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from steersman.policies.base import Policy
 from steersman.policies.heuristics import LOCAL, heuristic
-from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
-from steersman.policies.registry import AnyPolicy
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection import ARRIVALS
@@ -82,14 +81,12 @@ class RuleComparison:
         return float(np.nanmean(self.costs[candidate]))
 
 
-def members_of(policy: AnyPolicy) -> dict[str, AnyPolicy]:
+def members_of(policy: Policy) -> dict[str, Policy]:
     """Return what may decide for a policy by name: the members of a portfolio, else the policy itself."""
-    if isinstance(policy, PortfolioPolicy):
-        return {member.name: member for member in policy.members}
-    return {policy.name: policy}
+    return {each.name: each for each in policy.members or (policy,)}
 
 
-def compare(workload: Workload, policy: AnyPolicy, deciding: str = "") -> RuleComparison:
+def compare(workload: Workload, policy: Policy, deciding: str = "") -> RuleComparison:
     """Compare a policy with every rule on a workload's nodes, empty, and draws of its pods.
 
     Args:
@@ -116,7 +113,7 @@ def compare(workload: Workload, policy: AnyPolicy, deciding: str = "") -> RuleCo
     )
 
 
-def choose_member(portfolio: PortfolioPolicy, workload: Workload) -> LinearPolicy | LocalPolicy:
+def choose_member(portfolio: Policy, workload: Workload) -> Policy:
     """Return the member of a portfolio that does best on a workload, under its own name.
 
     Where nothing asks for GPUs, or no node has any, that is by the workload's pods in random orders, once each.

@@ -14,19 +14,20 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState, device_indices
+from steersman.features import View
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies import deciding
+from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.context import build_cluster
 from steersman.policies.learned import LearnedArrays, learned_arrays
-from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.outlook import outlook_arrays
-from steersman.policies.own import OwnPolicy
-from steersman.policies.policy import LinearPolicy, LocalPolicy, Policy, PortfolioPolicy
-from steersman.policies.prepared import Prepared, PreparedPolicy
-from steersman.policies.ready import choosers, ready
-from steersman.policies.registry import AnyPolicy, resolve
+from steersman.policies.prepared import Prepared
+from steersman.policies.registry import as_policy, resolve
+from steersman.policies.telemetry_sight import Sight
+from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import engine, metrics
-from steersman.simulation.answers import NetworkAnswers, OwnAnswers
 from steersman.simulation.arrivals import Schedule, draw, schedule
+from steersman.simulation.observations import RunObservations
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.recount import recount
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
@@ -49,7 +50,7 @@ Progress = Callable[[int, int], None]
 
 def simulate(
     workload: Workload,
-    policy: str | AnyPolicy,
+    policy: str | Policy | PolicyProtocol,
     *,
     protocol: Protocol = "inflation",
     seed: int = 42,
@@ -92,7 +93,7 @@ class Simulator:
         self._hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_hopeless(self._state.arrays, self._state.class_arrays, self._hopeless)
         self._learned: tuple[str, LearnedArrays] | None = None
-        self._members: dict[tuple[str, Protocol, float, float | None, float | None], LinearPolicy | LocalPolicy] = {}
+        self._members: dict[tuple[str, Protocol, float, float | None, float | None], Policy] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
 
     @property
@@ -145,25 +146,30 @@ class Simulator:
 
     def member(
         self,
-        portfolio: PortfolioPolicy,
+        policy: Policy,
         *,
         protocol: Protocol,
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
-    ) -> LinearPolicy | LocalPolicy:
-        """Return the member of a portfolio that does best here by short simulations, under the portfolio's name."""
-        key = portfolio.digest, protocol, ratio, load, mean_duration
+    ) -> Policy:
+        """Return the member of a portfolio that does best here by short simulations, under the portfolio's name.
+
+        Any other policy is its own only member.
+        """
+        if not policy.members:
+            return policy
+        key = policy.digest, protocol, ratio, load, mean_duration
         if key not in self._members:
-            found = self.select(
-                portfolio.members, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration
+            selection = self.select(
+                policy.members, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration
             )
-            self._members[key] = portfolio.members[found.best]
-        return replace(self._members[key], name=portfolio.name)
+            self._members[key] = policy.members[selection.best]
+        return self._members[key].renamed(policy.name)
 
     def select(
         self,
-        policies: Sequence[AnyPolicy],
+        policies: Sequence[Policy],
         *,
         protocol: Protocol,
         ratio: float = 1.3,
@@ -189,7 +195,7 @@ class Simulator:
 
         return select(len(policies), drawn, play, arrivals, kept)
 
-    def play(self, policy: AnyPolicy, plan: Schedule, seed: int) -> Execution:
+    def play(self, policy: Policy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""
         execution = Execution(self, plan, policy, seed, record=False)
         execution.finish(None)
@@ -197,7 +203,7 @@ class Simulator:
 
     def run(
         self,
-        policy: str | AnyPolicy,
+        policy: str | Policy | PolicyProtocol,
         *,
         protocol: Protocol = "inflation",
         seed: int = 42,
@@ -209,10 +215,7 @@ class Simulator:
         progress: Progress | None = None,
     ) -> RunResult:
         """One run, see `simulate`. `shuffle` False: `inflation` keeps the order of the workload's pods."""
-        if isinstance(policy, str):
-            policy = resolve(policy)
-        if isinstance(policy, PortfolioPolicy):
-            policy = self.member(policy, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
+        member = self.member(as_policy(policy), protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
         plan = schedule(
             self.workload,
             protocol,
@@ -222,7 +225,7 @@ class Simulator:
             mean_duration=mean_duration,
             shuffle=shuffle,
         )
-        execution = Execution(self, plan, policy, seed, record)
+        execution = Execution(self, plan, member, seed, record)
         execution.finish(progress)
         return execution.result(protocol, seed, ratio)
 
@@ -246,14 +249,10 @@ class Simulator:
 class Execution:
     """A run under way."""
 
-    def __init__(self, simulator: Simulator, plan: Schedule, policy: AnyPolicy, seed: int, record: bool) -> None:
+    def __init__(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int, record: bool) -> None:
         self.simulator, self.plan, self.recorded = simulator, plan, record
-        self.prepared: Prepared | None = None
-        if isinstance(policy, PreparedPolicy):
-            self.prepared, policy = policy.prepared, policy.policy
-        elif isinstance(policy, PortfolioPolicy):
-            policy = policy.first
-        self.policy = policy
+        self.policy = policy.default_member
+        self.prepared = self.policy.prepared
         self.state = simulator._state.permuted(plan.nodes)
         self.arrivals = engine.Arrivals(
             class_id=simulator._class_of[plan.pods],
@@ -265,20 +264,21 @@ class Execution:
         mix = simulator.mix_arrays(self.prepared)
         # An arrival is at most three events: it waits, is bound, and leaves.
         events = len(plan.pods) * (3 if plan.waits else 1)
-        self.cluster = ready(
-            policy,
+        self.cluster = build_cluster(
+            self.policy,
             self.state,
             mix,
             classes=len(self.state.classes),
             changes=events,
-            services=simulator.workload.services,
+            selectors=simulator.workload.services,
             known=lambda: simulator.learned_with(self.prepared),
         )
         self.run = engine.new_run(self.cluster, self.arrivals, simulator._hopeless, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
         if plan.standing:
             self._stand()
-        self.chooser, self.rule = self._choosers(seed)
+        self.chooser, self.rule = self.policy.node_rule, self.policy.device_rule
+        self.scorer = self._scorer(seed) if self.chooser == deciding.CHOOSE_ASK else None
 
     def _stand(self) -> None:
         """Bind the pods that stand where the workload recorded them."""
@@ -288,22 +288,23 @@ class Execution:
         devices = np.array([each.devices for each in where], dtype=np.int64)
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
 
-    def _choosers(self, seed: int) -> tuple[int, int]:
-        chooser, rule = choosers(self.policy)
-        if chooser == deciding.CHOOSE_ASK:
-            assert isinstance(self.policy, NetworkPolicy | Policy)
-            self.answers = self._answers(self.policy, seed)
-        return chooser, rule
+    def _scorer(self, seed: int) -> Scorer:
+        simulator = self.simulator
+        context = ScoringContext(
+            self.state,
+            self.cluster,
+            simulator.mix,
+            simulator.workload.services,
+            Sight(self.state),
+            self._observations,
+            seed,
+        )
+        scorer = self.policy.scorer(context)
+        assert scorer is not None
+        return scorer
 
-    def _answers(self, policy: NetworkPolicy | Policy, seed: int) -> NetworkAnswers | OwnAnswers:
-        if isinstance(policy, NetworkPolicy):
-            where = self.simulator.places
-            return NetworkAnswers(
-                policy, self.state, self.cluster, self.arrivals, self.run, self.record, self.plan, where
-            )
-        own = OwnPolicy(policy, self.state)
-        own.prepare(self.simulator.mix, seed)
-        return OwnAnswers(own, self.state, self.arrivals)
+    def _observations(self, view: View) -> RunObservations:
+        return RunObservations(view, self.cluster, self.run, self.record, self.plan, self.simulator.places)
 
     def finish(self, progress: Progress | None) -> None:
         """Run to the end."""
@@ -330,7 +331,12 @@ class Execution:
 
     def _answer(self) -> None:
         """Ask a policy that is not compiled for the best node."""
-        self.run.question[engine.ANSWER] = self.answers.choose(int(self.run.question[engine.QUESTION]))
+        assert self.scorer is not None
+        arrival = int(self.run.question[engine.QUESTION])
+        c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        owner = int(self.simulator.places.owner[self.plan.pods[arrival]])
+        query = ScoreQuery(c, self.state.mask(c, labels), labels, owner=owner)
+        self.run.question[engine.ANSWER] = self.scorer.choose(query)
 
     def cost(self, protocol: Protocol) -> float:
         """Return what a good policy makes small: percent of the GPUs not allocated in the end, or the mean wait in s.

@@ -13,10 +13,9 @@ from steersman.agents.evolution import Config, Evolution, Task
 from steersman.errors import InputError, UsageError
 from steersman.features import view
 from steersman.policies.learned import VIEW
-from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.policy import LinearPolicy, LocalPolicy, MlpPolicy, PortfolioPolicy
-from steersman.policies.policy_file import PORTFOLIO, Card, Score, open_policy, read_policy, write_policy
-from steersman.policies.prepared import PreparedPolicy
+from steersman.policies.linear_policy import LinearPolicy
+from steersman.policies.policy_file import Card, Score, open_policy, read_policy, write_policy
+from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
@@ -108,7 +107,7 @@ def evolve(
     referee = Referee(plan)
 
     def save(path: Path) -> None:
-        write_policy(path, _card(plan, search, referee), search.policy(plan.name).arrays())
+        write_policy(path, _card(plan, search, referee), search.policy(plan.name).tensors())
 
     try:
         return run.train(search, lambda: referee.validate(search), save, on_iteration)
@@ -116,7 +115,7 @@ def evolve(
         search.close()
 
 
-def _first(plan: Plan) -> LinearPolicy | MlpPolicy | None:
+def _first(plan: Plan) -> LinearPolicy | None:
     """The policy to go on from, without the mix that it may bring.
 
     Raises:
@@ -129,15 +128,11 @@ def _first(plan: Plan) -> LinearPolicy | MlpPolicy | None:
         if card.network != PORTFOLIO or plan.config.network != "linear":
             check_start(file, card, VIEW, plan.config.network, plan.config.widths)
         found = open_policy(file, plan.name)
-    policy = found.policy if isinstance(found, PreparedPolicy) else found
-    if isinstance(policy, PortfolioPolicy):
-        first = policy.first
-        assert isinstance(first, LinearPolicy)  # learned members come first
-        return first
-    if isinstance(policy, NetworkPolicy | LocalPolicy):
+    start = found.default_member.as_linear() if found.is_learned else None
+    if start is None:
         problem = "is a rule, or sees the whole cluster; evolution on workloads goes on from its own policies"
         raise InputError(plan.start, "file", "policy", problem)
-    return policy
+    return start.with_profile(None)
 
 
 class Referee:
@@ -160,7 +155,7 @@ class Referee:
             savings.append(self.plan.task.gain(reference, ours))
         return float(np.mean(savings))
 
-    def _costs(self, simulator: Simulator, policy: LinearPolicy | MlpPolicy, seed: int) -> tuple[float, float]:
+    def _costs(self, simulator: Simulator, policy: LinearPolicy, seed: int) -> tuple[float, float]:
         task = self.plan.task
         plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
         key = simulator.workload.name, seed

@@ -15,16 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 import steersman
-from steersman.agents.evolution import Config, Evolution, Task, as_linear
+from steersman.agents.evolution import Config, Evolution, Task
 from steersman.errors import UsageError
 from steersman.evaluation.statistics import Interval, mean_interval
 from steersman.features import view
+from steersman.policies.base import Policy
 from steersman.policies.heuristics import LOCAL, heuristic
 from steersman.policies.learned import VIEW
-from steersman.policies.policy import LinearPolicy, LocalPolicy, PortfolioPolicy
-from steersman.policies.policy_file import RULE, Arrays, Card, ComparedOn, Score
+from steersman.policies.linear_policy import LinearPolicy
+from steersman.policies.policy_file import Arrays, Card, ComparedOn, Score
+from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.prepared import bake
-from steersman.policies.registry import AnyPolicy
 from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
@@ -84,7 +85,7 @@ class Compared:
     """A policy in the last comparison: its cost in each draw, [draws], see `Execution.cost`."""
 
     name: str
-    policy: AnyPolicy
+    policy: Policy
     costs: npt.NDArray[np.float64]
 
     @property
@@ -154,7 +155,8 @@ def fit(
         mean_duration=options.mean_duration,
     )
     best = candidates[selection.best]
-    first = as_linear(best) if isinstance(best, LocalPolicy) else best
+    first = best.as_linear()
+    assert first is not None
     found, generations = _search(workload, first, options, jobs, on_generation)
     compared = _compare(simulator, {FITTED: found, **others}, options)
     ours = next(each for each in compared if each.name == FITTED)
@@ -185,12 +187,10 @@ def _search(
                 break
     finally:
         search.close()
-    policy = search.policy(FITTED)
-    assert isinstance(policy, LinearPolicy)
-    return policy, done
+    return search.policy(FITTED), done
 
 
-def _compare(simulator: Simulator, policies: dict[str, AnyPolicy], options: Options) -> tuple[Compared, ...]:
+def _compare(simulator: Simulator, policies: dict[str, Policy], options: Options) -> tuple[Compared, ...]:
     """Play every policy on the same held-back draws; the best comes first, of equal ones rules before others."""
 
     def arrivals(seed: int) -> Schedule:
@@ -206,7 +206,7 @@ def _compare(simulator: Simulator, policies: dict[str, AnyPolicy], options: Opti
         for i, policy in enumerate(policies.values()):
             costs[i, k] = simulator.play(policy, plan, seed).cost(options.protocol)
     compared = [Compared(name, policy, costs[i]) for i, (name, policy) in enumerate(policies.items())]
-    return tuple(sorted(compared, key=lambda each: (each.mean, not isinstance(each.policy, LocalPolicy))))
+    return tuple(sorted(compared, key=lambda each: (each.mean, each.policy.is_learned)))
 
 
 def _file(
@@ -215,15 +215,14 @@ def _file(
     """The card and tensors of a policy file that serves by itself."""
     mix, baked = bake(workload, VIEW)
     metric = options.task.metric
-    rule = isinstance(kept.policy, LocalPolicy)
     card = Card(
         name=kept.name,
         view=VIEW,
         view_version=view(VIEW).version,
-        network=RULE if rule else "linear",
-        members=(kept.name,) if rule else (),
+        network=kept.policy.saved_as,
+        members=() if kept.policy.is_learned else (kept.name,),
         objective=options.task.objective,
-        algorithm="rule" if rule else Evolution.algorithm,
+        algorithm=Evolution.algorithm if kept.policy.is_learned else "rule",
         protocol=options.protocol,
         ratio=options.ratio if options.protocol == "inflation" else None,
         load=options.load,
@@ -239,5 +238,4 @@ def _file(
         mix=mix,
         compared_on=ComparedOn(len(workload.nodes), shapes_digest(node_shapes(workload.nodes)), len(kept.costs)),
     )
-    weights = kept.policy.arrays() if isinstance(kept.policy, LinearPolicy) else {}
-    return card, weights | baked
+    return card, kept.policy.tensors() | baked

@@ -31,7 +31,6 @@ from steersman.live.feed import Feed
 from steersman.live.streaming import Stream
 from steersman.live.transitions import Seen
 from steersman.objectives import registry as objectives
-from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.policy_file import Card, open_policy, read_policy, write_policy
 from steersman.training.network import fingerprint
 from steersman.training.run import CHECKPOINT, METRICS, OPTIONS, POLICY, Learner, Limits, TrainingRun
@@ -84,7 +83,7 @@ class LivePlan:
 
     def __post_init__(self) -> None:
         card, _ = read_policy(self.policy)
-        if not isinstance(open_policy(self.policy, card.name), NetworkPolicy):
+        if not open_policy(self.policy, card.name).is_network:
             problem = f"{card.algorithm!r} made it; learning goes on from policies of dqn, actor-critic, ppo, imitation"
             raise InputError(self.policy, "card", "algorithm", problem)
         try:

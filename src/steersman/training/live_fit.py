@@ -19,9 +19,8 @@ from steersman.kube.config import KubeConfig
 from steersman.live import snapshot
 from steersman.live.comparison import NICENESS, basis_of, fitted_basis
 from steersman.live.policy_file import PolicyFile
-from steersman.policies.policy import PortfolioPolicy
 from steersman.policies.policy_file import write_policy
-from steersman.policies.registry import SHIPPED, resolve
+from steersman.policies.registry import shipped_portfolio
 from steersman.training.fit import FITTED, Fit, Options, fit
 from steersman.workloads.workload import Workload
 
@@ -64,8 +63,7 @@ def fit_beside(plan: LiveFit, config: KubeConfig) -> None:
                 break
             log.debug("nothing to fit a policy to yet", why=now.obstacle)
         time.sleep(LOOK_SECONDS)
-    start = resolve(SHIPPED)
-    assert isinstance(start, PortfolioPolicy)
+    start = shipped_portfolio()
     log.info("fitting", nodes=len(workload.nodes), pods=len(workload.pods), seconds=plan.seconds)
     began = time.monotonic()
     found = fit(workload, start, Options(seconds=plan.seconds))

@@ -23,12 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 import steersman
-from steersman.agents.evolution import Arena, Config, Evolution, Task, as_linear
+from steersman.agents.evolution import Arena, Config, Evolution, Task
 from steersman.features import view
 from steersman.policies.heuristics import heuristic
 from steersman.policies.learned import KINDS, RULES, VIEW
-from steersman.policies.policy import LinearPolicy
-from steersman.policies.policy_file import PORTFOLIO, Card, write_policy
+from steersman.policies.linear_policy import LinearPolicy
+from steersman.policies.policy_file import Card, write_policy
+from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.processes import Workers
 from steersman.simulation.arrivals import resample
 from steersman.workloads.generators.clusters import random_cluster
@@ -152,7 +153,7 @@ def _searched(search: Evolution, generations: int, name: str, say: Say) -> Linea
         gain = search.iterate()["gain"]
         if generation % SAID_EVERY == 0 or generation == generations:
             say(f"{name}: generation {generation} of {generations}, {gain:+.1f} % against fgd")
-    return _policy(search, name)
+    return search.policy(name)
 
 
 def _clusters(plan: Plan, count: int, most_pods: int) -> tuple[Workload, ...]:
@@ -166,17 +167,11 @@ def _clusters(plan: Plan, count: int, most_pods: int) -> tuple[Workload, ...]:
     return tuple(found)
 
 
-def _policy(search: Evolution, name: str) -> LinearPolicy:
-    policy = search.policy(name)
-    assert isinstance(policy, LinearPolicy)
-    return policy
-
-
 def _members(
     plan: Plan, workloads: tuple[Workload, ...], general: LinearPolicy, arena: Arena, say: Say
 ) -> tuple[Members, int]:
     """Search on from the general policy and from rules, each on the clusters that it is best on."""
-    starts = {f"{GENERAL}-2": general} | {f"from-{name}": as_linear(heuristic(name)) for name in STARTS}
+    starts = {f"{GENERAL}-2": general} | {f"from-{name}": heuristic(name).as_linear() for name in STARTS}
     config = Config(population=16, episodes=4)
     searches = {
         name: Evolution(workloads, Task(), config, plan.seed + 1 + i, start=start, arena=arena)
@@ -190,7 +185,7 @@ def _members(
         for name, search in searches.items():
             for _ in range(plan.round_generations):
                 search.iterate()
-            policies[name] = _policy(search, name)
+            policies[name] = search.policy(name)
         costs = _costs(arena, list(policies.values()))
         means = ", ".join(f"{name} {mean:.2f}" for name, mean in zip(policies, costs.mean(axis=1), strict=True))
         best = costs.min(axis=0).mean()

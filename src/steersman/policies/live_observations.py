@@ -1,4 +1,4 @@
-"""Networks at work on a cluster that lives: they are shown what an environment would show of the same state."""
+"""What networks are shown of a cluster that lives: what an environment would show of the same state."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from steersman.cluster.model import Node
 from steersman.features import View
 from steersman.objectives import summary as summed
 from steersman.policies.afterstates import afterstates, mark_of
+from steersman.policies.base import ScoreQuery
 from steersman.policies.deciding import Cluster
 from steersman.policies.encoding import OwnerArrays, Scene
-from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.observer import Observer, owner_arrays, summary_of
 from steersman.policies.showing import Seen
 from steersman.workloads.places import node_places
 
 
-class LiveView:
+class LiveObservations:
     """What there is to see of a cluster.
 
     Args:
@@ -42,27 +42,18 @@ class LiveView:
             cluster.learned.outlook,
             cluster.learned.room,
         )
-        self.forget()
+        self.reset_cache()
 
-    def forget(self) -> None:
-        """Look at every node anew: the log of changes begins again."""
+    def reset_cache(self) -> None:
+        """See `base.Observations`."""
         table = self._cluster.table
         self._observer = Observer(self.view, self._scene, self._owners, table.log, table.logged)
 
-    def see(
-        self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_], waiting: int
-    ) -> tuple[Seen, npt.NDArray[np.int32]]:
-        """The observation of the slots up to the last node, and their racks and servers [M, 2].
-
-        Args:
-            class_id: of the pod.
-            peers: slot -> how many pods of the same owner run there; empty if it has none.
-            feasible: [N].
-            waiting: pods that wait since they fit nowhere.
-        """
-        owner = self._count(peers)
-        until = self._summarise(waiting)
-        seen = self._observer.look(class_id, owner, feasible)
+    def observe(self, query: ScoreQuery) -> tuple[Seen, npt.NDArray[np.int32]]:
+        """See `base.Observations`."""
+        owner = self._count(query.peers)
+        until = self._summarise(query.waiting)
+        seen = self._observer.look(query.class_id, owner, query.feasible)
         return seen._replace(nodes=seen.nodes[:until], mask=seen.mask[:until]), self._groups[:until]
 
     def _count(self, peers: Mapping[int, int]) -> int:
@@ -85,30 +76,3 @@ class LiveView:
         summary[:] = summary_of(cluster.nodes, cluster.fragments.total.sum(), waiting)
         summary[summed.NODES] = until
         return until
-
-
-class LiveNetwork(LiveView):
-    """Asks a network.
-
-    Args:
-        policy: the network.
-        nodes: [N] the node in each slot.
-        cluster: its arrays, which the caller keeps up to date.
-    """
-
-    def __init__(self, policy: NetworkPolicy, nodes: Sequence[Node | None], cluster: Cluster) -> None:
-        super().__init__(policy.view, nodes, cluster)
-        self.policy = policy
-
-    def choose(self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_], waiting: int) -> int:
-        """The feasible node with the highest score; some node must be feasible. The rest as `see`."""
-        return self.policy.choose(*self.see(class_id, peers, feasible, waiting))
-
-    def scores(
-        self, class_id: int, peers: Mapping[int, int], feasible: npt.NDArray[np.bool_], waiting: int
-    ) -> npt.NDArray[np.float64]:
-        """[N] the score of every slot, -inf where the pod may not run."""
-        seen, groups = self.see(class_id, peers, feasible, waiting)
-        scores = np.full(len(feasible), -np.inf)
-        scores[: len(groups)] = np.where(seen.mask != 0, self.policy.scores(seen, groups), -np.inf)
-        return scores
