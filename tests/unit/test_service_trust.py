@@ -25,6 +25,7 @@ from steersman.service import api as api_module
 from steersman.service import messages, unknown_pods
 from steersman.service import metrics as metrics_module
 from steersman.service import opinions as opinions_module
+from steersman.service import server as server_module
 from steersman.service.admission import Deadline
 from steersman.service.budget import TimeBudget
 from steersman.service.config import Config
@@ -383,6 +384,17 @@ def test_nothing_that_is_kept_grows_with_what_is_asked(policy: str, monkeypatch:
         assert service.watched.cache._owners.keys() == set()
 
     serve(NODES, RUNNING, story, policy=policy)
+
+
+def test_bodies_of_a_megabyte_get_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "LARGE_SHARE", 1e-6)
+    monkeypatch.setattr(server_module, "LARGE_SAVED_SECONDS", 1e-6)
+
+    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+        small, large = {"pod": pod("p")}, {"pod": pod("p"), "cluster": {"nodes": [{"x": "y" * (600 << 10)}]}}
+        assert [(await ask("/v1/scores", each))[0] for each in (large, large, small)] == [403, 503, 200]
+
+    serve(NODES, RUNNING, story)
 
 
 def test_lists_and_pods_that_are_kept_are_bounded_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 class TimeBudget:
@@ -45,3 +49,12 @@ class TimeBudget:
             yield
         finally:
             self._left -= self._cpu() - began
+
+    def charging(self, function: Callable[[A], R]) -> Callable[[A], R]:
+        """Return a function that does the same and is charged for its time."""
+
+        def charged(argument: A) -> R:
+            with self.charged():
+                return function(argument)
+
+        return charged

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from steersman.service.api import MakeOpinions, Watched
 
 RUNNERS_UP = 5
-EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS = 0.1, 1.0
+EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS = 0.03, 1.0
 """Share of the event loop's time for explanations: they are for people, and each looks at all nodes in many ways."""
 
 

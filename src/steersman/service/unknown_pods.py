@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 UNKNOWN_SHARE = 0.05
 """Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one
 takes some milliseconds on thousands of nodes."""
-SELECTING_SHARE = 0.01
+SELECTING_SHARE = 0.002
 """Share for those that also select other pods: counting these looks at every pod of the cluster, in one go."""
 SAVED_SECONDS = 0.25
 MOST_REQUIREMENTS = 256
