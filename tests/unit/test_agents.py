@@ -10,6 +10,7 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies.toy_environment import ToyVectorEnv
 
 from steersman.agents import actor_critic, dqn, imitation, ppo
 from steersman.agents.agent import Diverged, random_rows, teacher_of
@@ -21,7 +22,6 @@ from steersman.agents.recording import Recording, record
 from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
 from steersman.agents.replay import Replay
 from steersman.agents.rollout import generalised_advantages
-from steersman.envs.toy import ToyVectorEnv
 from steersman.errors import InputError, MissingExtraError, SteersmanError, UsageError
 
 AGENTS = {
