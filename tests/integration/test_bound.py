@@ -35,7 +35,7 @@ from steersman.cluster.model import (
 from steersman.cluster.state import ClusterState
 from steersman.errors import MissingExtraError, UsageError
 from steersman.evaluation import bound as bound_module
-from steersman.evaluation.bound import GpuBound, gpu_allocation_bound
+from steersman.evaluation.bound import GpuBound
 from steersman.evaluation.device_patterns import device_patterns
 from steersman.evaluation.headline import LIMIT_NAME, Headline
 from steersman.evaluation.hulls import lower_hull, upper_hull
@@ -144,7 +144,7 @@ def test_no_policy_exceeds_the_bound_on_a_part_of_the_trace(seed: int) -> None:
     nodes = [whole.nodes[i] for i in random.choice(len(whole.nodes), 12, replace=False)]
     wanted = [whole.pods[i] for i in random.choice(len(whole.pods), 150, replace=False)]
     part = Workload("part", tuple(nodes), tuple(wanted))
-    limit = gpu_allocation_bound(part, seed=seed)
+    limit = GpuBound(part).solve(seed=seed)
     simulator = Simulator(part)
     for policy in BUILT_IN:
         reached = simulator.run(policy, seed=seed).metrics[0]
@@ -208,7 +208,7 @@ def test_what_must_be_placed_is_or_there_is_no_bound() -> None:
     assert limit.solve("arrivals", refuses=True, placed_percent=50) == 50  # the first two take all CPUs
     assert math.isnan(limit.solve("arrivals", refuses=True, placed_percent=75))
     hopeless = workload([node("n", 4, 4)], [*pods(1, 9, 1), *pods(4, 1, 1)])
-    assert gpu_allocation_bound(hopeless, protocol="arrivals", placed_percent=125) == 100
+    assert GpuBound(hopeless).solve("arrivals", placed_percent=125) == 100
 
 
 def test_the_bounds_of_the_published_trace() -> None:
@@ -253,7 +253,7 @@ def test_an_easier_pod_fits_wherever_a_harder_one_does(seed: int) -> None:
 def test_pooling_kinds_types_and_sizes_only_raises_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trace("gpuspec25")
     part = Workload("part", whole.nodes[::20], whole.pods[::20])
-    exact = gpu_allocation_bound(part)
+    exact = GpuBound(part).solve()
     monkeypatch.setattr(bound_module, "MAX_PATTERN_COLUMNS", 300)
     fewer_sizes = GpuBound(part)
     assert not fewer_sizes.patterns.exact
@@ -304,7 +304,7 @@ def test_hulls_touch_and_enclose_the_points(points: list[tuple[int, int]]) -> No
 def test_where_there_is_no_bound_one_line_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus, cpus = node("n", 4, 4), node("m", 4, 0)
     with pytest.raises(UsageError, match=r"inflation or arrivals, not timed"):
-        gpu_allocation_bound(workload([gpus], pods(1, 1, 1)), protocol="timed")
+        GpuBound(workload([gpus], pods(1, 1, 1))).solve("timed")
     with pytest.raises(UsageError, match="small: its nodes have no GPU"):
         GpuBound(workload([cpus], pods(1, 1, 1)))
     with pytest.raises(UsageError, match="small: its pods ask for no GPU"):
@@ -386,7 +386,7 @@ def test_evaluate_refuses_before_it_runs_what_has_no_limit(
 @pytest.mark.parametrize("gpus", [3, 6, 7, 11])
 def test_the_bound_is_rounded_up_and_never_below_the_optimum(gpus: int) -> None:
     what = workload([node("n", 64, gpus)], pods(1, 1, 1))  # one GPU of so many: 33.333..., 16.666... %
-    found = gpu_allocation_bound(what, protocol="arrivals")
+    found = GpuBound(what).solve("arrivals")
     assert 100 / gpus <= found < 100 / gpus + 0.01
     assert found == round(found, 2)
 

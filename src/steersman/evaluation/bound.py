@@ -86,19 +86,6 @@ def check_bound(workload: Workload, protocol: Protocol) -> None:
         raise MissingExtraError("the bound", "report") from None
 
 
-def gpu_allocation_bound(
-    workload: Workload,
-    *,
-    protocol: Protocol = "inflation",
-    seed: int = 42,
-    ratio: float = 1.3,
-    refuses: bool = False,
-    placed_percent: float = 0.0,
-) -> float:
-    """The bound of one run in percent of all GPU, see `GpuBound.solve`."""
-    return GpuBound(workload).solve(protocol, seed=seed, ratio=ratio, refuses=refuses, placed_percent=placed_percent)
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Rows `sum of value * variable <= limit` of an LP, collected one by one."""
