@@ -14,7 +14,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -99,8 +98,8 @@ class CachedPod:
     seen: float = field(default_factory=time.monotonic)
 
 
-class Listener(Protocol):
-    """Who is told what happens in the cluster. Called in the event loop; must not block."""
+class Listener:
+    """Base of those who are told what happens in the cluster. Called in the event loop; must not block."""
 
     def pod_came(self, pod: CachedPod) -> None:
         """A pod is new."""
