@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.unit.made_runs import figures_in, made_experiment
@@ -35,10 +36,9 @@ from steersman.cluster.model import (
 from steersman.cluster.state import ClusterState
 from steersman.errors import MissingExtraError, UsageError
 from steersman.evaluation import bound as bound_module
-from steersman.evaluation.bound import GpuBound
+from steersman.evaluation.bound import GpuBound, concave_envelope
 from steersman.evaluation.device_patterns import device_patterns
 from steersman.evaluation.headline import LIMIT_NAME, Headline
-from steersman.evaluation.hulls import lower_hull, upper_hull
 from steersman.evaluation.kinds import find_kinds
 from steersman.evaluation.limits import BOUND, Limits, limit_summary
 from steersman.evaluation.report import Comparison, write_report
@@ -290,15 +290,35 @@ def test_too_many_patterns_are_avoided_by_taking_rare_shares_for_smaller_ones() 
     assert (np.append(0, found.sizes[::-1])[np.searchsorted(found.sizes[::-1], milli, side="right")] == taken_for).all()
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(-20, 20)), min_size=2, max_size=30))
-def test_hulls_touch_and_enclose_the_points(points: list[tuple[int, int]]) -> None:
-    x, y = np.array(sorted(points), dtype=np.float64).T
-    for hull, sign in ((upper_hull(x, y), 1), (lower_hull(x, y), -1)):
-        assert set(hull) <= set(zip(x.tolist(), y.tolist(), strict=True))
-        at = np.interp(x, *np.array(hull).T)
-        assert (sign * (at - y) >= -1e-9).all()
-        slopes = np.diff(np.array(hull)[:, 1]) / np.diff(np.array(hull)[:, 0])
-        assert (sign * np.diff(slopes) < 0).all()
+def highest_chord(points: list[tuple[int, int]], at: int) -> Fraction:
+    """How high a concave function must be there that is nowhere below the points: as the best chord between two."""
+    left, right = ([each for each in points if sign * (at - each[0]) >= 0] for sign in (1, -1))
+    return max(
+        Fraction(max(y, other_y)) if x == other_x else y + Fraction((other_y - y) * (at - x), other_x - x)
+        for x, y in left
+        for other_x, other_y in right
+    )
+
+
+@pytest.mark.parametrize("scale", [(1, 1), (1_000_000, 1), (1, 1000), (300_000, 300_000)])
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(-20, 20)), min_size=2, max_size=15).filter(
+        lambda points: len({x for x, _ in points}) > 1
+    )
+)
+@example([(0, 0), (1, 1), (1, 0)])
+@example([(0, 3), (7, 3)])
+@example([(x, 2 * x) for x in range(8)])
+def test_an_envelope_is_the_least_that_is_concave_and_above(
+    scale: tuple[int, int], points: list[tuple[int, int]]
+) -> None:
+    points = sorted((x * scale[0], y * scale[1]) for x, y in points)
+    lines = concave_envelope(np.array([x for x, _ in points]), np.array([float(y) for _, y in points]))
+    near = 1e-12 * 20 * scale[1]
+    for x, y in points:
+        at = min(slope * x + intercept for slope, intercept in lines)
+        assert at >= y - near
+        assert at == pytest.approx(float(highest_chord(points, x)), rel=1e-12, abs=near)
 
 
 def test_where_there_is_no_bound_one_line_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
