@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.live import SCHEDULER, STEERSMAN, local_cluster, peak_memory, pod_object
-from steersman.kube.cache import CachedPod, ClusterCache
+from steersman.kube.cache import ClusterCache, Listener
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User, load
 from steersman.live.running import at_once
@@ -35,25 +35,14 @@ PORT = 18_269
 DECISION = re.compile(r'^steersman_scheduling_algorithm_(\w+)_seconds_bucket{le="([^"]+)"} (\S+)$', re.MULTILINE)
 
 
-class _Nobody:
+class _Nobody(Listener):
     """Told of what happens, and does nothing but pass changes on."""
 
     decider: Decider | None = None
 
-    def pod_came(self, pod: CachedPod) -> None:
-        pass
-
-    pod_waits = pod_bound = pod_gone = pod_came
-
     def node_changed(self, slot: int, *, more: bool) -> None:
         if self.decider is not None:
             self.decider.changed(slot)
-
-    def node_problem(self, name: str, problem: str) -> None:
-        pass
-
-    def rebuilt(self) -> None:
-        pass
 
 
 def large_cluster() -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from steersman.agents.agent import Agent, random_rows
 from steersman.agents.dqn import DQN, Config
 from steersman.agents.networks import build, sizes_of
-from steersman.envs.deployments import MIXED_SHAPES, DeploymentsVectorEnv, most_even
+from steersman.envs.deployments import MIXED_SHAPES, DeploymentsVectorEnv
 from steersman.evaluation.statistics import interquartile_mean
 from steersman.features import CLUSTER
 from studies import tables
@@ -119,6 +119,23 @@ def _rules(env: DeploymentsVectorEnv) -> dict[str, Act]:
         "LeastAllocated": lambda _: env.heuristic("least-allocated"),
         "LeastAllocated + BalancedAllocation": _kube_resources,
     }
+
+
+def most_even(observation: Observation) -> npt.NDArray[np.int64]:
+    """[E] the feasible node that leaves the smallest standard deviation of the nodes' shares of CPU: the greedy rule.
+
+    With u a node's share before and v after, m the mean of n nodes before, n times the variance changes by
+    (v - m)² - (u - m)² - (v - u)² / n, all of which an observation holds: features of the view `cluster`. Ties: the
+    lowest slot.
+    """
+    shown = observation["nodes"].astype(np.float64)
+    before = shown[..., CLUSTER.node_column("cpu_deviation_before")]
+    after = shown[..., CLUSTER.node_column("cpu_deviation_after")]
+    doublings = 20.0 * observation["context"][:, CLUSTER.context_column("nodes")].astype(np.float64)
+    count = np.rint(np.exp2(doublings) - 1.0)[:, None]
+    change = after * after - before * before - (after - before) ** 2 / count
+    actions: npt.NDArray[np.int64] = np.where(observation["mask"] > 0, change, np.inf).argmin(1)
+    return actions
 
 
 def _learn(at: Desk, asked: Json, clusters: list[Cluster], network: str, seed: int) -> Json:

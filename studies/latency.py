@@ -16,11 +16,11 @@ from steersman.agents.networks import build, sizes_of
 from steersman.agents.registry import gradient_algorithm
 from steersman.agents.spec import Spec
 from steersman.envs.latency import LatencyOptions, LatencyVectorEnv
-from steersman.envs.latency_compare import BASELINE, TASKS, compare
 from steersman.envs.playing import Chooser, Figures
 from steersman.telemetry.settings import Settings
 from studies import tables
 from studies.common import SEEDS, Desk, Json, Progress, Say, desk
+from studies.latency_comparison import BASELINE, TASKS, compare
 
 NAME = "latency"
 MINUTES = 25

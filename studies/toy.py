@@ -19,11 +19,11 @@ from steersman.agents.networks import NETWORKS, build, sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
 from steersman.agents.spec import Spec
 from steersman.envs.deployments import Options as DeploymentsOptions
-from steersman.envs.toy import Act, ToyVectorEnv, share_of_optimum
 from steersman.envs.workload import Options as WorkloadOptions
 from steersman.training.scene import Scene
 from studies import tables
 from studies.common import Json, Progress, Say, desk
+from studies.toy_environment import Act, ToyVectorEnv, share_of_optimum
 
 NAME = "toy"
 MINUTES = 30

@@ -56,9 +56,6 @@ func (n *Node) counted(resource string) *policy.Counted {
 // offers tells whether the devices are offered under a name.
 func (n *Node) offers(resource string) bool { return slices.Contains(n.Resources, resource) }
 
-// Free is the milli left of each device of a node.
-func Free(info fwk.NodeInfo) []int64 { return Assumed.Look(info).Free }
-
 // Look counts a node's devices. It parses all pods of the node, so keep what it finds by the node's generation.
 //
 // The cache of the scheduler has a pod on its node, with another generation of it, before the pod's devices are reserved,

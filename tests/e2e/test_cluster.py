@@ -14,7 +14,7 @@ from tests.e2e.conftest import NAME, NODES, STEERSMAN, LocalCluster, until
 from steersman.cluster.objects import node_from_object
 from steersman.localcluster import servers
 from steersman.localcluster.nodes import equal_nodes, prepared
-from steersman.localcluster.shapes import DEFAULT_SHAPE, parse_shape
+from steersman.localcluster.shapes import parse_shape
 from steersman.workloads.openb import parse_nodes
 
 pytestmark = pytest.mark.e2e
@@ -57,7 +57,7 @@ def rows(cluster: LocalCluster, name: str = NAME) -> list[dict[str, str]]:
 def test_the_nodes_are_ready_and_read_back_as_what_was_asked_for(cluster: LocalCluster) -> None:
     listed = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     found = sorted((node_from_object(node) for node in listed), key=lambda node: node.name)
-    assert found == prepared(equal_nodes(NODES, parse_shape(DEFAULT_SHAPE)))
+    assert found == prepared(equal_nodes(NODES, parse_shape("64cpu,256Gi,110pods")))
     table = cluster.must("cluster", "nodes", "--name", NAME)
     assert table.count("0 / 256") == NODES
     assert all(row["ready"] == "true" for row in rows(cluster))

@@ -7,13 +7,14 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.e2e.conftest import STEERSMAN, LocalCluster, until
+from tests.e2e.conftest import LocalCluster, until
 from tests.e2e.test_schedule import Running, bound, create, pod, pods
+from tests.e2e.test_service import started
 
 pytestmark = pytest.mark.e2e
 
@@ -22,21 +23,9 @@ SCHEDULER = "extended"
 PODS = 12
 
 
-@contextmanager
-def serving(cluster: LocalCluster, folder: Path, *options: str) -> Iterator[Running]:
+def serving(cluster: LocalCluster, folder: Path, *options: str) -> AbstractContextManager[Running]:
     """The score service as deployed, on a port that is free."""
-    log = folder / f"serve-{time.time_ns()}.log"
-    command = [STEERSMAN, "serve", "--config", DEPLOY / "service.yaml", "--name", cluster.name, "--port", "0", *options]
-    with log.open("w") as stream:
-        process = subprocess.Popen(command, env=cluster.environment, stdout=stream, stderr=stream)
-    running = Running(process, log)
-    try:
-        until(lambda: running.said("watching") or process.poll() is not None, 240)
-        assert process.poll() is None, log.read_text()
-        yield running
-    finally:
-        process.kill()
-        process.wait()
+    return started(cluster, folder, "--config", DEPLOY / "service.yaml", "--name", cluster.name, *options)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import STEERSMAN, LocalCluster, until
+from tests.e2e.conftest import LocalCluster, until
 from tests.e2e.faulty_service import FAULTS, FaultyService, faulty_service
 from tests.e2e.plugin_build import SCHEDULER, Scheduler, configuration, free_port, plugged, profile, scheduler_program
 from tests.e2e.prometheus import Node, telemetry
 from tests.e2e.test_schedule import Running, bound, create, pod, pods
+from tests.e2e.test_service import PATIENT, started
 
 pytestmark = pytest.mark.e2e
 __all__ = ["scheduler_program"]
@@ -29,24 +29,6 @@ SLOWEST = 'le="0.65536"'
 """A bucket of the plugin's times well above its deadline: this machine may be busy."""
 DELAY_SECONDS = 5.0
 """Until any pod is bound: seconds are what the API tells apart, and all pods are created at a time."""
-
-
-@contextmanager
-def serving(cluster: LocalCluster, folder: Path, policy: str = "best-fit") -> Iterator[Running]:
-    """A score service that follows the cluster."""
-    log = folder / f"serve-{len(list(folder.glob('serve-*')))}.log"
-    command = [STEERSMAN, "serve", "--name", cluster.name, "--port", "0", "--policy", policy, "--deadline", "10000"]
-    with log.open("w") as stream:
-        process = subprocess.Popen(command, env=cluster.environment, stdout=stream, stderr=stream)
-    running = Running(process, log)
-    try:
-        until(lambda: running.said("watching") or process.poll() is not None, 240)
-        assert process.poll() is None, log.read_text()
-        yield running
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
 
 
 def port_of(running: Running) -> int:
@@ -122,7 +104,8 @@ def recovered(cluster: LocalCluster, scheduler: Scheduler, name: str) -> None:
 def test_a_service_that_is_unwell_costs_no_pod(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(cluster, tmp_path) as service, faulty_service(port_of(service)) as proxy:
+    options = (*PATIENT, "--name", cluster.name, "--policy", "best-fit")
+    with started(cluster, tmp_path, *options) as service, faulty_service(port_of(service)) as proxy:
         args = {"mode": "service", "endpoint": proxy.url, "timeout": f"{TIMEOUT_SECONDS:g}s", "breaker": BREAKER}
         settings = configuration(cluster.kubeconfig, [profile(args)])
         with plugged(scheduler_program, tmp_path, settings) as scheduler:

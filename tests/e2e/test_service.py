@@ -131,11 +131,14 @@ class Forwarder:
         self._begin()
 
 
+PATIENT = ("--deadline", "10000")
+
+
 @contextmanager
 def started(cluster: LocalCluster, folder: Path, *options: str | Path) -> Iterator[Running]:
     """A service that knows the cluster."""
     log = folder / "serve.log"
-    command = [STEERSMAN, "serve", "--port", "0", "--deadline", "10000", *options]
+    command = [STEERSMAN, "serve", "--port", "0", *options]
     with log.open("w") as stream:
         process = subprocess.Popen(command, env=cluster.environment, stdout=stream, stderr=stream)
     running = Running(process, log)
@@ -162,7 +165,7 @@ def test_without_the_api_server_it_has_no_opinion_until_it_is_back(cluster: Loca
     question = {"pod": pod("wanted", "1")}
     try:
         with started(
-            cluster, tmp_path, "--policy", "best-fit", "--kubeconfig", kubeconfig, "--config", config
+            cluster, tmp_path, *PATIENT, "--policy", "best-fit", "--kubeconfig", kubeconfig, "--config", config
         ) as running:
             assert ask(running, "/v1/scores", question)["neutral"] == ""
             way.cut()
@@ -202,7 +205,7 @@ def test_a_policy_file_is_replaced_and_spoiled_under_load_and_no_request_fails(
                 found[str(error)] += 1
             time.sleep(0.01)
 
-    with started(cluster, tmp_path, "--policy", file, "--name", cluster.name) as running:
+    with started(cluster, tmp_path, *PATIENT, "--policy", file, "--name", cluster.name) as running:
         threads = [threading.Thread(target=load, args=(running,)) for _ in range(4)]
         for thread in threads:
             thread.start()

@@ -12,7 +12,7 @@ import yaml
 from tests.e2e.conftest import LocalCluster
 from tests.e2e.test_manifests import NAMESPACE, admin, rendered, write_kubeconfig
 from tests.e2e.test_schedule import pod
-from tests.e2e.test_service import ask, started
+from tests.e2e.test_service import PATIENT, ask, started
 
 from steersman.kube.client import Client
 from steersman.kube.config import KubeConfig, User
@@ -101,7 +101,7 @@ def test_it_answers_as_that_service_account_with_the_configuration_of_the_deploy
     (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     probe = container["readinessProbe"]["httpGet"]["path"]
-    options = ("--kubeconfig", kubeconfig, "--config", config, "--address", "127.0.0.1")
+    options = (*PATIENT, "--kubeconfig", kubeconfig, "--config", config, "--address", "127.0.0.1")
     with started(deployed, tmp_path, *options) as running:
         found = ask(running, "/v1/suggestions", {"pod": pod("wanted", "1")})
         assert found["node"] in json.dumps(deployed.kubectl("get", "nodes", "-o", "name"))

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from studies.toy import TOY_OPTIONS
+from studies.toy_environment import ToyVectorEnv, share_of_optimum
 
 from steersman.agents.agent import teacher_of
 from steersman.agents.networks import NETWORKS, build, sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
-from steersman.envs.toy import ToyVectorEnv, share_of_optimum
 
 ITERATIONS = {"dqn": 200, "actor-critic": 12, "ppo": 5, "imitation": 20}
 LINEAR_ITERATIONS = {"dqn": 300, "actor-critic": 20, "ppo": 8, "imitation": 30}

@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.unit.made_runs import figures_in, made_experiment
@@ -35,10 +36,9 @@ from steersman.cluster.model import (
 from steersman.cluster.state import ClusterState
 from steersman.errors import MissingExtraError, UsageError
 from steersman.evaluation import bound as bound_module
-from steersman.evaluation.bound import GpuBound, gpu_allocation_bound
+from steersman.evaluation.bound import GpuBound, concave_envelope
 from steersman.evaluation.device_patterns import device_patterns
 from steersman.evaluation.headline import LIMIT_NAME, Headline
-from steersman.evaluation.hulls import lower_hull, upper_hull
 from steersman.evaluation.kinds import find_kinds
 from steersman.evaluation.limits import BOUND, Limits, limit_summary
 from steersman.evaluation.report import Comparison, write_report
@@ -144,7 +144,7 @@ def test_no_policy_exceeds_the_bound_on_a_part_of_the_trace(seed: int) -> None:
     nodes = [whole.nodes[i] for i in random.choice(len(whole.nodes), 12, replace=False)]
     wanted = [whole.pods[i] for i in random.choice(len(whole.pods), 150, replace=False)]
     part = Workload("part", tuple(nodes), tuple(wanted))
-    limit = gpu_allocation_bound(part, seed=seed)
+    limit = GpuBound(part).solve(seed=seed)
     simulator = Simulator(part)
     for policy in BUILT_IN:
         reached = simulator.run(policy, seed=seed).metrics[0]
@@ -208,7 +208,7 @@ def test_what_must_be_placed_is_or_there_is_no_bound() -> None:
     assert limit.solve("arrivals", refuses=True, placed_percent=50) == 50  # the first two take all CPUs
     assert math.isnan(limit.solve("arrivals", refuses=True, placed_percent=75))
     hopeless = workload([node("n", 4, 4)], [*pods(1, 9, 1), *pods(4, 1, 1)])
-    assert gpu_allocation_bound(hopeless, protocol="arrivals", placed_percent=125) == 100
+    assert GpuBound(hopeless).solve("arrivals", placed_percent=125) == 100
 
 
 def test_the_bounds_of_the_published_trace() -> None:
@@ -253,7 +253,7 @@ def test_an_easier_pod_fits_wherever_a_harder_one_does(seed: int) -> None:
 def test_pooling_kinds_types_and_sizes_only_raises_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trace("gpuspec25")
     part = Workload("part", whole.nodes[::20], whole.pods[::20])
-    exact = gpu_allocation_bound(part)
+    exact = GpuBound(part).solve()
     monkeypatch.setattr(bound_module, "MAX_PATTERN_COLUMNS", 300)
     fewer_sizes = GpuBound(part)
     assert not fewer_sizes.patterns.exact
@@ -290,21 +290,41 @@ def test_too_many_patterns_are_avoided_by_taking_rare_shares_for_smaller_ones() 
     assert (np.append(0, found.sizes[::-1])[np.searchsorted(found.sizes[::-1], milli, side="right")] == taken_for).all()
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(-20, 20)), min_size=2, max_size=30))
-def test_hulls_touch_and_enclose_the_points(points: list[tuple[int, int]]) -> None:
-    x, y = np.array(sorted(points), dtype=np.float64).T
-    for hull, sign in ((upper_hull(x, y), 1), (lower_hull(x, y), -1)):
-        assert set(hull) <= set(zip(x.tolist(), y.tolist(), strict=True))
-        at = np.interp(x, *np.array(hull).T)
-        assert (sign * (at - y) >= -1e-9).all()
-        slopes = np.diff(np.array(hull)[:, 1]) / np.diff(np.array(hull)[:, 0])
-        assert (sign * np.diff(slopes) < 0).all()
+def highest_chord(points: list[tuple[int, int]], at: int) -> Fraction:
+    """How high a concave function must be there that is nowhere below the points: as the best chord between two."""
+    left, right = ([each for each in points if sign * (at - each[0]) >= 0] for sign in (1, -1))
+    return max(
+        Fraction(max(y, other_y)) if x == other_x else y + Fraction((other_y - y) * (at - x), other_x - x)
+        for x, y in left
+        for other_x, other_y in right
+    )
+
+
+@pytest.mark.parametrize("scale", [(1, 1), (1_000_000, 1), (1, 1000), (300_000, 300_000)])
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(-20, 20)), min_size=2, max_size=15).filter(
+        lambda points: len({x for x, _ in points}) > 1
+    )
+)
+@example([(0, 0), (1, 1), (1, 0)])
+@example([(0, 3), (7, 3)])
+@example([(x, 2 * x) for x in range(8)])
+def test_an_envelope_is_the_least_that_is_concave_and_above(
+    scale: tuple[int, int], points: list[tuple[int, int]]
+) -> None:
+    points = sorted((x * scale[0], y * scale[1]) for x, y in points)
+    lines = concave_envelope(np.array([x for x, _ in points]), np.array([float(y) for _, y in points]))
+    near = 1e-12 * 20 * scale[1]
+    for x, y in points:
+        at = min(slope * x + intercept for slope, intercept in lines)
+        assert at >= y - near
+        assert at == pytest.approx(float(highest_chord(points, x)), rel=1e-12, abs=near)
 
 
 def test_where_there_is_no_bound_one_line_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus, cpus = node("n", 4, 4), node("m", 4, 0)
     with pytest.raises(UsageError, match=r"inflation or arrivals, not timed"):
-        gpu_allocation_bound(workload([gpus], pods(1, 1, 1)), protocol="timed")
+        GpuBound(workload([gpus], pods(1, 1, 1))).solve("timed")
     with pytest.raises(UsageError, match="small: its nodes have no GPU"):
         GpuBound(workload([cpus], pods(1, 1, 1)))
     with pytest.raises(UsageError, match="small: its pods ask for no GPU"):
@@ -386,7 +406,7 @@ def test_evaluate_refuses_before_it_runs_what_has_no_limit(
 @pytest.mark.parametrize("gpus", [3, 6, 7, 11])
 def test_the_bound_is_rounded_up_and_never_below_the_optimum(gpus: int) -> None:
     what = workload([node("n", 64, gpus)], pods(1, 1, 1))  # one GPU of so many: 33.333..., 16.666... %
-    found = gpu_allocation_bound(what, protocol="arrivals")
+    found = GpuBound(what).solve("arrivals")
     assert 100 / gpus <= found < 100 / gpus + 0.01
     assert found == round(found, 2)
 

@@ -10,6 +10,8 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies.toy_environment import ToyVectorEnv
+from tests.unit.made_recording import record
 
 from steersman.agents import actor_critic, dqn, imitation, ppo
 from steersman.agents.agent import Diverged, random_rows, teacher_of
@@ -17,11 +19,10 @@ from steersman.agents.categorical import draw, entropy, log_probabilities
 from steersman.agents.metrics import Tally
 from steersman.agents.networks import MASKED, build, sizes_of
 from steersman.agents.observations import sample_candidates
-from steersman.agents.recording import Recording, record
+from steersman.agents.recording import Recording
 from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
 from steersman.agents.replay import Replay
 from steersman.agents.rollout import generalised_advantages
-from steersman.envs.toy import ToyVectorEnv
 from steersman.errors import InputError, MissingExtraError, SteersmanError, UsageError
 
 AGENTS = {

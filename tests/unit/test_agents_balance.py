@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies.balance import most_even
 
 from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.dqn import DQN, Config
@@ -15,7 +16,7 @@ from steersman.agents.observations import as_tensors
 from steersman.agents.ppo import PPO
 from steersman.agents.ranges import Ranges
 from steersman.cluster.arrays import CPU, MEMORY
-from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv, most_even
+from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv
 from steersman.errors import UsageError
 from steersman.features import CLUSTER
 

@@ -4,8 +4,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from studies.toy_environment import LARGE_BONUS, PENALTY, RARE_BONUS, VARIANTS, ToyVectorEnv, share_of_optimum
 
-from steersman.envs.toy import LARGE_BONUS, PENALTY, RARE_BONUS, VARIANTS, ToyVectorEnv, share_of_optimum
 from steersman.errors import UsageError
 
 

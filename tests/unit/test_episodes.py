@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies.toy_environment import ToyVectorEnv, share_of_optimum
 
 from steersman.agents.episodes import Config, EpisodeEvolution
 from steersman.agents.networks import build, load
 from steersman.agents.observations import as_tensors
 from steersman.agents.population import NETWORKS, Population, first_weights, shapes_of
 from steersman.agents.spec import Sizes, Spec, sizes_of
-from steersman.envs.toy import ToyVectorEnv, share_of_optimum
 from steersman.errors import SteersmanError, UsageError
 
 SIZES = Sizes(node=5, pod=4, context=4)

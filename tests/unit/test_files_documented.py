@@ -7,7 +7,7 @@ import pytest
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.evaluation import results
-from steersman.simulation.run import simulate
+from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "files.md"
@@ -50,7 +50,7 @@ def test_the_documented_metrics_are_the_written_ones() -> None:
     pods = tuple(Pod(f"p{i}", cpu, creation_time=i, deletion_time=i + 50) for i in range(20))
     workload = Workload("w", (Node("n", 64000, 1 << 40, gpu_count=2, gpu_model="A"),), pods)
     runs = [
-        simulate(workload, "fgd", protocol=protocol, load=load)  # type: ignore[arg-type]
+        Simulator(workload).run("fgd", protocol=protocol, load=load)  # type: ignore[arg-type]
         for protocol, load in (("inflation", None), ("arrivals", None), ("timed", None), ("timed", 0.9))
     ]
     written = dict.fromkeys(metric.name for run in runs for metric in run.metrics)

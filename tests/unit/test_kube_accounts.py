@@ -269,7 +269,6 @@ STRANGE_SPECS = st.sampled_from(
         {"resources": {"requests": {"nvidia.com/gpu": "1"}}},
     )
 )
-STRANGE_STEPS = ("pod", "lose", "node", "odd node", "select", "rebuild")
 STRANGE = st.tuples(st.integers(0, 3), st.integers(0, 1), STRANGE_NOTES, AMOUNTS, STRANGE_SPECS, st.booleans())
 
 

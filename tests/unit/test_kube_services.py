@@ -13,10 +13,10 @@ from steersman.cluster.state import ClusterState
 from steersman.errors import InputError
 from steersman.policies.kube_arrays import HOSTNAME, ZONE
 from steersman.policies.kube_default import KubeDefault
-from steersman.workloads.kubernetes import Objects, read_objects, write_services
+from steersman.workloads.kubernetes import Objects, write_services
 from steersman.workloads.selecting import services_of, services_to_objects
 from steersman.workloads.workload import Services
-from steersman.workloads.yamlfile import Document
+from steersman.workloads.yamlfile import Document, read_documents
 
 WEB = Requirement("app", "In", ("web",))
 OLD_OR_NEW = Requirement("track", "In", ("new", "old"))
@@ -98,7 +98,7 @@ def test_the_template_of_a_written_replica_set_is_one_that_it_selects(wanted):
 def test_a_file_of_selectors(tmp_path: Path):
     wanted = Services((("shop", (("app", "web"),)),), (("shop", (TIERED,)),))
     write_services(wanted, tmp_path / "services.yaml")
-    assert read_objects(tmp_path / "services.yaml").services() == wanted
+    assert Objects(read_documents(tmp_path / "services.yaml")).services() == wanted
     write_services(Services(), tmp_path / "none.yaml")
     assert not (tmp_path / "none.yaml").exists()
 

@@ -13,7 +13,7 @@ from tests.unit.strange import STRANGE, places, replaced
 
 from steersman.cluster.model import UNLIMITED, Node, Pod, Requirement
 from steersman.errors import InputError
-from steersman.workloads.kubernetes import Objects, read_objects, write_pods, write_workload
+from steersman.workloads.kubernetes import Objects, write_pods, write_workload
 from steersman.workloads.loading import load_workload
 from steersman.workloads.yamlfile import Document, read_documents
 
@@ -46,7 +46,7 @@ def controller(kind: str, name: str, **spec: Any) -> dict[str, Any]:
 
 
 def pods_of(path: Path, nodes: tuple[Node, ...] = ()) -> list[str]:
-    return [p.name for p in read_objects(path).pods(nodes)]
+    return [p.name for p in Objects(read_documents(path)).pods(nodes)]
 
 
 def refusal(path: Path) -> str:
@@ -89,7 +89,7 @@ def test_controllers_are_expanded_in_place(tmp_path: Path) -> None:
         controller("Job", "queue", parallelism=2),
         pod("after"),
     )
-    pods = read_objects(file).pods(())
+    pods = Objects(read_documents(file)).pods(())
     assert [p.name for p in pods] == [
         *("before", "web-0001", "web-0002", "one-0001", "old-0001"),
         *("batch-0001", "batch-0002", "batch-0003", "queue-0001", "queue-0002", "after"),
@@ -135,7 +135,7 @@ def test_selectors_of_services_and_controllers(tmp_path: Path) -> None:
         controller("Job", "j", selector={"matchLabels": {"app": "batch"}}),
         controller("StatefulSet", "s", selector={"matchLabels": {"app": "web"}}),
     )
-    assert read_objects(file).services().selectors == (
+    assert Objects(read_documents(file)).services().selectors == (
         ("shop", (("a", "b"), ("app", "web"))),
         ("default", (("app", "web"),)),
         ("default", (("app", "old"),)),
@@ -165,7 +165,7 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
 def test_priority_classes_of_the_input_are_known(tmp_path: Path) -> None:
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 77}
     important = pod("p") | {"spec": {**TEMPLATE["spec"], "priorityClassName": "high"}}
-    assert read_objects(write(tmp_path / "w.yaml", important, high)).pods(())[0].priority == 77
+    assert Objects(read_documents(write(tmp_path / "w.yaml", important, high))).pods(())[0].priority == 77
 
 
 def test_a_hierarchy_file_stands_for_its_original(tmp_path: Path) -> None:
@@ -260,12 +260,12 @@ def test_text_that_looks_like_something_else_survives_writing(tmp_path: Path) ->
     }
     found = Pod("p", pods_one(tmp_path).pod_class, labels=labels)
     write_pods([found], tmp_path / "out.yaml")
-    assert read_objects(tmp_path / "out.yaml").pods(()) == (found,)
+    assert Objects(read_documents(tmp_path / "out.yaml")).pods(()) == (found,)
     assert "'1e3': '1e3'" in (tmp_path / "out.yaml").read_text()
 
 
 def pods_one(folder: Path) -> Pod:
-    return read_objects(write(folder / "one.yaml", pod("p"))).pods(())[0]
+    return Objects(read_documents(write(folder / "one.yaml", pod("p")))).pods(())[0]
 
 
 def test_written_files_are_in_reference_conventions(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from studies.latency_comparison import compare
 
 from steersman.envs.latency import LatencyCore, LatencyEnv, LatencyOptions
-from steersman.envs.latency_compare import compare
 from steersman.policies.telemetry_view import TELEMETRY
 
 SEEDS = tuple(range(3000, 3040))

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from studies.latency_comparison import BASELINE, TASKS, compare
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.envs.latency import LatencyCore, LatencyOptions
-from steersman.envs.latency_compare import TASKS, achieved, compare
 from steersman.errors import UsageError
 from steersman.policies.kube_default import KubeDefault
 from steersman.policies.telemetry_rules import RULES, SIBLINGS
@@ -217,11 +217,20 @@ def test_an_unknown_rule_is_one_line():
         started().rule_actions("least")
 
 
+def achieved(results, task):
+    """By figure, whether the rule of a task's name does on average what the task wants of it, against the baseline."""
+    made = {}
+    for aim in TASKS[task]:
+        mine, theirs = results[task][aim.figure], results[BASELINE][aim.figure]
+        made[aim.figure] = bool((aim.sign * (mine - theirs)).mean() > 0) if aim.sign else bool((mine == 0).all())
+    return made
+
+
 def test_rules_win_their_tasks_against_kube_default():
     """On the mean of 20 seeds, and not a single avoidable breach of a hard limit in them."""
     results = compare({rule: rule for rule in RULES}, range(20))
     for task in TASKS:
-        assert all(achieved(results, task, task).values()), (task, achieved(results, task, task))
+        assert all(achieved(results, task).values()), (task, achieved(results, task))
     again = compare({"one": "least-allocated"}, range(2))
     for name, values in again["one"].items():
         assert values.tolist() == results["least-allocated"][name][:2].tolist(), name
@@ -235,8 +244,6 @@ def test_a_function_of_observations_can_be_compared():
         {"first": first, "kube-default": "kube-default"}, [1, 2], LatencyOptions(settings=SMALL._replace(warmup=0.0))
     )
     assert results["first"]["empty_nodes"].mean() > results["kube-default"]["empty_nodes"].mean()
-    with pytest.raises(UsageError, match="unknown task 'most'; known are most-allocated"):
-        achieved(results, "most", "first")
     with pytest.raises(UsageError, match="seeds: give one or more"):
         compare({"first": first}, [])
 

@@ -7,11 +7,11 @@ import json
 
 import numpy as np
 import pytest
+from tests.unit.made_recording import record
 
 pytest.importorskip("torch")
 
 from steersman.agents.networks import build, export
-from steersman.agents.recording import record
 from steersman.agents.registry import gradient_algorithm
 from steersman.agents.spec import Sizes
 from steersman.cli import main

@@ -23,7 +23,6 @@ from steersman.workloads.mix import typical_pods
 from steersman.workloads.openb import embedded
 from steersman.workloads.workload import Workload
 
-MODELS = ("A", "B", "")
 CPU_SIZES = (500, 3000, 8000, 12000)
 
 

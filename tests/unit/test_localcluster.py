@@ -27,13 +27,13 @@ from steersman.localcluster.cluster import ControlPlane, bring_up, check_new, ta
 from steersman.localcluster.nodes import NODES, equal_nodes, node_object, prepared, reference_node
 from steersman.localcluster.patience import Patience
 from steersman.localcluster.record import Record, Way
-from steersman.localcluster.shapes import DEFAULT_SHAPE, Shape, parse_shape
+from steersman.localcluster.shapes import Shape, parse_shape
 from steersman.workloads.openb import embedded
 from steersman.workloads.topology import RACK, ZONE, Hierarchy
 
 Capture = pytest.CaptureFixture[str]
 GIB = 1 << 30
-SHAPE = parse_shape(DEFAULT_SHAPE)
+SHAPE = parse_shape("64cpu,256Gi,110pods")
 KUBECONFIG = """
 apiVersion: v1
 clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
@@ -66,7 +66,7 @@ def nothing(*_: object) -> None:
 
 
 def test_a_shape_is_what_its_parts_say_in_any_order() -> None:
-    assert parse_shape(DEFAULT_SHAPE) == Shape(64_000, 256 * GIB, 110)
+    assert Shape(64_000, 256 * GIB, 110) == SHAPE
     assert parse_shape("8gpu:A100-80GB, 1.5Ti,250pods,96cpu") == Shape(96_000, 1536 * GIB, 250, 8, "A100-80GB")
     assert parse_shape("500mcpu,1Gi,2gpu") == Shape(500, GIB, 110, 2)
 
@@ -580,7 +580,7 @@ def test_what_is_built_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     calls = a_go(tmp_path, monkeypatch)
     reported: list[tuple[int, int]] = []
     first = build.programs(lambda done, total: reported.append((done, total)), nothing)
-    assert all((first / program).read_text() == "built\n" for program in build.PROGRAMS)
+    assert all((first / program).read_text() == "built\n" for program in (*build.KUBERNETES, "etcd", "kwok", "kwokctl"))
     assert reported == [(1, 3), (2, 3)]
     before = calls.read_text()
     assert "-X k8s.io/component-base/version.gitVersion=v1." in before

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies.toy_environment import ToyVectorEnv
 
 from steersman.agents import gnn
 from steersman.agents.networks import (
@@ -21,7 +22,6 @@ from steersman.agents.networks import (
     load,
     sizes_of,
 )
-from steersman.envs.toy import ToyVectorEnv
 from steersman.errors import MissingExtraError, SteersmanError, UsageError
 
 SIZES = Sizes(node=5, pod=6, context=2)

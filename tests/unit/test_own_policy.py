@@ -8,7 +8,7 @@ import pytest
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.errors import SteersmanError, UsageError
 from steersman.policies.registry import resolve
-from steersman.simulation.run import simulate
+from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
 NODES = (Node("small", 1000, 1 << 30), Node("large", 4000, 1 << 30), Node("tiny", 10, 1 << 30))
@@ -30,7 +30,7 @@ class Own:
 
 
 def run(answer):
-    return simulate(WORKLOAD, Own(answer), protocol="arrivals", record=True)
+    return Simulator(WORKLOAD).run(Own(answer), protocol="arrivals", record=True)
 
 
 def fail(error):

@@ -12,7 +12,7 @@ from steersman.policies import deciding
 from steersman.policies.base import NO_PEERS, Policy
 from steersman.policies.decider import Decider
 from steersman.policies.registry import as_policy, names, policy_path, resolve
-from steersman.simulation.run import simulate
+from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
 SOURCE = Path(deciding.__file__).parents[1]
@@ -81,7 +81,7 @@ def test_a_users_object_a_name_and_a_policy_are_taken_alike(tmp_path, monkeypatc
     )
     monkeypatch.chdir(tmp_path)
     runs = [
-        simulate(workload, each, protocol="arrivals", record=True).placements.node
+        Simulator(workload).run(each, protocol="arrivals", record=True).placements.node
         for each in (Last(), as_policy(Last()), "mine:Last")
     ]
     assert runs[0] == runs[1] == runs[2]

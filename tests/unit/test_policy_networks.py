@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from studies.toy_environment import ToyVectorEnv
 
 from steersman.agents.dqn import DQN
 from steersman.agents.dqn import Config as DqnConfig
@@ -17,7 +18,6 @@ from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.networks import build, export
 from steersman.agents.population import Population
 from steersman.agents.spec import Sizes, Spec, sizes_of
-from steersman.envs.toy import ToyVectorEnv
 from steersman.errors import InputError
 from steersman.features import CLUSTER, GPU
 from steersman.policies.layers import MASKED, first_best

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tests.vectors.cases import member_policy
 
 from steersman.agents.evolution import fgd_weights
 from steersman.cli import main
@@ -15,7 +16,7 @@ from steersman.cli.compiling import MESSAGE
 from steersman.errors import InputError
 from steersman.features import CLUSTER, GPU
 from steersman.policies import planning, prepared
-from steersman.policies.policy_file import CARD, Card, member_policy, prepare_policy, read_policy, write_policy
+from steersman.policies.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.kubernetes import write_nodes, write_pods

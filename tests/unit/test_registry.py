@@ -9,7 +9,7 @@ import pytest
 from steersman.errors import UsageError
 from steersman.policies import local
 from steersman.policies.registry import names, resolve
-from steersman.simulation.run import simulate
+from steersman.simulation.run import Simulator
 from steersman.workloads.openb import embedded
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "own-policy.md"
@@ -56,6 +56,6 @@ def test_the_documented_policy_runs_as_it_stands(tmp_path, monkeypatch):
     (tmp_path / "my_policies.py").write_text(code[1])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    result = simulate(embedded("default"), "my_policies:CpuFirst", seed=42)
+    result = Simulator(embedded("default")).run("my_policies:CpuFirst", seed=42)
     assert result.policy == "cpu-first"
     assert next(metric.value for metric in result.metrics if metric.name == "gpu_allocation_percent") > 50

@@ -1,5 +1,6 @@
 """Result files: their columns and bytes, all of them or none, and nothing of the user's overwritten."""
 
+import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +22,14 @@ def write(folder: Path, runs: list, baseline: str = "kube-default") -> None:
         results.write_evaluation(stage, runs, summarise(runs, baseline))
 
 
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def test_results_have_a_row_for_every_percent_that_arrives(tmp_path: Path) -> None:
     write(tmp_path / "out", made_experiment(ENDS))
-    rows = results.read_csv(tmp_path / "out" / "results.csv")
+    rows = rows_of(tmp_path / "out" / "results.csv")
     assert list(rows[0]) == [
         "workload",
         "policy",
@@ -47,12 +53,12 @@ def test_results_have_a_row_for_every_percent_that_arrives(tmp_path: Path) -> No
 def test_results_of_other_protocols_have_no_rows(tmp_path: Path) -> None:
     write(tmp_path / "out", made_experiment(ENDS, protocol="arrivals"))
     assert (tmp_path / "out" / "results.csv").read_text().count("\n") == 1
-    assert results.read_csv(tmp_path / "out" / "metrics.csv")[0]["protocol"] == "arrivals"
+    assert rows_of(tmp_path / "out" / "metrics.csv")[0]["protocol"] == "arrivals"
 
 
 def test_summary_compares_seed_by_seed(tmp_path: Path) -> None:
     write(tmp_path / "out", made_experiment(ENDS))
-    rows = results.read_csv(tmp_path / "out" / "summary.csv")
+    rows = rows_of(tmp_path / "out" / "summary.csv")
     assert list(rows[0]) == list(results.SUMMARY_COLUMNS)
     (baseline,) = [r for r in rows if (r["policy"], r["metric"]) == ("kube-default", "gpu_allocation_percent")]
     (fgd,) = [r for r in rows if (r["policy"], r["metric"]) == ("fgd", "gpu_allocation_percent")]
@@ -72,14 +78,14 @@ def test_several_workloads_have_a_mean_over_all() -> None:
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     write(tmp_path / "out", made_experiment({"kube-default": [90.0], "fgd": [95.0]}))
-    for row in results.read_csv(tmp_path / "out" / "summary.csv"):
+    for row in rows_of(tmp_path / "out" / "summary.csv"):
         assert row["ci_low"] == row["ci_high"] == row["difference_ci_low"] == ""
     assert "nan" not in (tmp_path / "out" / "summary.csv").read_text().lower()
 
 
 def test_what_does_not_apply_is_an_empty_cell(tmp_path: Path) -> None:
     write(tmp_path / "out", [made_run(gpus=())], baseline="fgd")
-    rows = results.read_csv(tmp_path / "out" / "metrics.csv")
+    rows = rows_of(tmp_path / "out" / "metrics.csv")
     assert {row["metric"]: row["value"] for row in rows} == {
         "gpu_allocation_percent": "",
         "cpu_allocation_percent": "80",
@@ -122,7 +128,7 @@ def test_a_run_leaves_its_placements_and_its_course(tmp_path: Path) -> None:
         '0,0,"web, the first",node-1,0-3,bound,\n'
         "1,1.5,gpu,,,failed,0/4 nodes are available: 4 Insufficient gpu.\n"
     )
-    timeline = results.read_csv(tmp_path / "run" / "timeline.csv")
+    timeline = rows_of(tmp_path / "run" / "timeline.csv")
     assert [row["event"] for row in timeline] == ["0", "1"]
     assert (timeline[1]["arrived_percent"], timeline[1]["gpu_allocation_percent"]) == ("2.5", "2.5")
     assert timeline[1]["gpu_fragmentation_no_access_percent"] == timeline[1]["pods_failed"] == "2.5"
@@ -170,7 +176,7 @@ def test_partial_results_leave_former_ones_alone(tmp_path: Path) -> None:
     with output.staged(tmp_path) as stage:
         results.write_partial(stage, [made_run()])
     assert (tmp_path / "results.csv").read_text() == "former"
-    assert len(results.read_csv(tmp_path / "results.partial.csv")) == POINTS
+    assert len(rows_of(tmp_path / "results.partial.csv")) == POINTS
 
 
 def test_new_files_are_as_readable_as_any_other(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.errors import UsageError
 from steersman.simulation.arrivals import schedule
-from steersman.simulation.run import Simulator, simulate
+from steersman.simulation.run import Simulator
 from steersman.workloads.mix import TypicalPod
 from steersman.workloads.openb import embedded
 from steersman.workloads.workload import Workload
@@ -165,7 +165,7 @@ def test_every_decision_is_a_best_one_by_the_slow_scores(policy, workload, seed)
 @settings(max_examples=60)
 @given(workload=workloads(), seed=st.integers(0, 5))
 def test_every_pod_is_running_waiting_failed_or_finished_at_every_event(policy, workload, seed):
-    result = simulate(workload, policy, protocol="timed", seed=seed, record=True)
+    result = Simulator(workload).run(policy, protocol="timed", seed=seed, record=True)
     events, nodes = result.placements, {node.name: SlowNode(node) for node in workload.nodes}
     pods = {pod.name: pod for pod in workload.pods}
     status: dict[str, str] = {}
@@ -208,7 +208,7 @@ def test_waiting_pods_are_bound_when_others_leave_the_urgent_ones_first():
         Pod("normal", big, creation_time=1, deletion_time=6),
         Pod("urgent", big, priority=5, creation_time=2, deletion_time=5),
     )
-    result = simulate(Workload("w", (Node("n", 1000, 1),), pods), "fgd", protocol="timed", record=True)
+    result = Simulator(Workload("w", (Node("n", 1000, 1),), pods)).run("fgd", protocol="timed", record=True)
     events = result.placements
     assert list(zip(events.time, events.pod, events.outcome, strict=True)) == [
         (0, "first", "bound"),
@@ -240,7 +240,7 @@ def test_waits_under_load_are_those_of_arrivals_after_the_start():
     assert len(plan.pods) == plan.warm + len(pods)
     assert (plan.time[: plan.warm] == 0).all()
     assert (plan.time[plan.warm :] > 0).all()
-    result = simulate(workload, "fgd", protocol="timed", seed=3, load=1.5, record=True)
+    result = Simulator(workload).run("fgd", protocol="timed", seed=3, load=1.5, record=True)
     events = list(zip(result.placements.time, result.placements.pod, result.placements.outcome, strict=True))
     bound = sorted(time for time, _, outcome in events if outcome == "bound")
     assert len(bound) == len(plan.pods)  # all come to run, in the order of their arrival: they are alike
@@ -252,7 +252,7 @@ def test_waits_under_load_are_those_of_arrivals_after_the_start():
     assert values["waiting_time_mean_with_warm_start_seconds"] == pytest.approx(waits.mean())
     assert values["waiting_time_p95_with_warm_start_seconds"] == pytest.approx(np.percentile(waits, 95))
     assert values["pods_delayed"] == (waits > 0).sum()
-    trace = simulate(workload, "fgd", protocol="timed")
+    trace = Simulator(workload).run("fgd", protocol="timed")
     assert "waiting_time_mean_with_warm_start_seconds" not in {metric.name for metric in trace.metrics}
 
 
@@ -286,7 +286,7 @@ def test_a_mix_normalises_best_fit_over_the_nodes_that_fit():
     workload = Workload("w", nodes, pods)
 
     def second(policy: str) -> str:
-        return simulate(workload, policy, protocol="arrivals", record=True).placements.node[1]
+        return Simulator(workload).run(policy, protocol="arrivals", record=True).placements.node[1]
 
     assert second("gpu-packing=1,best-fit=1") == "b"  # 91 + 0 against 32 + 100; raw it would be 161 against 125
     assert second("gpu-packing=2,best-fit=1") == "a"  # 182 + 0 against 64 + 100
@@ -307,7 +307,7 @@ class MostFreeCpu:
 def test_a_policy_of_ones_own_gets_the_node_it_ranks_first():
     workload = embedded("default")
     workload = replace(workload, nodes=workload.nodes[:50], pods=workload.pods[:300])
-    result = simulate(workload, MostFreeCpu(), protocol="arrivals", record=True)
+    result = Simulator(workload).run(MostFreeCpu(), protocol="arrivals", record=True)
     slow = {node.name: SlowNode(node) for node in workload.nodes}
     for pod, node, devices in zip(workload.pods, result.placements.node, result.placements.devices, strict=True):
         fitting = [each.cpu for each in slow.values() if each.fits(pod)]
@@ -320,14 +320,14 @@ def test_a_policy_of_ones_own_gets_the_node_it_ranks_first():
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     workload = embedded("default")
-    one, same, other = (simulate(workload, "random", seed=seed) for seed in (5, 5, 6))
+    one, same, other = (Simulator(workload).run("random", seed=seed) for seed in (5, 5, 6))
     assert np.array_equal(one.curve.gpu_allocation_percent, same.curve.gpu_allocation_percent, equal_nan=True)
     assert not np.array_equal(one.curve.gpu_allocation_percent, other.curve.gpu_allocation_percent, equal_nan=True)
 
 
 def test_a_mix_of_one_policy_is_that_policy():
     workload = embedded("default")
-    alone, mixed = simulate(workload, "fgd", seed=3), simulate(workload, "fgd=500", seed=3)
+    alone, mixed = Simulator(workload).run("fgd", seed=3), Simulator(workload).run("fgd=500", seed=3)
     assert np.array_equal(alone.curve.gpu_allocation_percent, mixed.curve.gpu_allocation_percent, equal_nan=True)
     assert mixed.policy == "fgd=500"
 
@@ -339,7 +339,7 @@ def metrics_of(result):
 def test_without_gpu_demand_the_metrics_are_those_of_the_end():
     nodes = (Node("n", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),)
     pods = tuple(Pod(f"p{i}", PodClass(Requests(100, 0))) for i in range(12))
-    result = simulate(Workload("w", nodes, pods), "fgd", protocol="arrivals")
+    result = Simulator(Workload("w", nodes, pods)).run("fgd", protocol="arrivals")
     assert metrics_of(result)["cpu_allocation_percent"] == 100
     assert metrics_of(result)["pods_failed"] == 2
     assert len(result.curve.x) == 12
@@ -348,7 +348,7 @@ def test_without_gpu_demand_the_metrics_are_those_of_the_end():
 def test_timed_metrics_are_those_at_the_last_arrival_not_of_the_empty_cluster():
     nodes = (Node("a", 1000, 1 << 30), Node("b", 1000, 1 << 30))
     pods = tuple(Pod(f"p{i}", PodClass(Requests(500, 0)), creation_time=i, deletion_time=100 + i) for i in range(3))
-    values = metrics_of(simulate(Workload("w", nodes, pods), "most-allocated", protocol="timed"))
+    values = metrics_of(Simulator(Workload("w", nodes, pods)).run("most-allocated", protocol="timed"))
     assert values["cpu_allocation_percent"] == 75
     assert values["nodes_used"] == 2
     assert values["cpu_balance_percent"] == pytest.approx(25)
@@ -357,9 +357,9 @@ def test_timed_metrics_are_those_at_the_last_arrival_not_of_the_empty_cluster():
 def test_an_even_cluster_has_no_residue_of_rounding():
     pods = tuple(Pod(f"p{i}", PodClass(Requests(100 + i, 0)), creation_time=i, deletion_time=i + 3) for i in range(50))
     workload = Workload("w", (Node("a", 1700, 1 << 30), Node("b", 1300, 1 << 30)), pods)
-    result = simulate(workload, "random", protocol="timed")
+    result = Simulator(workload).run("random", protocol="timed")
     assert result.curve.cpu_balance_percent[0] > 0
-    again = simulate(Workload("w", workload.nodes[:1], pods), "random", protocol="timed")
+    again = Simulator(Workload("w", workload.nodes[:1], pods)).run("random", protocol="timed")
     assert set(again.curve.cpu_balance_percent) == {0.0}
 
 
@@ -370,7 +370,7 @@ def test_reasons_of_a_failure_name_what_the_nodes_lack():
         Node("c", 1000, 1 << 30, gpu_count=1, gpu_model="P100", unschedulable=True),
     )
     wants = PodClass(Requests(500, 0, gpu_count=1, gpu_milli=1000), Constraints(gpu_models=("P100",)))
-    result = simulate(Workload("w", nodes, (Pod("p", wants),)), "fgd", protocol="arrivals", record=True)
+    result = Simulator(Workload("w", nodes, (Pod("p", wants),))).run("fgd", protocol="arrivals", record=True)
     assert result.placements.reason == [
         "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) didn't have the requested GPU model, "
         "1 node(s) were unschedulable."
@@ -382,7 +382,7 @@ def test_reasons_stay_right_as_the_cluster_fills():
     nodes = (Node("a", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),)
     gpu, cpu = PodClass(Requests(10, 0, gpu_count=1, gpu_milli=1000)), PodClass(Requests(985, 0))
     pods = tuple(Pod(f"p{i}", each) for i, each in enumerate((gpu, gpu, cpu, gpu)))
-    result = simulate(Workload("w", nodes, pods), "fgd", protocol="arrivals", record=True)
+    result = Simulator(Workload("w", nodes, pods)).run("fgd", protocol="arrivals", record=True)
     assert result.placements.reason == [
         "",
         "0/1 nodes are available: 1 Insufficient GPU.",
@@ -393,26 +393,26 @@ def test_reasons_stay_right_as_the_cluster_fills():
 
 def test_pods_of_several_namespaces_are_told_apart():
     pods = (Pod("p", PodClass(Requests(1, 0))), Pod("p", PodClass(Requests(1, 0)), namespace="other"))
-    result = simulate(Workload("w", (Node("a", 1000, 1),), pods), "fgd", protocol="arrivals", record=True)
+    result = Simulator(Workload("w", (Node("a", 1000, 1),), pods)).run("fgd", protocol="arrivals", record=True)
     assert result.placements.pod == ["default/p", "other/p"]
 
 
 def test_the_timeline_has_a_row_for_every_event_and_ends_where_the_metrics_do():
     workload = embedded("default")
     workload = replace(workload, nodes=workload.nodes[:20], pods=workload.pods[:150])
-    result = simulate(workload, "fgd", protocol="arrivals", record=True)
+    result = Simulator(workload).run("fgd", protocol="arrivals", record=True)
     timeline = result.timeline
     assert len(timeline.time) == len(result.placements.pod) == 150
     assert timeline.gpu[-1] == metrics_of(result)["gpu_allocation_percent"]
     assert timeline.waiting[-1] == metrics_of(result)["pods_failed"]
-    assert simulate(workload, "fgd", protocol="arrivals").timeline is None
+    assert Simulator(workload).run("fgd", protocol="arrivals").timeline is None
 
 
 def test_pods_that_fit_nowhere_and_models_that_are_nowhere_are_warnings():
     nodes = (Node("a", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),)
     wants = {name: Constraints(gpu_models=models) for name, models in (("x", ("V100", "A10")), ("y", ("T4", "V100")))}
     pods = tuple(Pod(n, PodClass(Requests(1, 1, gpu_count=1, gpu_milli=10), c)) for n, c in wants.items())
-    result = simulate(Workload("w", nodes, pods), "fgd", protocol="arrivals")
+    result = Simulator(Workload("w", nodes, pods)).run("fgd", protocol="arrivals")
     assert result.warnings == (
         "w: pods name GPU models that no node has: A10, V100",
         "w: 1 of 2 pods fit on no node at all: x",

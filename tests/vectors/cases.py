@@ -16,18 +16,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import Policy
+from steersman.policies.base import RULE, Policy
 from steersman.policies.decider import Decider
 from steersman.policies.layers import MASKED, ROUNDING, Array, Flags
 from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.networks import Network
-from steersman.policies.policy_file import open_policy
+from steersman.policies.policy_file import LINEAR, RULE_WEIGHTS, Arrays, Card, open_policy, read_policy
 from steersman.policies.registry import resolve
 from steersman.workloads.mix import TypicalPod
 
@@ -37,6 +38,16 @@ LOCAL = "local"
 """The field of a policy that says that it is a built-in one; its `file` is where its mix comes from."""
 
 Json = dict[str, Any]
+
+
+def member_policy(path: Path, member: str) -> tuple[Card, Arrays]:
+    """The card and arrays of one member of a portfolio, as a file of its own would have them."""
+    card, arrays = read_policy(path)
+    position = card.members.index(member)
+    if position >= len(arrays[LINEAR]):
+        return msgspec.structs.replace(card, network=RULE, members=(member,)), {}
+    weights = {name: arrays[name][position].copy() for name in (LINEAR, RULE_WEIGHTS)}
+    return msgspec.structs.replace(card, network="linear", members=()), weights
 
 
 class Recorder:

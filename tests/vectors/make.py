@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-from tests.vectors.cases import FILE, FOLDER, Json, answers, open_as_said, policy_files, told
+from tests.vectors.cases import FILE, FOLDER, Json, answers, member_policy, open_as_said, policy_files, told
 
 from steersman.agents.evolution import fgd_weights
 from steersman.cluster.arrays import WHOLE
@@ -24,7 +24,7 @@ from steersman.policies.layers import dense_shapes, head_shapes
 from steersman.policies.learned import KINDS, RULES, WEIGHTS
 from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.networks import joint_size
-from steersman.policies.policy_file import Card, member_policy, prepare_policy, write_policy
+from steersman.policies.policy_file import Card, prepare_policy, write_policy
 from steersman.policies.registry import policy_path
 from steersman.workloads.mix import TypicalPod
 from steersman.workloads.openb import embedded

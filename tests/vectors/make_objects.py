@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from tests.vectors.cases import FOLDER, Json, open_as_said, policy_files, told
+from tests.vectors.cases import FOLDER, Json, member_policy, open_as_said, policy_files, told
 from tests.vectors.make import POLICIES, WORKLOADS, pack
 from tests.vectors.objects import FILE, ask
 
@@ -27,7 +27,7 @@ from steersman.cluster.objects import (
     pod_from_object,
 )
 from steersman.errors import InputError
-from steersman.policies.policy_file import member_policy, prepare_policy, write_policy
+from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.registry import policy_path
 from steersman.workloads.openb import embedded
 

@@ -18,7 +18,7 @@ import numpy as np
 from tests.vectors.cases import FOLDER, Answers, Json, Recorder
 
 from steersman.cluster.objects import pod_from_object
-from steersman.kube.cache import CachedPod, ClusterCache
+from steersman.kube.cache import ClusterCache, Listener
 from steersman.kube.client import Client
 from steersman.kube.config import Cluster, KubeConfig, User
 from steersman.policies.base import Policy
@@ -30,16 +30,8 @@ from steersman.workloads.mix import TypicalPod
 FILE = FOLDER / "objects.json.gz"
 
 
-class Silent:
+class Silent(Listener):
     """A listener that nobody needs to be."""
-
-    def pod_came(self, pod: CachedPod) -> None: ...
-    def pod_waits(self, pod: CachedPod) -> None: ...
-    def pod_bound(self, pod: CachedPod) -> None: ...
-    def pod_gone(self, pod: CachedPod) -> None: ...
-    def node_changed(self, slot: int, *, more: bool) -> None: ...
-    def node_problem(self, name: str, problem: str) -> None: ...
-    def rebuilt(self) -> None: ...
 
 
 class Told(NamedTuple):

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 
-from steersman.agents.agent import Step, Teacher
-from steersman.agents.observations import Actions, Arrays, replace_rows, sample_candidates, stack, take
+from steersman.agents.agent import Step
+from steersman.agents.observations import Actions, Arrays, sample_candidates, take
 from steersman.agents.replay import flatten, unflatten
 from steersman.errors import InputError
 
@@ -131,26 +130,3 @@ class Recording:
             raise InputError(file, f"transition {int(fits.argmin())}", "actions", "its mask forbids this node")
         own = {name: arrays[name] for name in _KEYS}
         return cls(before=unflatten("before", arrays), after=unflatten("after", arrays), **own)
-
-
-def record(env: VectorEnv[Any, Any, Any], teacher: Teacher, decisions: int, seed: int) -> Recording:
-    """Let a teacher play for at least so many decisions, and keep what happened."""
-    observation, _ = env.reset(seed=seed)
-    steps: list[tuple[Arrays, Actions, Any, Any, Any, Arrays]] = []
-    while len(steps) * env.num_envs < decisions:
-        before, actions = take(observation, slice(None)), np.array(teacher(observation), np.int64)
-        observation, reward, terminated, truncated, infos = env.step(actions)
-        terminated, cut = np.array(terminated, np.bool_), np.array(truncated, np.bool_) & ~np.array(terminated)
-        after = take(observation, slice(None))
-        if cut.any():
-            after = replace_rows(after, cut, stack([infos["final_obs"][copy] for copy in np.flatnonzero(cut)]))
-        steps.append((before, actions, np.array(reward, np.float32), terminated, cut, after))
-    before_all, actions_all, rewards, terminated_all, truncated_all, after_all = zip(*steps, strict=True)
-    return Recording(
-        {name: np.concatenate([one[name] for one in before_all]) for name in before_all[0]},
-        np.concatenate(actions_all),
-        np.concatenate(rewards),
-        np.concatenate(terminated_all),
-        np.concatenate(truncated_all),
-        {name: np.concatenate([one[name] for one in after_all]) for name in after_all[0]},
-    )

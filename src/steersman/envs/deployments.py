@@ -294,23 +294,6 @@ def _classes(settings: Settings, sizes: npt.NDArray[np.int64]) -> list[PodClass]
     return made
 
 
-def most_even(observation: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """[E] the feasible node that leaves the smallest standard deviation of the nodes' shares of CPU: the greedy rule.
-
-    With u a node's share before and v after, m the mean of n nodes before, n times the variance changes by
-    (v - m)² - (u - m)² - (v - u)² / n, all of which an observation holds: features of the view `cluster`. Ties: the
-    lowest slot.
-    """
-    shown = observation["nodes"].astype(np.float64)
-    before = shown[..., CLUSTER.node_column("cpu_deviation_before")]
-    after = shown[..., CLUSTER.node_column("cpu_deviation_after")]
-    doublings = 20.0 * observation["context"][:, CLUSTER.context_column("nodes")].astype(np.float64)
-    count = np.rint(np.exp2(doublings) - 1.0)[:, None]
-    change = after * after - before * before - (after - before) ** 2 / count
-    actions: npt.NDArray[np.int64] = np.where(observation["mask"] > 0, change, np.inf).argmin(1)
-    return actions
-
-
 class DeploymentsEnv(SchedulingEnv):
     """Random Deployments fill a cluster until a load is reached; then it is cleared, `settings.resets` times.
 

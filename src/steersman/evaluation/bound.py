@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +36,6 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.errors import MissingExtraError, SteersmanError, UsageError
 from steersman.evaluation.device_patterns import device_patterns
-from steersman.evaluation.hulls import lower_hull, upper_hull
 from steersman.evaluation.kinds import find_kinds
 from steersman.quantities import ceil_div
 from steersman.simulation.arrivals import schedule
@@ -55,6 +53,8 @@ MAX_PATTERN_COLUMNS = 40_000
 SHARES_OF_A_NODE = (2, 3, 4)
 ROUNDING = 1e-9
 """Of all GPU: more than the last bits that a sum of floats may lack, less than anyone sees."""
+VERTICAL = 1e-9
+"""Of the normal of an edge of a hull: as much of it as rounding leaves upwards where the edge is vertical."""
 PATIENCE_SECONDS = 60.0
 """Far more than the LPs of the published workloads take (1 to 2)."""
 OUT_OF_TIME, INFEASIBLE = 1, 2  # statuses of scipy.optimize.linprog
@@ -86,19 +86,6 @@ def check_bound(workload: Workload, protocol: Protocol) -> None:
         raise MissingExtraError("the bound", "report") from None
 
 
-def gpu_allocation_bound(
-    workload: Workload,
-    *,
-    protocol: Protocol = "inflation",
-    seed: int = 42,
-    ratio: float = 1.3,
-    refuses: bool = False,
-    placed_percent: float = 0.0,
-) -> float:
-    """The bound of one run in percent of all GPU, see `GpuBound.solve`."""
-    return GpuBound(workload).solve(protocol, seed=seed, ratio=ratio, refuses=refuses, placed_percent=placed_percent)
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Rows `sum of value * variable <= limit` of an LP, collected one by one."""
@@ -126,6 +113,24 @@ class _Rows:
             return csr_matrix((0, columns))
         entries = (np.concatenate(self.value), (np.concatenate(self.row), np.concatenate(self.column)))
         return csr_matrix(entries, shape=(len(self.limit), columns))
+
+
+def concave_envelope(x: npt.NDArray[Any], y: Floats) -> list[tuple[float, float]]:
+    """Return the lines, slope and intercept, whose minimum is the smallest concave function nowhere below the points.
+
+    Args:
+        x: [n] ascending, the first less than the last. Whole numbers of the size of `y` lose no digits.
+        y: [n].
+    """
+    from scipy.spatial import ConvexHull
+
+    corners = np.array([[x[0], y.min() - 1], [x[-1], y.min() - 1]])  # below, so that points on a line have a hull
+    normal_x, normal_y, _ = ConvexHull(np.concatenate([np.stack([x, y], axis=1), corners])).equations.T
+    above = normal_y > VERTICAL
+    slopes = np.unique(-normal_x[above] / normal_y[above])
+    # Qhull rounds; so each line is raised or lowered to touch the points, and no point is above it.
+    intercepts = (y - slopes[:, np.newaxis] * x).max(axis=1)
+    return list(zip(slopes.tolist(), intercepts.tolist(), strict=True))
 
 
 class GpuBound:
@@ -258,17 +263,13 @@ class GpuBound:
             return
         columns = np.append(np.flatnonzero(self._kind == kind), self._moment + kind)
         by = np.arange(len(position) + 1, dtype=np.float64)  # so many have arrived after the arrival `after`
-        after = np.concatenate([[0], position + 1, [arrivals]]) / arrivals
-        before = np.concatenate([[0], position, [arrivals]]) / arrivals
-        for sign, hull in (
-            (1.0, upper_hull(after, np.append(by, by[-1]))),
-            (-1.0, lower_hull(before, np.append(by[0], by))),
-        ):
-            for (x, y), (next_x, next_y) in pairwise(hull):
-                slope = (next_y - y) / (next_x - x)
+        after = np.concatenate([[0], position + 1, [arrivals]])
+        before = np.concatenate([[0], position, [arrivals]])
+        for sign, x, y in ((1.0, after, np.append(by, by[-1])), (-1.0, before, -np.append(by[0], by))):
+            for slope, intercept in concave_envelope(x, y):
                 value = np.full(len(columns), sign)
-                value[-1] = -sign * slope
-                rows.add(columns, value, sign * (y - slope * x))
+                value[-1] = -slope * arrivals
+                rows.add(columns, value, intercept)
 
     def _most_allocated(self, blocks: Sequence[tuple[csr_matrix, Floats]], count: Ints) -> float:
         """The optimum in GPU milli, from above."""

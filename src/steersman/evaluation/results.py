@@ -67,12 +67,6 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]])
         _write(file, columns, rows)
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """The rows of a result file, a dictionary each."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def number(value: float) -> str:
     """A number of a CSV cell: whole numbers as such, others with nine digits, empty for NaN."""
     if not math.isfinite(value):

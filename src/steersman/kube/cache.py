@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import msgspec
 import structlog
 
 from steersman.cluster.fields import FieldError, Object
-from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodSelector
+from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod
 from steersman.cluster.objects import (
     GPU_INDEX_KEY,
     device_numbers,
@@ -29,6 +28,7 @@ from steersman.cluster.objects import (
     unmodelled,
 )
 from steersman.cluster.partial import partial_pod
+from steersman.cluster.provisional import pod_selectors, selector_keys
 from steersman.cluster.requests import is_resizing
 from steersman.cluster.selectors import selects_namespaces
 from steersman.cluster.state import ClusterState
@@ -99,8 +99,8 @@ class CachedPod:
     seen: float = field(default_factory=time.monotonic)
 
 
-class Listener(Protocol):
-    """Who is told what happens in the cluster. Called in the event loop; must not block."""
+class Listener:
+    """Base of those who are told what happens in the cluster. Called in the event loop; must not block."""
 
     def pod_came(self, pod: CachedPod) -> None:
         """A pod is new."""
@@ -686,16 +686,6 @@ def _owner(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.owner}"
 
 
-def _selectors(constraints: Constraints) -> Iterator[PodSelector]:
-    """All selectors of other pods in a pod's constraints."""
-    for term in (*constraints.affinity, *constraints.anti_affinity):
-        yield term.selector
-    for preferred in (*constraints.preferred_affinity, *constraints.preferred_anti_affinity):
-        yield preferred.term.selector
-    for spread in constraints.spread:
-        yield spread.selector
-
-
 def _selected_keys(constraints: Constraints) -> set[str]:
     """Return the keys of labels by which a pod selects others."""
-    return {requirement.key for selector in _selectors(constraints) for requirement in selector.requirements or ()}
+    return {key for selector in pod_selectors(constraints) for key in selector_keys(selector)}

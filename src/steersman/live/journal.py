@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.state import ClusterState
-from steersman.kube.cache import CachedPod
+from steersman.kube.cache import CachedPod, Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Entry:
     event: NodeEvent | PodEvent
 
 
-class Journal:
+class Journal(Listener):
     """Listens to a cache and writes down what happens.
 
     Args:
@@ -71,9 +71,6 @@ class Journal:
         self.state: Callable[[], ClusterState] = lambda: ClusterState(())
         self._nodes: dict[int, Node] = {}
         self._waiting: set[str] = set()
-
-    def pod_came(self, pod: CachedPod) -> None:
-        """See `kube.cache.Listener`: it waits, or is bound, and that is told next."""
 
     def pod_waits(self, pod: CachedPod) -> None:
         """See `kube.cache.Listener`."""
@@ -107,9 +104,6 @@ class Journal:
         else:
             self._nodes[slot] = after
             self._note(NodeEvent(after.name, after))
-
-    def node_problem(self, name: str, problem: str) -> None:
-        """See `kube.cache.Listener`."""
 
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`: the nodes are the same, in other slots."""

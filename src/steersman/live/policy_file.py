@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 
 from steersman.errors import SteersmanError
+from steersman.kube.credentials import file_stamp
 from steersman.policies.policy_file import SUFFIX, Card, ComparedOn, read_policy
 from steersman.policies.registry import SHIPPED, policy_path, resolve
 
@@ -85,11 +86,8 @@ class PolicyFile:
                 version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         self.policy, self._card, self.version = policy, card, version
 
-    def _now(self) -> tuple[str, int, int] | None:
+    def _now(self) -> tuple[str, int, int, int] | None:
         """What changes with the file; None where there is none."""
         source = self._source()
-        try:
-            found = Path(source).stat() if source.endswith(SUFFIX) else None
-        except OSError:
-            return None
-        return None if found is None else (source, found.st_mtime_ns, found.st_size)
+        stamp = file_stamp(Path(source)) if source.endswith(SUFFIX) else None
+        return None if stamp is None else (source, *stamp)

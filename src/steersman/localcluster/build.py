@@ -14,7 +14,6 @@ from steersman.localcluster.gomodule import Module, Report, built, version_flags
 
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 """Links to the one binary that is all of them."""
-PROGRAMS = (*KUBERNETES, "etcd", "kwok", "kwokctl")
 WITHOUT_GO = (
     "a local control plane needs Go 1.26 or newer to be built (https://go.dev/dl, once, about 6 minutes), or "
     "kwokctl and a running Docker, Podman or nerdctl; or name a cluster that you have: --kubeconfig FILE"
@@ -35,7 +34,7 @@ def sources() -> Path:
 
 
 def programs(report: Report, say: Callable[[str], None]) -> Path:
-    """The folder with `PROGRAMS`, which are built if they are not there.
+    """Return the folder with `KUBERNETES`, etcd, kwok and kwokctl, which are built if they are not there.
 
     Args:
         report: told how far the compilation is.

@@ -21,7 +21,6 @@ from steersman.quantities import (
     plausible,
 )
 
-DEFAULT_SHAPE = "64cpu,256Gi,110pods"
 EXAMPLE = "64cpu,256Gi,110pods,8gpu:A100"
 MAX_PODS = 1_000_000
 MAX_COUNTED_GPUS = 10_000

@@ -264,24 +264,6 @@ def _double(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
-def member_policy(path: Path, member: str) -> tuple[Card, Arrays]:
-    """Return the card and arrays of one member of a portfolio, as a file of its own would have them.
-
-    Raises:
-        InputError: see `open_policy`; or the file has no such member.
-    """
-    open_policy(path, path.stem)
-    card, arrays = read_policy(path)
-    if card.network != PORTFOLIO or member not in card.members:
-        known = ", ".join(card.members) or "none"
-        raise InputError(str(path), "card", "members", f"has no {member!r}; there are {known}")
-    position = card.members.index(member)
-    if position >= len(arrays[LINEAR]):
-        return msgspec.structs.replace(card, network=RULE, members=(member,)), {}
-    weights = {name: arrays[name][position].copy() for name in (LINEAR, RULE_WEIGHTS)}
-    return msgspec.structs.replace(card, network="linear", members=()), weights
-
-
 def prepare_policy(
     path: Path,
     workload: Workload,

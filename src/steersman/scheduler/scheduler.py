@@ -13,7 +13,7 @@ import structlog
 
 from steersman.cluster.explaining import message
 from steersman.errors import SteersmanError
-from steersman.kube.cache import CachedPod, ClusterCache
+from steersman.kube.cache import CachedPod, ClusterCache, Listener
 from steersman.kube.client import Client
 from steersman.kube.selectors import Selectors
 from steersman.kube.volume_rules import VolumeFit, VolumePlan, fit
@@ -77,7 +77,7 @@ class Options:
     in_flight: int = IN_FLIGHT
 
 
-class Scheduler:
+class Scheduler(Listener):
     """Schedules the pods of one cluster.
 
     Args:
@@ -118,9 +118,6 @@ class Scheduler:
         self._free = asyncio.Event()
 
     # Told by the cache -----------------------------------------------------------------------------------------------
-
-    def pod_came(self, pod: CachedPod) -> None:
-        """A pod is new."""
 
     def pod_waits(self, pod: CachedPod) -> None:
         """A pod waits for a node."""

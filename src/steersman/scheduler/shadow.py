@@ -20,7 +20,7 @@ import structlog
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE
 from steersman.errors import SteersmanError
-from steersman.kube.cache import NODES_PATH, PODS_PATH, CachedPod, ClusterCache, NodeFeed, PodFeed
+from steersman.kube.cache import NODES_PATH, PODS_PATH, CachedPod, ClusterCache, Listener, NodeFeed, PodFeed
 from steersman.kube.client import Client
 from steersman.kube.objects import PodHead
 from steersman.kube.reflector import EventType, Handler, Reflector
@@ -150,7 +150,7 @@ class _Both:
             handler.change(kind, obj)
 
 
-class _Told:
+class _Told(Listener):
     """Passes what a cache tells on to the side's decider."""
 
     def __init__(self) -> None:
@@ -163,24 +163,15 @@ class _Told:
         if self.came is not None:
             self.came(pod)
 
-    def pod_waits(self, pod: CachedPod) -> None:
-        """See `kube.cache.Listener`."""
-
     def pod_bound(self, pod: CachedPod) -> None:
         """See `kube.cache.Listener`."""
         if self.bound is not None:
             self.bound(pod)
 
-    def pod_gone(self, pod: CachedPod) -> None:
-        """See `kube.cache.Listener`."""
-
     def node_changed(self, slot: int, *, more: bool) -> None:
         """See `kube.cache.Listener`."""
         if self.side is not None and self.side.decider is not None:
             self.side.decider.changed(slot)
-
-    def node_problem(self, name: str, problem: str) -> None:
-        """See `kube.cache.Listener`."""
 
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`."""

@@ -14,7 +14,7 @@ from steersman.cluster.latency import NO_LIMITS
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
-from steersman.kube.cache import CachedPod, ClusterCache
+from steersman.kube.cache import CachedPod, ClusterCache, Listener
 from steersman.kube.client import Client
 from steersman.live.policy_file import PolicyFile
 from steersman.live.policy_metrics import PolicyMetrics
@@ -38,7 +38,7 @@ from steersman.workloads.mix import typical_pods
 log = structlog.get_logger("service")
 
 
-class WatchedCluster:
+class WatchedCluster(Listener):
     """A live cluster and the policy's opinions about it.
 
     Args:
@@ -94,23 +94,14 @@ class WatchedCluster:
         """See `kube.cache.Listener`."""
         self.thinking.see(pod)
 
-    def pod_waits(self, pod: CachedPod) -> None:
-        """See `kube.cache.Listener`."""
-
     def pod_bound(self, pod: CachedPod) -> None:
         """See `kube.cache.Listener`."""
         self.metrics.bound(pod.key, pod.node)
-
-    def pod_gone(self, pod: CachedPod) -> None:
-        """See `kube.cache.Listener`."""
 
     def node_changed(self, slot: int, *, more: bool) -> None:
         """See `kube.cache.Listener`."""
         if self._opinions is not None:
             self._opinions.changed(slot)
-
-    def node_problem(self, name: str, problem: str) -> None:
-        """See `kube.cache.Listener`."""
 
     def rebuilt(self) -> None:
         """See `kube.cache.Listener`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,6 @@ DEFAULT_DURATION = 3600.0
 """Mean seconds of the durations that generated arrivals have where neither the data nor the user states any."""
 
 LARGEST_BURST = 50
-
-Source = Literal["trace", "generated"]
 
 
 @dataclass(frozen=True, slots=True)

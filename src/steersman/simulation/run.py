@@ -48,32 +48,6 @@ Progress = Callable[[int, int], None]
 """Called with arrivals handled and arrivals in all."""
 
 
-def simulate(
-    workload: Workload,
-    policy: str | Policy | PolicyProtocol,
-    *,
-    protocol: Protocol = "inflation",
-    seed: int = 42,
-    ratio: float = 1.3,
-    load: float | None = None,
-    mean_duration: float | None = None,
-    record: bool = False,
-    progress: Progress | None = None,
-) -> RunResult:
-    """Schedule `workload` by `policy` and say what came of it. `record` keeps every placement with its reason."""
-    simulator = Simulator(workload)
-    return simulator.run(
-        policy,
-        protocol=protocol,
-        seed=seed,
-        ratio=ratio,
-        load=load,
-        mean_duration=mean_duration,
-        record=record,
-        progress=progress,
-    )
-
-
 class Simulator:
     """A workload made ready once for many runs.
 

@@ -23,7 +23,6 @@ from steersman.workloads.kubernetes import write_nodes, write_pods, write_servic
 from steersman.workloads.workload import Workload
 
 Format = Literal["openb", "yaml", "deployments"]
-FORMATS: tuple[Format, ...] = ("openb", "yaml", "deployments")
 OPENB_POD_COLUMNS = (*openb.POD_COLUMNS, "gpu_spec", "creation_time", "deletion_time")
 MIB = 1 << 20
 

@@ -38,10 +38,9 @@ from steersman.workloads.controllers import (
     succeeded,
     template_of,
 )
-from steersman.workloads.files import YAML_SUFFIXES, folder_files
 from steersman.workloads.selecting import BY_LABELS, BY_REQUIREMENTS, selector_of, services_of, services_to_objects
 from steersman.workloads.workload import Services, Workload
-from steersman.workloads.yamlfile import NESTED, Document, read_documents, write_documents
+from steersman.workloads.yamlfile import NESTED, Document, write_documents
 
 MAX_LIST_DEPTH = 8
 MIRROR = "kubernetes.io/config.mirror"
@@ -299,21 +298,6 @@ class Objects:
                 yield found.name, integer(found.content, "value", "", -(1 << 31), (1 << 31) - 1, 0)
             except FieldError as error:
                 raise found.error(error.field, error.problem) from None
-
-
-def read_objects(path: str | Path) -> Objects:
-    """The objects of a YAML or JSON file, or of all those in a folder, recursively and in the order of their names.
-
-    Raises:
-        InputError: nothing there, not YAML, or not Kubernetes.
-    """
-    path = Path(path)
-    files = folder_files(path, YAML_SUFFIXES)[0] if path.is_dir() else [path]
-    objects = Objects(document for file in files for document in read_documents(file))
-    if not objects.objects and not objects.ignored:
-        empty = "is a folder without .yaml, .yml or .json files that are not hidden"
-        raise InputError(path, "", "", "holds no Kubernetes object" if files else empty)
-    return objects
 
 
 def write_workload(workload: Workload, folder: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.errors import InputError, UsageError
 from steersman.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_NODE_GPUS, MAX_POD_GPUS
-from steersman.workloads.workload import Workload, workload_name
+from steersman.workloads.workload import Workload
 
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -200,11 +200,6 @@ def read_nodes(path: str | Path) -> tuple[Node, ...]:
 def read_pods(path: str | Path) -> tuple[Pod, ...]:
     """Pods of an openb pod list (`.csv` or `.csv.gz`), in file order."""
     return parse_pods(str(path), read_text(path))
-
-
-def read_workload(nodes: str | Path, pods: str | Path) -> Workload:
-    """A workload of one node list and one pod list."""
-    return Workload(workload_name(pods), read_nodes(nodes), read_pods(pods))
 
 
 def embedded_names() -> tuple[str, ...]:

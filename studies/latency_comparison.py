@@ -61,18 +61,3 @@ def compare(
         core = rules if isinstance(policy, str) else learned
         made[name] = play(core, policy, starts, core.figures)
     return made
-
-
-def achieved(results: Mapping[str, Figures], task: str, policy: str, baseline: str = BASELINE) -> dict[str, bool]:
-    """Figure -> whether `policy` does on average what a task wants of it, compared with the baseline.
-
-    Raises:
-        UsageError: there is no such task.
-    """
-    if task not in TASKS:
-        raise UsageError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
-    made = {}
-    for aim in TASKS[task]:
-        mine, theirs = results[policy][aim.figure], results[baseline][aim.figure]
-        made[aim.figure] = bool((aim.sign * (mine - theirs)).mean() > 0) if aim.sign else bool((mine == 0).all())
-    return made
