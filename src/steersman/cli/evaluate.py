@@ -230,8 +230,8 @@ def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool =
         UsageError: a policy is unknown or has a name that means something else, or the baseline is none of them.
     """
     from steersman.evaluation.limits import BOUND
+    from steersman.extensions import attribute_errors
     from steersman.policies.registry import resolve
-    from steersman.policies.user_policy import attribute_errors
     from steersman.simulation.run import AS_IT_IS
     from steersman.training.fit import FITTED
 

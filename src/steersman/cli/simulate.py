@@ -202,8 +202,8 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
     from steersman.cli.compiling import compile_kernels
     from steersman.evaluation.output import staged
     from steersman.evaluation.results import RUN_FILES, write_run
+    from steersman.extensions import attribute_errors
     from steersman.policies.registry import resolve
-    from steersman.policies.user_policy import attribute_errors
     from steersman.simulation.run import Simulator
 
     with attribute_errors(f"policy {plan.policy!r}"):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +9,8 @@ from importlib import metadata, resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from steersman.errors import SteersmanError, UsageError
+from steersman.errors import UsageError
+from steersman.extensions import attribute_errors, import_object
 from steersman.policies import forecast
 from steersman.policies.base import Policy
 from steersman.policies.heuristics import LOCAL, heuristic, weighted_sum
@@ -21,7 +19,7 @@ from steersman.policies.policy_file import SUFFIX, open_policy, write_policy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.telemetry_policy import OBJECTIVES, TelemetryPolicy
-from steersman.policies.user_policy import PolicyProtocol, UserPolicy, attribute_errors, user_policy
+from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
 
 ENTRY_POINTS = "steersman.policies"
 
@@ -71,7 +69,7 @@ def resolve(spec: str) -> Policy:
                 factory = point.load()
             return user_policy(spec, factory)
     if ":" in spec:
-        return _load(spec)
+        return user_policy(spec, import_object("policy", spec))
     raise UsageError(
         f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), "
         f"a policy file (run/policy{SUFFIX}), module:Class"
@@ -119,22 +117,3 @@ def policy_path(spec: str) -> Iterator[Path]:
             yield file
     else:
         yield Path(spec)
-
-
-def _load(spec: str) -> UserPolicy:
-    module_name, _, attribute = spec.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # an installed command does not look where the user stands
-    if not (module_name and attribute):
-        raise UsageError(f"policy {spec!r}: write it as module:Class")
-    try:
-        with attribute_errors(f"policy {spec!r}"):
-            module = importlib.import_module(module_name)
-    except SteersmanError as error:
-        if isinstance(error.__cause__, ModuleNotFoundError):
-            raise UsageError(f"policy {spec!r}: cannot import {module_name!r}: {error.__cause__}") from None
-        raise
-    factory = getattr(module, attribute, None)
-    if factory is None:
-        raise UsageError(f"policy {spec!r}: module {module_name!r} has no {attribute!r}")
-    return user_policy(spec, factory)

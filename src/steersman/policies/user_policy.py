@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,6 +12,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import NodeArrays
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError, UsageError
+from steersman.extensions import attribute_errors
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
 from steersman.workloads.mix import TypicalPod
 
@@ -31,19 +28,6 @@ class PolicyProtocol(Protocol):
 
     def scores(self, state: ClusterState, class_id: int, feasible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
         """Return a score for every node slot, [N], read where `feasible`; the highest wins, of equals the first."""
-
-
-@contextmanager
-def attribute_errors(who: str) -> Iterator[None]:
-    """Turn whatever the code inside raises into one line that names `who`, the error, and where it was raised."""
-    try:
-        yield
-    except SteersmanError:
-        raise
-    except (Exception, SystemExit) as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise SteersmanError(f"{who} failed: {what} ({Path(place.filename).name}, line {place.lineno})") from error
 
 
 @dataclass(frozen=True, eq=False, slots=True)
