@@ -18,8 +18,9 @@ from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Toleration
 from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.quantities import bytes_, cpu_milli
-from steersman.workloads.convert import Format, LossError, convert
+from steersman.workloads.convert import convert
 from steersman.workloads.deployments import read_rows
+from steersman.workloads.formats.base import LossError
 from steersman.workloads.loading import load_nodes, load_pods, load_workload
 from steersman.workloads.workload import Services, Workload
 
@@ -86,7 +87,7 @@ def test_a_folder_may_mix_formats(tmp_path: Path) -> None:
         ("x.csv", NODES.replace("sn,", "node,"), "x.csv, line 1, sn: column is missing"),
         ("x.csv.gz", "not gzip", "x.csv.gz: cannot be read"),
         ("x.yaml", "", "x.yaml: is empty"),
-        ("x.txt", "text", "x.txt: has an unknown suffix; .csv, .csv.gz, .yaml, .yml and .json are known"),
+        ("x.txt", "text", "x.txt: has an unknown suffix; .csv, .csv.gz, .json,"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -147,7 +148,7 @@ def _asking_by_annotations(pod: Pod) -> Pod:
     return replace(pod, pod_class=replace(pod.pod_class, requests=requests))
 
 
-def through(workload: Workload, target: Format, lossy: bool = False) -> Workload:
+def through(workload: Workload, target: str, lossy: bool = False) -> Workload:
     with tempfile.TemporaryDirectory() as folder:
         assert convert(workload, target, Path(folder) / "w", lossy=lossy) == ()
         return load_workload(Path(folder) / "w", None)
@@ -194,7 +195,7 @@ def test_deployments_survive_yaml_and_their_csv(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_format_cannot_say_is_named_or_counted(
-    tmp_path: Path, target: Format, change: dict[str, object], message: str
+    tmp_path: Path, target: str, change: dict[str, object], message: str
 ) -> None:
     requests = change.pop("requests", Requests(1, 0))
     pod_class = PodClass(requests, change.pop("constraints", Constraints()))  # type: ignore[arg-type]

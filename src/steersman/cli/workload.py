@@ -28,6 +28,7 @@ from steersman.cli.inputs import Inputs, WorkloadName
 from steersman.cli.options import ManyValues, need_subcommand, path
 from steersman.errors import UsageError
 from steersman.workloads.files import check_writable, replacing
+from steersman.workloads.formats.registry import BUILT_IN
 
 if TYPE_CHECKING:
     from steersman.cluster.model import Node
@@ -37,14 +38,6 @@ app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_na
 """The sub-commands of `steersman workload`."""
 for live in (workload_live.run, workload_live.replay, workload_watching.record, workload_watching.snapshot):
     app.command()(live)
-
-
-class Target(enum.StrEnum):
-    """Formats that a workload can be written in."""
-
-    YAML = "yaml"
-    OPENB = "openb"
-    DEPLOYMENTS = "deployments"
 
 
 class RandomDistribution(enum.StrEnum):
@@ -204,7 +197,9 @@ def random(
 @app.command()
 def convert(
     output: Folder,
-    to: Annotated[Target, typer.Option(help="The format to write.")],
+    to: Annotated[
+        str, typer.Option(metavar="FORMAT", help=f"The format to write: {', '.join(BUILT_IN)}, or that of a package.")
+    ],
     nodes: Nodes = None,
     pods: Annotated[
         Path | None,
@@ -229,9 +224,11 @@ def convert(
     **Example**: steersman workload convert --nodes nodes.csv --pods monday.csv --to yaml --output monday
     """
     from steersman.workloads.convert import convert as write
+    from steersman.workloads.formats.registry import find_format
     from steersman.workloads.loading import load_workload
     from steersman.workloads.workload import Running
 
+    find_format(to)
     check_new_folder(output)
 
     warn = Warnings()
@@ -243,7 +240,7 @@ def convert(
         warn(found.warnings)
     with said_if_slow(f"writing {len(found.nodes)} nodes and {len(found.pods)} pods"):
         files = {"nodes_file": nodes or pods or found.name, "pods_file": pods or nodes or found.name}
-        warn(write(found, to.value, output, lossy=lossy, **files))
+        warn(write(found, to, output, lossy=lossy, **files))
     say(f"wrote {output}: {len(found.nodes)} nodes, {len(found.pods)} pods")
 
 

@@ -278,12 +278,11 @@ def _tell_rows(tally: RowTally) -> None:
 
 def _read(files: list[Path]) -> _Source:
     """Deployments if there is nothing else, else pods."""
-    from steersman.workloads.deployments import read_rows
     from steersman.workloads.loading import load_pods, open_source
 
-    sources = [open_source(file) for file in files]
-    if all(each.deployment_files and not (each.pod_files or each.objects.has_pods()) for each in sources):
-        return _Source(rows=tuple(row for each in sources for file in each.deployment_files for row in read_rows(file)))
+    found = [open_source(file).deployment_rows() for file in files]
+    if all(rows is not None for rows in found):
+        return _Source(rows=tuple(row for rows in found for row in rows or ()))
     pods = tuple(pod for file in files for pod in load_pods(file))
     twice = [key for key, count in Counter(f"{pod.namespace}/{pod.name}" for pod in pods).items() if count > 1]
     if twice:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -200,6 +200,11 @@ def replay(
     if len({pod.name for pod in pods}) != len(pods):
         raise InputError(file, "", "name", "Deployments make pods of the same name; rename one of them")
     return pods
+
+
+def is_deployments(columns: Set[str]) -> bool:
+    """Return whether columns are those of a list of Deployments."""
+    return "pod_count" in columns or "action" in columns
 
 
 def read_rows(path: str | Path) -> tuple[Row, ...]:

@@ -1,6 +1,6 @@
-"""Workloads from whatever a user has: openb CSV, Deployments as CSV or Kubernetes YAML, files or folders.
+"""Workloads from whatever a user has: files or folders in any format of `formats.registry`.
 
-A file is told by its suffix and, if it is CSV, by its header. A folder may hold nodes, pods or both.
+A folder may hold nodes, pods or both, in several formats.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.errors import InputError, SteersmanError, UsageError
-from steersman.workloads import deployments, openb
 from steersman.workloads.collection import no_collection
-from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, folder_files, stem
+from steersman.workloads.deployments import Row
+from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
+from steersman.workloads.formats.base import Content
+from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.kubernetes import Expanded, Objects
 from steersman.workloads.recorded import with_running
 from steersman.workloads.workload import Running, Services, Workload, workload_name
-from steersman.workloads.yamlfile import Document, read_documents
-
-NODE_CSV, POD_CSV, DEPLOYMENT_CSV = "openb node list", "openb pod list", "Deployments"
+from steersman.workloads.yamlfile import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,46 +28,42 @@ class Source:
 
     Attributes:
         path: the file or folder.
-        node_files, pod_files, deployment_files: CSV files by their header.
-        objects: the Kubernetes objects of its YAML and JSON files.
+        contents: of its files, by format.
         replaced: files left out because a `-hier` file stands for them.
     """
 
     path: Path
-    node_files: tuple[Path, ...]
-    pod_files: tuple[Path, ...]
-    deployment_files: tuple[Path, ...]
-    objects: Objects
+    contents: tuple[Content, ...]
     replaced: tuple[Path, ...] = ()
 
     def has_nodes(self) -> bool:
-        """Whether there are nodes."""
-        return bool(self.node_files) or self.objects.has_nodes()
+        """Return whether there are nodes."""
+        return any(content.has_nodes() for content in self.contents)
 
     def has_pods(self) -> bool:
-        """Whether there are pods."""
-        return bool(self.pod_files or self.deployment_files) or self.objects.has_pods()
+        """Return whether there are pods."""
+        return any(content.has_pods() for content in self.contents)
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes, those of CSV files first. Raises InputError: none there, or a name twice."""
-        nodes = [node for file in self.node_files for node in openb.read_nodes(file)]
-        nodes += self.objects.nodes()
+        """Return the nodes, those of CSV files first. Raises InputError: none there, or a name twice."""
+        nodes = [node for content in self.contents for node in content.nodes()]
         if not nodes:
             raise InputError(self.path, "", "", "has no nodes; an openb node list or Kubernetes Nodes are needed")
         _unique(self.path, "node", [node.name for node in nodes])
         return tuple(nodes)
 
     def pods(self, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
-        """The pods, those of CSV files first. Raises InputError: none there, or a name twice."""
+        """Return the pods, those of CSV files first. Raises InputError: none there, or a name twice."""
         return self.expanded(nodes)[0]
 
-    def expanded(self, nodes: tuple[Node, ...]) -> tuple[tuple[Pod, ...], Expanded]:
-        """The same, and those of them that Kubernetes objects stand for."""
-        pods = [pod for file in self.pod_files for pod in openb.read_pods(file)]
-        for file in self.deployment_files:
-            pods += deployments.replay(deployments.read_rows(file), file=str(file))
-        expanded = self.objects.expanded(nodes)
-        pods += expanded.pods
+    def expanded(self, nodes: tuple[Node, ...]) -> tuple[tuple[Pod, ...], Expanded | None]:
+        """Return the same, and those of them that Kubernetes objects stand for."""
+        pods: list[Pod] = []
+        expanded = None
+        for content in self.contents:
+            of_content, objects = content.pods(nodes)
+            pods += of_content
+            expanded = objects or expanded
         if not pods:
             raise InputError(
                 self.path, "", "", "has no pods; a pod list or Kubernetes Pods, Deployments and the like are needed"
@@ -75,10 +71,21 @@ class Source:
         _unique(self.path, "pod", [f"{pod.namespace}/{pod.name}" for pod in pods])
         return tuple(pods), expanded
 
+    def deployment_rows(self) -> tuple[Row, ...] | None:
+        """Return the rows of Deployments that all pods come from; None: some pods are listed otherwise."""
+        found = [content.deployment_rows() for content in self.contents if content.has_pods()]
+        rows = [of_content for of_content in found if of_content is not None]
+        return tuple(row for of_content in rows for row in of_content) if found and len(rows) == len(found) else None
+
+    def services(self) -> Services:
+        """Return what selects pods that are to be spread."""
+        return Services.union(content.services() for content in self.contents)
+
     def warnings(self) -> tuple[str, ...]:
-        """What a user should know about this source."""
+        """Return what a user should know about this source."""
         replaced = tuple(f"{p} is left out: {stem(p)}{HIERARCHY_SUFFIX} beside it stands for it" for p in self.replaced)
-        return (*replaced, *(f"{self.path}: {warning}" for warning in self.objects.warnings()))
+        said = tuple(f"{self.path}: {warning}" for content in self.contents for warning in content.warnings())
+        return (*replaced, *said)
 
 
 @no_collection()
@@ -112,7 +119,7 @@ def load_workload(
     warnings = [warning for source in sources for warning in source.warnings()]
     if len(sources) > 1:
         warnings += _unused(*sources)
-    services = Services.union(source.objects.services() for source in sources)
+    services = Services.union(source.services() for source in sources)
     workload = Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
     return with_running(workload, expanded, running) if expanded is not None and expanded.pods else workload
 
@@ -173,41 +180,17 @@ def open_source(path: str | Path) -> Source:
     path = Path(path)
     if not path.exists():
         raise InputError(path, "", "", "no such file or folder")
-    files, replaced = folder_files(path, (*YAML_SUFFIXES, *CSV_SUFFIXES)) if path.is_dir() else ([path], [])
+    suffixes = {suffix for each in formats() for suffix in each.suffixes}
+    files, replaced = folder_files(path, sorted(suffixes)) if path.is_dir() else ([path], [])
     if not files:
         raise InputError(path, "", "", "is a folder without .yaml, .yml, .json or .csv files that are not hidden")
-    csv_files: dict[str, list[Path]] = {NODE_CSV: [], POD_CSV: [], DEPLOYMENT_CSV: []}
-    documents: list[Document] = []
+    by_format: dict[str, list[Path]] = {}
     for file in files:
-        if file.name.endswith(YAML_SUFFIXES):
-            documents += read_documents(file)
-        elif file.name.endswith(CSV_SUFFIXES):
-            csv_files[csv_format(file)].append(file)
-        else:
-            raise InputError(file, "", "", "has an unknown suffix; .csv, .csv.gz, .yaml, .yml and .json are known")
-    objects = Objects(documents)
-    if not objects.objects and not objects.ignored and not any(csv_files.values()):
+        by_format.setdefault(format_of(file).name, []).append(file)
+    contents = tuple(each.open(by_format[each.name]) for each in formats() if each.name in by_format)
+    if all(content.is_empty() for content in contents):
         raise InputError(path, "", "", "holds no Kubernetes object")
-    nodes, pods, rows = (tuple(csv_files[kind]) for kind in (NODE_CSV, POD_CSV, DEPLOYMENT_CSV))
-    return Source(path, nodes, pods, rows, objects, tuple(replaced))
-
-
-def csv_format(path: Path) -> str:
-    """What a CSV file's header says it is. Raises InputError: no header of ours."""
-    lines = openb.read_text(path).splitlines()
-    if not any(line.strip() for line in lines):
-        raise InputError(path, "", "", "is empty")
-    columns = {cell.strip(' "') for cell in lines[0].split(",")}
-    if "sn" in columns:
-        return NODE_CSV
-    if "pod_count" in columns or "action" in columns:
-        return DEPLOYMENT_CSV
-    if columns & {"cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}:
-        return NODE_CSV if "gpu" in columns or "model" in columns else POD_CSV
-    known = ", ".join((f"nodes {','.join(openb.NODE_COLUMNS)}", f"pods {','.join(openb.POD_COLUMNS)}"))
-    raise InputError(
-        path, "line 1", "", f"is no known header; {known}, Deployments {','.join(deployments.COLUMNS)} are"
-    )
+    return Source(path, contents, tuple(replaced))
 
 
 def _unused(nodes: Source, pods: Source) -> list[str]:

@@ -97,6 +97,14 @@ def read_text(path: str | Path) -> str:
         raise InputError(path, f"byte {error.start}", "", "is not UTF-8 text") from None
 
 
+def header_of(file: Path) -> set[str]:
+    """Return the columns that the first line of a CSV file names. Raises InputError: it is empty or cannot be read."""
+    lines = read_text(file).splitlines()
+    if not any(line.strip() for line in lines):
+        raise InputError(file, "", "", "is empty")
+    return {cell.strip(' "') for cell in lines[0].split(",")}
+
+
 def _rows(file: str, text: str, required: Sequence[str]) -> Iterator[_Row]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:

@@ -20,8 +20,9 @@ from steersman.errors import InputError, UsageError
 from steersman.workloads import openb
 from steersman.workloads.controllers import CONTROLLERS
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, replacing, stem, visible_files
+from steersman.workloads.formats.openb_csv import OpenbCsv, is_node_list
+from steersman.workloads.formats.registry import format_of
 from steersman.workloads.kubernetes import Objects
-from steersman.workloads.loading import NODE_CSV, POD_CSV, csv_format
 from steersman.workloads.yamlfile import NESTED, Document, read_documents, write_documents
 
 RACK = "rack"
@@ -149,15 +150,14 @@ def _documents(file: Path) -> list[Document]:
     """The file as Kubernetes documents that may be changed, whatever its format."""
     if not file.name.endswith(CSV_SUFFIXES):
         return list(read_documents(file))
-    kind = csv_format(file)
-    if kind == NODE_CSV:
-        objects = [node_to_object(node) for node in openb.read_nodes(file)]
-    elif kind == POD_CSV:
-        objects = [pod_to_object(pod) for pod in openb.read_pods(file)]
-    else:
-        raise InputError(
-            file, "", "", "is a list of Deployments; convert it to YAML first (steersman workload convert)"
-        )
+    found = format_of(file)
+    if found.name != OpenbCsv.name:
+        raise InputError(file, "", "", f"is {found.title}; convert it to YAML first (steersman workload convert)")
+    objects = (
+        [node_to_object(node) for node in openb.read_nodes(file)]
+        if is_node_list(file)
+        else [pod_to_object(pod) for pod in openb.read_pods(file)]
+    )
     return [Document(content, str(file), f"line {i}") for i, content in enumerate(objects, start=2)]
 
 
