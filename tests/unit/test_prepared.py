@@ -81,7 +81,7 @@ def test_elsewhere_it_decides_by_its_own_mix_and_is_measured_by_the_workloads(fi
     other, file = part("multigpu40"), str(files / f"{name}.safetensors")
     policy = resolve(file)
     mix = typical_pods(part("gpuspec25").pods)
-    believing = Simulator(other, mix=mix).run(policy.policy, seed=3, record=True)
+    believing = Simulator(other, mix=mix).run(policy.with_profile(None), seed=3, record=True)
     nodes, devices, metrics = results(other, file)
     assert (nodes, devices) == (believing.placements.node, believing.placements.devices)
     wanted = {metric.name: metric.value for metric in believing.metrics}

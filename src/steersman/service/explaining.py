@@ -157,7 +157,7 @@ def explanation(
         slot, other = state.slots[made.node], state.slots[made.compared_with]
         made.features = [
             _feature(each, points(each.contribution))
-            for each in opinions.decider.contributions(c, labels, peers, slot, other)
+            for each in opinions.decider.contributions(c, labels, peers, slot, other, limits)
             if each.contribution
         ]
     return made
