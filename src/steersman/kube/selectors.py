@@ -17,6 +17,7 @@ from steersman.cluster.model import Requirement
 from steersman.cluster.selectors import label_selector
 from steersman.kube.client import Client
 from steersman.kube.needed import OptionalReflector
+from steersman.kube.objects import NamedHead
 from steersman.kube.reflector import EventType
 
 log = structlog.get_logger("selectors")
@@ -50,22 +51,12 @@ SELECTING = (
 )
 
 
-class _Meta(msgspec.Struct, frozen=True):
-    name: str
-    namespace: str = ""
-
-
 class _Spec(msgspec.Struct, frozen=True):
     selector: dict[str, Any] | None = None
 
 
-class _Head(msgspec.Struct, frozen=True):
-    metadata: _Meta
+class _Head(NamedHead, frozen=True):
     spec: _Spec = _Spec()
-
-    @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 _head = msgspec.json.Decoder(_Head).decode
