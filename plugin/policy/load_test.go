@@ -322,7 +322,7 @@ func FuzzLoad(f *testing.F) {
 					t.Errorf("node %d scores %v", n, score)
 				}
 			}
-			if best := Best(out); best >= 0 {
+			if best := bestOf(out); best >= 0 {
 				if _, err := policy.Devices(state, pod, best); err != nil {
 					t.Error(err)
 				}

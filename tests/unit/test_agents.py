@@ -11,7 +11,7 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies.toy_environment import ToyVectorEnv
-from tests.unit.made_recording import record
+from tests.unit.made_recording import record, save
 
 from steersman.agents import actor_critic, dqn, imitation, ppo
 from steersman.agents.agent import Diverged, random_rows, teacher_of
@@ -343,7 +343,7 @@ def test_target_follows_the_network_by_steps():
 def test_recording_teaches_without_the_environment(tmp_path):
     env = ToyVectorEnv(8, "reserve", limit=4)
     file = tmp_path / "teacher.npz"
-    record(env, teacher_of(env), 400, seed=2).save(file)
+    save(record(env, teacher_of(env), 400, seed=2), file)
     recording = Recording.load(file)
     assert len(recording) == 400
     assert recording.truncated.any()
@@ -368,7 +368,7 @@ def test_bad_recordings_are_told(tmp_path):
         Recording.load(bad)
     env = ToyVectorEnv(2, "match")
     good = record(env, teacher_of(env), 2, seed=2)
-    good.save(bad)
+    save(good, bad)
     with np.load(bad) as archive:
         arrays = dict(archive)
     np.savez(bad, **{name: array for name, array in arrays.items() if name != "before.mask"})

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.unit.made_recording import record
+from tests.unit.made_recording import record, save
 
 pytest.importorskip("torch")
 
@@ -130,11 +130,11 @@ def test_a_run_that_diverges_keeps_what_was_good(algorithm, tmp_path):
 def test_a_recording_is_learned_from_if_it_fits(tmp_path):
     env = scene().make(2)
     file, other = tmp_path / "right.npz", tmp_path / "other.npz"
-    record(env, lambda _: env.heuristic("least-allocated"), 60, seed=3).save(file)
+    save(record(env, lambda _: env.heuristic("least-allocated"), 60, seed=3), file)
     learn(plan("imitation", recording=file), tmp_path / "run", Limits(iterations=2, validate_every=1))
     assert (tmp_path / "run" / "policy.safetensors").exists()
     larger = scene(nodes=5).make(2)
-    record(larger, lambda _: larger.heuristic("least-allocated"), 60, seed=3).save(other)
+    save(record(larger, lambda _: larger.heuristic("least-allocated"), 60, seed=3), other)
     with pytest.raises(InputError, match=r"has 5 nodes, here are 3"):
         learn(plan("dqn", recording=other), tmp_path / "o", Limits(iterations=1))
     with np.load(file) as arrays:

@@ -276,6 +276,7 @@ async def synced(selectors: Selectors) -> list[Any]:
             for each in selectors.reflectors:
                 await each.synced.wait()
             await asyncio.gather(*(each.relist() for each in selectors.reflectors))
+            assert max(each.age for each in selectors.reflectors) < 10, "what cannot be known does not grow old"
             for task in tasks:
                 task.cancel()
     return logs

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from steersman.agents.agent import Step
 from steersman.agents.observations import Actions, Arrays, sample_candidates, take
-from steersman.agents.replay import flatten, unflatten
+from steersman.agents.replay import unflatten
 from steersman.errors import InputError
 
 CHUNK = 256
@@ -106,16 +106,9 @@ class Recording:
                 after.observation,
             )
 
-    def save(self, file: Path) -> None:
-        """Write a compressed .npz file."""
-        arrays: dict[str, Any] = flatten("before", self.before) | flatten("after", self.after)
-        arrays |= {name: getattr(self, name) for name in _KEYS}
-        with file.open("wb") as out:
-            np.savez_compressed(out, **arrays)
-
     @classmethod
     def load(cls, file: Path) -> Recording:
-        """Read what `save` wrote.
+        """Read what `steersman workload record` wrote.
 
         Raises:
             InputError: the file is not there, is no recording, or its arrays do not fit together.

@@ -209,10 +209,10 @@ class Client:
         body = obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
         return self._understood(await self._patiently("POST", path, query=query, body=body), self._objects)
 
-    async def patch(self, path: str, change: object, content_type: str = MERGE_PATCH) -> Any:
+    async def patch(self, path: str, change: object) -> Any:
         """Change an object; what it is then. Raises as `request` does."""
-        body = change if isinstance(change, bytes) else msgspec.json.encode(change)
-        answer = await self._patiently("PATCH", path, body=body, content_type=content_type)
+        body = msgspec.json.encode(change)
+        answer = await self._patiently("PATCH", path, body=body, content_type=MERGE_PATCH)
         return self._understood(answer, self._objects)
 
     async def replace(self, path: str, obj: object) -> Any:

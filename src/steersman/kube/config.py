@@ -122,19 +122,19 @@ def is_configured() -> bool:
     return bool(os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" in os.environ or default.exists())
 
 
-def in_cluster(account: Path = SERVICE_ACCOUNT) -> KubeConfig:
+def in_cluster() -> KubeConfig:
     """The configuration of a pod from its service account. Raises SteersmanError: this is no pod that has one."""
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
-    token = account / "token"
+    token = SERVICE_ACCOUNT / "token"
     if not host or not token.exists():
-        raise SteersmanError(f"{account}: no service account token; this does not run in a pod that has one")
-    namespace = account / "namespace"
+        raise SteersmanError(f"{SERVICE_ACCOUNT}: no service account token; this does not run in a pod that has one")
+    namespace = SERVICE_ACCOUNT / "namespace"
     return KubeConfig(
-        source=account,
+        source=SERVICE_ACCOUNT,
         context="",
         cluster=Cluster(
             server=f"https://{f'[{host}]' if ':' in host else host}:{port or 443}",
-            certificate_authority=str(account / "ca.crt"),
+            certificate_authority=str(SERVICE_ACCOUNT / "ca.crt"),
         ),
         user=User(token_file=str(token)),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",

@@ -8,19 +8,19 @@ from collections.abc import Callable, Set
 import msgspec
 import structlog
 
-from steersman.kube.client import ApiError, Client
+from steersman.kube.client import Client
+from steersman.kube.needed import OptionalReflector
 from steersman.kube.objects import named_head
-from steersman.kube.reflector import EventType, Reflector
+from steersman.kube.reflector import EventType
 
 NAMESPACES_PATH = "/api/v1/namespaces"
-REFUSALS = (403, 404)
 SETTLE_SECONDS = 0.5
 """Changes within this time are followed together: each may mean that pods are decoded anew."""
 
 log = structlog.get_logger("namespaces")
 
 
-class Namespaces(Reflector):
+class Namespaces(OptionalReflector):
     """Follows namespaces once they are needed.
 
     Args:
@@ -32,46 +32,18 @@ class Namespaces(Reflector):
     """
 
     def __init__(self, client: Client, changed: Callable[[], None]) -> None:
-        super().__init__(client, NAMESPACES_PATH, self)
+        super().__init__(client, NAMESPACES_PATH, self, _say_refused)
         self.labels: dict[str, dict[str, str]] | None = None
         self._known: dict[str, dict[str, str]] = {}
-        self._tell, self._needed, self._dirty = changed, asyncio.Event(), asyncio.Event()
-        self._refused = False
-        self.synced.set()  # nothing is missing until somebody needs it
-
-    @property
-    def age(self) -> float:
-        """See `Reflector`."""
-        return super().age if self._needed.is_set() and not self._refused else 0.0
-
-    def need(self) -> None:
-        """Follow them from now on."""
-        if not self._needed.is_set():
-            self._needed.set()
-            self.synced.clear()
+        self._tell, self._dirty = changed, asyncio.Event()
 
     async def run(self) -> None:
-        """See `Reflector`; does nothing before they are needed, and nothing more if we may not look at them."""
-        await self._needed.wait()
+        """See `OptionalReflector`."""
         settling = asyncio.create_task(self._settle())
         try:
             await super().run()
-        except ApiError as error:
-            if error.status not in REFUSALS:
-                raise
-            self._refused = True
-            self.synced.set()
-            log.warning(
-                "pods that select namespaces by labels are not understood: no permission to list namespaces",
-                allow='rules: [{apiGroups: [""], resources: [namespaces], verbs: [list, watch]}] of a ClusterRole',
-            )
         finally:
             settling.cancel()
-
-    async def relist(self) -> None:
-        """See `Reflector`."""
-        if self._needed.is_set() and not self._refused:
-            await super().relist()
 
     def keep(self, keys: Set[str]) -> None:
         """See `reflector.Handler`."""
@@ -99,3 +71,10 @@ class Namespaces(Reflector):
             self._dirty.clear()
             if self.labels is not None:
                 self._tell()
+
+
+def _say_refused(_: str) -> None:
+    log.warning(
+        "pods that select namespaces by labels are not understood: no permission to list namespaces",
+        allow='rules: [{apiGroups: [""], resources: [namespaces], verbs: [list, watch]}] of a ClusterRole',
+    )

@@ -22,6 +22,17 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
+class NamedHead(msgspec.Struct, frozen=True):
+    """Any object: what it is called."""
+
+    metadata: ObjectMeta
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
 class PodSpecHead(msgspec.Struct, frozen=True, rename="camel"):
     """The part of `spec` that says who places a pod, and where it is."""
 
@@ -36,28 +47,16 @@ class PodStatusHead(msgspec.Struct, frozen=True, rename="camel"):
     nominated_node_name: str = ""
 
 
-class PodHead(msgspec.Struct, frozen=True):
+class PodHead(NamedHead, frozen=True):
     """A pod at a glance."""
 
-    metadata: ObjectMeta
     spec: PodSpecHead = PodSpecHead()
     status: PodStatusHead = PodStatusHead()
-
-    @property
-    def key(self) -> str:
-        """Namespace and name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def finished(self) -> bool:
         """Whether it has run to its end."""
         return self.status.phase in ("Succeeded", "Failed")
-
-
-class NamedHead(msgspec.Struct, frozen=True):
-    """Any object: what it is called."""
-
-    metadata: ObjectMeta
 
 
 pod_head = msgspec.json.Decoder(PodHead).decode

@@ -15,8 +15,10 @@ import structlog
 from steersman.cluster.fields import FieldError
 from steersman.cluster.model import Requirement
 from steersman.cluster.selectors import label_selector
-from steersman.kube.client import ApiError, Client
-from steersman.kube.reflector import EventType, Reflector
+from steersman.kube.client import Client
+from steersman.kube.needed import OptionalReflector
+from steersman.kube.objects import NamedHead
+from steersman.kube.reflector import EventType
 
 log = structlog.get_logger("selectors")
 
@@ -48,26 +50,13 @@ SELECTING = (
     Selecting("StatefulSet", "apps/v1", "/apis/apps/v1/statefulsets", by_labels=False),
 )
 
-REFUSALS = (403, 404)
-"""HTTP statuses of a collection that we may not look at, or that the server does not have."""
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    name: str
-    namespace: str = ""
-
 
 class _Spec(msgspec.Struct, frozen=True):
     selector: dict[str, Any] | None = None
 
 
-class _Head(msgspec.Struct, frozen=True):
-    metadata: _Meta
+class _Head(NamedHead, frozen=True):
     spec: _Spec = _Spec()
-
-    @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 _head = msgspec.json.Decoder(_Head).decode
@@ -90,7 +79,9 @@ class Selectors:
     def __init__(self, client: Client) -> None:
         self.version = 0
         self._feeds = [SelectorFeed(self, kind) for kind in SELECTING]
-        self.reflectors = tuple(_Reflector(client, feed) for feed in self._feeds)
+        self.reflectors = tuple(OptionalReflector(client, feed.kind.path, feed, feed.refuse) for feed in self._feeds)
+        for reflector in self.reflectors:
+            reflector.need()
         self._followers: list[Callable[[Set[str]], None]] = []
 
     def __iter__(self) -> Iterator[Selector]:
@@ -154,7 +145,7 @@ class SelectorFeed:
         if self._lose(head) if kind == "DELETED" else self._see(head, keys):
             self._all.changed(keys)
 
-    def refuse(self) -> None:
+    def refuse(self, resource: str) -> None:
         """We may not look at this kind."""
         self.refused = True
         self._all.settled()
@@ -178,29 +169,6 @@ class SelectorFeed:
         self._found[head.key] = stated, (head.metadata.namespace, found)
         keys.update(each.key for each in found)
         return known is not None or bool(found)
-
-
-class _Reflector(Reflector):
-    """Follows a kind, unless we may not: scheduling goes on without it."""
-
-    def __init__(self, client: Client, feed: SelectorFeed) -> None:
-        super().__init__(client, feed.kind.path, feed)
-        self._feed = feed
-
-    async def run(self) -> None:
-        """See `Reflector`; returns if we may not look at the objects."""
-        try:
-            await super().run()
-        except ApiError as error:
-            if error.status not in REFUSALS:
-                raise
-            self._feed.refuse()
-            self.synced.set()
-
-    async def relist(self) -> None:
-        """See `Reflector`."""
-        if not self._feed.refused:
-            await super().relist()
 
 
 def _rules(kinds: list[Selecting]) -> str:

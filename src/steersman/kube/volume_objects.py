@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from steersman.cluster.fields import Object
-from steersman.kube.objects import ObjectMeta
+from steersman.kube.objects import NamedHead, ObjectMeta
 
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -81,17 +81,12 @@ class ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
     volume_attributes_class_name: str | None = None
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(NamedHead, frozen=True):
     """A PersistentVolumeClaim."""
 
     metadata: Metadata
     spec: ClaimSpec = ClaimSpec()
     status: Phase = Phase()
-
-    @property
-    def key(self) -> str:
-        """Namespace and name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def is_bound(self) -> bool:

@@ -59,21 +59,17 @@ class PodWindow:
 class LiveMix(PodWindow):
     """The mix of a sliding window over pods.
 
-    Args:
-        clock: seconds.
-
     Attributes:
         pods: the mix in use.
         outlook: what follows from it, None: nobody looks at it, or not worked out yet.
-        made_at: when it was made, in seconds of the clock.
+        made_at: when it was made, in seconds of `time.time`.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.clock = clock
         self.pods: tuple[TypicalPod, ...] = ()
         self.outlook: OutlookArrays | None = None
-        self.made_at = clock()
+        self.made_at = time.time()
 
     async def make(self, types: tuple[GpuType, ...], *, outlook: bool) -> bool:
         """Make the mix anew; whether it is another. What follows from it is worked out by a process of its own.
@@ -82,7 +78,7 @@ class LiveMix(PodWindow):
             types: of the cluster's GPUs.
             outlook: whether somebody looks at what follows from the mix.
         """
-        self.made_at = self.clock()
+        self.made_at = time.time()
         pods = self.typical_pods()
         if pods == self.pods and (self.outlook is not None or not outlook):
             return False

@@ -13,8 +13,9 @@ from steersman.cluster.manifests import Manifest, node_to_object, pod_to_object
 from steersman.cluster.model import Pod
 from steersman.errors import InputError, SteersmanError
 from steersman.kube.client import ApiError, Client, Listed
+from steersman.kube.needed import REFUSALS
 from steersman.kube.objects import whole
-from steersman.kube.selectors import REFUSALS, SELECTING
+from steersman.kube.selectors import SELECTING
 from steersman.live.reading import ALL_PODS, NODES, documents, example, understood
 from steersman.workloads.files import YAML_SUFFIXES, new_folder, replacing
 from steersman.workloads.kubernetes import Objects, write_workload

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from steersman.errors import InputError
 from steersman.kube.client import ApiError, Client
-from steersman.kube.selectors import REFUSALS, SELECTING
+from steersman.kube.needed import REFUSALS
+from steersman.kube.selectors import SELECTING
 from steersman.live.reading import ALL_PODS, NODES, documents, example, understood
 from steersman.workloads.loading import workload_of_objects
 from steersman.workloads.workload import Running, Workload

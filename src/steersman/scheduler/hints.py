@@ -7,7 +7,7 @@ no more pods of its class than fit there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import numpy as np
 
@@ -26,14 +26,9 @@ ALL = 1 << 30
 
 
 class Hints:
-    """Collects changes, and says now and then which groups of pods they may help.
+    """Collects changes, and says now and then which groups of pods they may help."""
 
-    Args:
-        clock: seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._freed: set[int] = set()
         self._bound = self._volumes = False
         self._due_at = 0.0
@@ -58,7 +53,7 @@ class Hints:
         """Return for how long nothing is to be looked at; None: nothing has changed."""
         if not self._freed and not self._bound and not self._volumes:
             return None
-        return max(0.0, self._due_at - self._clock())
+        return max(0.0, self._due_at - time.monotonic())
 
     def warm(self, state: ClusterState) -> None:
         """Compile what `helped` runs: the first call would else seem slow, and the next one come late."""
@@ -71,7 +66,7 @@ class Hints:
             state: the cluster.
             groups: of the pods that fit nowhere.
         """
-        began = self._clock()
+        began = time.monotonic()
         found = {VOLUME_GROUP: ALL} if VOLUME_GROUP in groups and (self._freed or self._volumes) else {}
         slots = np.array(sorted(slot for slot in self._freed if slot < len(state.nodes)), dtype=np.int64)
         self._freed.clear()
@@ -83,6 +78,6 @@ class Hints:
             count = ALL if state.sees_others(*group[:2]) else int(room_for(nodes, classes, group[0], slots))
             if count:
                 found[group] = count
-        ended = self._clock()
+        ended = time.monotonic()
         self._due_at = ended + (ended - began) / SHARE
         return found

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
@@ -22,6 +21,7 @@ from steersman.policies.decider import Decider
 from steersman.scheduler.binder import Binder, Outcome
 from steersman.scheduler.hints import Hints
 from steersman.scheduler.queue import QueuedPod, SchedulingQueue
+from steersman.scheduler.telling import Teller
 from steersman.scheduler.volume_binder import VolumeBinder
 
 IN_FLIGHT = 64
@@ -37,31 +37,6 @@ DECISIONS_BETWEEN_BREATHS = 8
 """Decisions after which watches and answers get their turn."""
 
 log = structlog.get_logger("scheduler")
-
-
-class Witness(Protocol):
-    """Who is told about decisions. `seconds` are those of the attempt."""
-
-    def decided(self, seconds: float, cpu_seconds: float) -> None:
-        """A decision took so long, and so much of a core."""
-
-    def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
-        """A pod was bound."""
-
-    def unschedulable(self, queued: QueuedPod, why: str, seconds: float) -> None:
-        """A pod fits nowhere."""
-
-    def ignored(self, queued: QueuedPod, what: str) -> None:
-        """Something that a pod asks for makes no sense; it is scheduled without that."""
-
-    def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
-        """There was no decision, or the binding failed; the pod is tried again."""
-
-    def taken(self, queued: QueuedPod, node: str, why: str) -> None:
-        """Another scheduler bound a pod that is ours to place."""
-
-    def node_problem(self, name: str, problem: str) -> None:
-        """A node makes no sense, so that it takes no pods; or it does again: then there is no problem, ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +58,7 @@ class Scheduler(Listener):
     Args:
         client: the connection.
         make_decider: makes the policy's decider for the state of the cache.
-        witness: is told what happens.
+        witness: tells what happens.
         options: which pods.
         may_decide: asked before each decision and each binding: whether we still hold the lease. Where it says no when
             `watch` begins, others decide, too, each in its turn.
@@ -94,7 +69,7 @@ class Scheduler(Listener):
         self,
         client: Client,
         make_decider: Callable[[ClusterCache], Decider],
-        witness: Witness,
+        witness: Teller,
         options: Options,
         may_decide: Callable[[], bool] = lambda: True,
         selectors: Selectors | None = None,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from steersman.errors import SteersmanError
 from steersman.kube.client import Client
@@ -31,18 +30,13 @@ class VolumeBinder:
     Args:
         client: the connection.
         objects: what is known of claims and volumes; what is decided is noted there.
-        clock: monotonic seconds.
+
+    Attributes:
         timeout: seconds within which claims must be bound.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        objects: VolumeObjects,
-        clock: Callable[[], float] = time.monotonic,
-        timeout: float = TIMEOUT_SECONDS,
-    ) -> None:
-        self.client, self.objects, self._clock, self.timeout = client, objects, clock, timeout
+    def __init__(self, client: Client, objects: VolumeObjects) -> None:
+        self.client, self.objects, self.timeout = client, objects, TIMEOUT_SECONDS
 
     def assume(self, plan: VolumePlan, node: str) -> None:
         """Count a plan as done before the API knows."""
@@ -67,9 +61,9 @@ class VolumeBinder:
         for volume, key in plan.bindings:
             await self._bind_volume(volume, key)
         versions = {key: await self._select_node(key, node) for key in plan.provisions}
-        ends = self._clock() + self.timeout
+        ends = time.monotonic() + self.timeout
         while not all(self._is_bound(key, uid, node, versions.get(key)) for key, uid in uids.items()):
-            if self._clock() >= ends:
+            if time.monotonic() >= ends:
                 raise VolumesNotBoundError(f"binding volumes: timed out after {self.timeout:g} s")
             await asyncio.sleep(POLL_SECONDS)
 

@@ -104,19 +104,19 @@ def arrival_curve(events: Timeline, last: int) -> Curve:
     return _curve(np.arange(last + 1, dtype=np.float64), events, mean)
 
 
-def time_curve(events: Timeline, until: float, points: int = TIMED_POINTS) -> Curve:
-    """The curve over time: the state after the last event up to each of `points` moments, evenly spread.
+def time_curve(events: Timeline, until: float) -> Curve:
+    """The curve over time: the state after the last event up to each of `TIMED_POINTS` moments, evenly spread.
 
     `until` is where it ends, as a rule with the last arrival: how long the last pods run says nothing about a policy.
     """
-    moments = np.linspace(events.time[0], until, points)
+    moments = np.linspace(events.time[0], until, TIMED_POINTS)
     last = np.searchsorted(events.time, moments, side="right") - 1
     return _curve(moments, events, lambda values: values[last])
 
 
-def event_curve(events: Timeline, points: int = TIMED_POINTS) -> Curve:
+def event_curve(events: Timeline) -> Curve:
     """The curve over arrivals where there is no GPU demand to count: percent of the pods that have arrived."""
-    last = np.round(np.linspace(0, len(events.time) - 1, min(points, len(events.time)))).astype(np.int64)
+    last = np.round(np.linspace(0, len(events.time) - 1, min(TIMED_POINTS, len(events.time)))).astype(np.int64)
     return _curve(100.0 * (last + 1) / len(events.time), events, lambda values: values[last])
 
 

@@ -188,7 +188,10 @@ class Simulator:
         record: bool = False,
         progress: Progress | None = None,
     ) -> RunResult:
-        """One run, see `simulate`. `shuffle` False: `inflation` keeps the order of the workload's pods."""
+        """Schedule the workload by a policy and say what came of it.
+
+        `record` keeps every placement with its reason. `shuffle` False: `inflation` keeps the order of the pods.
+        """
         member = self.member(as_policy(policy), protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
         plan = schedule(
             self.workload,

@@ -127,15 +127,13 @@ def random_cluster(
     *,
     distribution: Distribution = Distribution.TRAINING,
     nodes: tuple[int, int] = (MIN_NODES, MAX_NODES),
-    name: str = "",
 ) -> Workload:
     """Draw a cluster and its pods, in the order in which they come.
 
     Args:
-        seed: which one; the same seed and arguments give the same workload.
+        seed: which one; the same seed and arguments give the same workload, called `training-SEED` or the like.
         distribution: what is drawn from.
         nodes: the smallest and the largest number of nodes.
-        name: of the workload; `training-SEED` or `validation-SEED` if empty.
 
     Raises:
         UsageError: the range of nodes is empty or beyond 1 to 100,000.
@@ -150,7 +148,7 @@ def random_cluster(
     machines = _nodes(shapes, counts)
     owners = _owners(random, values, shapes, counts)
     pods = _pods(random, owners, machines)
-    return Workload(name or f"{distribution.value}-{seed}", machines, pods)
+    return Workload(f"{distribution.value}-{seed}", machines, pods)
 
 
 def _shapes(random: np.random.Generator, values: _Values, count: int) -> tuple[list[_Shape], list[int]]:
