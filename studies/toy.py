@@ -13,7 +13,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from steersman.agents.agent import teacher_of
-from steersman.agents.episodes import Config as EvolutionConfig
+from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.networks import NETWORKS, build, sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
@@ -71,7 +71,7 @@ def options(quick: bool = False) -> Json:
         "evolution_decisions": {task: 300 if quick else count for task, count in EVOLUTION_DECISIONS.items()},
         "toy_options": TOY_OPTIONS,
         "defaults": {name: asdict(gradient_algorithm(name)[1]()) for name in GRADIENT_ALGORITHMS}
-        | {EVOLUTION: asdict(EvolutionConfig())},
+        | {EVOLUTION: asdict(EpisodeEvolutionConfig())},
         "rules": RULES,
     }
 
@@ -153,7 +153,7 @@ def _learn(
     began = time.process_time()
     if algorithm == EVOLUTION:
         spec = Spec(network, sizes_of(make(1).single_observation_space), hidden)
-        learner: Any = EpisodeEvolution(make, spec, EvolutionConfig(**changes), seed)
+        learner: Any = EpisodeEvolution(make, spec, EpisodeEvolutionConfig(**changes), seed)
     else:
         env = make(ENVIRONMENTS)
         net = build(network, sizes_of(env.single_observation_space), hidden, seed=seed)

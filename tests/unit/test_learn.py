@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import importlib
 import json
 
 import numpy as np
@@ -10,17 +9,15 @@ import pytest
 
 pytest.importorskip("torch")
 
+
 from steersman.agents.networks import build, export
 from steersman.agents.recording import record
 from steersman.agents.registry import gradient_algorithm
 from steersman.agents.spec import Sizes
 from steersman.cli import main
-from steersman.cli.algorithm_options import CONFIGS, ELSEWHERE, SETTINGS
-from steersman.cli.declared import declared
 from steersman.envs.deployments import Options
 from steersman.errors import InputError, SteersmanError
 from steersman.policies.policy_file import read_policy
-from steersman.telemetry.settings import Settings
 from steersman.training.learn import LearningPlan, learn
 from steersman.training.network import NetworkPlan
 from steersman.training.run import Limits
@@ -143,20 +140,6 @@ def test_a_recording_is_learned_from_if_it_fits(tmp_path):
     with pytest.raises(InputError, match="of another view"):
         learn(plan("imitation", recording=other), tmp_path / "o", Limits(iterations=1))
     assert not (tmp_path / "o").exists()
-
-
-@pytest.mark.parametrize("algorithm", CONFIGS)
-def test_options_read_from_source_are_those_of_the_class(algorithm):
-    made = importlib.import_module(CONFIGS[algorithm]).Config()
-    read = {field.name: field for field in declared(CONFIGS[algorithm])}
-    wanted = {field.name for field in dataclasses.fields(made)} - set(ELSEWHERE)
-    assert wanted <= read.keys(), "a field that the command line does not offer"
-    assert {name: getattr(made, name) for name in read} == {name: field.default for name, field in read.items()}
-    assert all(field.meaning for field in read.values())
-
-
-def test_settings_read_from_source_are_those_of_the_class():
-    assert {field.name: field.default for field in declared(SETTINGS, "Settings")} == Settings()._asdict()
 
 
 # The command ----------------------------------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from steersman.agents.configs import DQNConfig, EpisodeEvolutionConfig
 from steersman.agents.dqn import DQN
-from steersman.agents.dqn import Config as DqnConfig
-from steersman.agents.episodes import Config as EpisodeConfig
 from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.networks import build, export
 from steersman.agents.population import Population
@@ -159,10 +158,10 @@ def test_learners_take_the_first_of_equals_as_their_files_do(monkeypatch, learne
     env = ToyVectorEnv(3, "match")
     spec = Spec("mlp", sizes_of(env.single_observation_space), (4,))
     if learner == "gradient":
-        agent, kind = DQN(env, build("mlp", spec.sizes, spec.hidden), DqnConfig(), 1), DQN
+        agent, kind = DQN(env, build("mlp", spec.sizes, spec.hidden), DQNConfig(), 1), DQN
     else:
         agent, kind = (
-            EpisodeEvolution(lambda count: ToyVectorEnv(count, "match"), spec, EpisodeConfig(), 1),
+            EpisodeEvolution(lambda count: ToyVectorEnv(count, "match"), spec, EpisodeEvolutionConfig(), 1),
             Population,
         )
     scores = np.ones((3, 4), dtype=np.float32)

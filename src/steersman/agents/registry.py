@@ -5,18 +5,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from steersman.agents.configs import ActorCriticConfig, DQNConfig, ImitationConfig, PPOConfig
 from steersman.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from steersman.agents.agent import Agent
 
 GRADIENT_ALGORITHMS = {
-    "dqn": ("dqn", "DQN"),
-    "actor-critic": ("actor_critic", "ActorCritic"),
-    "ppo": ("ppo", "PPO"),
-    "imitation": ("imitation", "Imitation"),
+    "dqn": ("dqn", "DQN", DQNConfig),
+    "actor-critic": ("actor_critic", "ActorCritic", ActorCriticConfig),
+    "ppo": ("ppo", "PPO", PPOConfig),
+    "imitation": ("imitation", "Imitation", ImitationConfig),
 }
-"""Name to the module in this package and its class; each module also has a `Config`. All learn with all networks."""
+"""Name to the module in this package its class and the class of its options. All learn with all networks."""
 
 
 def gradient_algorithm(name: str) -> tuple[type[Agent], type[Any]]:
@@ -28,11 +29,11 @@ def gradient_algorithm(name: str) -> tuple[type[Agent], type[Any]]:
     """
     if name not in GRADIENT_ALGORITHMS:
         raise UsageError(f"unknown algorithm {name!r}; known are {', '.join(GRADIENT_ALGORITHMS)}")
-    module, agent = GRADIENT_ALGORITHMS[name]
+    module, agent, config = GRADIENT_ALGORITHMS[name]
     try:
         found = importlib.import_module(f"steersman.agents.{module}")
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "gymnasium"):
             raise
         raise MissingExtraError(f"training with {name}", "train") from error
-    return getattr(found, agent), found.Config
+    return getattr(found, agent), config

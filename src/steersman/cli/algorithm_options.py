@@ -13,45 +13,38 @@ from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
-from steersman.cli.declared import Field, declared
+from steersman.agents import configs
+from steersman.config_fields import ConfigField, config_fields, flag
 from steersman.errors import UsageError
+from steersman.telemetry.settings import Settings
 
 EVOLUTION = "evolution"
 ON_WORKLOADS, IN_ENVIRONMENTS = f"{EVOLUTION} on workloads", f"{EVOLUTION} in environments"
-CONFIGS = {
-    "dqn": "steersman.agents.dqn",
-    "actor-critic": "steersman.agents.actor_critic",
-    "ppo": "steersman.agents.ppo",
-    "imitation": "steersman.agents.imitation",
-    ON_WORKLOADS: "steersman.agents.evolution",
-    IN_ENVIRONMENTS: "steersman.agents.episodes",
+CONFIGS: dict[str, type[Any]] = {
+    "dqn": configs.DQNConfig,
+    "actor-critic": configs.ActorCriticConfig,
+    "ppo": configs.PPOConfig,
+    "imitation": configs.ImitationConfig,
+    ON_WORKLOADS: configs.EvolutionConfig,
+    IN_ENVIRONMENTS: configs.EpisodeEvolutionConfig,
 }
-"""What learns, and the module whose `Config` has its options. Evolution is two."""
+"""What learns, and the class of its options. Evolution is two."""
 
-ELSEWHERE = ("network", "hidden", "reference")
-"""Fields of a `Config` that are options of every algorithm."""
-
-SETTINGS = "steersman.telemetry.settings"
 RENAMED = {"pods": "pod_count"}  # --pods is a file elsewhere
-SETTINGS_ELSEWHERE = ("nodes", "max_nodes", "load", "replicas")
 CLUSTER_PANEL = "The cluster of --protocol latency"
 SHARED_PANEL = "Options of several algorithms"
 
 
 @cache
-def algorithm_fields() -> dict[str, dict[str, Field]]:
+def algorithm_fields() -> dict[str, dict[str, ConfigField]]:
     """Algorithm -> name -> field."""
-    return {
-        algorithm: {field.name: field for field in declared(module) if field.name not in ELSEWHERE}
-        for algorithm, module in CONFIGS.items()
-    }
+    return {algorithm: config_fields(config) for algorithm, config in CONFIGS.items()}
 
 
 @cache
-def setting_fields() -> dict[str, Field]:
+def setting_fields() -> dict[str, ConfigField]:
     """Option of the cluster with telemetry -> its field of `telemetry.settings.Settings`."""
-    found = declared(SETTINGS, "Settings")
-    return {RENAMED.get(field.name, field.name): field for field in found if field.name not in SETTINGS_ELSEWHERE}
+    return {RENAMED.get(name, name): field for name, field in config_fields(Settings).items()}
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -101,7 +94,7 @@ def _spread(group: type[Any]) -> list[inspect.Parameter]:
 
 def _setting_parameters() -> list[inspect.Parameter]:
     return [
-        _parameter(name, field, f"{field.meaning} [default: {field.default:g}]", CLUSTER_PANEL)
+        _parameter(name, field, f"{field.option.help} [default: {field.default:g}]", CLUSTER_PANEL)
         for name, field in setting_fields().items()
     ]
 
@@ -129,7 +122,7 @@ def _algorithm_parameter(name: str, algorithms: list[str], panel: str) -> inspec
     known = {algorithm: algorithm_fields()[algorithm][name] for algorithm in algorithms}
     # What a panel is about needs no naming, but evolution is two.
     named = panel == SHARED_PANEL or algorithms in ([ON_WORKLOADS], [IN_ENVIRONMENTS])
-    meanings = _grouped({algorithm: field.meaning for algorithm, field in known.items()}, named)
+    meanings = _grouped({algorithm: field.option.help for algorithm, field in known.items()}, named)
     defaults = _grouped({algorithm: _shown(field.default) for algorithm, field in known.items()}, False)
     default = f" [default: {'; '.join(defaults)}]" if any(_shown(field.default) for field in known.values()) else ""
     return _parameter(name, next(iter(known.values())), f"{' '.join(meanings)}{default}", panel)
@@ -151,7 +144,7 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _parameter(name: str, field: Field, text: str, panel: str) -> inspect.Parameter:
+def _parameter(name: str, field: ConfigField, text: str, panel: str) -> inspect.Parameter:
     option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel)
     if field.type is bool:
         flag = name.replace("_", "-")
@@ -161,7 +154,7 @@ def _parameter(name: str, field: Field, text: str, panel: str) -> inspect.Parame
 
 
 def options_of(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given options that are an algorithm's, by the names of its `Config`.
+    """Those of the given options that are an algorithm's, by the names of its configuration class.
 
     Raises:
         UsageError: one is of other algorithms only; the message lists those that this one has.
@@ -185,11 +178,6 @@ def settings_of(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
         first = next(name for name in given if name in known)
         raise UsageError(f"{flag(first)} belongs to --protocol latency, not to {protocol}")
     return found
-
-
-def flag(name: str) -> str:
-    """An option as the command line spells it."""
-    return f"--{name.replace('_', '-')}"
 
 
 def _flags(names: Iterable[str]) -> str:

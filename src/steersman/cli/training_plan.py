@@ -9,7 +9,6 @@ from steersman.cli.algorithm_options import (
     EVOLUTION,
     IN_ENVIRONMENTS,
     ON_WORKLOADS,
-    flag,
     options_of,
     settings_of,
 )
@@ -18,6 +17,7 @@ from steersman.cli.inputs import NONE_RUNS, LiveSource
 from steersman.cli.options import Protocol, check_load, check_ratio, running_of
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
 from steersman.cli.training_workloads import full_name, read_workloads
+from steersman.config_fields import flag
 from steersman.errors import UsageError
 from steersman.workloads.workload import Running
 
@@ -198,7 +198,8 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
     share, load = check_ratio(scenario.ratio, protocol), check_load(scenario.load, protocol)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.agents import evolution
+    from steersman.agents.configs import EvolutionConfig
+    from steersman.agents.evolution import Task as EvolutionTask
     from steersman.policies.registry import check_known
     from steersman.training.evolve import Plan
     from steersman.training.scene import OBJECTIVES
@@ -215,13 +216,13 @@ def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn:
         training=_training_workloads(asked, warn),
         validation=read_workloads(asked.task.validation or [], asked.task.nodes, asked.running, warn),
         test=tuple(full_name(each) for each in asked.task.test or ()),
-        task=evolution.Task(
+        task=EvolutionTask(
             asked.task.objective or OBJECTIVES[protocol],
             protocol.value,
             share,
             load,
         ),
-        config=evolution.Config(**config),
+        config=EvolutionConfig(**config),
         seed=seed,
         start=asked.network.start,
         **more,
@@ -240,13 +241,14 @@ def _learning(
     asked: Asked, config: dict[str, Any], settings: dict[str, Any], name: str, seed: int, warn: Warnings
 ) -> AnyPlan:
     """Episodes in environments."""
-    from steersman.agents import episodes, recording
+    from steersman.agents import recording
+    from steersman.agents.configs import EpisodeEvolutionConfig
     from steersman.agents.registry import gradient_algorithm
     from steersman.training.learn import LearningPlan, find_device
     from steersman.training.scene import check_rule
 
     if asked.kind == IN_ENVIRONMENTS:
-        kind: type[Any] = episodes.Config
+        kind: type[Any] = EpisodeEvolutionConfig
     else:
         _, kind = gradient_algorithm(asked.kind)
         find_device(asked.learning.device or "cpu")
