@@ -14,7 +14,7 @@ import torch
 from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.networks import build, sizes_of
-from steersman.agents.registry import gradient_algorithm
+from steersman.agents.registry import find_algorithm
 from steersman.agents.spec import Spec
 from steersman.envs.latency import LatencyOptions, LatencyVectorEnv
 from steersman.envs.latency_compare import BASELINE, TASKS, compare
@@ -119,7 +119,8 @@ def _descend(
     algorithm: str, asked: Json, task: str, seed: int, progress: Callable[[int, int], None]
 ) -> tuple[Chooser, int]:
     """An MLP by gradients, and the decisions that it took."""
-    kind, config = gradient_algorithm(algorithm)
+    registered = find_algorithm(algorithm)
+    kind, config = registered.load(), registered.config
     env = LatencyVectorEnv(asked["environments"], objective=asked["rewards"][task])
     network = build("mlp", sizes_of(env.single_observation_space), tuple(asked["hidden"]), seed=seed)
     agent: Any = kind(env, network, config(**asked["gradient_options"][algorithm]), seed)

@@ -18,7 +18,7 @@ from steersman.agents.metrics import Tally
 from steersman.agents.networks import MASKED, build, sizes_of
 from steersman.agents.observations import sample_candidates
 from steersman.agents.recording import Recording, record
-from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
 from steersman.agents.replay import Replay
 from steersman.agents.rollout import generalised_advantages
 from steersman.envs.toy import ToyVectorEnv
@@ -429,15 +429,15 @@ def test_what_an_agent_lacks_is_told():
 
 
 def test_algorithms_have_names(monkeypatch):
-    assert {gradient_algorithm(name) for name in GRADIENT_ALGORITHMS} == {
-        (kind, type(config)) for kind, config in AGENTS.values()
-    }
+    specs = [find_algorithm(name) for name in GRADIENT_ALGORITHMS]
+    assert {(spec.load(), spec.config) for spec in specs} == {(kind, type(config)) for kind, config in AGENTS.values()}
+    assert all(spec.load().algorithm == spec.name for spec in specs)
     with pytest.raises(UsageError, match="dqn, actor-critic, ppo, imitation"):
-        gradient_algorithm("sarsa")
+        find_algorithm("sarsa")
 
     def missing(module):
         raise ModuleNotFoundError(f"{module} imports torch", name="torch")
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"training with ppo needs the extra 'train'"):
-        gradient_algorithm("ppo")
+        find_algorithm("ppo").load()

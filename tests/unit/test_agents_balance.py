@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.configs import ActorCriticConfig, DQNConfig, PPOConfig
 from steersman.agents.dqn import DQN
-from steersman.agents.networks import NETWORKS, build, sizes_of
+from steersman.agents.networks import build, sizes_of
 from steersman.agents.observations import as_tensors
 from steersman.agents.ppo import PPO
 from steersman.agents.ranges import Ranges
@@ -17,6 +17,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv, most_even
 from steersman.errors import UsageError
 from steersman.features import CLUSTER
+from steersman.policies.network_registry import NETWORKS
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from steersman.agents.networks import build, export
 from steersman.agents.recording import record
-from steersman.agents.registry import gradient_algorithm
+from steersman.agents.registry import find_algorithm
 from steersman.agents.spec import Sizes
 from steersman.cli import main
 from steersman.envs.deployments import Options
@@ -37,7 +37,7 @@ def scene(**options):
 
 def plan(algorithm="ppo", **changes):
     given = {"network": NetworkPlan("mlp", (8,)), "environments": 4, "validation_seeds": (5001,)} | changes
-    return LearningPlan("p", algorithm, scene(), gradient_algorithm(algorithm)[1](**SMALL[algorithm]), **given)
+    return LearningPlan("p", algorithm, scene(), find_algorithm(algorithm).config(**SMALL[algorithm]), **given)
 
 
 def rows(file):
@@ -97,7 +97,7 @@ def test_the_card_and_the_weights_are_those_of_the_network(tmp_path):
 def test_training_starts_from_another_policy(tmp_path):
     learn(plan("imitation"), tmp_path / "first", Limits(iterations=1, validate_every=1))
     file = tmp_path / "first" / "policy.safetensors"
-    config = gradient_algorithm("imitation")[1](batch_size=32, learning_rate=1e-12)
+    config = find_algorithm("imitation").config(batch_size=32, learning_rate=1e-12)
     start = dataclasses.replace(plan("imitation"), config=config, network=NetworkPlan("mlp", (8,), start=file))
     learn(start, tmp_path / "second", Limits(iterations=1, validate_every=1))
     (_, first), (_, second) = read_policy(file), read_policy(tmp_path / "second" / "policy.safetensors")
@@ -175,7 +175,7 @@ def test_evolution_trains_in_environments(here):
     ("arguments", "message"),
     [
         (("--algorithm", "ppo", "--epsilon-decay", "0.9"), "--epsilon-decay is no option of ppo; it has --discount"),
-        (("--algorithm", "magic"), "'magic' is not one of 'evolution', 'dqn'"),
+        (("--algorithm", "magic"), "unknown algorithm 'magic'; known are evolution, dqn"),
         (("--network", "gnn"), "gnn cannot be trained by evolution in environments; these can"),
         (("--algorithm", "ppo", "--device", "tpu"), "there is no such device"),
         (("--algorithm", "ppo", "--device", "cuda:99"), "cpu works everywhere"),

@@ -23,7 +23,8 @@ from steersman.policies.layers import MASKED, first_best
 from steersman.policies.learned import KINDS, WEIGHTS
 from steersman.policies.learned_views import see_nodes
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.networks import NETWORKS, open_network
+from steersman.policies.network_registry import NETWORKS
+from steersman.policies.networks import open_network
 from steersman.policies.policy import LinearPolicy
 from steersman.policies.policy_file import CARD, Card, write_policy
 from steersman.policies.registry import resolve

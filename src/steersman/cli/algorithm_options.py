@@ -13,22 +13,11 @@ from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
-from steersman.agents import configs
+from steersman.agents.registry import EVOLUTION, AlgorithmSpec, algorithm_specs
 from steersman.config_fields import ConfigField, config_fields, flag
 from steersman.errors import UsageError
+from steersman.policies.network_registry import network_specs
 from steersman.telemetry.settings import Settings
-
-EVOLUTION = "evolution"
-ON_WORKLOADS, IN_ENVIRONMENTS = f"{EVOLUTION} on workloads", f"{EVOLUTION} in environments"
-CONFIGS: dict[str, type[Any]] = {
-    "dqn": configs.DQNConfig,
-    "actor-critic": configs.ActorCriticConfig,
-    "ppo": configs.PPOConfig,
-    "imitation": configs.ImitationConfig,
-    ON_WORKLOADS: configs.EvolutionConfig,
-    IN_ENVIRONMENTS: configs.EpisodeEvolutionConfig,
-}
-"""What learns, and the class of its options. Evolution is two."""
 
 RENAMED = {"pods": "pod_count"}  # --pods is a file elsewhere
 CLUSTER_PANEL = "The cluster of --protocol latency"
@@ -37,13 +26,14 @@ SHARED_PANEL = "Options of several algorithms"
 
 @cache
 def algorithm_fields() -> dict[str, dict[str, ConfigField]]:
-    """Algorithm -> name -> field."""
-    return {algorithm: config_fields(config) for algorithm, config in CONFIGS.items()}
+    """Return label of an algorithm -> name -> field."""
+    specs = sorted(algorithm_specs(), key=lambda spec: spec.name == EVOLUTION)  # last, as it is two
+    return {spec.label: config_fields(spec.config) for spec in specs}
 
 
 @cache
 def setting_fields() -> dict[str, ConfigField]:
-    """Option of the cluster with telemetry -> its field of `telemetry.settings.Settings`."""
+    """Return option of the cluster with telemetry -> its field of `telemetry.settings.Settings`."""
     return {RENAMED.get(name, name): field for name, field in config_fields(Settings).items()}
 
 
@@ -59,7 +49,8 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(function).parameters.values():
         hint = hints.get(parameter.name)
         if parameter.kind is parameter.VAR_KEYWORD:
-            made = [*_setting_parameters(), *_algorithm_parameters()]
+            taken = {each.name for each in parameters}  # what all algorithms have keeps its meaning
+            made = [each for each in (*_setting_parameters(), *_algorithm_parameters()) if each.name not in taken]
             rest = [each.name for each in made]
             parameters += made
         elif isinstance(hint, type) and is_dataclass(hint):
@@ -121,15 +112,15 @@ def _panel(algorithms: list[str]) -> str:
 def _algorithm_parameter(name: str, algorithms: list[str], panel: str) -> inspect.Parameter:
     known = {algorithm: algorithm_fields()[algorithm][name] for algorithm in algorithms}
     # What a panel is about needs no naming, but evolution is two.
-    named = panel == SHARED_PANEL or algorithms in ([ON_WORKLOADS], [IN_ENVIRONMENTS])
-    meanings = _grouped({algorithm: field.option.help for algorithm, field in known.items()}, named)
-    defaults = _grouped({algorithm: _shown(field.default) for algorithm, field in known.items()}, False)
+    named = panel == SHARED_PANEL or (len(algorithms) == 1 and algorithms[0].startswith(EVOLUTION))
+    meanings = group_by_value({algorithm: field.option.help for algorithm, field in known.items()}, named)
+    defaults = group_by_value({algorithm: _shown(field.default) for algorithm, field in known.items()}, False)
     default = f" [default: {'; '.join(defaults)}]" if any(_shown(field.default) for field in known.values()) else ""
     return _parameter(name, next(iter(known.values())), f"{' '.join(meanings)}{default}", panel)
 
 
-def _grouped(texts: Mapping[str, str], named: bool) -> list[str]:
-    """Each text once, after the algorithms it is of; alone if it is that of all, unless they are to be named."""
+def group_by_value(texts: Mapping[str, str], named: bool) -> list[str]:
+    """Return each text once, after the algorithms it is of; alone if it is that of all, unless they are to be named."""
     owners: dict[str, list[str]] = {}
     for algorithm, text in texts.items():
         owners.setdefault(text, []).append(algorithm)
@@ -153,16 +144,36 @@ def _parameter(name: str, field: ConfigField, text: str, panel: str) -> inspect.
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
-def options_of(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given options that are an algorithm's, by the names of its configuration class.
+def list_algorithms() -> str:
+    """Return what `--algorithm` may be, for its help."""
+    described = {spec.name: f"{spec.name} {spec.help}".rstrip() for spec in algorithm_specs()}
+    *others, last = described.values()
+    return f"{', '.join(others)}, or {last}"
+
+
+def list_networks() -> str:
+    """Return what `--network` may be, for its help."""
+    return ", ".join(f"{spec.name} {spec.help}".rstrip() for spec in network_specs())
+
+
+def list_defaults(default: Callable[[AlgorithmSpec], object]) -> str:
+    """Return what an option is by default, such as `10 for dqn and ppo, 50 for imitation`."""
+    owners: dict[object, dict[str, None]] = {}
+    for spec in algorithm_specs():
+        owners.setdefault(default(spec), {})[spec.name] = None
+    return ", ".join(f"{value} for {' and '.join(names)}" for value, names in owners.items())
+
+
+def options_of(algorithm: AlgorithmSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the given options that are an algorithm's, by the names of its configuration class.
 
     Raises:
         UsageError: one is of other algorithms only; the message lists those that this one has.
     """
-    known = algorithm_fields()[algorithm]
+    known = config_fields(algorithm.config)
     for name in given:
         if name not in known and name not in setting_fields():
-            raise UsageError(f"{flag(name)} is no option of {algorithm}; it has {_flags(known)}")
+            raise UsageError(f"{flag(name)} is no option of {algorithm.label}; it has {_flags(known)}")
     return {name: value for name, value in given.items() if name in known}
 
 

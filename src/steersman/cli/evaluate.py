@@ -230,7 +230,7 @@ def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool =
         UsageError: a policy is unknown or has a name that means something else, or the baseline is none of them.
     """
     from steersman.evaluation.limits import BOUND
-    from steersman.policies.own import blamed
+    from steersman.extensions import attribute_errors
     from steersman.policies.registry import resolve
     from steersman.simulation.run import AS_IT_IS
     from steersman.training.fit import FITTED
@@ -239,7 +239,7 @@ def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool =
     taken |= {FITTED: "the policy of --fit"} if fit else {}
     specs: dict[str, str] = {}
     for spec in policies:
-        with blamed(f"policy {spec!r}"):
+        with attribute_errors(f"policy {spec!r}"):
             label = resolve(spec).name
         if label in taken:
             raise UsageError(

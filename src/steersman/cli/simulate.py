@@ -202,11 +202,11 @@ def run_and_write(plan: Plan, output: Path, output_format: Format, warn: Warning
     from steersman.cli.compiling import compile_kernels
     from steersman.evaluation.output import staged
     from steersman.evaluation.results import RUN_FILES, write_run
-    from steersman.policies.own import blamed
+    from steersman.extensions import attribute_errors
     from steersman.policies.registry import resolve
     from steersman.simulation.run import Simulator
 
-    with blamed(f"policy {plan.policy!r}"):
+    with attribute_errors(f"policy {plan.policy!r}"):
         policy = resolve(plan.policy)
     warn(plan.workload.warnings)
     compile_kernels([plan.policy], [plan.workload])

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import copy
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +10,9 @@ import numpy.typing as npt
 from steersman.cluster.arrays import NodeArrays
 from steersman.cluster.state import ClusterState
 from steersman.errors import SteersmanError
+from steersman.extensions import attribute_errors
 from steersman.policies.policy import Policy
 from steersman.workloads.mix import TypicalPod
-
-
-@contextmanager
-def blamed(who: str) -> Iterator[None]:
-    """Turn whatever the code inside raises into one line that names `who`, the error, and where it was raised."""
-    try:
-        yield
-    except SteersmanError:
-        raise
-    except (Exception, SystemExit) as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise SteersmanError(f"{who} failed: {what} ({Path(place.filename).name}, line {place.lineno})") from error
 
 
 class OwnPolicy:
@@ -47,7 +31,7 @@ class OwnPolicy:
 
     def prepare(self, mix: tuple[TypicalPod, ...], seed: int) -> None:
         """Let the policy prepare for a run."""
-        with blamed(self._who):
+        with attribute_errors(self._who):
             self._policy.prepare(self._state, mix, seed)
 
     def choose(self, class_id: int, feasible: npt.NDArray[np.bool_]) -> int:
@@ -60,7 +44,7 @@ class OwnPolicy:
         Raises:
             SteersmanError: the policy failed, or its scores are not one finite number for every feasible node.
         """
-        with blamed(self._who):
+        with attribute_errors(self._who):
             answer = self._policy.scores(self._state, class_id, feasible.copy())
             scores = np.asarray(answer, dtype=np.float64)
         if scores.shape != feasible.shape:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import metadata, resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from steersman.errors import SteersmanError, UsageError
+from steersman.errors import UsageError
+from steersman.extensions import attribute_errors, import_object
 from steersman.policies import forecast
 from steersman.policies.heuristics import LOCAL, heuristic
-from steersman.policies.own import blamed
 from steersman.policies.policy import KubeDefaultPolicy, LocalPolicy, Policy, RandomPolicy
 from steersman.policies.policy_file import SUFFIX, LearnedPolicy, open_policy, write_policy
 from steersman.policies.telemetry_policy import OBJECTIVES, TelemetryPolicy
@@ -58,11 +55,11 @@ def resolve(spec: str) -> AnyPolicy:
         return KubeDefaultPolicy()
     for point in metadata.entry_points(group=ENTRY_POINTS):
         if point.name == spec:
-            with blamed(f"policy {spec!r}"):
+            with attribute_errors(f"policy {spec!r}"):
                 factory = point.load()
             return _instance(spec, factory)
     if ":" in spec:
-        return _load(spec)
+        return _instance(spec, import_object("policy", spec))
     raise UsageError(
         f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), "
         f"a policy file (run/policy{SUFFIX}), module:Class"
@@ -72,7 +69,7 @@ def resolve(spec: str) -> AnyPolicy:
 def check_known(specs: Iterable[str]) -> None:
     """Raise SteersmanError if there is no policy of such a name, or it cannot be made, before anything else is done."""
     for spec in specs:
-        with blamed(f"policy {spec!r}"):
+        with attribute_errors(f"policy {spec!r}"):
             resolve(spec)
 
 
@@ -115,27 +112,8 @@ def _mix(spec: str) -> LocalPolicy:
     return LocalPolicy(spec, tuple(kinds), tuple(weights), fgd_devices=LOCAL["fgd"] in kinds)
 
 
-def _load(spec: str) -> Policy:
-    module_name, _, attribute = spec.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # an installed command does not look where the user stands
-    if not (module_name and attribute):
-        raise UsageError(f"policy {spec!r}: write it as module:Class")
-    try:
-        with blamed(f"policy {spec!r}"):
-            module = importlib.import_module(module_name)
-    except SteersmanError as error:
-        if isinstance(error.__cause__, ModuleNotFoundError):
-            raise UsageError(f"policy {spec!r}: cannot import {module_name!r}: {error.__cause__}") from None
-        raise
-    factory = getattr(module, attribute, None)
-    if factory is None:
-        raise UsageError(f"policy {spec!r}: module {module_name!r} has no {attribute!r}")
-    return _instance(spec, factory)
-
-
 def _instance(spec: str, factory: object) -> Policy:
-    with blamed(f"policy {spec!r}"):
+    with attribute_errors(f"policy {spec!r}"):
         policy = factory() if callable(factory) else factory
     for method in ("prepare", "scores"):
         if not callable(getattr(policy, method, None)):

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from steersman.agents.registry import EVOLUTION
 from steersman.config_fields import Choices, FloatRange, config_fields
 from steersman.training.evolve import Plan
-from steersman.training.learn import EVOLUTION, LearningPlan
+from steersman.training.learn import LearningPlan
 from steersman.training.plans import AnyPlan
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.agents.registry import EVOLUTION, find_algorithm
 from steersman.errors import InputError, MissingExtraError, SteersmanError, UsageError
 from steersman.processes import held, kill, start_worker
 from steersman.training.learn import LearningPlan
@@ -161,8 +161,8 @@ def _work_for(plan: AnyPlan, folder: Path, limits: Limits, fixed: Collection[str
 
 def _use_one_thread(plan: AnyPlan) -> None:
     """Several processes share the cores; torch would start as many threads in each."""
-    if isinstance(plan, LearningPlan) and plan.algorithm in GRADIENT_ALGORITHMS:
-        gradient_algorithm(plan.algorithm)
+    if isinstance(plan, LearningPlan) and plan.algorithm != EVOLUTION:
+        find_algorithm(plan.algorithm).load()
         import torch
 
         torch.set_num_threads(1)
