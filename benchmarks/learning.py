@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from steersman.agents.evolution import Config, Evolution, Task
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import Evolution, Task
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
@@ -51,7 +52,7 @@ def learned_run() -> Result:
 
 def evolution() -> Result:
     """Whole `default` episodes a second, played by evolution with the shipped policy's network in 2 processes."""
-    search = Evolution([embedded("default")], Task(), Config(episodes=2), seed=1, jobs=2)
+    search = Evolution([embedded("default")], Task(), EvolutionConfig(episodes=2), seed=1, jobs=2)
     try:
         search.iterate()  # starts the processes
         rates = []

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 
 from steersman.agents.agent import Agent, random_rows
-from steersman.agents.dqn import DQN, Config
+from steersman.agents.configs import DQNConfig
+from steersman.agents.dqn import DQN
 from steersman.agents.networks import build, sizes_of
 from steersman.envs.deployments import MIXED_SHAPES, DeploymentsVectorEnv
 from steersman.evaluation.statistics import interquartile_mean
@@ -28,7 +29,7 @@ ENVIRONMENTS = 20
 NODES = 10
 EQUAL_SHARE = 0.5
 """Of the clusters that are trained on; the others have nodes of several sizes."""
-CONFIG = Config(
+CONFIG = DQNConfig(
     discount=0.0, batch_size=256, replay_size=20_000, update_every=20, epsilon_decay=0.99, minimum_epsilon=0.02
 )
 FIRST_SEED = 1_000_000

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from steersman.agents.evolution import Config
+from steersman.agents.configs import EvolutionConfig
 from steersman.cli.compiling import compile_kernels
 from steersman.cli.options import default_jobs
 from steersman.evaluation.experiment import Experiment, run_experiment
@@ -30,7 +30,7 @@ from steersman.workloads.workload import Workload
 Say = Callable[[str], None]
 Json = dict[str, Any]
 
-RECIPE = Config()
+RECIPE = EvolutionConfig()
 """The shipped policy was trained with these options, see `make policy`."""
 
 BUILD = Path(__file__).parents[1] / "build" / "study"
@@ -228,7 +228,7 @@ def train(at: Desk, name: str, split: Split, budget: Budget, seed: int) -> tuple
         training=workloads(split.training[: 2 if at.quick else None], at.quick),
         validation=workloads(split.validation[: 1 if at.quick else None], at.quick),
         test=split.test,
-        config=Config(population=budget.population, episodes=budget.episodes),
+        config=EvolutionConfig(population=budget.population, episodes=budget.episodes),
         seed=seed,
         validation_seeds=VALIDATION_SEEDS[:1] if at.quick else VALIDATION_SEEDS,
     )

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from steersman.agents.evolution import Arena, Config, Evolution, Task
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import Arena, Evolution, Task
 from steersman.policies.base import Policy
 from steersman.policies.linear_policy import LinearPolicy
 from steersman.simulation.arrivals import schedule
@@ -44,12 +45,12 @@ class Recipe:
     clusters: int
     nodes: tuple[int, int]
     generations: int
-    config: Config
+    config: EvolutionConfig
 
 
-RECIPE = Recipe(80, (5, 60), 80, Config(population=20, episodes=8, step=0.03, planned_weight=10.0))
+RECIPE = Recipe(80, (5, 60), 80, EvolutionConfig(population=20, episodes=8, step=0.03, planned_weight=10.0))
 """With fewer clusters or fewer episodes a generation, what is learned does not carry over to other clusters."""
-QUICK = Recipe(4, (16, 24), 2, Config(population=4, episodes=2, planned_weight=10.0))
+QUICK = Recipe(4, (16, 24), 2, EvolutionConfig(population=4, episodes=2, planned_weight=10.0))
 
 
 def recipe(quick: bool) -> Recipe:
@@ -118,7 +119,7 @@ def train(
         name: of the training; those with other options have other names.
         seed: of the clusters and of the search.
         keep: which clusters it may see.
-        without: see `steersman.agents.evolution.Config`.
+        without: see `steersman.agents.configs.EvolutionConfig`.
         memory: whether it sees memory.
 
     Returns:

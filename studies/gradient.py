@@ -22,7 +22,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 import steersman
 from steersman.agents.agent import random_rows
-from steersman.agents.dqn import DQN, Config
+from steersman.agents.configs import DQNConfig
+from steersman.agents.dqn import DQN
 from steersman.agents.evolution import left_out
 from steersman.agents.networks import ScoreNetwork, build, export, sizes_of
 from steersman.envs.inflation import InflationVectorEnv
@@ -90,10 +91,10 @@ VARIANTS = {
 }
 
 
-def config(variant: Variant, decisions: int) -> Config:
+def config(variant: Variant, decisions: int) -> DQNConfig:
     """DQN's options; the learning rate falls to a fiftieth."""
     update_every = 16
-    return Config(
+    return DQNConfig(
         discount=variant.discount,
         learning_rate=3e-3,
         learning_rate_decay=0.02 ** (update_every / decisions),
@@ -218,7 +219,7 @@ def learn(at: Desk, name: str, variant: Variant, asked: Json, seed: int) -> tupl
     return folder / POLICY, at.once(name, known, compute)
 
 
-def _card(name: str, variant: Variant, settings: Config, asked: Json, seed: int) -> Card:
+def _card(name: str, variant: Variant, settings: DQNConfig, asked: Json, seed: int) -> Card:
     return Card(
         name=name,
         view=GPU.name,

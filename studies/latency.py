@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from steersman.agents.episodes import Config, EpisodeEvolution
+from steersman.agents.configs import EpisodeEvolutionConfig
+from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.networks import build, sizes_of
-from steersman.agents.registry import gradient_algorithm
+from steersman.agents.registry import find_algorithm
 from steersman.agents.spec import Spec
 from steersman.envs.latency import LatencyOptions, LatencyVectorEnv
 from steersman.envs.playing import Chooser, Figures
@@ -25,7 +26,7 @@ from studies.latency_comparison import BASELINE, TASKS, compare
 NAME = "latency"
 MINUTES = 25
 EVOLUTION = "evolution"
-EVOLVED = Config(population=16, episodes=4, step=0.3)
+EVOLVED = EpisodeEvolutionConfig(population=16, episodes=4, step=0.3)
 GENERATIONS = 60
 TRAINING_SEEDS: dict[str, tuple[int, ...]] = {EVOLUTION: (1, 2, 3), "ppo": (1,), "dqn": (1,)}
 """By algorithm. Evolution is what solves the tasks; the others are there to compare what they reach and cost."""
@@ -56,7 +57,7 @@ def options(quick: bool = False) -> Json:
         "training_seeds": {EVOLUTION: (1,)} if quick else TRAINING_SEEDS,
         "rewards": {task: REWARDS.get(task, task) for task in TASKS},
         "generations": 2 if quick else GENERATIONS,
-        "evolution": asdict(Config(population=4, episodes=1) if quick else EVOLVED),
+        "evolution": asdict(EpisodeEvolutionConfig(population=4, episodes=1) if quick else EVOLVED),
         "decisions": DECISIONS,
         "gradient_options": GRADIENT_OPTIONS,
         "hidden": HIDDEN,
@@ -107,7 +108,7 @@ def _evolve(asked: Json, task: str, seed: int, progress: Callable[[int, int], No
     """A linear policy by evolution, and the decisions that it took."""
     make = partial(_environment, asked["rewards"][task])
     spec = Spec("linear", sizes_of(make(1).single_observation_space), ())
-    search = EpisodeEvolution(make, spec, Config(**asked["evolution"]), seed)
+    search = EpisodeEvolution(make, spec, EpisodeEvolutionConfig(**asked["evolution"]), seed)
     for generation in range(asked["generations"]):
         search.iterate()
         progress(generation + 1, asked["generations"])
@@ -118,7 +119,8 @@ def _descend(
     algorithm: str, asked: Json, task: str, seed: int, progress: Callable[[int, int], None]
 ) -> tuple[Chooser, int]:
     """An MLP by gradients, and the decisions that it took."""
-    kind, config = gradient_algorithm(algorithm)
+    registered = find_algorithm(algorithm)
+    kind, config = registered.load(), registered.config
     env = LatencyVectorEnv(asked["environments"], objective=asked["rewards"][task])
     network = build("mlp", sizes_of(env.single_observation_space), tuple(asked["hidden"]), seed=seed)
     agent: Any = kind(env, network, config(**asked["gradient_options"][algorithm]), seed)

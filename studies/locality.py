@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.agents.episodes import Config, EpisodeEvolution
+from steersman.agents.configs import EpisodeEvolutionConfig
+from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.population import Weights, first_weights
 from steersman.agents.spec import Spec, sizes_of
 from steersman.cluster.model import PodClass
@@ -36,7 +37,7 @@ JOB = 8
 """Pods of a job at most: pods of one class, in the order of the trace."""
 OBJECTIVE = "allocation=1,locality=0.02"
 """A GPU more in use at the end is worth as much as 50 pods that go where their job is."""
-EVOLVED = Config(population=16, episodes=2, step=0.3)
+EVOLVED = EpisodeEvolutionConfig(population=16, episodes=2, step=0.3)
 GENERATIONS = 100
 TRAINING_SEEDS = (1, 2, 3)
 RULES = ("fgd", "kube-default")
@@ -53,7 +54,7 @@ def options(quick: bool = False) -> Json:
         "objective": OBJECTIVE,
         "servers_per_rack": SERVERS_PER_RACK,
         "job": JOB,
-        "evolution": asdict(Config(population=4, episodes=1) if quick else EVOLVED),
+        "evolution": asdict(EpisodeEvolutionConfig(population=4, episodes=1) if quick else EVOLVED),
         "generations": 2 if quick else GENERATIONS,
         "training_seeds": TRAINING_SEEDS[:1] if quick else TRAINING_SEEDS,
         "seeds": SEEDS[:2] if quick else SEEDS,
@@ -102,7 +103,7 @@ def train(
         return InflationVectorEnv(count, workload=workload, objective=asked["objective"], copy=False)
 
     spec = Spec("linear", sizes_of(make(1).single_observation_space), ())
-    search = EpisodeEvolution(make, spec, Config(**asked["evolution"]), seed, start=_fgd(spec))
+    search = EpisodeEvolution(make, spec, EpisodeEvolutionConfig(**asked["evolution"]), seed, start=_fgd(spec))
     for generation in range(asked["generations"]):
         search.iterate()
         progress(generation + 1, asked["generations"])

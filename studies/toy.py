@@ -13,13 +13,14 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from steersman.agents.agent import teacher_of
-from steersman.agents.episodes import Config as EvolutionConfig
+from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.episodes import EpisodeEvolution
-from steersman.agents.networks import NETWORKS, build, sizes_of
-from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.agents.networks import build, sizes_of
+from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
 from steersman.agents.spec import Spec
 from steersman.envs.deployments import Options as DeploymentsOptions
 from steersman.envs.workload import Options as WorkloadOptions
+from steersman.policies.network_registry import NETWORKS
 from steersman.training.scene import Scene
 from studies import tables
 from studies.common import Json, Progress, Say, desk
@@ -70,8 +71,8 @@ def options(quick: bool = False) -> Json:
         "decisions": {task: 300 if quick else count for task, count in DECISIONS.items()},
         "evolution_decisions": {task: 300 if quick else count for task, count in EVOLUTION_DECISIONS.items()},
         "toy_options": TOY_OPTIONS,
-        "defaults": {name: asdict(gradient_algorithm(name)[1]()) for name in GRADIENT_ALGORITHMS}
-        | {EVOLUTION: asdict(EvolutionConfig())},
+        "defaults": {name: asdict(find_algorithm(name).config()) for name in GRADIENT_ALGORITHMS}
+        | {EVOLUTION: asdict(EpisodeEvolutionConfig())},
         "rules": RULES,
     }
 
@@ -153,11 +154,12 @@ def _learn(
     began = time.process_time()
     if algorithm == EVOLUTION:
         spec = Spec(network, sizes_of(make(1).single_observation_space), hidden)
-        learner: Any = EpisodeEvolution(make, spec, EvolutionConfig(**changes), seed)
+        learner: Any = EpisodeEvolution(make, spec, EpisodeEvolutionConfig(**changes), seed)
     else:
         env = make(ENVIRONMENTS)
         net = build(network, sizes_of(env.single_observation_space), hidden, seed=seed)
-        kind, config = gradient_algorithm(algorithm)
+        registered = find_algorithm(algorithm)
+        kind, config = registered.load(), registered.config
         learner = kind(
             env, net, config(**changes), seed, teacher=teacher_of(env, *rule) if algorithm == "imitation" else None
         )

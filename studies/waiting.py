@@ -9,7 +9,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from steersman.agents.evolution import Config, Task
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import Task
 from steersman.cluster.arrays import pod_kind
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
@@ -40,7 +41,7 @@ TRAINING_LOADS = (1.0, 1.1)
 """For loads of the evaluation. An episode's own load differs by 0.05 or so with its seed."""
 TRAINING_SEEDS = (1, 2)
 VALIDATION_SEEDS = (5001, 5002, 5003, 5004, 5005, 5006)
-CONFIG = Config(population=16, episodes=4, step=0.2, loss_weight=0.0, memory=0.9)
+CONFIG = EvolutionConfig(population=16, episodes=4, step=0.2, loss_weight=0.0, memory=0.9)
 GENERATIONS = 60
 VALIDATE_EVERY = 10
 

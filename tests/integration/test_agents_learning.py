@@ -6,8 +6,9 @@ from studies.toy import TOY_OPTIONS
 from studies.toy_environment import ToyVectorEnv, share_of_optimum
 
 from steersman.agents.agent import teacher_of
-from steersman.agents.networks import NETWORKS, build, sizes_of
-from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.agents.networks import build, sizes_of
+from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
+from steersman.policies.network_registry import NETWORKS
 
 ITERATIONS = {"dqn": 200, "actor-critic": 12, "ppo": 5, "imitation": 20}
 LINEAR_ITERATIONS = {"dqn": 300, "actor-critic": 20, "ppo": 8, "imitation": 30}
@@ -21,7 +22,8 @@ def _one_thread():
 def learned(algorithm, network, seed, variant="reserve", **more):
     """The share of the optimum after a short training, in instances that were not trained on."""
     env = ToyVectorEnv(32, variant, nodes=4, max_nodes=5)
-    kind, config = gradient_algorithm(algorithm)
+    registered = find_algorithm(algorithm)
+    kind, config = registered.load(), registered.config
     net = build(network, sizes_of(env.single_observation_space), (16,), seed=seed, **more)
     agent = kind(
         env, net, config(**TOY_OPTIONS[algorithm]), seed, teacher=teacher_of(env) if algorithm == "imitation" else None
@@ -35,7 +37,8 @@ def test_greedy_and_chance_do_not_pass():
     env = ToyVectorEnv(64, "reserve", nodes=4, max_nodes=5)
     assert share_of_optimum(env, lambda _: env.greedy(), 500, seed=99) < 0.9
     network = build("mlp", sizes_of(env.single_observation_space), (16,))
-    kind, config = gradient_algorithm("ppo")
+    registered = find_algorithm("ppo")
+    kind, config = registered.load(), registered.config
     agent = kind(env, network, config(), 0)
     untrained = ToyVectorEnv(64, "reserve", nodes=4, max_nodes=5)
     assert share_of_optimum(untrained, lambda o: agent.act(o, greedy=False), 500, seed=99) < 0.9

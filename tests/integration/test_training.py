@@ -5,7 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from steersman.agents.evolution import AT_THE_END, Config, Evolution, Task
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import AT_THE_END, Evolution, Task
 from steersman.cluster.arrays import CPU
 from steersman.errors import InputError, SteersmanError, UsageError
 from steersman.policies.gpu_features import FEATURES
@@ -30,7 +31,7 @@ def plan(**changes):
         **{
             "name": "p",
             "training": (small("default"), small("gpushare40")),
-            "config": Config(population=4, episodes=2),
+            "config": EvolutionConfig(population=4, episodes=2),
             "validation_seeds": (5001,),
             **changes,
         }
@@ -72,7 +73,7 @@ def test_the_card_says_where_a_policy_came_from(tmp_path):
 
 
 def test_processes_do_not_change_the_search():
-    task, config = Task(), Config(population=4, episodes=2)
+    task, config = Task(), EvolutionConfig(population=4, episodes=2)
     one, two = (Evolution((small("default"),), task, config, seed=3, jobs=jobs) for jobs in (1, 2))
     try:
         for _ in range(2):
@@ -83,13 +84,13 @@ def test_processes_do_not_change_the_search():
 
 
 def test_evolution_improves_on_its_reference():
-    search = Evolution((small("gpuspec25", 12),), Task(), Config(population=10, episodes=1), seed=1)
+    search = Evolution((small("gpuspec25", 12),), Task(), EvolutionConfig(population=10, episodes=1), seed=1)
     gains = [search.iterate()["gain"] for _ in range(25)]
     assert np.mean(gains[-5:]) > max(5.0, np.mean(gains[:5]) + 5.0)
 
 
 def test_openai_es_improves_too():
-    config = Config(strategy="openai-es", population=10, episodes=1, learning_rate=0.05)
+    config = EvolutionConfig(strategy="openai-es", population=10, episodes=1, learning_rate=0.05)
     search = Evolution((small("gpuspec25", 12),), Task(), config, seed=1)
     gains = [search.iterate()["gain"] for _ in range(30)]
     assert np.mean(gains[-5:]) > np.mean(gains[:5]) + 5.0
@@ -98,7 +99,7 @@ def test_openai_es_improves_too():
 @pytest.mark.parametrize("network", ["linear", "mlp"])
 def test_what_is_left_out_never_gets_a_weight(network):
     def weights(without):
-        config = Config(network=network, population=4, episodes=1, step=0.5, memory=0.0, without=without)
+        config = EvolutionConfig(network=network, population=4, episodes=1, step=0.5, memory=0.0, without=without)
         search = Evolution((small("default"),), Task(), config, seed=1)
         search.iterate()
         found = search.policy("p")
@@ -118,7 +119,7 @@ def test_what_is_left_out_never_gets_a_weight(network):
 
 def test_waiting_time_is_evolved_in_timed_runs():
     task = Task("waiting-time", "timed", load=1.2)
-    search = Evolution((small("default"),), task, Config(population=4, episodes=1), seed=1)
+    search = Evolution((small("default"),), task, EvolutionConfig(population=4, episodes=1), seed=1)
     assert np.isfinite(search.iterate()["gain"])
 
 
@@ -163,8 +164,8 @@ def test_arrivals_are_evolved_for_any_objective_of_a_runs_end(objective, tmp_pat
         (lambda: Task("allocation=1,waiting-time=1", "timed"), "cannot be mixed"),
         (lambda: Task("balance", "timed"), "needs --protocol inflation or arrivals"),
         (lambda: Task("waiting-time", "inflation"), "needs --protocol timed"),
-        (lambda: Config(population=5), "even number"),
-        (lambda: Config(step=0), "above 0"),
+        (lambda: EvolutionConfig(population=5), "even number"),
+        (lambda: EvolutionConfig(step=0), "above 0"),
         (lambda: Limits(iterations=0), "1 or more"),
         (lambda: Limits(minutes=-1), "above 0"),
         (lambda: plan(training=()), "at least one workload"),

@@ -13,23 +13,26 @@ from hypothesis import strategies as st
 from studies.toy_environment import ToyVectorEnv
 from tests.unit.made_recording import record, save
 
-from steersman.agents import actor_critic, dqn, imitation, ppo
+from steersman.agents import actor_critic, configs, dqn, imitation, ppo
 from steersman.agents.agent import Diverged, random_rows, teacher_of
 from steersman.agents.categorical import draw, entropy, log_probabilities
 from steersman.agents.metrics import Tally
 from steersman.agents.networks import MASKED, build, sizes_of
 from steersman.agents.observations import sample_candidates
 from steersman.agents.recording import Recording
-from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
 from steersman.agents.replay import Replay
 from steersman.agents.rollout import generalised_advantages
 from steersman.errors import InputError, MissingExtraError, SteersmanError, UsageError
 
 AGENTS = {
-    "dqn": (dqn.DQN, dqn.Config(batch_size=16, update_every=12, target_update_every=2, use_heuristic=True, prefill=30)),
-    "actor-critic": (actor_critic.ActorCritic, actor_critic.Config(rollout=4)),
-    "ppo": (ppo.PPO, ppo.Config(rollout=4, batch_size=20, epochs=2)),
-    "imitation": (imitation.Imitation, imitation.Config(batch_size=16, update_every=12)),
+    "dqn": (
+        dqn.DQN,
+        configs.DQNConfig(batch_size=16, update_every=12, target_update_every=2, use_heuristic=True, prefill=30),
+    ),
+    "actor-critic": (actor_critic.ActorCritic, configs.ActorCriticConfig(rollout=4)),
+    "ppo": (ppo.PPO, configs.PPOConfig(rollout=4, batch_size=20, epochs=2)),
+    "imitation": (imitation.Imitation, configs.ImitationConfig(batch_size=16, update_every=12)),
 }
 
 
@@ -319,10 +322,10 @@ def test_prefill_and_half_of_the_exploration_are_the_heuristics():
     rewards = agent.replay.arrays()["reward"]
     assert len(rewards) == 704
     best = rewards[:640].mean()
-    agent.config = dqn.Config(use_heuristic=True, batch_size=10_000, update_every=6400)
+    agent.config = configs.DQNConfig(use_heuristic=True, batch_size=10_000, update_every=6400)
     agent.iterate()
     mixed = agent.replay.arrays()["reward"][704:].mean()
-    agent.config = dqn.Config(use_heuristic=False, batch_size=10_000, update_every=6400)
+    agent.config = configs.DQNConfig(use_heuristic=False, batch_size=10_000, update_every=6400)
     agent.iterate()
     chance = agent.replay.arrays()["reward"][7104:].mean()
     assert mixed == pytest.approx((best + chance) / 2, abs=0.03)
@@ -349,12 +352,12 @@ def test_recording_teaches_without_the_environment(tmp_path):
     assert recording.truncated.any()
     assert (recording.after["mask"][~recording.terminated].sum(1) > 0).all()
     network = build("mlp", sizes_of(env.single_observation_space), (32,))
-    config = imitation.Config(learning_rate=1e-2, batch_size=100)
+    config = configs.ImitationConfig(learning_rate=1e-2, batch_size=100)
     agent = imitation.Imitation(env, network, config, 0, recording=recording)
     metrics = [agent.iterate() for _ in range(120)]
     assert metrics[0]["agreement"] < 0.7 < 0.9 < metrics[-1]["agreement"]
     assert "reward" not in metrics[-1]
-    learner = dqn.DQN(env, network, dqn.Config(candidates=3), 0, recording=recording)
+    learner = dqn.DQN(env, network, configs.DQNConfig(candidates=3), 0, recording=recording)
     assert len(learner.replay) == 400
     assert learner.replay.arrays()["reward"].sum() == pytest.approx(recording.rewards.sum())
 
@@ -404,11 +407,11 @@ def test_metrics_are_means_of_what_the_environments_report():
 @pytest.mark.parametrize(
     ("make_config", "told"),
     [
-        (lambda: dqn.Config(discount=1.5), "--discount 1.5 does not work; a number from 0 to 1 is right"),
-        (lambda: ppo.Config(clip=0.0), "--clip 0.0"),
-        (lambda: actor_critic.Config(actor_learning_rate=float("nan")), "--actor-learning-rate nan"),
-        (lambda: imitation.Config(batch_size=0), "--batch-size 0 does not work; a whole number of 1 or more"),
-        (lambda: dqn.Config(candidates=-1), "--candidates -1"),
+        (lambda: configs.DQNConfig(discount=1.5), "--discount 1.5 does not work; a number from 0 to 1 is right"),
+        (lambda: configs.PPOConfig(clip=0.0), "--clip 0.0"),
+        (lambda: configs.ActorCriticConfig(actor_learning_rate=float("nan")), "--actor-learning-rate nan"),
+        (lambda: configs.ImitationConfig(batch_size=0), "--batch-size 0 does not work; a whole number of 1 or more"),
+        (lambda: configs.DQNConfig(candidates=-1), "--candidates -1"),
     ],
 )
 def test_bad_options_are_told(make_config, told):
@@ -420,22 +423,22 @@ def test_what_an_agent_lacks_is_told():
     env = ToyVectorEnv(2)
     network = build("linear", sizes_of(env.single_observation_space))
     with pytest.raises(UsageError, match="need a heuristic"):
-        dqn.DQN(env, network, dqn.Config(prefill=5), 0)
+        dqn.DQN(env, network, configs.DQNConfig(prefill=5), 0)
     with pytest.raises(UsageError, match="a teacher or a recording"):
-        imitation.Imitation(env, network, imitation.Config(), 0)
+        imitation.Imitation(env, network, configs.ImitationConfig(), 0)
     assert teacher_of(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")])) is None
 
 
 def test_algorithms_have_names(monkeypatch):
-    assert {gradient_algorithm(name) for name in GRADIENT_ALGORITHMS} == {
-        (kind, type(config)) for kind, config in AGENTS.values()
-    }
+    specs = [find_algorithm(name) for name in GRADIENT_ALGORITHMS]
+    assert {(spec.load(), spec.config) for spec in specs} == {(kind, type(config)) for kind, config in AGENTS.values()}
+    assert all(spec.load().algorithm == spec.name for spec in specs)
     with pytest.raises(UsageError, match="dqn, actor-critic, ppo, imitation"):
-        gradient_algorithm("sarsa")
+        find_algorithm("sarsa")
 
     def missing(module):
         raise ModuleNotFoundError(f"{module} imports torch", name="torch")
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"training with ppo needs the extra 'train'"):
-        gradient_algorithm("ppo")
+        find_algorithm("ppo").load()

@@ -1,7 +1,5 @@
 """Even CPU use on reference A's clusters: the greedy rule, drawn sizes of nodes, and learning from reward alone."""
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
@@ -10,8 +8,9 @@ from hypothesis import strategies as st
 from studies.balance import most_even
 
 from steersman.agents.actor_critic import ActorCritic
-from steersman.agents.dqn import DQN, Config
-from steersman.agents.networks import NETWORKS, build, sizes_of
+from steersman.agents.configs import ActorCriticConfig, DQNConfig, PPOConfig
+from steersman.agents.dqn import DQN
+from steersman.agents.networks import build, sizes_of
 from steersman.agents.observations import as_tensors
 from steersman.agents.ppo import PPO
 from steersman.agents.ranges import Ranges
@@ -19,6 +18,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv
 from steersman.errors import UsageError
 from steersman.features import CLUSTER
+from steersman.policies.network_registry import NETWORKS
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_a_few_seconds_of_reward_make_clusters_of_other_sizes_more_even(mixed):
     agent = DQN(
         mixed,
         build("mlp", sizes_of(mixed.single_observation_space), (32, 32)),
-        Config(discount=0.0, learning_rate=2e-3, batch_size=128, update_every=16, epsilon_decay=0.98),
+        DQNConfig(discount=0.0, learning_rate=2e-3, batch_size=128, update_every=16, epsilon_decay=0.98),
         seed=0,
     )
     other = DeploymentsVectorEnv(3, nodes=30)
@@ -100,9 +100,9 @@ def test_a_few_seconds_of_reward_make_clusters_of_other_sizes_more_even(mixed):
     assert mean_deviation(other, agent.act) < before / 4
 
 
-@pytest.mark.parametrize("kind", [ActorCritic, PPO])
-def test_policy_gradients_do_not_count_what_never_varied_either(mixed, kind):
-    config = importlib.import_module(kind.__module__).Config(rollout=8)
+@pytest.mark.parametrize(("kind", "config_class"), [(ActorCritic, ActorCriticConfig), (PPO, PPOConfig)])
+def test_policy_gradients_do_not_count_what_never_varied_either(mixed, kind, config_class):
+    config = config_class(rollout=8)
     agent, other = (kind(mixed, build("mlp", sizes_of(mixed.single_observation_space), (8,)), config, 0) for _ in "ab")
     agent.iterate()
     constant = agent.ranges.low == agent.ranges.high

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies.toy_environment import ToyVectorEnv, share_of_optimum
 
-from steersman.agents.episodes import Config, EpisodeEvolution
+from steersman.agents.configs import EpisodeEvolutionConfig
+from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.networks import build, load
 from steersman.agents.observations import as_tensors
-from steersman.agents.population import NETWORKS, Population, first_weights, shapes_of
+from steersman.agents.population import INPUTS, Population, first_weights, shapes_of
 from steersman.agents.spec import Sizes, Spec, sizes_of
 from steersman.errors import SteersmanError, UsageError
 
@@ -32,7 +33,7 @@ def learned(network, variant, config, generations, seed=1):
     return search
 
 
-@given(st.sampled_from(NETWORKS), st.sampled_from([(3,), (6, 4)]), st.integers(0, 2**31))
+@given(st.sampled_from(sorted(INPUTS)), st.sampled_from([(3,), (6, 4)]), st.integers(0, 2**31))
 @settings(max_examples=25, deadline=None)
 def test_many_networks_score_as_each_by_itself(network, hidden, seed):
     rng = np.random.default_rng(seed)
@@ -60,9 +61,9 @@ def test_many_networks_score_as_each_by_itself(network, hidden, seed):
 @pytest.mark.parametrize(
     ("network", "config", "generations"),
     [
-        ("linear", Config(population=16, episodes=16), 15),
-        ("mlp", Config("openai-es", population=32, episodes=32, step=0.1, learning_rate=0.1), 30),
-        ("deepsets", Config("openai-es", population=32, episodes=32, step=0.1, learning_rate=0.1), 30),
+        ("linear", EpisodeEvolutionConfig(population=16, episodes=16), 15),
+        ("mlp", EpisodeEvolutionConfig("openai-es", population=32, episodes=32, step=0.1, learning_rate=0.1), 30),
+        ("deepsets", EpisodeEvolutionConfig("openai-es", population=32, episodes=32, step=0.1, learning_rate=0.1), 30),
     ],
 )
 def test_each_network_learns_what_the_best_node_is(network, config, generations):
@@ -71,12 +72,12 @@ def test_each_network_learns_what_the_best_node_is(network, config, generations)
 
 
 def test_a_longer_view_beats_greed():
-    search = learned("linear", "reserve", Config(population=16, episodes=16), 20)
+    search = learned("linear", "reserve", EpisodeEvolutionConfig(population=16, episodes=16), 20)
     assert share_of_optimum(ToyVectorEnv(64, "reserve"), search.act, 500, seed=9) > 0.98
 
 
 def test_resumes_to_the_same_weights():
-    config = Config("openai-es", population=8, episodes=4)
+    config = EpisodeEvolutionConfig("openai-es", population=8, episodes=4)
     whole = learned("mlp", "reserve", config, 4)
     half = learned("mlp", "reserve", config, 2)
     other = EpisodeEvolution(toy("reserve"), spec_of("mlp"), config, seed=99)
@@ -92,7 +93,7 @@ def test_starts_at_given_weights_but_for_what_does_not_matter():
     start = first_weights(spec, np.random.default_rng(0))
     start["head.weight"][:, 4] = [2.0, -1.0, 2.0, -1.0]  # the node's value
     start["head.weight"][:, 0] = 7.0  # every node is present, so this tells none apart
-    begun = EpisodeEvolution(toy("match"), spec, Config(), seed=3, start=start).best()
+    begun = EpisodeEvolution(toy("match"), spec, EpisodeEvolutionConfig(), seed=3, start=start).best()
     np.testing.assert_allclose(begun["head.weight"][:, 4], start["head.weight"][:, 4], rtol=1e-5)
     assert not begun["head.weight"][:, 0].any()
 
@@ -105,7 +106,9 @@ def test_all_candidates_of_a_generation_get_the_same_seeds():
             seeds.append(list(seed))
             return super().reset(seed=seed, options=options)
 
-    search = EpisodeEvolution(lambda n: Watched(n, "match"), spec_of("linear"), Config(population=4, episodes=3), 1)
+    search = EpisodeEvolution(
+        lambda n: Watched(n, "match"), spec_of("linear"), EpisodeEvolutionConfig(population=4, episodes=3), 1
+    )
     search.iterate()
     search.iterate()
     first, second = seeds[-2:]
@@ -125,17 +128,17 @@ def test_all_candidates_of_a_generation_get_the_same_seeds():
 )
 def test_wrong_options_are_named(change, message):
     with pytest.raises(UsageError, match=message):
-        Config(**change)
+        EpisodeEvolutionConfig(**change)
 
 
 def test_other_networks_and_other_weights_are_refused():
     with pytest.raises(UsageError, match="'gnn' does not evolve"):
-        EpisodeEvolution(toy("match"), Spec("gnn", SIZES, (8,)), Config(), 1)
+        EpisodeEvolution(toy("match"), Spec("gnn", SIZES, (8,)), EpisodeEvolutionConfig(), 1)
     with pytest.raises(UsageError, match="normalisation"):
-        EpisodeEvolution(toy("match"), Spec("mlp", SIZES, (8,), normalisation="layer"), Config(), 1)
+        EpisodeEvolution(toy("match"), Spec("mlp", SIZES, (8,), normalisation="layer"), EpisodeEvolutionConfig(), 1)
     with pytest.raises(SteersmanError, match="not those of a mlp"):
-        EpisodeEvolution(toy("match"), spec_of("mlp"), Config(), 1, start={})
-    one = EpisodeEvolution(toy("match"), spec_of("linear"), Config(population=4, episodes=1), 1)
+        EpisodeEvolution(toy("match"), spec_of("mlp"), EpisodeEvolutionConfig(), 1, start={})
+    one = EpisodeEvolution(toy("match"), spec_of("linear"), EpisodeEvolutionConfig(population=4, episodes=1), 1)
     with pytest.raises(SteersmanError, match="another search"):
         one.load_state_dict({"algorithm": "dqn"})
 

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import importlib
 import json
 
 import numpy as np
@@ -11,16 +10,14 @@ from tests.unit.made_recording import record, save
 
 pytest.importorskip("torch")
 
+
 from steersman.agents.networks import build, export
-from steersman.agents.registry import gradient_algorithm
+from steersman.agents.registry import find_algorithm
 from steersman.agents.spec import Sizes
 from steersman.cli import main
-from steersman.cli.algorithm_options import CONFIGS, ELSEWHERE, SETTINGS
-from steersman.cli.declared import declared
 from steersman.envs.deployments import Options
 from steersman.errors import InputError, SteersmanError
 from steersman.policies.policy_file import read_policy
-from steersman.telemetry.settings import Settings
 from steersman.training.learn import LearningPlan, learn
 from steersman.training.network import NetworkPlan
 from steersman.training.run import Limits
@@ -40,7 +37,7 @@ def scene(**options):
 
 def plan(algorithm="ppo", **changes):
     given = {"network": NetworkPlan("mlp", (8,)), "environments": 4, "validation_seeds": (5001,)} | changes
-    return LearningPlan("p", algorithm, scene(), gradient_algorithm(algorithm)[1](**SMALL[algorithm]), **given)
+    return LearningPlan("p", algorithm, scene(), find_algorithm(algorithm).config(**SMALL[algorithm]), **given)
 
 
 def rows(file):
@@ -100,7 +97,7 @@ def test_the_card_and_the_weights_are_those_of_the_network(tmp_path):
 def test_training_starts_from_another_policy(tmp_path):
     learn(plan("imitation"), tmp_path / "first", Limits(iterations=1, validate_every=1))
     file = tmp_path / "first" / "policy.safetensors"
-    config = gradient_algorithm("imitation")[1](batch_size=32, learning_rate=1e-12)
+    config = find_algorithm("imitation").config(batch_size=32, learning_rate=1e-12)
     start = dataclasses.replace(plan("imitation"), config=config, network=NetworkPlan("mlp", (8,), start=file))
     learn(start, tmp_path / "second", Limits(iterations=1, validate_every=1))
     (_, first), (_, second) = read_policy(file), read_policy(tmp_path / "second" / "policy.safetensors")
@@ -145,20 +142,6 @@ def test_a_recording_is_learned_from_if_it_fits(tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.parametrize("algorithm", CONFIGS)
-def test_options_read_from_source_are_those_of_the_class(algorithm):
-    made = importlib.import_module(CONFIGS[algorithm]).Config()
-    read = {field.name: field for field in declared(CONFIGS[algorithm])}
-    wanted = {field.name for field in dataclasses.fields(made)} - set(ELSEWHERE)
-    assert wanted <= read.keys(), "a field that the command line does not offer"
-    assert {name: getattr(made, name) for name in read} == {name: field.default for name, field in read.items()}
-    assert all(field.meaning for field in read.values())
-
-
-def test_settings_read_from_source_are_those_of_the_class():
-    assert {field.name: field.default for field in declared(SETTINGS, "Settings")} == Settings()._asdict()
-
-
 # The command ----------------------------------------------------------------------------------------------------------
 
 DEPLOYMENTS = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--node-memory", "64Gi")
@@ -192,7 +175,7 @@ def test_evolution_trains_in_environments(here):
     ("arguments", "message"),
     [
         (("--algorithm", "ppo", "--epsilon-decay", "0.9"), "--epsilon-decay is no option of ppo; it has --discount"),
-        (("--algorithm", "magic"), "'magic' is not one of 'evolution', 'dqn'"),
+        (("--algorithm", "magic"), "unknown algorithm 'magic'; known are evolution, dqn"),
         (("--network", "gnn"), "gnn cannot be trained by evolution in environments; these can"),
         (("--algorithm", "ppo", "--device", "tpu"), "there is no such device"),
         (("--algorithm", "ppo", "--device", "cuda:99"), "cpu works everywhere"),

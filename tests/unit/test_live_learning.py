@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.test_live_recording import journal_of, timed_workload
 
-from steersman.agents.dqn import Config
+from steersman.agents.configs import DQNConfig
 from steersman.agents.follower import DECISIONS, Follower
 from steersman.agents.networks import build, export
 from steersman.agents.spec import sizes_of
@@ -131,7 +131,7 @@ def test_decisions_for_nodes_beyond_the_room_are_left_out(journal):
 def follower(journal, seed=1):
     env = environment(journal)
     network = build("mlp", sizes_of(env.single_observation_space), (8,), seed=seed)
-    return Follower(env, network, Config(batch_size=32, update_every=5, candidates=4, replay_size=200), seed)
+    return Follower(env, network, DQNConfig(batch_size=32, update_every=5, candidates=4, replay_size=200), seed)
 
 
 def test_the_follower_learns_from_the_scheduler_and_forgets_nothing_that_did_not_vary(journal):

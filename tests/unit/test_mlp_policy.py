@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from tests.unit.test_learned import workloads
 
-from steersman.agents.evolution import Config, fgd_weights
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import fgd_weights
 from steersman.agents.networks import build, export
 from steersman.agents.spec import Sizes
 from steersman.cli import main
@@ -29,7 +30,7 @@ from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.training.evolve import Plan
-from steersman.training.spaces import told
+from steersman.training.spaces import to_options
 from steersman.workloads.kubernetes import write_nodes, write_pods
 from steersman.workloads.openb import embedded
 from steersman.workloads.workload import Workload
@@ -223,8 +224,10 @@ def test_options_that_it_has_no_use_for_are_one_line(files, capsys, more, messag
 
 @pytest.mark.parametrize("network", ["linear", "mlp"])
 def test_what_tune_says_of_its_best_can_be_trained_with(files, network):
-    plan = Plan("p", (part("default", 40),), config=Config(network=network, hidden="6", population=4, episodes=1))
-    (files / "best.json").write_text(json.dumps(told(plan)))
+    plan = Plan(
+        "p", (part("default", 40),), config=EvolutionConfig(network=network, hidden="6", population=4, episodes=1)
+    )
+    (files / "best.json").write_text(json.dumps(to_options(plan)))
     assert train("--options", "best.json", "--iterations", "1", "--validation-episodes", "1", "--jobs", "1") == 0
     assert read_policy(files / "run" / "policy.safetensors")[0].hidden == plan.config.widths
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from studies.toy_environment import ToyVectorEnv
 
+from steersman.agents.configs import DQNConfig, EpisodeEvolutionConfig
 from steersman.agents.dqn import DQN
-from steersman.agents.dqn import Config as DqnConfig
-from steersman.agents.episodes import Config as EpisodeConfig
 from steersman.agents.episodes import EpisodeEvolution
 from steersman.agents.networks import build, export
 from steersman.agents.population import Population
@@ -25,7 +24,8 @@ from steersman.policies.learned import KINDS, WEIGHTS
 from steersman.policies.learned_views import see_nodes
 from steersman.policies.linear_policy import LinearPolicy
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.networks import NETWORKS, open_network
+from steersman.policies.network_registry import NETWORKS
+from steersman.policies.networks import open_network
 from steersman.policies.policy_file import CARD, Card, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
@@ -159,10 +159,10 @@ def test_learners_take_the_first_of_equals_as_their_files_do(monkeypatch, learne
     env = ToyVectorEnv(3, "match")
     spec = Spec("mlp", sizes_of(env.single_observation_space), (4,))
     if learner == "gradient":
-        agent, kind = DQN(env, build("mlp", spec.sizes, spec.hidden), DqnConfig(), 1), DQN
+        agent, kind = DQN(env, build("mlp", spec.sizes, spec.hidden), DQNConfig(), 1), DQN
     else:
         agent, kind = (
-            EpisodeEvolution(lambda count: ToyVectorEnv(count, "match"), spec, EpisodeConfig(), 1),
+            EpisodeEvolution(lambda count: ToyVectorEnv(count, "match"), spec, EpisodeEvolutionConfig(), 1),
             Population,
         )
     scores = np.ones((3, 4), dtype=np.float32)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from steersman.agents.evolution import Config
+from steersman.agents.configs import EvolutionConfig
 from steersman.agents.residual import Residual, mean_units
 from steersman.errors import UsageError
 from steersman.policies.gpu_features import FEATURES
@@ -41,6 +41,6 @@ def test_features_that_never_differ_have_no_unit():
 @pytest.mark.parametrize("hidden", ["", "0", "a", "8,", "99999"])
 def test_wrong_widths_are_refused(hidden):
     with pytest.raises(UsageError, match="widths of layers are right"):
-        Config(network="mlp", hidden=hidden)
-    assert Config(network="mlp", hidden="8,4").widths == (8, 4)
-    assert Config().widths == ()
+        EvolutionConfig(network="mlp", hidden=hidden)
+    assert EvolutionConfig(network="mlp", hidden="8,4").widths == (8, 4)
+    assert EvolutionConfig().widths == ()

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from steersman.agents.evolution import Config, Evolution, Task
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import Evolution, Task
 from steersman.cli import main
 from steersman.errors import InputError, UsageError
 from steersman.features import GPU
@@ -34,20 +35,20 @@ def policies(tmp_path_factory, workload):
     """A policy of each network after a generation of large steps, by the network's name."""
     folder = tmp_path_factory.mktemp("policies")
     for network in ("linear", "mlp"):
-        config = Config(network=network, hidden="6", step=0.5, memory=0.0, **STEPS)
+        config = EvolutionConfig(network=network, hidden="6", step=0.5, memory=0.0, **STEPS)
         evolve(Plan("first", (workload,), config=config, validation_seeds=(5001,)), folder / network, ONCE)
     return {network: folder / network / "policy.safetensors" for network in ("linear", "mlp")}
 
 
 def plan(workload, start, **options):
-    config = Config(**{"hidden": "6", **STEPS, **options})
+    config = EvolutionConfig(**{"hidden": "6", **STEPS, **options})
     return Plan("second", (workload,), config=config, validation_seeds=(5001,), start=start)
 
 
 @pytest.mark.parametrize("network", ["linear", "mlp"])
 def test_it_begins_at_the_policy_and_moves_from_there(workload, policies, network):
     start = resolve(str(policies[network]))
-    search = Evolution((workload,), Task(), Config(network=network, hidden="6", **STEPS), seed=1, start=start)
+    search = Evolution((workload,), Task(), EvolutionConfig(network=network, hidden="6", **STEPS), seed=1, start=start)
     begun = search.policy("p").tensors()
     assert begun.keys() == start.tensors().keys()
     assert all(np.array_equal(begun[name], array) for name, array in start.tensors().items())

@@ -14,7 +14,6 @@ What never varied while it learned does not count afterwards (`agents.ranges`), 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,63 +25,28 @@ from torch.nn import functional
 
 from steersman.agents.agent import Agent, Teacher
 from steersman.agents.categorical import draw, entropy, log_probabilities
+from steersman.agents.configs import ActorCriticConfig
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork, build_critic
 from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors, pack, unpack
 from steersman.agents.optimiser import Adam
-from steersman.agents.options import require
 from steersman.agents.ranges import Ranges
 from steersman.agents.rollout import Rollout, rollout
 
 CHUNK = 1024  # observations that a critic judges at once
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Options of actor-critic.
-
-    Attributes:
-        discount: what a reward one decision later counts.
-        trace: lambda of the advantages; 1 sums rewards to the rollout's end, 0 trusts the critic at once.
-        rollout: decisions in each environment for each of the actor's gradient steps.
-        critic_steps: the critic's gradient steps for each of the actor's: a critic that lags behind misleads the actor.
-        actor_learning_rate: of the actor's Adam.
-        critic_learning_rate: of the critic's Adam.
-        entropy_bonus: what a nat of entropy is worth.
-        normalise_advantages: to mean 0 and standard deviation 1 in each rollout, so that rewards may have any scale.
-        gradient_norm: what each gradient is clipped to.
-        candidates: nodes that are looked at while learning (a random sample); 0: all.
-    """
-
-    discount: float = 0.99
-    trace: float = 0.95
-    rollout: int = 16
-    critic_steps: int = 8
-    actor_learning_rate: float = 3e-3
-    critic_learning_rate: float = 3e-3
-    entropy_bonus: float = 0.01
-    normalise_advantages: bool = True
-    gradient_norm: float = 0.5
-    candidates: int = 128
-
-    def __post_init__(self) -> None:
-        require(self, "share", "discount", "trace")
-        require(self, "rate", "actor_learning_rate", "critic_learning_rate", "gradient_norm")
-        require(self, "count", "rollout", "critic_steps")
-        require(self, "amount", "entropy_bonus", "candidates")
-
-
 class ActorCritic(Agent):
     """Advantage actor-critic, its critic of the same kind as the network but with weights of its own."""
 
     algorithm = "actor-critic"
-    config: Config
+    config: ActorCriticConfig
 
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
         network: ScoreNetwork,
-        config: Config,
+        config: ActorCriticConfig,
         seed: int,
         device: str | torch.device = "cpu",
         teacher: Teacher | None = None,

@@ -36,6 +36,7 @@ from steersman.agents.observations import (
     unpack,
 )
 from steersman.errors import SteersmanError, UsageError
+from steersman.extensions import attribute_foreign_errors
 from steersman.policies.layers import first_bests
 
 Teacher = Callable[[Arrays], Actions]
@@ -134,7 +135,7 @@ class Agent(ABC):
                 is.
         """
         self.iterations += 1
-        with self._own_randomness():
+        with self._own_randomness(), attribute_foreign_errors("algorithm", self.algorithm, type(self)):
             learned = self._iterate()
         for name, part in self.parts.items():
             largest = _largest_weight(part) if isinstance(part, nn.Module) else 0.0

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,63 +31,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from steersman.agents.agent import Agent, Step, Teacher, random_rows
+from steersman.agents.configs import DQNConfig
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork
 from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors, pack, unpack
 from steersman.agents.optimiser import Adam
-from steersman.agents.options import require
 from steersman.agents.ranges import Ranges
 from steersman.agents.recording import Recording
 from steersman.agents.replay import Replay, flatten, unflatten
 from steersman.errors import UsageError
 
 HEURISTIC_SHARE = 0.5  # of the exploratory moves
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Options of DQN.
-
-    Attributes:
-        discount: what a reward one decision later counts.
-        learning_rate: of Adam, at first.
-        learning_rate_decay: what it is multiplied by after each gradient step: values that differ by little, between
-            which a policy has to choose, are told apart once steps are small.
-        batch_size: transitions in a gradient step.
-        replay_size: transitions that are kept.
-        update_every: decisions for each gradient step; more environments do not change the ratio.
-        target_update_every: gradient steps after which the target becomes the network.
-        initial_epsilon: the share of exploratory moves at first.
-        minimum_epsilon: and at least.
-        epsilon_decay: what epsilon is multiplied by after each gradient step.
-        use_heuristic: half of the exploratory moves are the teacher's.
-        prefill: decisions of the teacher that are in the replay before learning starts.
-        gradient_norm: what the gradient is clipped to.
-        reward_scale: rewards are multiplied by this for learning; errors above 1 count linearly.
-        candidates: nodes that are looked at while learning (a random sample); 0: all.
-    """
-
-    discount: float = 0.99
-    learning_rate: float = 1e-3
-    learning_rate_decay: float = 1.0
-    batch_size: int = 200
-    replay_size: int = 10_000
-    update_every: int = 25
-    target_update_every: int = 10
-    initial_epsilon: float = 1.0
-    minimum_epsilon: float = 0.01
-    epsilon_decay: float = 0.995
-    use_heuristic: bool = False
-    prefill: int = 0
-    gradient_norm: float = 10.0
-    reward_scale: float = 1.0
-    candidates: int = 128
-
-    def __post_init__(self) -> None:
-        require(self, "share", "discount", "initial_epsilon", "minimum_epsilon", "epsilon_decay", "learning_rate_decay")
-        require(self, "rate", "learning_rate", "gradient_norm", "reward_scale")
-        require(self, "count", "batch_size", "replay_size", "update_every", "target_update_every")
-        require(self, "amount", "prefill", "candidates")
 
 
 class DQN(Agent):
@@ -99,13 +52,13 @@ class DQN(Agent):
     """
 
     algorithm = "dqn"
-    config: Config
+    config: DQNConfig
 
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
         network: ScoreNetwork,
-        config: Config,
+        config: DQNConfig,
         seed: int,
         device: str | torch.device = "cpu",
         teacher: Teacher | None = None,

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from steersman import strategies
-from steersman.agents.options import require
+from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.population import INPUTS, Population, Weights, first_weights, shapes_of
 from steersman.agents.spec import KINDS, Spec
 from steersman.errors import SteersmanError, UsageError
@@ -36,35 +35,6 @@ SEEDS = 1 << 31
 LOOKS = 200
 """Decisions of each copy that features are standardised along."""
 NO_SPREAD = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Options of the algorithm.
-
-    Attributes:
-        strategy: `cma-es` (separable) or `openai-es`.
-        population: candidates a generation, in mirrored pairs.
-        episodes: episodes a generation, the same for each candidate.
-        step: the first standard deviation of weights.
-        learning_rate: of `openai-es`.
-        memory: of the mean that counts in the end: its share that stays in each generation.
-    """
-
-    strategy: Literal["cma-es", "openai-es"] = "cma-es"
-    population: int = 16
-    episodes: int = 4
-    step: float = 0.3
-    learning_rate: float = 0.05
-    memory: float = 0.9
-
-    def __post_init__(self) -> None:
-        strategies.check_name(self.strategy)
-        if self.population < 4 or self.population % 2:
-            raise UsageError(f"--population {self.population} does not work; an even number of 4 or more is right")
-        require(self, "count", "episodes")
-        require(self, "rate", "step", "learning_rate")
-        require(self, "share", "memory")
 
 
 class Scale(NamedTuple):
@@ -100,7 +70,7 @@ class EpisodeEvolution:
         self,
         make_env: MakeEnv,
         spec: Spec,
-        config: Config,
+        config: EpisodeEvolutionConfig,
         seed: int,
         start: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:

@@ -14,7 +14,6 @@ as nothing.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman import strategies
+from steersman.agents.configs import EvolutionConfig
 from steersman.agents.residual import Residual, mean_units
 from steersman.errors import SteersmanError, UsageError
 from steersman.features import view
@@ -68,58 +68,7 @@ AT_THE_END = ("allocation", "fragmentation", "balance", "most-allocated", "least
 """Objectives that the state at a run's end is judged by."""
 FGD_TERM, RULES_TERM = "fgd", "rules"
 FEATURE_GROUPS = {"tables": range(TABLE, FILLED), "sequences": range(FILLED, FEATURES)}
-"""What `Config.without` can name beside single features: tables of leftovers, and sequences of typical pods."""
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Options of the algorithm.
-
-    Attributes:
-        strategy: `cma-es` (separable) or `openai-es`.
-        population: candidates a generation, in mirrored pairs.
-        episodes: workloads a generation; they rotate, so that each comes equally often.
-        step: the first standard deviation, in points of FGD's score.
-        learning_rate: of `openai-es`.
-        loss_weight: how much more a loss against the reference counts than a gain.
-        reference: the policy that gains are measured against.
-        planned_weight: points a GPU that a search from the beginning starts with for planned losses of devices.
-        memory: of the mean that counts in the end: its share that stays in each generation.
-        network: `linear`, or `mlp`: a linear policy plus a network of layers of rectifiers.
-        hidden: widths of these layers, separated by commas.
-        without: what the policy may not use, separated by commas: `fgd` (the score), `rules` (the scores of other
-            heuristics), `tables`, `sequences`, or features of a node's state such as `lost_planned`.
-    """
-
-    strategy: Literal["cma-es", "openai-es"] = "cma-es"
-    population: int = 20
-    episodes: int = 3
-    step: float = 0.06
-    learning_rate: float = 0.02
-    loss_weight: float = 0.5
-    reference: str = "fgd"
-    planned_weight: float = 50.0
-    memory: float = 0.97
-    network: Literal["linear", "mlp"] = "linear"
-    hidden: str = "16"
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        strategies.check_name(self.strategy)
-        left_out(self.without)
-        if self.population < 4 or self.population % 2:
-            raise UsageError(f"population {self.population}: an even number of 4 or more is right")
-        if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
-            raise UsageError(f"hidden {self.hidden!r}: widths of layers are right, such as 16 or 32,16")
-        if self.episodes < 1:
-            raise UsageError(f"episodes {self.episodes}: 1 or more is right")
-        if not self.step > 0:
-            raise UsageError(f"step {self.step}: a number above 0 is right")
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Widths of the network's hidden layers; of none without a network."""
-        return tuple(map(int, self.hidden.split(","))) if self.network == "mlp" else ()
+"""What `EvolutionConfig.without` can name beside features: tables of leftovers, and sequences of typical pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +233,7 @@ class LeftOut(NamedTuple):
 
 
 def left_out(without: str) -> LeftOut:
-    """Read `Config.without`.
+    """Read `EvolutionConfig.without`.
 
     Raises:
         UsageError: a part of it is no feature; the message lists those there are.
@@ -325,7 +274,7 @@ class Evolution:
         self,
         workloads: Sequence[Workload],
         task: Task,
-        config: Config,
+        config: EvolutionConfig,
         seed: int,
         jobs: int = 1,
         start: LinearPolicy | None = None,

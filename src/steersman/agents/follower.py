@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from steersman.agents.dqn import DQN, Config
+from steersman.agents.configs import DQNConfig
+from steersman.agents.dqn import DQN
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork
 from steersman.agents.replay import Replay
@@ -38,7 +39,7 @@ class Follower(DQN):
 
     env: WatchedVectorEnv
 
-    def __init__(self, env: WatchedVectorEnv, network: ScoreNetwork, config: Config, seed: int) -> None:
+    def __init__(self, env: WatchedVectorEnv, network: ScoreNetwork, config: DQNConfig, seed: int) -> None:
         never = replace(config, use_heuristic=True, initial_epsilon=0.0, minimum_epsilon=0.0)
         super().__init__(env, network, never, seed, teacher=env.action)
         unbounded = np.full(network.spec.sizes.joint, np.inf, dtype=np.float32)

@@ -11,7 +11,6 @@ Nodes with equal features cannot be told apart, and whichever of them the teache
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,47 +20,14 @@ from gymnasium.vector import VectorEnv
 
 from steersman.agents.agent import Agent, Teacher
 from steersman.agents.categorical import log_probabilities
+from steersman.agents.configs import ImitationConfig
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork
 from steersman.agents.observations import Actions, Arrays, as_tensors, pack, unpack
 from steersman.agents.optimiser import Adam
-from steersman.agents.options import require
 from steersman.agents.recording import Recording
 from steersman.agents.replay import Replay, flatten, unflatten
 from steersman.errors import UsageError
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Options of imitation.
-
-    Attributes:
-        learning_rate: of Adam.
-        batch_size: decisions in a gradient step.
-        replay_size: decisions that are kept.
-        update_every: decisions for each gradient step; more environments do not change the ratio.
-        initial_teacher_share: the share of decisions that the teacher plays at first.
-        minimum_teacher_share: and at least.
-        teacher_decay: what that share is multiplied by after each gradient step.
-        gradient_norm: what the gradient is clipped to.
-        candidates: nodes that are looked at while learning (a random sample and the teacher's choice); 0: all.
-    """
-
-    learning_rate: float = 1e-3
-    batch_size: int = 200
-    replay_size: int = 10_000
-    update_every: int = 25
-    initial_teacher_share: float = 1.0
-    minimum_teacher_share: float = 0.0
-    teacher_decay: float = 0.99
-    gradient_norm: float = 10.0
-    candidates: int = 128
-
-    def __post_init__(self) -> None:
-        require(self, "share", "initial_teacher_share", "minimum_teacher_share", "teacher_decay")
-        require(self, "rate", "learning_rate", "gradient_norm")
-        require(self, "count", "batch_size", "replay_size", "update_every")
-        require(self, "amount", "candidates")
 
 
 class Imitation(Agent):
@@ -72,13 +38,13 @@ class Imitation(Agent):
     """
 
     algorithm = "imitation"
-    config: Config
+    config: ImitationConfig
 
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
         network: ScoreNetwork,
-        config: Config,
+        config: ImitationConfig,
         seed: int,
         device: str | torch.device = "cpu",
         teacher: Teacher | None = None,

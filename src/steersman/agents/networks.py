@@ -28,13 +28,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steersman.agents.observations import Tensors
-from steersman.agents.spec import KINDS, NETWORKS, NORMALISATIONS, Sizes, Spec, sizes_of
+from steersman.agents.spec import KINDS, NORMALISATIONS, Sizes, Spec, sizes_of
 from steersman.errors import SteersmanError, UsageError
+from steersman.policies.network_registry import find_network
 
 __all__ = [
     "KINDS",
     "MASKED",
-    "NETWORKS",
     "NORMALISATIONS",
     "ScoreNetwork",
     "Sizes",
@@ -128,13 +128,21 @@ class Body(nn.Module):
         """The layers that features go into first, and which part of x_n each is given."""
         raise NotImplementedError
 
+    def make_head(self) -> nn.Linear:
+        """Return what makes a score [M, 1] of an embedding [M, width]."""
+        return nn.Linear(self.width, 1)
+
 
 class LinearBody(Body):
     """x_n itself."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()
-        self.width = spec.sizes.joint
+        self.width, self.node_features = spec.sizes.joint, spec.sizes.node
+
+    def make_head(self) -> nn.Linear:
+        """Return weights for each kind of pod."""
+        return KindLinear(self.width, self.node_features)
 
     def forward(self, observation: Tensors, batch: Tensor, node: Tensor) -> Tensor:
         """[M, Fn + Fp + Fc]."""
@@ -209,8 +217,7 @@ class ScoreNetwork(nn.Module):
         super().__init__()
         self.spec = spec
         self.body = _body(spec)
-        joint = spec.sizes.joint
-        self.head = KindLinear(joint, spec.sizes.node) if spec.name == "linear" else nn.Linear(self.body.width, 1)
+        self.head = self.body.make_head()
         nn.init.orthogonal_(self.head.weight, SCORE_GAIN)
         nn.init.zeros_(self.head.bias)
 
@@ -277,11 +284,8 @@ class ValueNetwork(nn.Module):
 
 
 def _body(spec: Spec) -> Body:
-    if spec.name == "gnn":
-        from steersman.agents.gnn import GraphBody  # PyTorch Geometric takes seconds to import, and is an extra
-
-        return GraphBody(spec)
-    return {"linear": LinearBody, "mlp": MlpBody, "deepsets": DeepSetsBody}[spec.name](spec)
+    body: Body = find_network(spec.name).load_body()(spec)
+    return body
 
 
 def build(
@@ -319,7 +323,7 @@ def export(network: ScoreNetwork | ValueNetwork, fold: bool = False) -> dict[str
             network without normalisation.
 
     Raises:
-        UsageError: batch normalisation of `gnn` is to be folded, whose layers are not that simple.
+        UsageError: batch normalisation is to be folded of a network whose layers are not that simple, such as `gnn`.
     """
     arrays = {
         name.removeprefix("body."): tensor.detach().cpu().numpy().copy()
@@ -327,9 +331,10 @@ def export(network: ScoreNetwork | ValueNetwork, fold: bool = False) -> dict[str
     }
     if not fold or network.spec.normalisation != "batch":
         return arrays
-    if network.spec.name == "gnn":
+    if not find_network(network.spec.name).folds_batch_norm:
         raise UsageError(
-            "batch normalisation cannot be folded into the network 'gnn'; export it with its normalisation"
+            f"batch normalisation cannot be folded into the network {network.spec.name!r}; "
+            "export it with its normalisation"
         )
     for name in [name for name in arrays if name.endswith(".norm.running_mean")]:
         layer = name.removesuffix(".norm.running_mean")

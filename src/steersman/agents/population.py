@@ -21,9 +21,8 @@ Weights = dict[str, Array]
 """By the names of `agents.networks.export`; of C networks, [C, ...]."""
 Observation = Mapping[str, npt.NDArray[Any]]
 
-NETWORKS = ("linear", "mlp", "deepsets")
 INPUTS = {"linear": "head", "mlp": "layers.0", "deepsets": "phi.0"}
-"""Where features enter."""
+"""Networks that evolve, and where features enter."""
 
 
 def shapes_of(spec: Spec) -> Shapes:
@@ -32,8 +31,8 @@ def shapes_of(spec: Spec) -> Shapes:
     Raises:
         UsageError: NumPy does not compute this network, or not many at once.
     """
-    if spec.name not in NETWORKS:
-        raise UsageError(f"network {spec.name!r} does not evolve in episodes; {', '.join(NETWORKS)} do")
+    if spec.name not in INPUTS:
+        raise UsageError(f"network {spec.name!r} does not evolve in episodes; {', '.join(INPUTS)} do")
     if spec.normalisation != "none" or spec.dropout:
         raise UsageError("evolution has no use for normalisation and dropout; none is right")
     joint, hidden = spec.sizes.joint, spec.hidden

@@ -18,7 +18,6 @@ Learning", 2022), or rho would not start at 1.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,57 +27,18 @@ from torch import Tensor
 from steersman.agents.actor_critic import CHUNK, ActorCritic
 from steersman.agents.agent import keeping_randomness
 from steersman.agents.categorical import entropy, log_probabilities
+from steersman.agents.configs import PPOConfig
 from steersman.agents.metrics import Metrics
 from steersman.agents.networks import ScoreNetwork
 from steersman.agents.observations import Tensors, as_tensors
-from steersman.agents.options import require
 from steersman.agents.rollout import Rollout
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Options of PPO.
-
-    Attributes:
-        discount: what a reward one decision later counts.
-        trace: lambda of the advantages; 1 sums rewards to the rollout's end, 0 trusts the critic at once.
-        rollout: decisions in each environment for each iteration.
-        epochs: how often an iteration goes through them.
-        batch_size: decisions in a minibatch.
-        clip: how far a ratio of probabilities may usefully move from 1.
-        actor_learning_rate: of the actor's Adam.
-        critic_learning_rate: of the critic's Adam.
-        entropy_bonus: what a nat of entropy is worth.
-        target_divergence: an iteration stops early when the policies are this far apart (nats); 0: never.
-        gradient_norm: what each gradient is clipped to.
-        candidates: nodes that are looked at while learning (a random sample); 0: all.
-    """
-
-    discount: float = 0.99
-    trace: float = 0.95
-    rollout: int = 64
-    epochs: int = 4
-    batch_size: int = 256
-    clip: float = 0.2
-    actor_learning_rate: float = 3e-3
-    critic_learning_rate: float = 3e-3
-    entropy_bonus: float = 0.01
-    target_divergence: float = 0.0
-    gradient_norm: float = 0.5
-    candidates: int = 128
-
-    def __post_init__(self) -> None:
-        require(self, "share", "discount", "trace")
-        require(self, "rate", "clip", "actor_learning_rate", "critic_learning_rate", "gradient_norm")
-        require(self, "count", "rollout", "epochs", "batch_size")
-        require(self, "amount", "entropy_bonus", "target_divergence", "candidates")
 
 
 class PPO(ActorCritic):
     """PPO over the feasible nodes: plays and judges as `ActorCritic`, and learns several times from each rollout."""
 
     algorithm = "ppo"
-    config: Config  # type: ignore[assignment]
+    config: PPOConfig  # type: ignore[assignment]
 
     def _update(self, played: Rollout) -> Metrics:
         """Several epochs over the rollout."""

@@ -1,38 +1,162 @@
-"""Algorithms by name, imported when one is asked for: torch takes seconds to import, and is an extra."""
+"""Algorithms by name: all that the command line, tuning and training have to know of each.
+
+An installed package adds an algorithm by an entry point of the group `steersman.algorithms` that leads to an
+`AlgorithmSpec`; `--algorithm module:NAME` leads to one that is not installed. Classes of agents are imported when one
+is made: torch takes seconds to import, and is an extra. For the same reason the module of a registration should import
+no torch: the command line reads the registrations at every start.
+"""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from steersman.errors import MissingExtraError, UsageError
+from steersman.agents.configs import (
+    ActorCriticConfig,
+    DQNConfig,
+    EpisodeEvolutionConfig,
+    EvolutionConfig,
+    ImitationConfig,
+    PPOConfig,
+)
+from steersman.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.extensions import import_object, load_extensions
+from steersman.policies.network_registry import network_names
 
-if TYPE_CHECKING:
-    from steersman.agents.agent import Agent
-
-GRADIENT_ALGORITHMS = {
-    "dqn": ("dqn", "DQN"),
-    "actor-critic": ("actor_critic", "ActorCritic"),
-    "ppo": ("ppo", "PPO"),
-    "imitation": ("imitation", "Imitation"),
-}
-"""Name to the module in this package and its class; each module also has a `Config`. All learn with all networks."""
+ENTRY_POINTS = "steersman.algorithms"
+EVOLUTION = "evolution"
+ON_WORKLOADS, IN_ENVIRONMENTS = "on workloads", "in environments"
 
 
-def gradient_algorithm(name: str) -> tuple[type[Agent], type[Any]]:
-    """The agent and the options of an algorithm.
+@dataclass(frozen=True, slots=True)
+class AlgorithmSpec:
+    """What there is to know of an algorithm.
+
+    Attributes:
+        name: as `--algorithm` has it.
+        config: the dataclass of its options, see `steersman.config_fields`; one of them is `candidates`, which `Agent`
+            reads.
+        implementation: `module:Class` of its `agents.agent.Agent`.
+        iterations: that a run has unless it is told another number.
+        validate_every: iterations between two validations, likewise.
+        network: that is trained unless another is asked for.
+        networks: that it trains; none: all that there are.
+        uses_teacher: whether it is given a rule to learn from (`teacher`), or a recording (`recording`).
+        plays: `on workloads` or `in environments` where the name stands for one algorithm on each.
+        help: what `--help` says after the name.
+    """
+
+    name: str
+    config: type[Any]
+    implementation: str
+    iterations: int
+    validate_every: int
+    network: str = "mlp"
+    networks: tuple[str, ...] = ()
+    uses_teacher: bool = False
+    plays: str = ""
+    help: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name, with what it plays where that tells it from another."""
+        return f"{self.name} {self.plays}".rstrip()
+
+    @property
+    def supported_networks(self) -> tuple[str, ...]:
+        """The names of the networks that it trains."""
+        return self.networks or network_names()
+
+    def load(self) -> Any:
+        """Import the class of its agents.
+
+        Raises:
+            MissingExtraError: torch or Gymnasium is not installed.
+            SteersmanError: it cannot be imported.
+        """
+        try:
+            return import_object("algorithm", self.implementation)
+        except UsageError as error:
+            if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name in ("torch", "gymnasium"):
+                raise MissingExtraError(f"training with {self.name}", "train") from error
+            raise
+
+
+BUILT_IN = (
+    AlgorithmSpec(
+        EVOLUTION,
+        EvolutionConfig,
+        "steersman.agents.evolution:Evolution",
+        iterations=100,
+        validate_every=10,
+        network="linear",
+        networks=("linear", "mlp"),
+        plays=ON_WORKLOADS,
+    ),
+    AlgorithmSpec(
+        EVOLUTION,
+        EpisodeEvolutionConfig,
+        "steersman.agents.episodes:EpisodeEvolution",
+        iterations=100,
+        validate_every=10,
+        network="linear",
+        networks=("linear", "mlp", "deepsets"),
+        plays=IN_ENVIRONMENTS,
+    ),
+    AlgorithmSpec("dqn", DQNConfig, "steersman.agents.dqn:DQN", 4000, 200, uses_teacher=True),
+    AlgorithmSpec("actor-critic", ActorCriticConfig, "steersman.agents.actor_critic:ActorCritic", 1000, 50),
+    AlgorithmSpec("ppo", PPOConfig, "steersman.agents.ppo:PPO", 200, 10),
+    AlgorithmSpec(
+        "imitation",
+        ImitationConfig,
+        "steersman.agents.imitation:Imitation",
+        iterations=1000,
+        validate_every=50,
+        uses_teacher=True,
+        help="of a rule",
+    ),
+)
+GRADIENT_ALGORITHMS = tuple(spec.name for spec in BUILT_IN if spec.name != EVOLUTION)
+
+
+@cache
+def _added() -> dict[str, AlgorithmSpec | SteersmanError]:
+    return load_extensions("algorithm", ENTRY_POINTS, AlgorithmSpec)
+
+
+def algorithm_specs() -> tuple[AlgorithmSpec, ...]:
+    """Return the algorithms that can be used: the default first, those of installed packages last."""
+    taken = {spec.name for spec in BUILT_IN}
+    added = (spec for name, spec in _added().items() if isinstance(spec, AlgorithmSpec) and name not in taken)
+    return (*BUILT_IN, *added)
+
+
+def algorithm_names() -> tuple[str, ...]:
+    """Return their names."""
+    return tuple(dict.fromkeys(spec.name for spec in algorithm_specs()))
+
+
+def find_algorithm(name: str, plays: str = IN_ENVIRONMENTS) -> AlgorithmSpec:
+    """Return the algorithm that a name or `module:NAME` stands for.
+
+    Args:
+        name: of the algorithm.
+        plays: which one, where the name stands for two.
 
     Raises:
-        UsageError: there is no such algorithm.
-        MissingExtraError: torch is not installed.
+        UsageError: there is none.
+        SteersmanError: it cannot be imported.
     """
-    if name not in GRADIENT_ALGORITHMS:
-        raise UsageError(f"unknown algorithm {name!r}; known are {', '.join(GRADIENT_ALGORITHMS)}")
-    module, agent = GRADIENT_ALGORITHMS[name]
-    try:
-        found = importlib.import_module(f"steersman.agents.{module}")
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "gymnasium"):
-            raise
-        raise MissingExtraError(f"training with {name}", "train") from error
-    return getattr(found, agent), found.Config
+    for spec in algorithm_specs():
+        if spec.name == name and spec.plays in ("", plays):
+            return spec
+    broken = _added().get(name)
+    if isinstance(broken, SteersmanError):
+        raise broken
+    if ":" not in name:
+        raise UsageError(f"unknown algorithm {name!r}; known are {', '.join(algorithm_names())}, module:NAME")
+    found = import_object("algorithm", name)
+    if not isinstance(found, AlgorithmSpec):
+        raise UsageError(f"algorithm {name!r} is {found!r}; an AlgorithmSpec is right")
+    return found

@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium
 
 from steersman.errors import UsageError
+from steersman.policies.network_registry import find_network
 
-NETWORKS = ("linear", "mlp", "deepsets", "gnn")
 NORMALISATIONS = ("none", "layer", "batch")
 KINDS = 4  # of pods: no GPU, a share of one, one, several
 
@@ -33,7 +33,7 @@ class Spec:
     """What a network is built from.
 
     Attributes:
-        name: one of `NETWORKS`.
+        name: of a network, see `policies.network_registry`.
         sizes: how many features there are.
         hidden: the widths of the layers (`deepsets`: of phi and again of rho; `gnn`: of the attention); `linear`: none.
         dropout: the share of hidden activations that training zeroes, from 0 to below 1.
@@ -51,11 +51,10 @@ class Spec:
     normalisation: str = "none"
 
     def __post_init__(self) -> None:
-        if self.name not in NETWORKS:
-            raise UsageError(f"unknown network {self.name!r}; known are {', '.join(NETWORKS)}")
+        has_layers = find_network(self.name).has_layers
         if self.normalisation not in NORMALISATIONS:
             raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")
-        if self.name != "linear" and (not self.hidden or min(self.hidden) < 1):
+        if has_layers and (not self.hidden or min(self.hidden) < 1):
             raise UsageError(f"the network {self.name!r} needs hidden layers of 1 unit or more, not {self.hidden}")
         if not 0.0 <= self.dropout < 1.0:
             raise UsageError(f"a dropout of {self.dropout} does not work; 0 or more and less than 1 is right")

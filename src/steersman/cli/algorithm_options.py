@@ -13,45 +13,28 @@ from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
-from steersman.cli.declared import Field, declared
+from steersman.agents.registry import EVOLUTION, AlgorithmSpec, algorithm_specs
+from steersman.config_fields import ConfigField, config_fields, flag
 from steersman.errors import UsageError
+from steersman.policies.network_registry import network_specs
+from steersman.telemetry.settings import Settings
 
-EVOLUTION = "evolution"
-ON_WORKLOADS, IN_ENVIRONMENTS = f"{EVOLUTION} on workloads", f"{EVOLUTION} in environments"
-CONFIGS = {
-    "dqn": "steersman.agents.dqn",
-    "actor-critic": "steersman.agents.actor_critic",
-    "ppo": "steersman.agents.ppo",
-    "imitation": "steersman.agents.imitation",
-    ON_WORKLOADS: "steersman.agents.evolution",
-    IN_ENVIRONMENTS: "steersman.agents.episodes",
-}
-"""What learns, and the module whose `Config` has its options. Evolution is two."""
-
-ELSEWHERE = ("network", "hidden", "reference")
-"""Fields of a `Config` that are options of every algorithm."""
-
-SETTINGS = "steersman.telemetry.settings"
 RENAMED = {"pods": "pod_count"}  # --pods is a file elsewhere
-SETTINGS_ELSEWHERE = ("nodes", "max_nodes", "load", "replicas")
 CLUSTER_PANEL = "The cluster of --protocol latency"
 SHARED_PANEL = "Options of several algorithms"
 
 
 @cache
-def algorithm_fields() -> dict[str, dict[str, Field]]:
-    """Algorithm -> name -> field."""
-    return {
-        algorithm: {field.name: field for field in declared(module) if field.name not in ELSEWHERE}
-        for algorithm, module in CONFIGS.items()
-    }
+def algorithm_fields() -> dict[str, dict[str, ConfigField]]:
+    """Return label of an algorithm -> name -> field."""
+    specs = sorted(algorithm_specs(), key=lambda spec: spec.name == EVOLUTION)  # last, as it is two
+    return {spec.label: config_fields(spec.config) for spec in specs}
 
 
 @cache
-def setting_fields() -> dict[str, Field]:
-    """Option of the cluster with telemetry -> its field of `telemetry.settings.Settings`."""
-    found = declared(SETTINGS, "Settings")
-    return {RENAMED.get(field.name, field.name): field for field in found if field.name not in SETTINGS_ELSEWHERE}
+def setting_fields() -> dict[str, ConfigField]:
+    """Return option of the cluster with telemetry -> its field of `telemetry.settings.Settings`."""
+    return {RENAMED.get(name, name): field for name, field in config_fields(Settings).items()}
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -66,7 +49,8 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(function).parameters.values():
         hint = hints.get(parameter.name)
         if parameter.kind is parameter.VAR_KEYWORD:
-            made = [*_setting_parameters(), *_algorithm_parameters()]
+            taken = {each.name for each in parameters}  # what all algorithms have keeps its meaning
+            made = [each for each in (*_setting_parameters(), *_algorithm_parameters()) if each.name not in taken]
             rest = [each.name for each in made]
             parameters += made
         elif isinstance(hint, type) and is_dataclass(hint):
@@ -101,7 +85,7 @@ def _spread(group: type[Any]) -> list[inspect.Parameter]:
 
 def _setting_parameters() -> list[inspect.Parameter]:
     return [
-        _parameter(name, field, f"{field.meaning} [default: {field.default:g}]", CLUSTER_PANEL)
+        _parameter(name, field, f"{field.option.help} [default: {field.default:g}]", CLUSTER_PANEL)
         for name, field in setting_fields().items()
     ]
 
@@ -128,15 +112,15 @@ def _panel(algorithms: list[str]) -> str:
 def _algorithm_parameter(name: str, algorithms: list[str], panel: str) -> inspect.Parameter:
     known = {algorithm: algorithm_fields()[algorithm][name] for algorithm in algorithms}
     # What a panel is about needs no naming, but evolution is two.
-    named = panel == SHARED_PANEL or algorithms in ([ON_WORKLOADS], [IN_ENVIRONMENTS])
-    meanings = _grouped({algorithm: field.meaning for algorithm, field in known.items()}, named)
-    defaults = _grouped({algorithm: _shown(field.default) for algorithm, field in known.items()}, False)
+    named = panel == SHARED_PANEL or (len(algorithms) == 1 and algorithms[0].startswith(EVOLUTION))
+    meanings = group_by_value({algorithm: field.option.help for algorithm, field in known.items()}, named)
+    defaults = group_by_value({algorithm: _shown(field.default) for algorithm, field in known.items()}, False)
     default = f" [default: {'; '.join(defaults)}]" if any(_shown(field.default) for field in known.values()) else ""
     return _parameter(name, next(iter(known.values())), f"{' '.join(meanings)}{default}", panel)
 
 
-def _grouped(texts: Mapping[str, str], named: bool) -> list[str]:
-    """Each text once, after the algorithms it is of; alone if it is that of all, unless they are to be named."""
+def group_by_value(texts: Mapping[str, str], named: bool) -> list[str]:
+    """Return each text once, after the algorithms it is of; alone if it is that of all, unless they are to be named."""
     owners: dict[str, list[str]] = {}
     for algorithm, text in texts.items():
         owners.setdefault(text, []).append(algorithm)
@@ -151,7 +135,7 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _parameter(name: str, field: Field, text: str, panel: str) -> inspect.Parameter:
+def _parameter(name: str, field: ConfigField, text: str, panel: str) -> inspect.Parameter:
     option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel)
     if field.type is bool:
         flag = name.replace("_", "-")
@@ -160,16 +144,36 @@ def _parameter(name: str, field: Field, text: str, panel: str) -> inspect.Parame
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
-def options_of(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given options that are an algorithm's, by the names of its `Config`.
+def list_algorithms() -> str:
+    """Return what `--algorithm` may be, for its help."""
+    described = {spec.name: f"{spec.name} {spec.help}".rstrip() for spec in algorithm_specs()}
+    *others, last = described.values()
+    return f"{', '.join(others)}, or {last}"
+
+
+def list_networks() -> str:
+    """Return what `--network` may be, for its help."""
+    return ", ".join(f"{spec.name} {spec.help}".rstrip() for spec in network_specs())
+
+
+def list_defaults(default: Callable[[AlgorithmSpec], object]) -> str:
+    """Return what an option is by default, such as `10 for dqn and ppo, 50 for imitation`."""
+    owners: dict[object, dict[str, None]] = {}
+    for spec in algorithm_specs():
+        owners.setdefault(default(spec), {})[spec.name] = None
+    return ", ".join(f"{value} for {' and '.join(names)}" for value, names in owners.items())
+
+
+def options_of(algorithm: AlgorithmSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the given options that are an algorithm's, by the names of its configuration class.
 
     Raises:
         UsageError: one is of other algorithms only; the message lists those that this one has.
     """
-    known = algorithm_fields()[algorithm]
+    known = config_fields(algorithm.config)
     for name in given:
         if name not in known and name not in setting_fields():
-            raise UsageError(f"{flag(name)} is no option of {algorithm}; it has {_flags(known)}")
+            raise UsageError(f"{flag(name)} is no option of {algorithm.label}; it has {_flags(known)}")
     return {name: value for name, value in given.items() if name in known}
 
 
@@ -185,11 +189,6 @@ def settings_of(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
         first = next(name for name in given if name in known)
         raise UsageError(f"{flag(first)} belongs to --protocol latency, not to {protocol}")
     return found
-
-
-def flag(name: str) -> str:
-    """An option as the command line spells it."""
-    return f"--{name.replace('_', '-')}"
 
 
 def _flags(names: Iterable[str]) -> str:

@@ -83,7 +83,7 @@ def demo(
 
 def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
     """Train a policy in a folder; its file, and how it learned."""
-    from steersman.agents.evolution import Config
+    from steersman.agents.configs import EvolutionConfig
     from steersman.cli.compiling import compile_kernels
     from steersman.evaluation.learning import read_learning
     from steersman.evaluation.results import TRAINED
@@ -92,7 +92,7 @@ def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
     from steersman.workloads.openb import embedded
 
     compile_kernels(())
-    config = Config()
+    config = EvolutionConfig()
     plan = Plan("trained", tuple(embedded(name) for name in TRAINING), config=config, validation_seeds=(5001,))
     limits = Limits(iterations=GENERATIONS, validate_every=VALIDATE_EVERY)
     with TrainingProgress(GENERATIONS, None) as progress:

@@ -8,14 +8,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from steersman.cli.algorithm_options import algorithm_fields
-from steersman.cli.training_options import Algorithm, Network, NetworkOptions, Normalisation
-from steersman.cli.training_plan import Asked
-from steersman.errors import InputError
+from steersman.agents.registry import find_algorithm
+from steersman.cli.training_options import NetworkOptions, Normalisation
+from steersman.cli.training_plan import TrainOptions
+from steersman.config_fields import config_fields
+from steersman.errors import InputError, UsageError
+from steersman.policies.network_registry import find_network
 
-KINDS: dict[str, type[Any]] = {
-    "algorithm": Algorithm,
-    "network": Network,
+COMMON: dict[str, type[Any]] = {
+    "algorithm": str,
+    "network": str,
     "hidden": str,
     "dropout": float,
     "normalisation": Normalisation,
@@ -26,29 +28,35 @@ KINDS: dict[str, type[Any]] = {
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
-def completed(asked: Asked) -> Asked:
-    """The same with what the file `--options` says about what the command line does not.
+def merge_options(options: TrainOptions) -> TrainOptions:
+    """Return the same with what the file `--options` says about what the command line does not.
 
     Raises:
         InputError: the file is no JSON object, or says something that is no option of the algorithm.
     """
-    file = asked.task.options
+    file = options.task.options
     if file is None:
-        return asked
+        return options
     told = _read(file)
-    common = {name: _value(file, name, told.pop(name), KINDS[name]) for name in KINDS if name in told}
-    asked = replace(
-        asked,
-        task=_filled(asked.task, common, ("algorithm", "network")),
-        network=_filled(asked.network, common, tuple(field.name for field in fields(NetworkOptions))),
-        learning=_filled(asked.learning, common, ("reference",)),
+    common = {name: _value(file, name, told.pop(name), COMMON[name]) for name in COMMON if name in told}
+    for name, find in (("algorithm", find_algorithm), ("network", find_network)):
+        if name in common:
+            try:
+                find(common[name])
+            except UsageError as error:
+                raise InputError(file, "", name, str(error)) from None
+    options = replace(
+        options,
+        task=_filled(options.task, common, ("algorithm", "network")),
+        network=_filled(options.network, common, tuple(field.name for field in fields(NetworkOptions))),
+        learning=_filled(options.learning, common, ("reference",)),
     )
-    known = algorithm_fields()[asked.kind]
+    known = config_fields(options.algorithm.config)
     for name in told:
         if name not in known:
-            raise InputError(file, "", name, f"is no option of {asked.kind}; it has {', '.join(known)}")
+            raise InputError(file, "", name, f"is no option of {options.algorithm.label}; it has {', '.join(known)}")
     declared = {name: _value(file, name, value, known[name].type) for name, value in told.items()}
-    return replace(asked, declared=declared | asked.declared)
+    return replace(options, declared=declared | options.declared)
 
 
 def _filled(options: Any, told: dict[str, Any], names: tuple[str, ...]) -> Any:

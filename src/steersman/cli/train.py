@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from steersman.cli.algorithm_options import with_options
+from steersman.cli.algorithm_options import list_defaults, with_options
 from steersman.cli.display import Scroll, TrainingProgress, Warnings, print_text
 from steersman.cli.options import Jobs, default_jobs, path
-from steersman.cli.options_file import completed
+from steersman.cli.options_file import merge_options
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task
-from steersman.cli.training_plan import Asked, compile_for, pace, plan_of
+from steersman.cli.training_plan import TrainOptions, compile_for, pace, plan_of
 from steersman.workloads.files import check_writable
 
 
@@ -29,8 +29,8 @@ def train(
         int | None,
         typer.Option(
             min=1,
-            help="Iterations at most: generations of evolution, else rounds of playing and learning. [default: 100 "
-            "for evolution, 4000 for dqn, 1000 for actor-critic and imitation, 200 for ppo]",
+            help="Iterations at most: generations of evolution, else rounds of playing and learning. "
+            f"[default: {list_defaults(lambda spec: spec.iterations)}]",
         ),
     ] = None,
     minutes: Annotated[
@@ -46,8 +46,7 @@ def train(
         int | None,
         typer.Option(
             min=1,
-            help="Iterations between validations. [default: 10 for evolution and ppo, 200 for dqn, 50 for actor-critic "
-            "and imitation]",
+            help=f"Iterations between validations. [default: {list_defaults(lambda spec: spec.validate_every)}]",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn: candidates, arrivals, weights, moves.")] = 1,
@@ -72,10 +71,10 @@ def train(
 
     steersman train --algorithm dqn --protocol deployments --node-count 10 --output balanced
     """
-    asked = completed(Asked(task, scenario, network_options, learning, declared))
+    options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
     check_writable("--output", output, "log")
-    plan = plan_of(asked, name=name or output.name, seed=seed, warn=Warnings())
-    rounds, between = pace(asked, iterations, validate_every)
+    plan = plan_of(options, name=name or output.name, seed=seed, warn=Warnings())
+    rounds, between = pace(options, iterations, validate_every)
 
     from steersman.training.plans import gain
     from steersman.training.plans import train as start

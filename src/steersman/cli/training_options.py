@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from steersman.agents.registry import EVOLUTION
+from steersman.cli.algorithm_options import list_algorithms, list_networks
 from steersman.cli.inputs import ClusterContext, ClusterKubeconfig, FromCluster
 from steersman.cli.options import NODES_HELP, FromNow, Pinned, path
 
@@ -23,25 +25,6 @@ OBJECTIVES_HELP = (
     "allocation, fragmentation, balance, most-allocated, least-allocated, waiting-time, locality, least-connections, "
     "latency-aware"
 )
-
-
-class Algorithm(enum.StrEnum):
-    """How a policy learns."""
-
-    EVOLUTION = "evolution"
-    DQN = "dqn"
-    ACTOR_CRITIC = "actor-critic"
-    PPO = "ppo"
-    IMITATION = "imitation"
-
-
-class Network(enum.StrEnum):
-    """What computes scores from features."""
-
-    LINEAR = "linear"
-    MLP = "mlp"
-    DEEPSETS = "deepsets"
-    GNN = "gnn"
 
 
 class TrainingProtocol(enum.StrEnum):
@@ -72,17 +55,14 @@ class Task:
     """What is learned, and how."""
 
     algorithm: Annotated[
-        Algorithm | None,
-        typer.Option(
-            metavar="NAME", help="evolution, dqn, actor-critic, ppo, or imitation of a rule. [default: evolution]"
-        ),
+        str | None,
+        typer.Option(metavar="NAME", help=f"{list_algorithms()}. [default: {EVOLUTION}]"),
     ] = None
     network: Annotated[
-        Network | None,
+        str | None,
         typer.Option(
             metavar="NAME",
-            help="What computes scores: linear, mlp, deepsets (nodes seen together), gnn (nodes, racks, servers). "
-            "[default: linear for evolution, else mlp]",
+            help=f"What computes scores: {list_networks()}. [default: linear for evolution, else mlp]",
         ),
     ] = None
     protocol: Annotated[

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from steersman.cli.algorithm_options import (
+from steersman.agents.registry import (
     EVOLUTION,
     IN_ENVIRONMENTS,
     ON_WORKLOADS,
-    flag,
-    options_of,
-    settings_of,
+    AlgorithmSpec,
+    algorithm_specs,
+    find_algorithm,
 )
+from steersman.cli.algorithm_options import group_by_value, options_of, settings_of
 from steersman.cli.display import Warnings, said_if_slow
 from steersman.cli.inputs import NONE_RUNS, LiveSource
 from steersman.cli.options import Protocol, check_load, check_ratio, running_of
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
 from steersman.cli.training_workloads import full_name, read_workloads
+from steersman.config_fields import flag
 from steersman.errors import UsageError
+from steersman.policies.network_registry import find_network
 from steersman.workloads.workload import Running
 
 if TYPE_CHECKING:
@@ -30,11 +33,8 @@ if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
 WITH_WORKLOADS = ("inflation", "arrivals", "timed")
-GRADIENT_NETWORKS = ("linear", "mlp", "deepsets", "gnn")
-LEGAL = {ON_WORKLOADS: ("linear", "mlp"), IN_ENVIRONMENTS: ("linear", "mlp", "deepsets")}
-"""Networks of what cannot train all of them."""
 
-BELONGS = {
+OPTION_PROTOCOLS = {
     "ratio": ("inflation",),
     "load": ("timed", "latency"),
     "view": WITH_WORKLOADS,
@@ -44,16 +44,6 @@ BELONGS = {
 }
 """Options of scenarios and their protocols; those that are not here belong to `deployments`, `penalty` to all."""
 
-PACE = {
-    ON_WORKLOADS: (100, 10),
-    IN_ENVIRONMENTS: (100, 10),
-    "dqn": (4000, 200),
-    "actor-critic": (1000, 50),
-    "ppo": (200, 10),
-    "imitation": (1000, 50),
-}
-"""How many iterations a run has, and how many are between two validations, unless something else is said."""
-
 MAX_WIDTH = 65_536
 EQUAL_SHARE = 0.5  # of the episodes with --mixed-nodes: on equal nodes differences are small, and have to be seen, too
 FIRST_VALIDATION_SEED = 5001
@@ -61,8 +51,8 @@ EPISODES_A_WORKLOAD, EPISODES_WITHOUT = 3, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """All that a command was told about training.
+class TrainOptions:
+    """What a command was told about training.
 
     Attributes:
         task, scenario, network, learning: options by subject.
@@ -76,13 +66,15 @@ class Asked:
     declared: dict[str, Any]
 
     @property
-    def kind(self) -> str:
-        """The algorithm, with the two forms of evolution told apart."""
-        algorithm = self.task.algorithm.value if self.task.algorithm else EVOLUTION
-        if algorithm != EVOLUTION:
-            return algorithm
+    def algorithm(self) -> AlgorithmSpec:
+        """The algorithm. Raises SteersmanError: there is none of that name."""
         whole_runs = self.protocol in WITH_WORKLOADS and self.scenario.view in (None, "gpu")
-        return ON_WORKLOADS if whole_runs else IN_ENVIRONMENTS
+        return find_algorithm(self.task.algorithm or EVOLUTION, ON_WORKLOADS if whole_runs else IN_ENVIRONMENTS)
+
+    @property
+    def is_on_workloads(self) -> bool:
+        """Whether candidates play whole runs of workloads, without an environment."""
+        return self.algorithm.plays == ON_WORKLOADS
 
     @property
     def protocol(self) -> str:
@@ -97,24 +89,24 @@ class Asked:
     @property
     def network_name(self) -> str:
         """Which network is trained."""
-        return self.task.network.value if self.task.network else "linear" if self.kind in LEGAL else "mlp"
+        return self.task.network or self.algorithm.network
 
 
-def plan_of(asked: Asked, *, name: str, seed: int, warn: Warnings) -> AnyPlan:
+def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> AnyPlan:
     """What is to be trained.
 
     Raises:
         UsageError: options do not fit together, or one is out of range.
     """
-    config = options_of(asked.kind, asked.declared)
-    settings = settings_of(asked.protocol, asked.declared)
-    _check_network(asked)
-    _check_scenario(asked)
-    if asked.network.start is not None:
-        _check_start(asked.network.start)
-    if asked.kind == ON_WORKLOADS:
-        return _evolution(asked, config, name, seed, warn)
-    return _learning(asked, config, settings, name, seed, warn)
+    config = options_of(options.algorithm, options.declared)
+    settings = settings_of(options.protocol, options.declared)
+    _check_network(options)
+    _check_scenario(options)
+    if options.network.start is not None:
+        _check_start(options.network.start)
+    if options.is_on_workloads:
+        return _evolution(options, config, name, seed, warn)
+    return _learning(options, config, settings, name, seed, warn)
 
 
 def compile_for(plan: AnyPlan) -> None:
@@ -135,51 +127,52 @@ def compile_for(plan: AnyPlan) -> None:
         env.step(env.heuristic(plan.rule))
 
 
-def pace(asked: Asked, iterations: int | None, validate_every: int | None) -> tuple[int, int]:
+def pace(options: TrainOptions, iterations: int | None, validate_every: int | None) -> tuple[int, int]:
     """How many iterations a run has, and how many are between two validations."""
-    usual, between = PACE[asked.kind]
-    return iterations or usual, validate_every or between
+    algorithm = options.algorithm
+    return iterations or algorithm.iterations, validate_every or algorithm.validate_every
 
 
-def _check_network(asked: Asked) -> None:
-    legal = LEGAL.get(asked.kind, GRADIENT_NETWORKS)
-    if asked.network_name not in legal:
-        all_legal = "; ".join(f"{kind}: {', '.join(networks)}" for kind, networks in LEGAL.items())
+def _check_network(options: TrainOptions) -> None:
+    find_network(options.network_name)
+    algorithm = options.algorithm
+    if options.network_name not in algorithm.supported_networks:
+        trained = {spec.label: ", ".join(spec.supported_networks) for spec in algorithm_specs()}
         raise UsageError(
-            f"--network {asked.network_name} cannot be trained by {asked.kind}; these can: {all_legal}; "
-            f"dqn, actor-critic, ppo, imitation: {', '.join(GRADIENT_NETWORKS)}"
+            f"--network {options.network_name} cannot be trained by {algorithm.label}; these can: "
+            + "; ".join(group_by_value(trained, True))
         )
 
 
-def _check_scenario(asked: Asked) -> None:
+def _check_scenario(options: TrainOptions) -> None:
     """Raises UsageError: an option was given that means nothing for the protocol or the algorithm."""
-    scenario, protocol = given(asked.scenario), asked.protocol
+    scenario, protocol = given(options.scenario), options.protocol
     for name in scenario:
-        owners = BELONGS.get(name, (protocol,) if name == "penalty" else ("deployments",))
+        owners = OPTION_PROTOCOLS.get(name, (protocol,) if name == "penalty" else ("deployments",))
         if protocol not in owners:
             raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(owners)}, not to {protocol}")
-    if asked.task.cluster and (asked.task.workload or asked.task.nodes):
+    if options.task.cluster and (options.task.workload or options.task.nodes):
         raise UsageError("--cluster and --workload say both what is trained on; give one of them, and no --nodes")
-    LiveSource(asked.task.cluster, asked.task.kubeconfig, asked.task.context)
+    LiveSource(options.task.cluster, options.task.kubeconfig, options.task.context)
     for name in ("pinned", "from_now"):
-        if getattr(asked.task, name) and not (asked.task.nodes or asked.task.cluster):
+        if getattr(options.task, name) and not (options.task.nodes or options.task.cluster):
             raise UsageError(f"{flag(name)} belongs to --nodes and files of pods, or --cluster; {NONE_RUNS}")
     for name in ("workload", "validation", "nodes", "cluster"):
-        if getattr(asked.task, name) and protocol not in WITH_WORKLOADS:
+        if getattr(options.task, name) and protocol not in WITH_WORKLOADS:
             raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(WITH_WORKLOADS)}, not to {protocol}")
-    if protocol in WITH_WORKLOADS and not (asked.task.workload or asked.task.cluster):
+    if protocol in WITH_WORKLOADS and not (options.task.workload or options.task.cluster):
         raise UsageError(
             f"--protocol {protocol} needs --workload, such as --workload default or a file of pods, or --cluster"
         )
-    network, learning = given(asked.network), given(asked.learning)
-    if asked.kind in LEGAL:
+    network, learning = given(options.network), given(options.learning)
+    if options.algorithm.name == EVOLUTION:
         idle = {"environments", "device", "teacher", "recording"} & learning.keys()
         idle |= {"dropout", "normalisation"} & network.keys()
-        if asked.kind == ON_WORKLOADS:
-            useless = set() if asked.network_name == "mlp" else {"hidden"}
+        if options.is_on_workloads:
+            useless = set() if find_network(options.network_name).has_layers else {"hidden"}
             idle |= {"penalty", "servers_per_rack"} & scenario.keys() | useless & network.keys()
         if idle:
-            raise UsageError(f"{flag(min(idle))} is of no use to {asked.kind}")
+            raise UsageError(f"{flag(min(idle))} is of no use to {options.algorithm.label}")
 
 
 def _check_start(start: Path) -> None:
@@ -191,78 +184,77 @@ def _check_start(start: Path) -> None:
         read_policy(file)
 
 
-def _evolution(asked: Asked, config: dict[str, Any], name: str, seed: int, warn: Warnings) -> AnyPlan:
+def _evolution(options: TrainOptions, config: dict[str, Any], name: str, seed: int, warn: Warnings) -> AnyPlan:
     """Whole runs of workloads in the kernel."""
-    scenario, learning = asked.scenario, asked.learning
-    protocol = Protocol(asked.protocol)
+    scenario, learning = options.scenario, options.learning
+    protocol = Protocol(options.protocol)
     share, load = check_ratio(scenario.ratio, protocol), check_load(scenario.load, protocol)
 
     # Below this line numba is loaded; what is wrong with the options above is told at once.
-    from steersman.agents import evolution
+    from steersman.agents.configs import EvolutionConfig
+    from steersman.agents.evolution import Task as EvolutionTask
     from steersman.policies.registry import check_known
     from steersman.training.evolve import Plan
     from steersman.training.scene import OBJECTIVES
 
-    config = config | {"network": asked.network_name}
-    if asked.network.hidden is not None:
-        config["hidden"] = ",".join(map(str, widths(asked.network.hidden)))
+    config = config | {"network": options.network_name}
+    if options.network.hidden is not None:
+        config["hidden"] = ",".join(map(str, widths(options.network.hidden)))
     if learning.reference is not None:
         check_known([learning.reference])
         config["reference"] = learning.reference
     more = {"validation_seeds": _seeds(learning, 0)} if learning.validation_episodes else {}
     return Plan(
         name=name,
-        training=_training_workloads(asked, warn),
-        validation=read_workloads(asked.task.validation or [], asked.task.nodes, asked.running, warn),
-        test=tuple(full_name(each) for each in asked.task.test or ()),
-        task=evolution.Task(
-            asked.task.objective or OBJECTIVES[protocol],
+        training=_training_workloads(options, warn),
+        validation=read_workloads(options.task.validation or [], options.task.nodes, options.running, warn),
+        test=tuple(full_name(each) for each in options.task.test or ()),
+        task=EvolutionTask(
+            options.task.objective or OBJECTIVES[protocol],
             protocol.value,
             share,
             load,
         ),
-        config=evolution.Config(**config),
+        config=EvolutionConfig(**config),
         seed=seed,
-        start=asked.network.start,
+        start=options.network.start,
         **more,
     )
 
 
-def _training_workloads(asked: Asked, warn: Warnings) -> tuple[Workload, ...]:
+def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
     """Return what is trained on: a live cluster, or workloads by name or in files."""
-    task = asked.task
+    task = options.task
     if not task.cluster:
-        return read_workloads(task.workload or [], task.nodes, asked.running, warn)
-    return (LiveSource(task.cluster, task.kubeconfig, task.context).read(asked.running, warn),)
+        return read_workloads(task.workload or [], task.nodes, options.running, warn)
+    return (LiveSource(task.cluster, task.kubeconfig, task.context).read(options.running, warn),)
 
 
 def _learning(
-    asked: Asked, config: dict[str, Any], settings: dict[str, Any], name: str, seed: int, warn: Warnings
+    options: TrainOptions, config: dict[str, Any], settings: dict[str, Any], name: str, seed: int, warn: Warnings
 ) -> AnyPlan:
     """Episodes in environments."""
-    from steersman.agents import episodes, recording
-    from steersman.agents.registry import gradient_algorithm
+    from steersman.agents import recording
     from steersman.training.learn import LearningPlan, find_device
     from steersman.training.scene import check_rule
 
-    if asked.kind == IN_ENVIRONMENTS:
-        kind: type[Any] = episodes.Config
-    else:
-        _, kind = gradient_algorithm(asked.kind)
-        find_device(asked.learning.device or "cpu")
-    options, learning = kind(**config), asked.learning
+    algorithm, learning = options.algorithm, options.learning
+    if algorithm.name != EVOLUTION:
+        algorithm.load()
+        find_device(learning.device or "cpu")
+    algorithm_config = algorithm.config(**config)
     for rule in filter(None, (learning.teacher, learning.reference)):
-        check_rule(asked.protocol, rule)
+        check_rule(options.protocol, rule)
     if learning.recording is not None:
         recording.check_file(learning.recording)
-    network = _network(asked)
-    scene = _scene(asked, settings, warn)
-    usual = EPISODES_A_WORKLOAD if asked.protocol in WITH_WORKLOADS else EPISODES_WITHOUT
+    network = _network(options)
+    scene = _scene(options, settings, warn)
+    usual = EPISODES_A_WORKLOAD if options.protocol in WITH_WORKLOADS else EPISODES_WITHOUT
     return LearningPlan(
         name=name,
-        algorithm=EVOLUTION if asked.kind == IN_ENVIRONMENTS else asked.kind,
+        algorithm=options.task.algorithm or EVOLUTION,
         scene=scene,
-        config=options,
+        config=algorithm_config,
         network=network,
         seed=seed,
         environments=learning.environments or 8,
@@ -271,7 +263,7 @@ def _learning(
         recording=learning.recording,
         reference=learning.reference,
         validation_seeds=_seeds(learning, usual),
-        test=tuple(full_name(each) for each in asked.task.test or ()),
+        test=tuple(full_name(each) for each in options.task.test or ()),
     )
 
 
@@ -280,15 +272,15 @@ def _seeds(learning: LearningOptions, usual: int) -> tuple[int, ...]:
     return tuple(range(FIRST_VALIDATION_SEED, FIRST_VALIDATION_SEED + count))
 
 
-def _network(asked: Asked) -> NetworkPlan:
+def _network(options: TrainOptions) -> NetworkPlan:
     from steersman.training.network import NetworkPlan
 
-    more = given(asked.network)
+    more = given(options.network)
     if "hidden" in more:
         more["hidden"] = widths(more["hidden"])
     if "normalisation" in more:
         more["normalisation"] = more["normalisation"].value
-    return NetworkPlan(asked.network_name, **more)
+    return NetworkPlan(options.network_name, **more)
 
 
 def widths(text: str) -> tuple[int, ...]:
@@ -308,41 +300,41 @@ def _range(name: str, text: str) -> tuple[int, int]:
     return int(ends[0]), int(ends[1])
 
 
-def _scene(asked: Asked, settings: dict[str, Any], warn: Warnings) -> Scene:
+def _scene(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -> Scene:
     from steersman.training.scene import OBJECTIVES, Scene
 
-    objective = asked.task.objective or OBJECTIVES[asked.protocol]
+    objective = options.task.objective or OBJECTIVES[options.protocol]
     common: dict[str, Any] = {"objective": objective}
-    if asked.scenario.penalty is not None:
-        common["penalty"] = asked.scenario.penalty
-    match asked.task.protocol.value:
+    if options.scenario.penalty is not None:
+        common["penalty"] = options.scenario.penalty
+    match options.task.protocol.value:
         case "deployments":
-            return Scene("deployments", _deployments(asked.scenario, common))
+            return Scene("deployments", _deployments(options.scenario, common))
         case "latency":
-            return Scene("latency", _latency(asked.scenario, settings, common))
+            return Scene("latency", _latency(options.scenario, settings, common))
         case "timed":
-            return _on_workloads("timed", asked, common, warn)
+            return _on_workloads("timed", options, common, warn)
         case "arrivals":
-            return _on_workloads("arrivals", asked, common, warn)
-    return _on_workloads("inflation", asked, common, warn)
+            return _on_workloads("arrivals", options, common, warn)
+    return _on_workloads("inflation", options, common, warn)
 
 
 def _on_workloads(
-    protocol: Literal["inflation", "arrivals", "timed"], asked: Asked, common: dict[str, Any], warn: Warnings
+    protocol: Literal["inflation", "arrivals", "timed"], options: TrainOptions, common: dict[str, Any], warn: Warnings
 ) -> Scene:
     from steersman.envs.workload import Options
     from steersman.training.scene import Scene
 
-    scenario, task = asked.scenario, asked.task
-    options = Options(
-        workload=_training_workloads(asked, warn),
+    scenario, task = options.scenario, options.task
+    environment = Options(
+        workload=_training_workloads(options, warn),
         ratio=check_ratio(scenario.ratio, Protocol(protocol)),
         load=check_load(scenario.load, Protocol(protocol)),
         view=scenario.view or "cluster",
         servers_per_rack=scenario.servers_per_rack or 0,
         **common,
     )
-    return Scene(protocol, options, read_workloads(task.validation or [], task.nodes, asked.running, warn))
+    return Scene(protocol, environment, read_workloads(task.validation or [], task.nodes, options.running, warn))
 
 
 def _deployments(scenario: Scenario, common: dict[str, Any]) -> Options:

@@ -10,9 +10,9 @@ import typer
 from steersman.cli.algorithm_options import with_options
 from steersman.cli.display import Progress, Warnings, print_text
 from steersman.cli.options import Jobs, default_jobs, path
-from steersman.cli.options_file import completed
+from steersman.cli.options_file import merge_options
 from steersman.cli.training_options import LearningOptions, NetworkOptions, Scenario, Task, given
-from steersman.cli.training_plan import Asked, compile_for, pace, plan_of
+from steersman.cli.training_plan import TrainOptions, compile_for, pace, plan_of
 from steersman.workloads.files import check_writable
 
 TRIALS = 20
@@ -60,10 +60,10 @@ def tune(
 
     **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
     """
-    asked = completed(Asked(task, scenario, network_options, learning, declared))
+    options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
     check_writable("--output", output, "log")
-    plan = plan_of(asked, name=output.name, seed=seed, warn=Warnings())
-    usual = (max(1, round(SHARE_OF_A_RUN * number)) for number in pace(asked, None, None))
+    plan = plan_of(options, name=output.name, seed=seed, warn=Warnings())
+    usual = (max(1, round(SHARE_OF_A_RUN * number)) for number in pace(options, None, None))
     rounds, between = (said or number for said, number in zip((iterations, validate_every), usual, strict=True))
 
     from steersman.training import tune as tuning
@@ -78,16 +78,16 @@ def tune(
             plan,
             output,
             Limits(rounds, validate_every=between),
-            fixed={*asked.declared, *given(asked.network)},
+            fixed={*options.declared, *given(options.network)},
             trials=most,
             minutes=minutes,
             workers=jobs or default_jobs(),
             on_trial=lambda done, _: progress.update(min(done, most or done), most or done + 1),
         )
-    options = ", ".join(f"{name} {_shown(value)}" for name, value in outcome.best_options.items())
+    chosen = ", ".join(f"{name} {_shown(value)}" for name, value in outcome.best_options.items())
     print_text(
         f"Best of {outcome.finished} finished and {outcome.pruned} pruned trials: "
-        f"{gain(plan, outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {options}.\n"
+        f"{gain(plan, outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {chosen}.\n"
         f"See {output / tuning.PLOTS}; options are in {output / tuning.BEST}, for steersman train --options."
     )
 

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from steersman.errors import InputError
+from steersman.errors import InputError, UsageError
 from steersman.features import KINDS, View
-from steersman.policies.graph_network import open_graph
 from steersman.policies.layers import (
     Array,
     Arrays,
@@ -32,8 +31,8 @@ from steersman.policies.layers import (
     run_layers,
     single,
 )
+from steersman.policies.network_registry import find_network, network_names
 
-NETWORKS = ("linear", "mlp", "deepsets", "gnn")
 NORMALISATIONS = ("none", "layer", "batch")
 
 
@@ -64,7 +63,7 @@ def open_network(
 
     Args:
         file: what errors name.
-        name: `linear`, `mlp`, `deepsets` or `gnn`.
+        name: of a registered network.
         view: what it sees.
         hidden: widths of its layers.
         normalisation: `none`, `layer` or `batch` (which is folded into the weights, except of a `gnn`).
@@ -74,26 +73,38 @@ def open_network(
         InputError: there is no such network, or an array is missing, of another shape, or not one of its own.
     """
     check_network(file, name, hidden, normalisation)
-    if name == "linear":
-        check_arrays(file, {"head.weight": (KINDS, joint_size(view)), "head.bias": (KINDS,)}, arrays)
-        return Linear(single(arrays["head.weight"]), single(arrays["head.bias"]), len(view.node))
-    if name == "mlp":
-        check_arrays(file, mlp_shapes(joint_size(view), hidden, normalisation), arrays)
-        return Mlp(layers_of(arrays, "layers", len(hidden)), head_of(arrays))
-    if name == "deepsets":
-        check_arrays(file, _deepsets_shapes(joint_size(view), hidden, normalisation), arrays)
-        depth = len(hidden)
-        return DeepSets(layers_of(arrays, "phi", depth), layers_of(arrays, "rho", depth), head_of(arrays))
-    return open_graph(file, view, hidden, normalisation, arrays)
+    network: Network = find_network(name).load_opener()(file, view, hidden, normalisation, arrays)
+    return network
+
+
+def open_linear(file: str, view: View, _hidden: tuple[int, ...], _normalisation: str, arrays: Arrays) -> Linear:
+    """See `open_network`."""
+    check_arrays(file, {"head.weight": (KINDS, joint_size(view)), "head.bias": (KINDS,)}, arrays)
+    return Linear(single(arrays["head.weight"]), single(arrays["head.bias"]), len(view.node))
+
+
+def open_mlp(file: str, view: View, hidden: tuple[int, ...], normalisation: str, arrays: Arrays) -> Mlp:
+    """See `open_network`."""
+    check_arrays(file, mlp_shapes(joint_size(view), hidden, normalisation), arrays)
+    return Mlp(layers_of(arrays, "layers", len(hidden)), head_of(arrays))
+
+
+def open_deepsets(file: str, view: View, hidden: tuple[int, ...], normalisation: str, arrays: Arrays) -> DeepSets:
+    """See `open_network`."""
+    check_arrays(file, _deepsets_shapes(joint_size(view), hidden, normalisation), arrays)
+    depth = len(hidden)
+    return DeepSets(layers_of(arrays, "phi", depth), layers_of(arrays, "rho", depth), head_of(arrays))
 
 
 def check_network(file: str, name: str, hidden: tuple[int, ...], normalisation: str) -> None:
     """Make sure that there is such a network. Raises InputError: there is none; see `open_network`."""
-    if name not in NETWORKS:
-        raise InputError(file, "card", "network", f"is {name!r}; known are {', '.join(NETWORKS)}")
+    try:
+        spec = find_network(name)
+    except UsageError:
+        raise InputError(file, "card", "network", f"is {name!r}; known are {', '.join(network_names())}") from None
     if normalisation not in NORMALISATIONS:
         raise InputError(file, "card", "normalisation", f"is {normalisation!r}; known are {', '.join(NORMALISATIONS)}")
-    if name != "linear" and (not hidden or min(hidden) < 1):
+    if spec.has_layers and (not hidden or min(hidden) < 1):
         raise InputError(file, "card", "hidden", f"is {list(hidden)}; the network {name!r} has one layer or more")
 
 

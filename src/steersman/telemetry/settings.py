@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from steersman.config_fields import Option
 from steersman.errors import UsageError
 
 MAX_ZONES = 8
@@ -63,38 +64,42 @@ class Settings(NamedTuple):
     Attributes:
         nodes: nodes of the cluster, 2 or more.
         max_nodes: rows of every array of nodes, `nodes` or more; a reset may ask for that many nodes.
-        zones: zones that nodes and users are in.
-        pods: pods of an episode.
         load: CPU requested by running pods over what is allocatable, on average.
-        lifetime: mean seconds that a Deployment stays (exponential, 30 s at least).
         replicas: the most pods of a Deployment (uniform from 1); they arrive together.
-        swing: the load that users cause goes up and down by this share (a sine), each zone at its own time.
-        period: seconds of a full swing; a day in little.
-        unrest: standard deviation of the random part of that load (first order autoregressive, 5 minutes).
-        scrape_interval: seconds between two samples of a node. Prometheus spreads nodes over it.
-        missed: chance that a node cannot be scraped; it stays so for 4 scrapes on average.
-        noise: relative error of a sample (standard deviation).
-        distance: milliseconds from one side of the map to the other. Zones lie on a unit square.
-        service: milliseconds of service time, which a node's use r makes r / (1 - r) times longer.
-        warmup: seconds until metrics of an episode are counted; the cluster starts empty.
     """
 
     nodes: int = 12
     max_nodes: int = 16
-    zones: int = 3
-    pods: int = 400
+    zones: Annotated[int, Option("Zones that nodes and users are in.")] = 3
+    pods: Annotated[int, Option("Pods of an episode.")] = 400
     load: float = 0.6
-    lifetime: float = 900.0
+    lifetime: Annotated[float, Option("Mean seconds that a Deployment stays (exponential, 30 s at least).")] = 900.0
     replicas: int = 8
-    swing: float = 0.4
-    period: float = 3600.0
-    unrest: float = 0.1
-    scrape_interval: float = 15.0
-    missed: float = 0.01
-    noise: float = 0.03
-    distance: float = 90.0
-    service: float = 2.0
-    warmup: float = 900.0
+    swing: Annotated[
+        float,
+        Option("The load that users cause goes up and down by this share (a sine), each zone at its own time."),
+    ] = 0.4
+    period: Annotated[float, Option("Seconds of a full swing; a day in little.")] = 3600.0
+    unrest: Annotated[
+        float,
+        Option("Standard deviation of the random part of that load (first order autoregressive, 5 minutes)."),
+    ] = 0.1
+    scrape_interval: Annotated[
+        float, Option("Seconds between two samples of a node. Prometheus spreads nodes over it.")
+    ] = 15.0
+    missed: Annotated[float, Option("Chance that a node cannot be scraped; it stays so for 4 scrapes on average.")] = (
+        0.01
+    )
+    noise: Annotated[float, Option("Relative error of a sample (standard deviation).")] = 0.03
+    distance: Annotated[
+        float, Option("Milliseconds from one side of the map to the other. Zones lie on a unit square.")
+    ] = 90.0
+    service: Annotated[
+        float, Option("Milliseconds of service time, which a node's use r makes r / (1 - r) times longer.")
+    ] = 2.0
+    warmup: Annotated[float, Option("Seconds until metrics of an episode are counted; the cluster starts empty.")] = (
+        900.0
+    )
 
 
 LIMITS: dict[str, tuple[float, float]] = {

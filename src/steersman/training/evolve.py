@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 import steersman
-from steersman.agents.evolution import Config, Evolution, Task
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import Evolution, Task, left_out
 from steersman.errors import InputError, UsageError
 from steersman.features import view
 from steersman.policies.learned import VIEW
@@ -47,7 +48,7 @@ class Plan:
     validation: tuple[Workload, ...] = ()
     test: tuple[str, ...] = ()
     task: Task = field(default_factory=Task)
-    config: Config = field(default_factory=Config)
+    config: EvolutionConfig = field(default_factory=EvolutionConfig)
     seed: int = 1
     validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
     start: Path | None = None
@@ -63,6 +64,7 @@ class Plan:
                     f"{workload.name}: its nodes or pods have no GPU; evolution with --view cluster needs none"
                 )
         keep_apart(self.training, self.validation, self.test)
+        left_out(self.config.without)
 
     def options(self) -> dict[str, Any]:
         """The same as JSON: what a checkpoint belongs to."""

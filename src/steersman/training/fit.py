@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 import steersman
-from steersman.agents.evolution import Config, Evolution, Task
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import Evolution, Task
 from steersman.errors import UsageError
 from steersman.evaluation.statistics import Interval, mean_interval
 from steersman.features import view
@@ -53,7 +54,7 @@ class Options:
         generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
         protocol, ratio, load, mean_duration: what is played, see `simulation.arrivals.schedule`.
         seed: of the search.
-        population, episodes, step: of the search, see `agents.evolution.Config`.
+        population, episodes, step: of the search, see `agents.evolution.EvolutionConfig`.
     """
 
     seconds: float | None = 60.0
@@ -172,7 +173,7 @@ def _search(
     workload: Workload, start: LinearPolicy, options: Options, jobs: int, on_generation: OnGeneration | None
 ) -> tuple[LinearPolicy, int]:
     """Evolve from `start` until the time or the generations are over."""
-    config = Config(population=options.population, episodes=options.episodes, step=options.step)
+    config = EvolutionConfig(population=options.population, episodes=options.episodes, step=options.step)
     search = Evolution((workload,), options.task, config, options.seed, jobs, start)
     began, done = time.monotonic(), 0
     try:

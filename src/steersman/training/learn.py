@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import steersman
-from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.agents.registry import EVOLUTION, algorithm_specs, find_algorithm
 from steersman.agents.spec import sizes_of
 from steersman.errors import UsageError
+from steersman.extensions import attribute_foreign_errors
+from steersman.policies.network_registry import find_network
 from steersman.policies.policy_file import Card, write_policy
 from steersman.training.network import NetworkPlan, fingerprint
 from steersman.training.referee import Referee
@@ -24,11 +26,8 @@ if TYPE_CHECKING:
     from steersman.agents.agent import Agent
     from steersman.agents.episodes import EpisodeEvolution
 
-EVOLUTION = "evolution"
-ALGORITHMS = (*GRADIENT_ALGORITHMS, EVOLUTION)
 VALIDATION_SEEDS = (5001, 5002, 5003)
 DEVICES = "cpu, cuda, cuda:0, mps or auto"
-LISTENERS = ("dqn", "imitation")  # what can learn from a teacher or a recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,9 @@ class LearningPlan:
 
     Attributes:
         name: of the policy.
-        algorithm: one of `ALGORITHMS`.
+        algorithm: see `agents.registry.find_algorithm`.
         scene: what is played.
-        config: options of the algorithm, its `Config`.
+        config: options of the algorithm, of its configuration class.
         network: what is trained.
         seed: of the environments, exploration and the first weights.
         environments: copies that are played at the same time.
@@ -69,8 +68,7 @@ class LearningPlan:
     test: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise UsageError(f"unknown algorithm {self.algorithm!r}; known are {', '.join(ALGORITHMS)}")
+        uses_teacher = find_algorithm(self.algorithm).uses_teacher
         if self.environments < 1:
             raise UsageError(f"--environments {self.environments}: 1 or more is right")
         keep_apart(self.scene.training, test=self.test)
@@ -78,10 +76,9 @@ class LearningPlan:
             if rule is not None:
                 self.scene.check_rule(rule)
         for option, value in (("--teacher", self.teacher), ("--recording", self.recording)):
-            if value is not None and self.algorithm not in LISTENERS:
-                raise UsageError(
-                    f"{option} is of no use to {self.algorithm}; {' and '.join(LISTENERS)} learn from others"
-                )
+            if value is not None and not uses_teacher:
+                others = " and ".join(spec.name for spec in algorithm_specs() if spec.uses_teacher)
+                raise UsageError(f"{option} is of no use to {self.algorithm}; {others} learn from others")
         if (
             self.algorithm == "dqn"
             and self.teacher is not None
@@ -131,7 +128,7 @@ def learn(
     """
     is_evolution = plan.algorithm == EVOLUTION
     if not is_evolution:
-        gradient_algorithm(plan.algorithm)
+        find_algorithm(plan.algorithm).load()
     device = "" if is_evolution else find_device(plan.device)
     run = TrainingRun(folder, plan.options(), limits, resume=resume)
     learner: Agent | EpisodeEvolution = _search(plan) if is_evolution else _agent(plan, device)
@@ -178,7 +175,7 @@ def _agent(plan: LearningPlan, device: str) -> Agent:
     from steersman.agents.networks import build, load
     from steersman.agents.recording import Recording
 
-    kind, _ = gradient_algorithm(plan.algorithm)
+    algorithm = find_algorithm(plan.algorithm)
     env = plan.scene.make(plan.environments)
     space = env.single_observation_space
     spec = plan.network.spec(sizes_of(space))
@@ -187,13 +184,16 @@ def _agent(plan: LearningPlan, device: str) -> Agent:
     if start is not None:
         load(network, start)
     more: dict[str, Any] = {}
-    if plan.algorithm in LISTENERS:
+    if algorithm.uses_teacher:
         if plan.recording is not None:
             more["recording"] = Recording.load(plan.recording)
             more["recording"].check(plan.recording, space, plan.config.candidates)
-        if plan.algorithm == "dqn" or plan.recording is None:
+        if plan.algorithm != "imitation" or plan.recording is None:
             more["teacher"] = teacher_of(env, plan.teacher or plan.scene.reference)
-    return kind(env, network, plan.config, plan.seed, device, **more)
+    kind = algorithm.load()
+    with attribute_foreign_errors("algorithm", plan.algorithm, kind):
+        agent: Agent = kind(env, network, plan.config, plan.seed, device, **more)
+    return agent
 
 
 def weights_of(learner: Agent | EpisodeEvolution) -> dict[str, Any]:
@@ -203,12 +203,12 @@ def weights_of(learner: Agent | EpisodeEvolution) -> dict[str, Any]:
     from steersman.agents.networks import export
 
     network = cast("Agent", learner).network
-    return export(network, fold=network.spec.name != "gnn")
+    return export(network, fold=find_network(network.spec.name).folds_batch_norm)
 
 
 def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, referee: Referee) -> Card:
     network, scene = plan.network, plan.scene
-    folded = network.norm == "batch" and network.name != "gnn"
+    folded = network.norm == "batch" and find_network(network.name).folds_batch_norm
     settings = asdict(plan.config)
     if plan.algorithm != EVOLUTION:
         settings |= {"environments": plan.environments, "dropout": network.dropout}

@@ -19,7 +19,8 @@ import msgspec
 import structlog
 
 import steersman
-from steersman.agents.registry import gradient_algorithm
+from steersman.agents.configs import DQNConfig
+from steersman.agents.registry import GRADIENT_ALGORITHMS
 from steersman.agents.spec import sizes_of
 from steersman.cluster.model import Node
 from steersman.envs.watched import WatchedVectorEnv
@@ -84,7 +85,7 @@ class LivePlan:
     def __post_init__(self) -> None:
         card, _ = read_policy(self.policy)
         if not open_policy(self.policy, card.name).is_network:
-            problem = f"{card.algorithm!r} made it; learning goes on from policies of dqn, actor-critic, ppo, imitation"
+            problem = f"{card.algorithm!r} made it; learning goes on from policies of {', '.join(GRADIENT_ALGORITHMS)}"
             raise InputError(self.policy, "card", "algorithm", problem)
         try:
             objectives.resolve(card.objective)
@@ -180,12 +181,13 @@ def learn_beside(plan: LivePlan, folder: Path, config: KubeConfig) -> None:
     run.train(cast(Learner, learner), None, save)
 
 
-def _settings(card: Card) -> Any:
+def _settings(card: Card) -> DQNConfig:
     """DQN's options: `LEARNING`, and those that say what the network's values mean if DQN made it."""
-    _, kind = gradient_algorithm("dqn")
-    names = {each.name for each in fields(kind)}
-    own = {name: value for name, value in card.settings.items() if name in names} if card.algorithm == "dqn" else {}
-    return kind(**{**own, **LEARNING})
+    names = {each.name for each in fields(DQNConfig)}
+    settings: dict[str, Any] = dict(LEARNING)
+    if card.algorithm == "dqn":
+        settings = {name: value for name, value in card.settings.items() if name in names} | settings
+    return DQNConfig(**settings)
 
 
 def _went_before(folder: Path) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy.typing as npt
 
-from steersman.agents.spec import NETWORKS, NORMALISATIONS, Sizes, Spec
+from steersman.agents.spec import NORMALISATIONS, Sizes, Spec
 from steersman.errors import InputError, UsageError
 from steersman.features import View
+from steersman.policies.network_registry import find_network
 from steersman.policies.policy_file import Card, read_policy
 
 
@@ -20,8 +21,8 @@ class NetworkPlan:
     """The network to train, see `steersman.agents.networks`.
 
     Attributes:
-        name: one of `NETWORKS`.
-        hidden: widths of its layers; `linear` has none, whatever is said here.
+        name: of a registered network.
+        hidden: widths of its layers; a network without any has none, whatever is said here.
         dropout: share of hidden activations that training zeroes.
         normalisation: of its layers.
         start: a policy file whose weights it starts with; None: random ones.
@@ -34,15 +35,14 @@ class NetworkPlan:
     start: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in NETWORKS:
-            raise UsageError(f"unknown network {self.name!r}; known are {', '.join(NETWORKS)}")
+        find_network(self.name)
         if self.normalisation not in NORMALISATIONS:
             raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")
 
     @property
     def layers(self) -> tuple[int, ...]:
         """The widths of its hidden layers."""
-        return () if self.name == "linear" else self.hidden
+        return self.hidden if find_network(self.name).has_layers else ()
 
     @property
     def norm(self) -> str:

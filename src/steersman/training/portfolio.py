@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 import steersman
-from steersman.agents.evolution import Arena, Config, Evolution, Task
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution import Arena, Evolution, Task
 from steersman.features import view
 from steersman.policies.heuristics import heuristic
 from steersman.policies.learned import KINDS, RULES, VIEW
@@ -128,7 +129,7 @@ def _on_random_clusters(plan: Plan, say: Say) -> tuple[Members, int]:
     """General weights, and those for clusters that have something in common."""
     workloads = _clusters(plan, plan.clusters, MOST_PODS)
     say(f"{len(workloads)} random clusters; planning for each mix comes first (about a second each, kept on disk)")
-    search = Evolution(workloads, Task(), Config(episodes=6, planned_weight=10.0), plan.seed)
+    search = Evolution(workloads, Task(), EvolutionConfig(episodes=6, planned_weight=10.0), plan.seed)
     general = _searched(search, plan.generations, GENERAL, say)
     members, episodes = _members(plan, workloads, general, search.arena, say)
     return {GENERAL: general, **members}, search.steps + episodes
@@ -136,7 +137,7 @@ def _on_random_clusters(plan: Plan, say: Say) -> tuple[Members, int]:
 
 def _on_openb(plan: Plan, say: Say) -> tuple[Members, int]:
     """Weights for the traces of openb."""
-    search = Evolution(plan.openb, Task(), Config(), plan.seed)
+    search = Evolution(plan.openb, Task(), EvolutionConfig(), plan.seed)
     return {OPENB: _searched(search, plan.openb_generations, OPENB, say)}, search.steps
 
 
@@ -144,7 +145,7 @@ def _for_short_waits(plan: Plan, say: Say) -> tuple[Members, int]:
     """Weights for clusters whose pods leave again."""
     workloads = _clusters(plan, max(1, plan.clusters // 3), MOST_TIMED_PODS)
     task = Task("waiting-time", "timed", load=1.0)
-    search = Evolution(workloads, task, Config(episodes=6, planned_weight=10.0), plan.seed)
+    search = Evolution(workloads, task, EvolutionConfig(episodes=6, planned_weight=10.0), plan.seed)
     return {WAITING: _searched(search, plan.waiting_generations, WAITING, say)}, search.steps
 
 
@@ -172,7 +173,7 @@ def _members(
 ) -> tuple[Members, int]:
     """Search on from the general policy and from rules, each on the clusters that it is best on."""
     starts = {f"{GENERAL}-2": general} | {f"from-{name}": heuristic(name).as_linear() for name in STARTS}
-    config = Config(population=16, episodes=4)
+    config = EvolutionConfig(population=16, episodes=4)
     searches = {
         name: Evolution(workloads, Task(), config, plan.seed + 1 + i, start=start, arena=arena)
         for i, (name, start) in enumerate(starts.items())

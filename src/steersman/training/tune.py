@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from steersman.agents.registry import GRADIENT_ALGORITHMS, gradient_algorithm
+from steersman.agents.registry import EVOLUTION, find_algorithm
 from steersman.errors import InputError, MissingExtraError, SteersmanError, UsageError
 from steersman.processes import held, kill, start_worker
 from steersman.training.learn import LearningPlan
 from steersman.training.plans import AnyPlan, train
 from steersman.training.run import Limits, Standing
-from steersman.training.spaces import told, varied
+from steersman.training.spaces import apply_trial, to_options
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -161,8 +161,8 @@ def _work_for(plan: AnyPlan, folder: Path, limits: Limits, fixed: Collection[str
 
 def _use_one_thread(plan: AnyPlan) -> None:
     """Several processes share the cores; torch would start as many threads in each."""
-    if isinstance(plan, LearningPlan) and plan.algorithm in GRADIENT_ALGORITHMS:
-        gradient_algorithm(plan.algorithm)
+    if isinstance(plan, LearningPlan) and plan.algorithm != EVOLUTION:
+        find_algorithm(plan.algorithm).load()
         import torch
 
         torch.set_num_threads(1)
@@ -191,7 +191,7 @@ def _work(
 
         run = folder / f"trial-{trial.number:03d}"
         try:
-            return train(varied(trial, plan, fixed), run, goal.cut(limits), on_iteration=report).best
+            return train(apply_trial(trial, plan, fixed), run, goal.cut(limits), on_iteration=report).best
         except (UsageError, InputError, MissingExtraError):
             raise  # the next trial would fail likewise
         except SteersmanError as error:
@@ -213,7 +213,7 @@ def _conclude(folder: Path, plan: AnyPlan, fixed: Collection[str]) -> Outcome:
     if not finished:
         raise SteersmanError(f"{folder}: no trial came to an end; the last one's log.txt says why")
     # A trial that is given the best values suggests those.
-    options = told(varied(cast("optuna.Trial", optuna.trial.FixedTrial(study.best_params)), plan, fixed))
+    options = to_options(apply_trial(cast("optuna.Trial", optuna.trial.FixedTrial(study.best_params)), plan, fixed))
     (folder / BEST).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
     _plot(study, folder / PLOTS)
     pruned = states.count(optuna.trial.TrialState.PRUNED)

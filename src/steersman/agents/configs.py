@@ -1,0 +1,242 @@
+"""Configurations of the algorithms: options with their defaults, help, valid values and search spaces.
+
+Nothing here imports torch, Gymnasium or Numba: the command line reads these classes at every start.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from steersman.config_fields import AMOUNT, COUNT, EVEN, RATE, SHARE, FloatRange, Option, check_config
+from steersman.errors import UsageError
+
+LEARNING_RATES = FloatRange(1e-4, 1e-2, log=True)
+BATCHES = (64, 128, 200, 400)
+INTERVALS = (5, 10, 25, 50)
+
+Strategy = Annotated[Literal["cma-es", "openai-es"], Option("`cma-es` (separable) or `openai-es`.")]
+Discount = Annotated[float, Option("What a reward one decision later counts.", SHARE, (0.0, 0.5, 0.9, 0.97, 0.99, 1.0))]
+Trace = Annotated[
+    float,
+    Option(
+        "Lambda of the advantages; 1 sums rewards to the rollout's end, 0 trusts the critic at once.",
+        SHARE,
+        FloatRange(0.8, 1.0),
+    ),
+]
+ActorRate = Annotated[float, Option("Of the actor's Adam.", RATE, LEARNING_RATES)]
+CriticRate = Annotated[float, Option("Of the critic's Adam.", RATE, LEARNING_RATES)]
+EntropyBonus = Annotated[float, Option("What a nat of entropy is worth.", AMOUNT, FloatRange(1e-4, 1e-1, log=True))]
+UpdateEvery = Annotated[
+    int, Option("Decisions for each gradient step; more environments do not change the ratio.", COUNT, INTERVALS)
+]
+BatchSize = Annotated[int, Option("Transitions in a gradient step.", COUNT, BATCHES)]
+GradientNorm = Annotated[float, Option("What the gradient is clipped to.", RATE)]
+GradientNorms = Annotated[float, Option("What each gradient is clipped to.", RATE)]
+Candidates = Annotated[int, Option("Nodes that are looked at while learning (a random sample); 0: all.", AMOUNT)]
+
+
+@dataclass(frozen=True, slots=True)
+class DQNConfig:
+    """Options of DQN."""
+
+    discount: Discount = 0.99
+    learning_rate: Annotated[float, Option("Of Adam, at first.", RATE, LEARNING_RATES)] = 1e-3
+    learning_rate_decay: Annotated[
+        float,
+        Option(
+            "What it is multiplied by after each gradient step: values that differ by little, between which a policy "
+            "has to choose, are told apart once steps are small.",
+            SHARE,
+        ),
+    ] = 1.0
+    batch_size: BatchSize = 200
+    replay_size: Annotated[int, Option("Transitions that are kept.", COUNT)] = 10_000
+    update_every: UpdateEvery = 25
+    target_update_every: Annotated[
+        int, Option("Gradient steps after which the target becomes the network.", COUNT, (5, 10, 50, 200))
+    ] = 10
+    initial_epsilon: Annotated[float, Option("The share of exploratory moves at first.", SHARE)] = 1.0
+    minimum_epsilon: Annotated[float, Option("And at least.", SHARE)] = 0.01
+    epsilon_decay: Annotated[
+        float, Option("What epsilon is multiplied by after each gradient step.", SHARE, FloatRange(0.98, 0.9995))
+    ] = 0.995
+    use_heuristic: Annotated[bool, Option("Half of the exploratory moves are the teacher's.")] = False
+    prefill: Annotated[
+        int, Option("Decisions of the teacher that are in the replay before learning starts.", AMOUNT)
+    ] = 0
+    gradient_norm: GradientNorm = 10.0
+    reward_scale: Annotated[
+        float,
+        Option(
+            "Rewards are multiplied by this for learning; errors above 1 count linearly.",
+            RATE,
+            FloatRange(0.1, 10.0, log=True),
+        ),
+    ] = 1.0
+    candidates: Candidates = 128
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ActorCriticConfig:
+    """Options of actor-critic."""
+
+    discount: Discount = 0.99
+    trace: Trace = 0.95
+    rollout: Annotated[
+        int, Option("Decisions in each environment for each of the actor's gradient steps.", COUNT, (8, 16, 32, 64))
+    ] = 16
+    critic_steps: Annotated[
+        int,
+        Option(
+            "The critic's gradient steps for each of the actor's: a critic that lags behind misleads the actor.",
+            COUNT,
+            (1, 2, 4, 8),
+        ),
+    ] = 8
+    actor_learning_rate: ActorRate = 3e-3
+    critic_learning_rate: CriticRate = 3e-3
+    entropy_bonus: EntropyBonus = 0.01
+    normalise_advantages: Annotated[
+        bool, Option("To mean 0 and standard deviation 1 in each rollout, so that rewards may have any scale.")
+    ] = True
+    gradient_norm: GradientNorms = 0.5
+    candidates: Candidates = 128
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PPOConfig:
+    """Options of PPO."""
+
+    discount: Discount = 0.99
+    trace: Trace = 0.95
+    rollout: Annotated[int, Option("Decisions in each environment for each iteration.", COUNT, (32, 64, 128))] = 64
+    epochs: Annotated[int, Option("How often an iteration goes through them.", COUNT, (2, 4, 8))] = 4
+    batch_size: Annotated[int, Option("Decisions in a minibatch.", COUNT, (64, 128, 256, 512))] = 256
+    clip: Annotated[
+        float, Option("How far a ratio of probabilities may usefully move from 1.", RATE, FloatRange(0.1, 0.3))
+    ] = 0.2
+    actor_learning_rate: ActorRate = 3e-3
+    critic_learning_rate: CriticRate = 3e-3
+    entropy_bonus: EntropyBonus = 0.01
+    target_divergence: Annotated[
+        float, Option("An iteration stops early when the policies are this far apart (nats); 0: never.", AMOUNT)
+    ] = 0.0
+    gradient_norm: GradientNorms = 0.5
+    candidates: Candidates = 128
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ImitationConfig:
+    """Options of imitation."""
+
+    learning_rate: Annotated[float, Option("Of Adam.", RATE, LEARNING_RATES)] = 1e-3
+    batch_size: Annotated[int, Option("Decisions in a gradient step.", COUNT, BATCHES)] = 200
+    replay_size: Annotated[int, Option("Decisions that are kept.", COUNT)] = 10_000
+    update_every: UpdateEvery = 25
+    initial_teacher_share: Annotated[
+        float, Option("The share of decisions that the teacher plays at first.", SHARE)
+    ] = 1.0
+    minimum_teacher_share: Annotated[float, Option("And at least.", SHARE)] = 0.0
+    teacher_decay: Annotated[
+        float, Option("What that share is multiplied by after each gradient step.", SHARE, FloatRange(0.9, 0.999))
+    ] = 0.99
+    gradient_norm: GradientNorm = 10.0
+    candidates: Annotated[
+        int,
+        Option("Nodes that are looked at while learning (a random sample and the teacher's choice); 0: all.", AMOUNT),
+    ] = 128
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeEvolutionConfig:
+    """Options of evolution in environments."""
+
+    strategy: Strategy = "cma-es"
+    population: Annotated[int, Option("Candidates a generation, in mirrored pairs.", EVEN, (8, 16, 32))] = 16
+    episodes: Annotated[int, Option("Episodes a generation, the same for each candidate.", COUNT, (2, 4, 8))] = 4
+    step: Annotated[
+        float, Option("The first standard deviation of weights.", RATE, FloatRange(0.05, 1.0, log=True))
+    ] = 0.3
+    learning_rate: Annotated[float, Option("Of `openai-es`.", RATE)] = 0.05
+    memory: Annotated[
+        float,
+        Option(
+            "Of the mean that counts in the end: its share that stays in each generation.",
+            SHARE,
+            FloatRange(0.5, 0.98),
+        ),
+    ] = 0.9
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionConfig:
+    """Options of evolution on workloads.
+
+    Attributes:
+        reference: the policy that gains are measured against.
+        network: `linear`, or `mlp`: a linear policy plus a network of layers of rectifiers.
+        hidden: widths of these layers, separated by commas.
+    """
+
+    strategy: Strategy = "cma-es"
+    population: Annotated[int, Option("Candidates a generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
+    episodes: Annotated[
+        int,
+        Option("Workloads a generation; they rotate, so that each comes equally often.", COUNT, (1, 2, 3, 4)),
+    ] = 3
+    step: Annotated[
+        float,
+        Option("The first standard deviation, in points of FGD's score.", RATE, FloatRange(0.01, 0.3, log=True)),
+    ] = 0.06
+    learning_rate: Annotated[float, Option("Of `openai-es`.")] = 0.02
+    loss_weight: Annotated[
+        float, Option("How much more a loss against the reference counts than a gain.", search=FloatRange(0.0, 1.0))
+    ] = 0.5
+    reference: str = "fgd"
+    planned_weight: Annotated[
+        float,
+        Option(
+            "Points a GPU that a search from the beginning starts with for planned losses of devices.",
+            search=FloatRange(0.0, 100.0),
+        ),
+    ] = 50.0
+    memory: Annotated[float, Option("Of the mean that counts in the end: its share that stays in each generation.")] = (
+        0.97
+    )
+    network: Literal["linear", "mlp"] = "linear"
+    hidden: str = "16"
+    without: Annotated[
+        str,
+        Option(
+            "What the policy may not use, separated by commas: `fgd` (the score), `rules` (the scores of other "
+            "heuristics), `tables`, `sequences`, or features of a node's state such as `lost_planned`."
+        ),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        check_config(self)
+        if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
+            raise UsageError(f"hidden {self.hidden!r}: widths of layers are right, such as 16 or 32,16")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the network's hidden layers; of none without a network."""
+        return tuple(map(int, self.hidden.split(","))) if self.network == "mlp" else ()

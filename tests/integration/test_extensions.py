@@ -1,0 +1,103 @@
+"""Algorithms and networks of users, in a file each: registered by entry points or named as `module:NAME`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.integration
+
+FILES = Path(__file__).parents[1] / "extensions"
+ENTRY_POINTS = """
+[steersman.algorithms]
+reinforce = made_up_algorithm:REINFORCE
+broken = made_up_algorithm:MISSING
+
+[steersman.networks]
+tanh = made_up_network:TANH
+"""
+SCENE = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--node-memory", "64Gi")
+TINY = ("--validation-episodes", "1", "--hidden", "8", "--output", "run")
+OPEN = (
+    "from steersman.policies.policy_file import open_policy; from pathlib import Path; "
+    "print(open_policy(Path('run/policy.safetensors'), 'run').network)"
+)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder where the made-up files are as if a package of them was installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    for file in FILES.glob("*.py"):
+        (folder / file.name).write_text(file.read_text())
+    info = folder / "made_up-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    return folder
+
+
+def run(folder: Path, *command: str, path: Path = FILES) -> subprocess.CompletedProcess[str]:
+    found = os.pathsep.join(filter(None, (str(path), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": found, "COLUMNS": "200"}
+    return subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def steersman(folder: Path, *arguments: str, path: Path = FILES) -> subprocess.CompletedProcess[str]:
+    return run(folder, "-m", "steersman", *arguments, path=path)
+
+
+def test_an_installed_algorithm_and_an_installed_network_train_from_the_command_line(installed, tmp_path):
+    chosen = ("--algorithm", "reinforce", "--network", "tanh", "--made-up-rate", "0.02")
+    done = steersman(tmp_path, "train", *chosen, *SCENE, *TINY, path=installed)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (told["algorithm"], told["network"]["name"]) == ("reinforce", "tanh")
+    assert told["config"] == {"made_up_rate": 0.02, "candidates": 0}
+    assert run(tmp_path, "-c", OPEN, path=installed).stdout.startswith("Tanh(")
+    unknown = run(tmp_path, "-c", OPEN, path=tmp_path).stderr
+    assert "card, network: is 'tanh'; known are linear, mlp, deepsets, gnn" in unknown
+
+
+def test_what_an_installed_algorithm_does_wrong_is_one_line_with_its_name(installed, tmp_path):
+    chosen = ("--algorithm", "reinforce", "--made-up-rate", "0.666")
+    done = steersman(tmp_path, "train", *chosen, *SCENE, *TINY, path=installed)
+    assert done.returncode == 1
+    assert "error: algorithm 'reinforce' failed: ValueError: a mistake of its own (made_up_algorithm.py" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_and_errors_name_what_is_installed(installed, tmp_path):
+    text = steersman(tmp_path, "train", "--help", path=installed).stdout
+    for part in ("imitation of a rule, or reinforce", "tanh (one layer)", "--made-up-rate", "3 for reinforce"):
+        assert part in text
+    done = steersman(tmp_path, "train", "--algorithm", "magic", *SCENE, *TINY, path=installed)
+    assert done.stderr == (
+        "error: unknown algorithm 'magic'; known are evolution, dqn, actor-critic, ppo, imitation, reinforce, "
+        "module:NAME\n"
+    )
+    done = steersman(tmp_path, "train", "--algorithm", "broken", *SCENE, *TINY, path=installed)
+    assert done.stderr.startswith("error: algorithm 'broken' of the entry point made_up_algorithm:MISSING failed: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_algorithm_that_is_not_installed_is_named_by_its_module(tmp_path):
+    (tmp_path / "options.json").write_text('{"made_up_rate": 0.05, "network": "linear"}')
+    chosen = ("--algorithm", "made_up_algorithm:REINFORCE", "--options", "options.json")
+    done = steersman(tmp_path, "train", *chosen, *SCENE, *TINY)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert told["config"] == {"made_up_rate": 0.05, "candidates": 0}
+    for wrong, message in (
+        ("made_up_algorithm:Reinforce", "; an AlgorithmSpec is right"),
+        ("made_up_algorithm:NOTHING", "module 'made_up_algorithm' has no 'NOTHING'"),
+        ("nowhere:NOTHING", "cannot import 'nowhere'"),
+    ):
+        done = steersman(tmp_path, "train", "--algorithm", wrong, *SCENE, *TINY)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
