@@ -19,33 +19,13 @@ from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from steersman.errors import SteersmanError
+from steersman.signals import SIGNALS, defer_signals
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a program to end."""
-
-
-@contextmanager
-def held() -> Iterator[None]:
-    """For what is short and must not be done by halves: a request to end that comes inside is heard at its end."""
-    came: list[int] = []
-    former: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # no other one is ever interrupted, or may say so
-        for number in SIGNALS:
-            if callable(signal.getsignal(number)):
-                former[number] = signal.signal(number, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        for each, handler in former.items():
-            signal.signal(each, handler)
-        if came:
-            signal.raise_signal(came[0])
 
 
 def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProcess:
@@ -67,7 +47,7 @@ def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProces
 def kill(processes: Iterable[SpawnProcess]) -> None:
     """End processes, whatever they are doing, and wait until they are gone."""
     processes = list(processes)
-    with held():
+    with defer_signals():
         for process in processes:
             process.kill()
         for process in processes:
@@ -166,7 +146,7 @@ class Workers(Generic[Task, Answer]):
         # Also when this object is forgotten: Python waits at its end for processes that wait for tasks.
         self._end = Finalize(self, _close, (self._members,), exitpriority=0)
         for _ in range(self._jobs):
-            with held():
+            with defer_signals():
                 here, there = multiprocessing.Pipe()
                 self._members.append((start_worker(_serve, there), here))
                 there.close()

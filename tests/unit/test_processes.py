@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.errors import SteersmanError, UsageError
-from steersman.evaluation.interrupts import interruptible
-from steersman.processes import SIGNALS, Workers, held, kill, start_worker
+from steersman.processes import Workers, kill, start_worker
+from steersman.signals import SIGNALS, defer_signals, interruptible
 
 
 def times(factor: int) -> Callable[[int], int]:
@@ -142,9 +142,9 @@ def test_what_is_held_is_done_before_an_interruption() -> None:
     done = []
 
     def work() -> None:
-        with held():
+        with defer_signals():
             signal.raise_signal(signal.SIGINT)
-            with held():
+            with defer_signals():
                 signal.raise_signal(signal.SIGINT)
             done.append("all of it")
         done.append("what follows")

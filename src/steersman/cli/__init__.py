@@ -30,7 +30,7 @@ from steersman.cli.train import train
 from steersman.cli.tune import tune
 from steersman.cli.workload import app as workload
 from steersman.errors import SteersmanError
-from steersman.evaluation.interrupts import interruptible
+from steersman.signals import interruptible
 
 INTERRUPTED = 130
 TRACEBACK = "STEERSMAN_TRACEBACK"
