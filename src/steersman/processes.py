@@ -1,8 +1,13 @@
-"""Worker processes that neither hang nor outlive their parent, and work that a request to end must not cut in two.
+"""Worker processes that neither hang nor outlive their parent.
 
 The parent talks to each worker by a pipe of its own, in the thread that asks. There is no queue, no lock and no thread
 in between that a KeyboardInterrupt or a dying worker could leave in a bad state: what is half written ends in an end of
 file. Workers never see what a terminal sends to all processes; when there is nothing more to do they are killed.
+
+`concurrent.futures.ProcessPoolExecutor` would be as fast but not do: its workers write into one pipe, which its parent
+holds open for writing too. A worker that dies, or is killed after Ctrl-C, while it writes an answer leaves a thread of
+the parent that reads the other half for ever, and `shutdown` waits for that thread. Workers also outlive a parent that
+was killed, and before Python 3.14 there is no public way to end one that is at work.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -85,6 +86,25 @@ def test_whatever_a_task_does_is_one_error(task: Callable[[], Any], message: str
         list(workers.answers([partial(time.sleep, 60), task]))
     assert str(raised.value).startswith(message)
     assert raised.value.exit_status == status
+    assert set(multiprocessing.active_children()) == before
+
+
+def die_while_answering() -> bytes:
+    """Let the process be killed, as for want of memory, when a part of its answer is written."""
+
+    def send_half(pipe: Connection, answer: bytes) -> None:
+        os.write(pipe.fileno(), answer[: len(answer) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Connection._send = send_half  # type: ignore[attr-defined]
+    return bytes(1000)
+
+
+def test_a_worker_that_dies_while_it_answers_is_told() -> None:
+    """`concurrent.futures` waits here for the other half for ever."""
+    before = set(multiprocessing.active_children())
+    with pytest.raises(SteersmanError, match="a worker process died"):
+        list(Workers(2, caller).answers([partial(time.sleep, 60), die_while_answering]))
     assert set(multiprocessing.active_children()) == before
 
 
