@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -112,10 +113,11 @@ class Workers(Generic[Task, Answer]):
     Args:
         jobs: how many.
         prepare: called in each process first; what it returns makes an answer of a task. All three are pickled.
+        niceness: what is added to the processes' own, see `os.nice`.
     """
 
-    def __init__(self, jobs: int, prepare: Callable[[], Callable[[Task], Answer]]) -> None:
-        self._jobs, self._prepare = jobs, prepare
+    def __init__(self, jobs: int, prepare: Callable[[], Callable[[Task], Answer]], niceness: int = 0) -> None:
+        self._jobs, self._prepare, self._niceness = jobs, prepare, niceness
         self._members: list[tuple[SpawnProcess, Connection]] = []
         self._end: Finalize | None = None
 
@@ -125,26 +127,8 @@ class Workers(Generic[Task, Answer]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
-        """The position of each task and its answer, in the order in which they are done.
-
-        Raises:
-            SteersmanError: a task failed, or a process died. The others are killed, as by any error.
-        """
-        try:
-            self._start()
-            yield from self._exchange(enumerate(tasks))
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._end is not None:
-            self._end()
-            self._end = None
-
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the processes, unless they are there."""
         if self._end is not None:
             return
         self._members = []
@@ -153,11 +137,39 @@ class Workers(Generic[Task, Answer]):
         for _ in range(self._jobs):
             with defer_signals():
                 here, there = multiprocessing.Pipe()
-                self._members.append((start_worker(_serve, there), here))
+                self._members.append((start_worker(_serve, there, self._niceness), here))
                 there.close()
-        with _telling_of_death():
+        with self._raise_if_worker_died():
             for _, pipe in self._members:
                 pipe.send(self._prepare)
+
+    def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
+        """Yield the position of each task and its answer, in the order in which they are done.
+
+        Raises:
+            SteersmanError: a task failed, or a process died. The others are killed, as by any error.
+        """
+        try:
+            self.start()
+            yield from self._exchange(enumerate(tasks))
+        except BaseException:
+            self.close()
+            raise
+
+    def answer(self, task: Task) -> Answer:
+        """Return the answer of one task; processes that were started and have ended are not started again.
+
+        Raises:
+            SteersmanError: as of `answers`.
+        """
+        ((_, answer),) = self._exchange(enumerate([task]))
+        return answer
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._end is not None:
+            self._end()
+            self._end = None
 
     def _exchange(self, tasks: Iterator[tuple[int, Task]]) -> Iterator[tuple[int, Answer]]:
         busy: dict[Connection, int] = {}
@@ -166,14 +178,16 @@ class Workers(Generic[Task, Answer]):
             following = next(tasks, None)
             if following is not None:
                 busy[pipe], task = following
-                with _telling_of_death():
+                with self._raise_if_worker_died():
                     pipe.send(task)
 
         for _, pipe in self._members:
             give(pipe)
         while busy:
-            for pipe in cast("list[Connection]", connection.wait(list(busy))):
-                with _telling_of_death():
+            with self._raise_if_worker_died():
+                ready = cast("list[Connection]", connection.wait(list(busy)))
+            for pipe in ready:
+                with self._raise_if_worker_died():
                     answer = pipe.recv()
                 if isinstance(answer, _Failure):
                     raise answer.error()
@@ -181,58 +195,39 @@ class Workers(Generic[Task, Answer]):
                 give(pipe)
                 yield position, answer
 
+    @contextmanager
+    def _raise_if_worker_died(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError):
+            advice = "; try fewer --jobs" if self._jobs > 1 else ""
+            raise SteersmanError(f"a worker process died, perhaps for want of memory{advice}") from None
 
-async def ask_process(work: Callable[[Task], Answer], task: Task, seconds: float, niceness: int = 0) -> Answer:
-    """Let a process of its own work on one task, while this one goes on.
+
+async def ask_process(
+    work: Callable[[Task], Answer], task: Task, *, seconds: float | None = None, niceness: int = 0
+) -> Answer:
+    """Return what `work` makes of a task in a process of its own, while this one goes on.
 
     Args:
         work: a function of a module; pickled, as the task is.
         task: what it is called with.
-        seconds: after which the process is killed. It is as well when the caller is cancelled.
+        seconds: after which the process is killed, None: never. It is as well when the caller is cancelled.
         niceness: what is added to the process's own, see `os.nice`.
 
     Raises:
         SteersmanError: the task failed or took too long, or the process died.
     """
-    here, there = multiprocessing.Pipe()
-    process = start_worker(_answer_once, there, niceness)
-    there.close()
-    try:
-        answer = await asyncio.wait_for(asyncio.to_thread(_exchange_once, here, work, task), seconds)
-    except TimeoutError:
-        raise SteersmanError(f"the process took longer than {seconds:g} s and was ended") from None
-    finally:
-        kill([process])
-    if isinstance(answer, _Failure):
-        raise answer.error()
-    return cast("Answer", answer)
+    with Workers(1, partial(_return, work), niceness) as worker:
+        worker.start()  # not in the thread, which goes on for a moment when the process was ended
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(worker.answer, task), seconds)
+        except TimeoutError:
+            raise SteersmanError(f"the process took longer than {seconds:g} s and was ended") from None
 
 
-def _exchange_once(pipe: Connection, work: Callable[[Task], Answer], task: Task) -> object:
-    try:
-        with pipe:
-            pipe.send((work, task))
-            return pipe.recv()
-    except (EOFError, OSError):
-        raise SteersmanError("the process died, perhaps for want of memory") from None
-
-
-def _answer_once(pipe: Connection, niceness: int) -> None:
-    try:
-        os.nice(niceness)
-        work, task = pipe.recv()
-        pipe.send(work(task))
-    except BaseException as error:
-        with suppress(OSError):  # the parent has gone
-            pipe.send(_Failure.of(error))
-
-
-@contextmanager
-def _telling_of_death() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, OSError):
-        raise SteersmanError("a worker process died, perhaps for want of memory; try fewer --jobs") from None
+def _return(work: Callable[[Task], Answer]) -> Callable[[Task], Answer]:
+    return work
 
 
 def _close(members: list[tuple[SpawnProcess, Connection]]) -> None:
@@ -241,9 +236,10 @@ def _close(members: list[tuple[SpawnProcess, Connection]]) -> None:
         pipe.close()
 
 
-def _serve(pipe: Connection) -> None:
-    """What a worker does: it is given `prepare`, then tasks, and tells an error once."""
+def _serve(pipe: Connection, niceness: int) -> None:
+    """Receive `prepare` in a worker, then answer tasks until one fails; that is an answer too."""
     try:
+        os.nice(niceness)
         work = pipe.recv()()
         while True:
             pipe.send(work(pipe.recv()))

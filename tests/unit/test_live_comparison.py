@@ -248,7 +248,12 @@ def test_a_policy_with_another_aim_is_not_compared_by_gpus(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("work", "said"), [(failing, "no luck"), (dying, "the process died"), (sleeping, "took longer than 2 s")]
+    ("work", "said"),
+    [
+        (failing, "no luck"),
+        (dying, "a worker process died, perhaps for want"),
+        (sleeping, "took longer than 2 s"),
+    ],
 )
 def test_a_comparison_that_goes_wrong_changes_nothing(work: Any, said: str) -> None:
     clock = Clock()
@@ -269,7 +274,7 @@ def test_a_comparison_that_goes_wrong_changes_nothing(work: Any, said: str) -> N
 def test_nothing_waits_for_the_process_and_it_ends_with_who_asked() -> None:
     async def story() -> int:
         turns = 0
-        asked = asyncio.create_task(ask_process(_sleep_and_tell, 600.0, 60.0))
+        asked = asyncio.create_task(ask_process(_sleep_and_tell, 600.0, seconds=60.0))
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             await asyncio.sleep(0.01)

@@ -108,6 +108,11 @@ def test_a_worker_that_dies_while_it_answers_is_told() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
+def test_fewer_jobs_than_one_are_not_advised() -> None:
+    with pytest.raises(SteersmanError, match=r"died, perhaps for want of memory$"):
+        list(Workers(1, caller).answers([partial(os._exit, 0)]))
+
+
 def test_workers_start_anew_after_an_error() -> None:
     with Workers(1, caller) as workers:
         with pytest.raises(SteersmanError):
