@@ -19,7 +19,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
@@ -35,11 +34,11 @@ Answer = TypeVar("Answer")
 
 
 def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProcess:
-    """Start a process that calls `work`. It leaves requests to end to this one, which has to `kill` it.
+    """Start a process that calls `work`; it hears no request to end, so that this one has to `kill` it.
 
     It inherits blocked signals: a handler of its own would come too late for what is sent while it starts.
     """
-    process = multiprocessing.get_context("spawn").Process(target=_work, args=(work, arguments))
+    process = multiprocessing.get_context("spawn").Process(target=_run_worker, args=(work, arguments))
     former = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         resource_tracker.ensure_running()  # a process too; when it is new it unblocks signals, here as well
@@ -60,49 +59,36 @@ def kill(processes: Iterable[SpawnProcess]) -> None:
             process.join()
 
 
-def become_worker() -> None:
-    """Leave Ctrl-C to the parent, and end when it does.
-
-    A parent that was killed cannot stop its workers; they would wait for tasks for ever.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _work(work: Callable[..., object], arguments: Sequence[object]) -> None:
-    become_worker()
+def _run_worker(work: Callable[..., object], arguments: Sequence[object]) -> None:
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     work(*arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """An error of a worker, in a form that every process can read."""
+def _exit_with_parent() -> None:
+    """End this worker when its parent has ended, which cannot stop its workers if it was killed.
 
-    message: str
-    exit_status: int = SteersmanError.exit_status
+    The signal that Linux would send (PR_SET_PDEATHSIG) comes when the thread ends that started the process.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
 
-    @classmethod
-    def of(cls, error: BaseException) -> _Failure:
-        match error:
-            case SteersmanError():
-                return cls(str(error), error.exit_status)
-            case MemoryError():
-                return cls("out of memory; try fewer --jobs")
-        where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
-        what = f"{type(error).__name__}: {error}"
-        return cls(f"{where}{what} (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)")
 
-    def error(self) -> SteersmanError:
-        error = SteersmanError(self.message)
-        error.exit_status = self.exit_status
-        return error
+def _plain_error(error: BaseException) -> SteersmanError:
+    """Return an error of a worker in a form that every process can read."""
+    match error:
+        case SteersmanError():
+            message = str(error)
+        case MemoryError():
+            message = "out of memory; try fewer --jobs"
+        case _:
+            where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
+            what = f"{type(error).__name__}: {error}"
+            message = f"{where}{what} (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)"
+    plain = SteersmanError(message)
+    plain.exit_status = getattr(error, "exit_status", SteersmanError.exit_status)
+    return plain
 
 
 class Workers(Generic[Task, Answer]):
@@ -189,8 +175,8 @@ class Workers(Generic[Task, Answer]):
             for pipe in ready:
                 with self._raise_if_worker_died():
                     answer = pipe.recv()
-                if isinstance(answer, _Failure):
-                    raise answer.error()
+                if isinstance(answer, SteersmanError):
+                    raise answer
                 position = busy.pop(pipe)
                 give(pipe)
                 yield position, answer
@@ -245,4 +231,4 @@ def _serve(pipe: Connection, niceness: int) -> None:
             pipe.send(work(pipe.recv()))
     except BaseException as error:
         with suppress(OSError):  # the parent has gone
-            pipe.send(_Failure.of(error))
+            pipe.send(_plain_error(error))
