@@ -59,6 +59,28 @@ def kill(processes: Iterable[SpawnProcess]) -> None:
             process.join()
 
 
+@contextmanager
+def background_process(
+    on_end: Callable[[int], None], work: Callable[..., object], *arguments: object
+) -> Iterator[None]:
+    """Let a process call `work` until this block ends; `on_end` hears of its exit status if it ends before."""
+    process = start_worker(work, *arguments)
+    is_over = threading.Event()
+
+    def watch() -> None:
+        connection.wait([process.sentinel])
+        if not is_over.is_set():
+            process.join()  # its status may not be there yet
+            on_end(process.exitcode or 0)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        kill([process])
+
+
 def _run_worker(work: Callable[..., object], arguments: Sequence[object]) -> None:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     work(*arguments)

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import queue
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.errors import SteersmanError, UsageError
-from steersman.processes import Workers, kill, start_worker
+from steersman.processes import Workers, background_process, kill, start_worker
 from steersman.signals import SIGNALS, defer_signals, interruptible
 
 
@@ -178,6 +179,19 @@ def test_what_is_held_is_done_before_an_interruption() -> None:
         work()
     assert done == ["all of it"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_end_of_a_background_process_is_told_unless_it_was_time() -> None:
+    before = set(multiprocessing.active_children())
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with background_process(ended.put, os._exit, 3):
+        assert ended.get(timeout=30) == 3
+    with background_process(ended.put, time.sleep, 60):
+        (process,) = set(multiprocessing.active_children()) - before
+    assert process.exitcode == -signal.SIGKILL
+    time.sleep(0.1)
+    assert ended.empty()
+    assert set(multiprocessing.active_children()) == before
 
 
 def test_a_worker_that_hears_nothing_is_killed() -> None:
