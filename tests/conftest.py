@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -10,6 +11,10 @@ from hypothesis import settings
 # The first example may compile a kernel, so no deadline per example; a failure prints how to replay it.
 settings.register_profile("steersman", deadline=None, print_blob=True)
 settings.load_profile("steersman")
+
+# Tests run beside each other, where torch's threads wait for cores and for each other: small networks learn several
+# times slower by two of them. Set before torch is imported, and for every process that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and `nohup` SIGHUP; what they start leaves that so.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

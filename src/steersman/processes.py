@@ -1,8 +1,13 @@
-"""Worker processes that neither hang nor outlive their parent, and work that a request to end must not cut in two.
+"""Worker processes that neither hang nor outlive their parent.
 
 The parent talks to each worker by a pipe of its own, in the thread that asks. There is no queue, no lock and no thread
 in between that a KeyboardInterrupt or a dying worker could leave in a bad state: what is half written ends in an end of
 file. Workers never see what a terminal sends to all processes; when there is nothing more to do they are killed.
+
+`concurrent.futures.ProcessPoolExecutor` would be as fast but not do: its workers write into one pipe, which its parent
+holds open for writing too. A worker that dies, or is killed after Ctrl-C, while it writes an answer leaves a thread of
+the parent that reads the other half for ever, and `shutdown` waits for that thread. Workers also outlive a parent that
+was killed, and before Python 3.14 there is no public way to end one that is at work.
 """
 
 from __future__ import annotations
@@ -14,46 +19,26 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from steersman.errors import SteersmanError
+from steersman.signals import SIGNALS, defer_signals
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a program to end."""
-
-
-@contextmanager
-def held() -> Iterator[None]:
-    """For what is short and must not be done by halves: a request to end that comes inside is heard at its end."""
-    came: list[int] = []
-    former: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # no other one is ever interrupted, or may say so
-        for number in SIGNALS:
-            if callable(signal.getsignal(number)):
-                former[number] = signal.signal(number, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        for each, handler in former.items():
-            signal.signal(each, handler)
-        if came:
-            signal.raise_signal(came[0])
-
 
 def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProcess:
-    """Start a process that calls `work`. It leaves requests to end to this one, which has to `kill` it.
+    """Start a process that calls `work`; it hears no request to end, so that this one has to `kill` it.
 
     It inherits blocked signals: a handler of its own would come too late for what is sent while it starts.
     """
-    process = multiprocessing.get_context("spawn").Process(target=_work, args=(work, arguments))
+    process = multiprocessing.get_context("spawn").Process(target=_run_worker, args=(work, arguments))
     former = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         resource_tracker.ensure_running()  # a process too; when it is new it unblocks signals, here as well
@@ -67,56 +52,65 @@ def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProces
 def kill(processes: Iterable[SpawnProcess]) -> None:
     """End processes, whatever they are doing, and wait until they are gone."""
     processes = list(processes)
-    with held():
+    with defer_signals():
         for process in processes:
             process.kill()
         for process in processes:
             process.join()
 
 
-def become_worker() -> None:
-    """Leave Ctrl-C to the parent, and end when it does.
+@contextmanager
+def background_process(
+    on_end: Callable[[int], None], work: Callable[..., object], *arguments: object
+) -> Iterator[None]:
+    """Let a process call `work` until this block ends; `on_end` hears of its exit status if it ends before."""
+    process = start_worker(work, *arguments)
+    is_over = threading.Event()
 
-    A parent that was killed cannot stop its workers; they would wait for tasks for ever.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    def watch() -> None:
+        connection.wait([process.sentinel])
+        if not is_over.is_set():
+            process.join()  # its status may not be there yet
+            on_end(process.exitcode or 0)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        kill([process])
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _work(work: Callable[..., object], arguments: Sequence[object]) -> None:
-    become_worker()
+def _run_worker(work: Callable[..., object], arguments: Sequence[object]) -> None:
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     work(*arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """An error of a worker, in a form that every process can read."""
+def _exit_with_parent() -> None:
+    """End this worker when its parent has ended, which cannot stop its workers if it was killed.
 
-    message: str
-    exit_status: int = SteersmanError.exit_status
+    The signal that Linux would send (PR_SET_PDEATHSIG) comes when the thread ends that started the process.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
 
-    @classmethod
-    def of(cls, error: BaseException) -> _Failure:
-        match error:
-            case SteersmanError():
-                return cls(str(error), error.exit_status)
-            case MemoryError():
-                return cls("out of memory; try fewer --jobs")
-        where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
-        what = f"{type(error).__name__}: {error}"
-        return cls(f"{where}{what} (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)")
 
-    def error(self) -> SteersmanError:
-        error = SteersmanError(self.message)
-        error.exit_status = self.exit_status
-        return error
+def _plain_error(error: BaseException) -> SteersmanError:
+    """Return an error of a worker in a form that every process can read."""
+    match error:
+        case SteersmanError():
+            message = str(error)
+        case MemoryError():
+            message = "out of memory; try fewer --jobs"
+        case _:
+            where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
+            what = f"{type(error).__name__}: {error}"
+            message = f"{where}{what} (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)"
+    plain = SteersmanError(message)
+    plain.exit_status = getattr(error, "exit_status", SteersmanError.exit_status)
+    return plain
 
 
 class Workers(Generic[Task, Answer]):
@@ -127,10 +121,11 @@ class Workers(Generic[Task, Answer]):
     Args:
         jobs: how many.
         prepare: called in each process first; what it returns makes an answer of a task. All three are pickled.
+        niceness: what is added to the processes' own, see `os.nice`.
     """
 
-    def __init__(self, jobs: int, prepare: Callable[[], Callable[[Task], Answer]]) -> None:
-        self._jobs, self._prepare = jobs, prepare
+    def __init__(self, jobs: int, prepare: Callable[[], Callable[[Task], Answer]], niceness: int = 0) -> None:
+        self._jobs, self._prepare, self._niceness = jobs, prepare, niceness
         self._members: list[tuple[SpawnProcess, Connection]] = []
         self._end: Finalize | None = None
 
@@ -140,39 +135,49 @@ class Workers(Generic[Task, Answer]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
-        """The position of each task and its answer, in the order in which they are done.
-
-        Raises:
-            SteersmanError: a task failed, or a process died. The others are killed, as by any error.
-        """
-        try:
-            self._start()
-            yield from self._exchange(enumerate(tasks))
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._end is not None:
-            self._end()
-            self._end = None
-
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the processes, unless they are there."""
         if self._end is not None:
             return
         self._members = []
         # Also when this object is forgotten: Python waits at its end for processes that wait for tasks.
         self._end = Finalize(self, _close, (self._members,), exitpriority=0)
         for _ in range(self._jobs):
-            with held():
+            with defer_signals():
                 here, there = multiprocessing.Pipe()
-                self._members.append((start_worker(_serve, there), here))
+                self._members.append((start_worker(_serve, there, self._niceness), here))
                 there.close()
-        with _telling_of_death():
+        with self._raise_if_worker_died():
             for _, pipe in self._members:
                 pipe.send(self._prepare)
+
+    def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
+        """Yield the position of each task and its answer, in the order in which they are done.
+
+        Raises:
+            SteersmanError: a task failed, or a process died. The others are killed, as by any error.
+        """
+        try:
+            self.start()
+            yield from self._exchange(enumerate(tasks))
+        except BaseException:
+            self.close()
+            raise
+
+    def answer(self, task: Task) -> Answer:
+        """Return the answer of one task; processes that were started and have ended are not started again.
+
+        Raises:
+            SteersmanError: as of `answers`.
+        """
+        ((_, answer),) = self._exchange(enumerate([task]))
+        return answer
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._end is not None:
+            self._end()
+            self._end = None
 
     def _exchange(self, tasks: Iterator[tuple[int, Task]]) -> Iterator[tuple[int, Answer]]:
         busy: dict[Connection, int] = {}
@@ -181,73 +186,56 @@ class Workers(Generic[Task, Answer]):
             following = next(tasks, None)
             if following is not None:
                 busy[pipe], task = following
-                with _telling_of_death():
+                with self._raise_if_worker_died():
                     pipe.send(task)
 
         for _, pipe in self._members:
             give(pipe)
         while busy:
-            for pipe in cast("list[Connection]", connection.wait(list(busy))):
-                with _telling_of_death():
+            with self._raise_if_worker_died():
+                ready = cast("list[Connection]", connection.wait(list(busy)))
+            for pipe in ready:
+                with self._raise_if_worker_died():
                     answer = pipe.recv()
-                if isinstance(answer, _Failure):
-                    raise answer.error()
+                if isinstance(answer, SteersmanError):
+                    raise answer
                 position = busy.pop(pipe)
                 give(pipe)
                 yield position, answer
 
+    @contextmanager
+    def _raise_if_worker_died(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError):
+            advice = "; try fewer --jobs" if self._jobs > 1 else ""
+            raise SteersmanError(f"a worker process died, perhaps for want of memory{advice}") from None
 
-async def ask_process(work: Callable[[Task], Answer], task: Task, seconds: float, niceness: int = 0) -> Answer:
-    """Let a process of its own work on one task, while this one goes on.
+
+async def ask_process(
+    work: Callable[[Task], Answer], task: Task, *, seconds: float | None = None, niceness: int = 0
+) -> Answer:
+    """Return what `work` makes of a task in a process of its own, while this one goes on.
 
     Args:
         work: a function of a module; pickled, as the task is.
         task: what it is called with.
-        seconds: after which the process is killed. It is as well when the caller is cancelled.
+        seconds: after which the process is killed, None: never. It is as well when the caller is cancelled.
         niceness: what is added to the process's own, see `os.nice`.
 
     Raises:
         SteersmanError: the task failed or took too long, or the process died.
     """
-    here, there = multiprocessing.Pipe()
-    process = start_worker(_answer_once, there, niceness)
-    there.close()
-    try:
-        answer = await asyncio.wait_for(asyncio.to_thread(_exchange_once, here, work, task), seconds)
-    except TimeoutError:
-        raise SteersmanError(f"the process took longer than {seconds:g} s and was ended") from None
-    finally:
-        kill([process])
-    if isinstance(answer, _Failure):
-        raise answer.error()
-    return cast("Answer", answer)
+    with Workers(1, partial(_return, work), niceness) as worker:
+        worker.start()  # not in the thread, which goes on for a moment when the process was ended
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(worker.answer, task), seconds)
+        except TimeoutError:
+            raise SteersmanError(f"the process took longer than {seconds:g} s and was ended") from None
 
 
-def _exchange_once(pipe: Connection, work: Callable[[Task], Answer], task: Task) -> object:
-    try:
-        with pipe:
-            pipe.send((work, task))
-            return pipe.recv()
-    except (EOFError, OSError):
-        raise SteersmanError("the process died, perhaps for want of memory") from None
-
-
-def _answer_once(pipe: Connection, niceness: int) -> None:
-    try:
-        os.nice(niceness)
-        work, task = pipe.recv()
-        pipe.send(work(task))
-    except BaseException as error:
-        with suppress(OSError):  # the parent has gone
-            pipe.send(_Failure.of(error))
-
-
-@contextmanager
-def _telling_of_death() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, OSError):
-        raise SteersmanError("a worker process died, perhaps for want of memory; try fewer --jobs") from None
+def _return(work: Callable[[Task], Answer]) -> Callable[[Task], Answer]:
+    return work
 
 
 def _close(members: list[tuple[SpawnProcess, Connection]]) -> None:
@@ -256,12 +244,13 @@ def _close(members: list[tuple[SpawnProcess, Connection]]) -> None:
         pipe.close()
 
 
-def _serve(pipe: Connection) -> None:
-    """What a worker does: it is given `prepare`, then tasks, and tells an error once."""
+def _serve(pipe: Connection, niceness: int) -> None:
+    """Receive `prepare` in a worker, then answer tasks until one fails; that is an answer too."""
     try:
+        os.nice(niceness)
         work = pipe.recv()()
         while True:
             pipe.send(work(pipe.recv()))
     except BaseException as error:
         with suppress(OSError):  # the parent has gone
-            pipe.send(_Failure.of(error))
+            pipe.send(_plain_error(error))

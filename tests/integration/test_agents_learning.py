@@ -1,7 +1,6 @@
 """Every algorithm and network together reach a known optimum that greedy play misses, within 2 %."""
 
 import pytest
-import torch
 from studies.toy import TOY_OPTIONS
 from studies.toy_environment import ToyVectorEnv, share_of_optimum
 
@@ -12,11 +11,6 @@ from steersman.policies.network_registry import NETWORKS
 
 ITERATIONS = {"dqn": 200, "actor-critic": 12, "ppo": 5, "imitation": 20}
 LINEAR_ITERATIONS = {"dqn": 300, "actor-critic": 20, "ppo": 8, "imitation": 30}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    torch.set_num_threads(1)
 
 
 def learned(algorithm, network, seed, variant="reserve", **more):

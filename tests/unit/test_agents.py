@@ -36,11 +36,6 @@ AGENTS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    torch.set_num_threads(1)
-
-
 def make(name, network="mlp", norm="none", dropout=0.0, seed=1, env=None, **options):
     env = env or ToyVectorEnv(8, "reserve", nodes=4, max_nodes=5, limit=5)
     kind, config = AGENTS[name]

@@ -24,7 +24,6 @@ from steersman.policies.network_registry import NETWORKS
 @pytest.fixture(scope="module")
 def mixed():
     """Four clusters of eleven nodes of drawn sizes."""
-    torch.set_num_threads(1)
     return DeploymentsVectorEnv(4, nodes=11, shapes=MIXED_SHAPES)
 
 

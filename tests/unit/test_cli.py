@@ -21,10 +21,10 @@ from steersman.cli.options import parse_seeds, repeat_flags
 from steersman.cli.tables import comparison_table, run_table, workloads_table
 from steersman.errors import UsageError
 from steersman.evaluation.headline import Headline
-from steersman.evaluation.interrupts import SIGNALS, interruptible, undisturbed
 from steersman.evaluation.summary import summarise
 from steersman.objectives.registry import OBJECTIVES
 from steersman.policies.registry import BUILT_IN
+from steersman.signals import SIGNALS, interruptible
 from steersman.simulation.result import Metric
 from steersman.training.run import Standing
 
@@ -645,13 +645,6 @@ def test_what_is_ignored_stays_ignored() -> None:
     with interruptible() as received:
         signal.raise_signal(signal.SIGHUP)
     assert received.signal is None
-
-
-@pytest.mark.usefixtures("_handlers")
-def test_cleaning_up_is_not_interrupted() -> None:
-    with interruptible(), undisturbed():
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("command", ["evaluate", "simulate"])

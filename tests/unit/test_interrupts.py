@@ -17,16 +17,15 @@ from typing import Any
 
 import pytest
 
+from steersman import signals
 from steersman.errors import InputError
-from steersman.evaluation import interrupts
-from steersman.evaluation.interrupts import Received, interruptible
 from steersman.policies.table import table_arrays
-from steersman.processes import SIGNALS
+from steersman.signals import SIGNALS, SignalState, defer_signals, interruptible
 from steersman.workloads.loading import load_workload
 
 
 @pytest.fixture(autouse=True)
-def received() -> Iterator[Received]:
+def received() -> Iterator[SignalState]:
     former = {number: signal.getsignal(number) for number in SIGNALS}
     with interruptible() as heard:
         yield heard
@@ -52,13 +51,16 @@ def test_a_key_that_is_held_down_is_one_request(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_dealing_with_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "ONE_REQUEST_SECONDS", -1.0)  # every signal is a request of its own
+    monkeypatch.setattr(signals, "ONE_REQUEST_SECONDS", -1.0)  # every signal is a request of its own
     told = []
     try:
         try:
             interrupt()
         finally:
             interrupt()
+            with defer_signals():
+                signal.raise_signal(signal.SIGTERM)
+                interrupt()
             told.append("cleaned up")
     except KeyboardInterrupt:
         interrupt()
@@ -72,7 +74,7 @@ def test_dealing_with_an_interruption_is_not_interrupted(monkeypatch: pytest.Mon
         interrupt()
 
 
-def test_the_last_signal_is_the_status(received: Received) -> None:
+def test_the_last_signal_is_the_status(received: SignalState) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt()
     signal.raise_signal(signal.SIGHUP)

@@ -28,11 +28,6 @@ SIZES = Sizes(node=5, pod=6, context=2)
 ALL = [(name, norm) for name in NETWORKS for norm in NORMALISATIONS if (name, norm) != ("linear", "layer")]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    torch.set_num_threads(1)
-
-
 def observe(seed, batch=3, nodes=7, absent=0):
     """A random observation; each has a feasible node, and the last `absent` rows are empty."""
     g = torch.Generator().manual_seed(seed)

@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -14,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.errors import SteersmanError, UsageError
-from steersman.evaluation.interrupts import interruptible
-from steersman.processes import SIGNALS, Workers, held, kill, start_worker
+from steersman.processes import Workers, background_process, kill, start_worker
+from steersman.signals import SIGNALS, defer_signals, interruptible
 
 
 def times(factor: int) -> Callable[[int], int]:
@@ -88,6 +90,30 @@ def test_whatever_a_task_does_is_one_error(task: Callable[[], Any], message: str
     assert set(multiprocessing.active_children()) == before
 
 
+def die_while_answering() -> bytes:
+    """Let the process be killed, as for want of memory, when a part of its answer is written."""
+
+    def send_half(pipe: Connection, answer: bytes) -> None:
+        os.write(pipe.fileno(), answer[: len(answer) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Connection._send = send_half  # type: ignore[attr-defined]
+    return bytes(1000)
+
+
+def test_a_worker_that_dies_while_it_answers_is_told() -> None:
+    """`concurrent.futures` waits here for the other half for ever."""
+    before = set(multiprocessing.active_children())
+    with pytest.raises(SteersmanError, match="a worker process died"):
+        list(Workers(2, caller).answers([partial(time.sleep, 60), die_while_answering]))
+    assert set(multiprocessing.active_children()) == before
+
+
+def test_fewer_jobs_than_one_are_not_advised() -> None:
+    with pytest.raises(SteersmanError, match=r"died, perhaps for want of memory$"):
+        list(Workers(1, caller).answers([partial(os._exit, 0)]))
+
+
 def test_workers_start_anew_after_an_error() -> None:
     with Workers(1, caller) as workers:
         with pytest.raises(SteersmanError):
@@ -142,9 +168,9 @@ def test_what_is_held_is_done_before_an_interruption() -> None:
     done = []
 
     def work() -> None:
-        with held():
+        with defer_signals():
             signal.raise_signal(signal.SIGINT)
-            with held():
+            with defer_signals():
                 signal.raise_signal(signal.SIGINT)
             done.append("all of it")
         done.append("what follows")
@@ -153,6 +179,19 @@ def test_what_is_held_is_done_before_an_interruption() -> None:
         work()
     assert done == ["all of it"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_end_of_a_background_process_is_told_unless_it_was_time() -> None:
+    before = set(multiprocessing.active_children())
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with background_process(ended.put, os._exit, 3):
+        assert ended.get(timeout=30) == 3
+    with background_process(ended.put, time.sleep, 60):
+        (process,) = set(multiprocessing.active_children()) - before
+    assert process.exitcode == -signal.SIGKILL
+    time.sleep(0.1)
+    assert ended.empty()
+    assert set(multiprocessing.active_children()) == before
 
 
 def test_a_worker_that_hears_nothing_is_killed() -> None:

@@ -30,7 +30,7 @@ from steersman.cli.train import train
 from steersman.cli.tune import tune
 from steersman.cli.workload import app as workload
 from steersman.errors import SteersmanError
-from steersman.evaluation.interrupts import interruptible
+from steersman.signals import interruptible
 
 INTERRUPTED = 130
 TRACEBACK = "STEERSMAN_TRACEBACK"
@@ -76,13 +76,13 @@ def root(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status. An error is one line on standard error."""
     lost = open_closed_streams()
-    with interruptible() as received:
+    with interruptible() as signals:
         try:
             status = run(arguments)
         except KeyboardInterrupt:  # another one, while the first was told
             status = INTERRUPTED
     if status == INTERRUPTED:
-        return received.status()
+        return signals.status()
     return status or int(lost)
 
 

@@ -15,7 +15,6 @@ from steersman.cli.tables import comparison_table, summary_records, to_json, wor
 from steersman.errors import InputError, SteersmanError
 from steersman.evaluation.experiment import Experiment, InterruptionError, run_experiment
 from steersman.evaluation.headline import Headline
-from steersman.evaluation.interrupts import undisturbed
 from steersman.evaluation.learning import LearningCurve
 from steersman.evaluation.limits import Limits, find_limits, limit_summary
 from steersman.evaluation.output import staged
@@ -30,6 +29,7 @@ from steersman.evaluation.results import (
     write_partial,
 )
 from steersman.evaluation.summary import Table, summarise
+from steersman.signals import defer_signals
 from steersman.simulation.result import RunResult
 
 
@@ -138,7 +138,7 @@ def keep_finished(interruption: InterruptionError, output: Path) -> Interruption
     finished = interruption.finished
     if not finished:
         return interruption
-    with undisturbed(), staged(output) as stage:
+    with defer_signals(), staged(output) as stage:
         write_partial(stage, finished)
     return InterruptionError(finished, interruption.total, kept=str(output / PARTIAL))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import connection
 from pathlib import Path
 
 import structlog
@@ -13,7 +11,7 @@ import structlog
 from steersman.cli.logs import LogFormat, LogLevel, configure_logs
 from steersman.errors import SteersmanError
 from steersman.kube.config import KubeConfig
-from steersman.processes import kill, start_worker
+from steersman.processes import background_process
 from steersman.training.live_fit import LiveFit, fit_beside
 
 log = structlog.get_logger("fit")
@@ -24,20 +22,13 @@ def fitting(
     file: Path, seconds: float, config: KubeConfig, log_format: LogFormat, log_level: LogLevel
 ) -> Iterator[None]:
     """Fit a policy to a cluster meanwhile; the process ends when it is done, or with this block."""
-    process = start_worker(_work, LiveFit(file, seconds), config, log_format, log_level)
-    over = threading.Event()
 
-    def watch_end() -> None:
-        connection.wait([process.sentinel])
-        if not over.is_set() and process.exitcode:
-            log.error("the process that fits a policy died; scheduling goes on", status=process.exitcode)
+    def tell(status: int) -> None:
+        if status:
+            log.error("the process that fits a policy died; scheduling goes on", status=status)
 
-    threading.Thread(target=watch_end, daemon=True).start()
-    try:
+    with background_process(tell, _work, LiveFit(file, seconds), config, log_format, log_level):
         yield
-    finally:
-        over.set()
-        kill([process])
 
 
 def _work(plan: LiveFit, config: KubeConfig, log_format: LogFormat, log_level: LogLevel) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import connection
 from pathlib import Path
 
 import structlog
@@ -16,7 +14,7 @@ from steersman.errors import SteersmanError
 from steersman.kube.config import KubeConfig
 from steersman.live.reading import read_nodes
 from steersman.live.target import Target
-from steersman.processes import kill, start_worker
+from steersman.processes import background_process
 from steersman.training.live import LivePlan, begin, learn_beside
 
 log = structlog.get_logger("learning")
@@ -37,20 +35,12 @@ def learning(
     plan: LivePlan, folder: Path, config: KubeConfig, log_format: LogFormat, log_level: LogLevel
 ) -> Iterator[None]:
     """Learn from a scheduler's decisions meanwhile, in a folder that was prepared."""
-    process = start_worker(_work, plan, folder, config, log_format, log_level)
-    over = threading.Event()
 
-    def mourn() -> None:
-        connection.wait([process.sentinel])
-        if not over.is_set():
-            log.error("the learning process has ended; scheduling goes on with the last policy", folder=str(folder))
+    def tell(_: int) -> None:
+        log.error("the learning process has ended; scheduling goes on with the last policy", folder=str(folder))
 
-    threading.Thread(target=mourn, daemon=True).start()
-    try:
+    with background_process(tell, _work, plan, folder, config, log_format, log_level):
         yield
-    finally:
-        over.set()
-        kill([process])
 
 
 def _work(plan: LivePlan, folder: Path, config: KubeConfig, log_format: LogFormat, log_level: LogLevel) -> None:

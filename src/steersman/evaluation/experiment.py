@@ -14,7 +14,8 @@ import numpy as np
 
 from steersman.errors import SteersmanError, UsageError
 from steersman.evaluation.summary import ALL
-from steersman.processes import Workers, held
+from steersman.processes import Workers
+from steersman.signals import defer_signals
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
@@ -179,7 +180,7 @@ def _run_in_processes(
             for position, run in workers.answers(tasks):
                 collect(tasks[position], run)
     finally:
-        with held():
+        with defer_signals():
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -223,7 +223,7 @@ class PolicyComparison:
         began = self._clock()
         try:
             task = _workload(nodes, classes), policy, self._deciding
-            result = await ask_process(_Work(self._work), task, self._limit, NICENESS)
+            result = await ask_process(_Work(self._work), task, seconds=self._limit, niceness=NICENESS)
         except SteersmanError as error:
             self.failures += 1
             self._retry_at, self._version, self._basis = self._clock() + RETRY_SECONDS, version, None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 
 import structlog
 
 from steersman.cluster.model import GpuType, PodClass
 from steersman.policies.outlook import OutlookArrays, outlook_arrays
-from steersman.processes import Workers
+from steersman.processes import ask_process
 from steersman.workloads.mix import TypicalPod, mix_arrays, typical_pods
 
 WINDOW = 10_000
@@ -83,22 +81,10 @@ class LiveMix(PodWindow):
         if pods == self.pods and (self.outlook is not None or not outlook):
             return False
         # It takes about a second, in which this process must not stand still.
-        found = await asyncio.to_thread(_in_process, pods, types) if outlook else None
+        found = await ask_process(_outlook, (pods, types)) if outlook else None
         self.pods, self.outlook = pods, found
         log.info("new mix", typical_pods=len(pods), of=len(self))
         return True
-
-
-def _in_process(pods: tuple[TypicalPod, ...], types: tuple[GpuType, ...]) -> OutlookArrays:
-    """What follows from a mix on a cluster with these types of GPUs, worked out by a process of its own."""
-    with Workers(1, _planner) as workers:
-        ((_, found),) = workers.answers([(pods, types)])
-    return found
-
-
-def _planner() -> Callable[[Task], OutlookArrays]:
-    """In the process: what works it out."""
-    return _outlook
 
 
 def _outlook(task: Task) -> OutlookArrays:

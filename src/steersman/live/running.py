@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from steersman.kube.client import ApiError, UnreachableError
-from steersman.processes import SIGNALS
+from steersman.signals import SIGNALS
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from steersman.kube.client import ApiError, Client, UnreachableError
 from steersman.kube.config import KubeConfig
 from steersman.localcluster import build, containers, nodes, record, servers
 from steersman.localcluster.record import Record, Way
-from steersman.processes import held
+from steersman.signals import defer_signals
 
 ANSWER_SECONDS = 60.0
 POLL_SECONDS = 0.2
@@ -94,7 +94,7 @@ def bring_up(
             asyncio.run(_fill(found, wanted, created))
             return _finished(found)
         except BaseException:
-            with held():
+            with defer_signals():
                 _remove(found, say)
             raise
 
@@ -118,7 +118,7 @@ def take_over(
             asyncio.run(_fill(found, wanted, created))
             return _finished(found)
         except BaseException:
-            with held():
+            with defer_signals():
                 _remove(found, say)
             raise
 
@@ -136,7 +136,7 @@ def take_down(name: str, say: Callable[[str], None]) -> bool:
             found = Record(name, Way.BINARIES, "", "")
         if found is None:
             return False
-        with held():
+        with defer_signals():
             _remove(found, say)
         return True
 

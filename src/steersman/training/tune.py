@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from steersman.agents.registry import EVOLUTION, find_algorithm
 from steersman.errors import InputError, MissingExtraError, SteersmanError, UsageError
-from steersman.processes import held, kill, start_worker
+from steersman.processes import kill, start_worker
+from steersman.signals import defer_signals
 from steersman.training.learn import LearningPlan
 from steersman.training.plans import AnyPlan, train
 from steersman.training.run import Limits, Standing
@@ -124,7 +125,7 @@ def tune(
     processes: list[SpawnProcess] = []
     try:
         for number in range(1, workers):
-            with held():
+            with defer_signals():
                 processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
         if workers > 1:
             _use_one_thread(plan)

@@ -1,4 +1,4 @@
-"""Ctrl-C, and the requests to end that take its path: SIGTERM, and SIGHUP when the terminal goes away."""
+"""Requests to end: Ctrl-C, SIGTERM, and SIGHUP when the terminal goes away. All of them raise KeyboardInterrupt."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from steersman.processes import SIGNALS
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a program to end."""
 
 Handler = Callable[[int, FrameType | None], None]
 
 ONE_REQUEST_SECONDS = 1.0
 """A key that is held down, or a Ctrl-C that several senders pass on, is one request: no pause in it is longer."""
-
 
 CALLED_BY_LLVM = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer"})
 """Functions of llvmlite that must not fail. A signal that comes while LLVM compiles, for seconds, is heard in them."""
@@ -26,7 +26,7 @@ CALLED_BY_LLVM = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbu
 AGAIN_SECONDS = 0.01
 
 
-class Received:
+class SignalState:
     """Which signal asked the program to end, None as long as none did."""
 
     def __init__(self) -> None:
@@ -81,42 +81,41 @@ def _ending() -> bool:
 
 
 @contextmanager
-def interruptible() -> Iterator[Received]:
-    """Every signal that asks to end raises KeyboardInterrupt inside, but one that is ignored (`nohup`) stays so.
+def interruptible() -> Iterator[SignalState]:
+    """Raise KeyboardInterrupt inside at every signal that asks to end; one that is ignored (`nohup`) stays so.
 
     After one came the program is about to end, and signals are ignored, so that nothing disturbs that.
     """
-    received = Received()
-    former = _handle(received.interrupt, lambda found: found in (signal.SIG_DFL, signal.default_int_handler))
-    hook, sys.unraisablehook = sys.unraisablehook, received.lost
+    state = SignalState()
+    former = _replace_handlers(state.interrupt, lambda handler: handler in (signal.SIG_DFL, signal.default_int_handler))
+    hook, sys.unraisablehook = sys.unraisablehook, state.lost
     try:
-        yield received
+        yield state
     finally:
         sys.unraisablehook = hook
         for number, handler in former.items():
-            signal.signal(number, handler if received.signal is None else signal.SIG_IGN)
+            signal.signal(number, handler if state.signal is None else signal.SIG_IGN)
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """For cleaning up after an interruption, which is short: another Ctrl-C inside changes nothing."""
-    former = _handle(_nothing, callable)
+def defer_signals() -> Iterator[None]:
+    """Handle a signal that comes inside at the end of the block, for what is short and must not be done by halves."""
+    deferred: list[int] = []
+    former = _replace_handlers(lambda number, _: deferred.append(number), callable)
     try:
         yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
+        if deferred:
+            signal.raise_signal(deferred[0])
 
 
-def _nothing(number: int, frame: FrameType | None) -> None:
-    pass
-
-
-def _handle(handler: Handler, replaced: Callable[[Any], bool]) -> dict[int, Any]:
-    """Handle the signals whose handler may be replaced; what these were. Only the main thread can; none elsewhere."""
+def _replace_handlers(handler: Handler, is_replaced: Callable[[Any], bool]) -> dict[int, Any]:
+    """Return the former handlers of the signals whose handler was replaced: none but in the main thread."""
     former: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
+    if threading.current_thread() is threading.main_thread():  # no other one is ever interrupted
         for number in SIGNALS:
-            if replaced(signal.getsignal(number)):
+            if is_replaced(signal.getsignal(number)):
                 former[number] = signal.signal(number, handler)
     return former
