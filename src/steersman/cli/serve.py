@@ -53,11 +53,11 @@ def serve(
 ) -> None:
     """Serve a policy's opinion over HTTP, for kube-scheduler's extender or plugin and whoever else asks.
 
-    POST /v1/scores, /v1/suggestions, /v1/explain, /score, and an extender's /filter and /prioritize; /docs explains
-    them. It binds nothing. Whatever goes wrong, nodes get neutral scores, and the other scheduler decides. It listens
-    on this machine alone unless --address says otherwise; TLS, tokens, canaries and limits are in --config.
+    POST /v1/scores, /v1/suggestions, /v1/explain, /score, and an extender's /filter and /prioritize; /openapi.json
+    describes them. It binds nothing. Whatever goes wrong, nodes get neutral scores, and the other scheduler decides. It
+    listens on this machine alone unless --address says otherwise; TLS, tokens, canaries and limits are in --config.
 
-    **Example**: steersman serve --policy steersman, then open http://127.0.0.1:5000/docs
+    **Example**: steersman serve --policy steersman, then open http://127.0.0.1:5000/openapi.json
     """
     from steersman.service.config import Config, check, read_config
     from steersman.telemetry.prometheus.configuration import read_configuration

@@ -1,10 +1,8 @@
-"""The OpenAPI document of the service, made from its messages, and a page that shows it by itself."""
+"""The OpenAPI document of the service, made from its messages."""
 
 from __future__ import annotations
 
-import html
 import inspect
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -90,48 +88,3 @@ def _doc(answered: Any) -> str:
     """The docstring of what is answered."""
     kind = get_args(answered)[0] if get_args(answered) else answered
     return inspect.getdoc(kind) or ""
-
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24 }}
-h1 {{ font-size: 1.6rem }} h2 {{ font: 600 1.1rem ui-monospace, monospace; margin: 2rem 0 .3rem }}
-.method {{ background: #0b6; color: #fff; border-radius: .3rem; padding: .1rem .5rem; margin-right: .6rem }}
-pre {{ background: #f4f6f8; padding: .8rem; overflow: auto; border-radius: .3rem; font-size: .85rem }}
-summary {{ cursor: pointer; color: #456 }}
-</style></head><body>
-<h1>{title} {version}</h1><p>{description} The same for programs: <a href="openapi.json">openapi.json</a>.</p>
-{body}
-</body></html>
-"""
-
-
-def page(document: Json) -> str:
-    """The document for people."""
-    parts = []
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            parts.append(f'<h2><span class="method">{method.upper()}</span>{html.escape(path)}</h2>')
-            parts.append(f"<p>{html.escape(operation['summary'])}</p>")
-            if operation.get("description"):
-                parts.append(f"<pre>{html.escape(operation['description'])}</pre>")
-            for title, schema in _schemas(operation):
-                shown = html.escape(json.dumps(schema, indent=1))
-                parts.append(f"<details><summary>{title}</summary><pre>{shown}</pre></details>")
-    named = html.escape(json.dumps(document["components"]["schemas"], indent=1))
-    parts.append(f"<h2>Schemas</h2><details><summary>all</summary><pre>{named}</pre></details>")
-    info = {name: html.escape(str(value)) for name, value in document["info"].items()}
-    return PAGE.format(**info, body="\n".join(parts))
-
-
-def _schemas(operation: Json) -> list[tuple[str, Json]]:
-    found = []
-    if "requestBody" in operation:
-        content = operation["requestBody"]["content"]["application/json"]
-        found += [("example", content["example"]), ("body", content["schema"])]
-    answer = operation["responses"]["200"].get("content")
-    if answer:
-        found.append(("answer", answer["application/json"]["schema"]))
-    return found

@@ -20,7 +20,7 @@ from steersman.service.admission import Deadline
 from steersman.service.api import Api
 from steersman.service.budget import TimeBudget
 from steersman.service.config import Config
-from steersman.service.documents import Route, openapi, page
+from steersman.service.documents import Route, openapi
 from steersman.service.explaining import Explainer
 from steersman.service.guard import Guard
 from steersman.service.limits import BODY_SECONDS, IDLE_SECONDS, Bodies, Connection, Connections, TooManyBodies
@@ -134,7 +134,7 @@ class Server(WebServer):
         self._whole = 0
         self._large = None if api.takes_sent else TimeBudget(LARGE_SHARE, LARGE_SAVED_SECONDS)
         self._bodies, self._connections = Bodies(config.max_body_bytes), Connections()
-        self._known = {*OPEN, "/openapi.json", "/docs"}
+        self._known = {*OPEN, "/openapi.json"}
         app = web.Application(client_max_size=config.max_body_bytes, middlewares=[self._watch])
         asked = endpoints(api, explainer)
         for each in asked:
@@ -142,7 +142,6 @@ class Server(WebServer):
             app.router.add_post(each.route.path, self._handler(each))
         document = openapi([each.route for each in asked], secured=self._guard.has_token)
         app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
-        app.router.add_get("/docs", _constant(page(document).encode(), "text/html"))
         notes = {**notes, "files": lambda: self._guard.problem}
         metrics.watch_files(lambda: self._guard.problem)
         super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, self._guard.tls, notes)
@@ -260,7 +259,7 @@ def _of_http(error: web.HTTPException, largest: int) -> web.Response:
     """What aiohttp refuses, in our form."""
     match error.status:
         case 404:
-            return _problem(404, "there is no such path; /docs lists those there are")
+            return _problem(404, "there is no such path; /openapi.json lists those there are")
         case 405:
             allowed = ", ".join(sorted(getattr(error, "allowed_methods", ())))
             return _problem(405, f"the method is not allowed here; {allowed} is right", {"Allow": allowed})
