@@ -19,6 +19,10 @@ broken = made_up_algorithm:MISSING
 
 [steersman.networks]
 tanh = made_up_network:TANH
+
+[steersman.objectives]
+even-cpu = made_up_objective:EVEN
+broken-objective = made_up_objective:MISSING
 """
 SCENE = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--node-memory", "64Gi")
 TINY = ("--validation-episodes", "1", "--hidden", "8", "--output", "run")
@@ -61,6 +65,24 @@ def test_an_installed_algorithm_and_an_installed_network_train_from_the_command_
     assert run(tmp_path, "-c", OPEN, path=installed).stdout.startswith("Tanh(")
     unknown = run(tmp_path, "-c", OPEN, path=tmp_path).stderr
     assert "card, network: is 'tanh'; known are linear, mlp, deepsets, gnn" in unknown
+
+
+def test_an_installed_objective_is_trained_for_from_the_command_line(installed, tmp_path):
+    learned = []
+    for name in ("balance", "even-cpu"):
+        folder = tmp_path / name
+        folder.mkdir()
+        chosen = ("--algorithm", "ppo", "--iterations", "2", "--seed", "1", "--objective", name)
+        done = steersman(folder, "train", *chosen, *SCENE, *TINY, path=installed)
+        assert done.returncode == 0, done.stderr
+        learned.append((folder / "run" / "policy.safetensors").read_bytes().split(b"__metadata__")[1][-2000:])
+    assert learned[0] == learned[1]
+    unknown = steersman(tmp_path, "train", "--objective", "magic", *SCENE, *TINY, path=installed)
+    assert unknown.returncode == 2
+    assert all(name in unknown.stderr for name in ("'magic'", "balance", "even-cpu"))
+    broken = steersman(tmp_path, "train", "--objective", "broken-objective", *SCENE, *TINY, path=installed)
+    assert broken.returncode == 1
+    assert "made_up_objective:MISSING" in broken.stderr
 
 
 def test_what_an_installed_algorithm_does_wrong_is_one_line_with_its_name(installed, tmp_path):

@@ -14,7 +14,9 @@ from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.envs.deployments import DeploymentsCore
 from steersman.envs.deployments import Options as DeploymentsOptions
 from steersman.envs.workload import Options, WorkloadCore
-from steersman.errors import UsageError
+from steersman.errors import SteersmanError, UsageError
+from steersman.objectives import summary
+from steersman.objectives.judging import reward
 from steersman.objectives.registry import OBJECTIVES, check, resolve
 from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
@@ -175,3 +177,58 @@ def test_a_workload_that_lacks_what_an_objective_needs_is_one_line():
             check(resolve(objective), "w", nodes, pods)
         assert check(resolve("balance"), "w", nodes, pods) is None
     check(resolve("locality=1,allocation=1"), "w", label_nodes(without_racks, Hierarchy(2)), whole.pods)
+
+
+OWN = "tests.extensions.made_up_objective"
+
+
+def test_a_users_own_objective_is_rewarded_as_a_built_in_one():
+    slots = [0, 0, 1, 3, 2]
+    assert rewards(f"{OWN}:EVEN", slots, *POD) == pytest.approx(rewards("balance", slots, *POD), abs=1e-12)
+    mixed = [rewards(f"{name}=2,allocation=0.5", slots, *POD) for name in (f"{OWN}:EVEN", "balance")]
+    assert mixed[0] == pytest.approx(mixed[1], abs=1e-12)
+    core = DeploymentsCore(3, DeploymentsOptions(objective=f"{OWN}:EVEN"))
+    same = DeploymentsCore(3, DeploymentsOptions(objective="balance"))
+    for each in (core, same):
+        for e in range(3):
+            each.start(e, np.random.default_rng(e), {})
+    for _ in range(20):
+        actions = core.rule_actions("most-allocated")
+        core.step(actions)
+        same.step(actions)
+        assert core.rewards == pytest.approx(same.rewards, abs=1e-12)
+
+
+def test_an_illegal_action_earns_nothing_from_a_users_own_objective():
+    core = WorkloadCore(1, "inflation", Options(workload=workload(*POD), objective=f"{OWN}:EVEN", penalty=7.0))
+    core.start(0, np.random.default_rng(0), {})
+    for _ in range(20):
+        core.step(np.array([0]))
+        if core.infos()["illegal"][0]:
+            break
+    assert core.rewards[0] == -7.0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("FAILS", ("'fails'", "ZeroDivisionError", "made_up_objective.py")),
+        ("NOT_FINITE", ("'not-finite'",)),
+        ("TOO_FEW", ("'too-few'", "(2,)")),
+        ("NUMBERED", ("NUMBERED",)),
+        ("NOTHING", ("NOTHING", "no objective")),
+        ("MISSING", ("MISSING",)),
+    ],
+)
+def test_what_a_users_own_objective_does_wrong_is_one_line(name, said):
+    with pytest.raises(SteersmanError) as caught:
+        rewards(f"{OWN}:{name}", [0], *POD)
+    assert all(part in str(caught.value) for part in said)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_was_seen_is_rewarded_as_what_is_simulated():
+    before, after = np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS)
+    after[[summary.CPU_NODES, summary.CPU_SHARE, summary.CPU_SQUARE]] = 4, 1.0, 0.5
+    own, built_in = (reward(resolve(name), before, after) for name in (f"{OWN}:EVEN=3,balance=1", "balance=4"))
+    assert own == pytest.approx(built_in, abs=1e-12)

@@ -30,6 +30,7 @@ from steersman.features import view
 from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
 from steersman.objectives.judging import reward
+from steersman.objectives.measures import Objective
 from steersman.policies.base import Policy
 from steersman.policies.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.learned import KINDS, RULES, VIEW, WEIGHTS
@@ -121,7 +122,7 @@ class Task:
         mix = objectives.resolve(self.objective)
         nodes = execution.state.arrays
         row = summary_of(nodes, execution.cluster.fragments.total.sum(), 0)
-        shares = [_shortfall(objective.number, row) for objective in mix.objectives]
+        shares = [_shortfall(objective, row) for objective in mix.objectives]
         return POINTS * float(np.dot(mix.weights, shares))
 
     def gain(self, reference: float, cost: float) -> float:
@@ -147,13 +148,13 @@ class Task:
         return self.cost(execution)
 
 
-def _shortfall(objective: int, row: Array) -> float:
+def _shortfall(objective: Objective, row: Array) -> float:
     """By what share a cluster in the state of a summary, [15], falls short of one of `AT_THE_END`."""
-    if objective == measures.ALLOCATION:
+    if objective.number == measures.ALLOCATION:
         return float(1.0 - row[summary.GPU_TAKEN] / max(row[summary.GPU_TOTAL], 1.0))
-    if objective == measures.FRAGMENTATION:
+    if objective.number == measures.FRAGMENTATION:
         return float(row[summary.FRAGMENTED] / max(row[summary.GPU_TOTAL], 1.0))
-    return 1.0 - float(reward(np.array([objective]), np.ones(1), row, row))
+    return 1.0 - reward(objectives.Mix(objective.name, (objective,), (1.0,)), row, row)
 
 
 class Arena:

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from steersman.envs.kernels.batch import AFTER, BEFORE
 from steersman.envs.kernels.stepping import Observation
 from steersman.errors import UsageError
 from steersman.features import View, bounds
+from steersman.objectives.registry import Mix
 from steersman.policies.heuristics import LOCAL
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -61,6 +63,10 @@ class Core(ABC):
     @abstractmethod
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """Take one action, [E], in every environment, none of which may have ended."""
+
+    def _add_own(self, mix: Mix, summary: npt.NDArray[np.float64], legal: npt.NDArray[np.bool_]) -> None:
+        """Add the rewards of a user's own objectives, by summaries [E, 3, 15], to those of legal actions, [E]."""
+        self.rewards[legal] += mix.own_rewards(summary[legal, BEFORE], summary[legal, AFTER])
 
     @abstractmethod
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:

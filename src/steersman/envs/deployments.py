@@ -142,6 +142,7 @@ class DeploymentsCore(Core):
         self._state = ClusterState(workers)
         for each in classes:
             self._state.class_id(each)
+        self.mix = mix
         settings, no_mix = options.settings, mix_arrays((), ())
         self.rules = Rules(
             classes=self._state.class_arrays,
@@ -151,7 +152,7 @@ class DeploymentsCore(Core):
             outlook=no_learned().outlook,
             room=no_learned().room,
             objectives=np.array(mix.numbers, dtype=np.int64),
-            weights=np.array(mix.weights),
+            weights=np.array(mix.compiled_weights, dtype=np.float64),
             targets=np.array([settings.cpu_load, settings.memory_load, settings.pod_load]),
             numbers=np.array(
                 [
@@ -226,6 +227,8 @@ class DeploymentsCore(Core):
         kernels.step_filling(
             self.filling, self.rules, self.observation, actions, self.rewards, self.terminated, self.truncated
         )
+        if self.mix.has_own:
+            self._add_own(self.mix, self.filling.summary, self.filling.counts[:, kernels.ILLEGAL] == 0)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
         """See `Core`."""

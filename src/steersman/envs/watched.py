@@ -43,8 +43,7 @@ class WatchedVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArra
         self.observation_space = batch_space(self.single_observation_space, 1)
         self.action_space = batch_space(self.single_action_space, 1)
         self._decisions = (each for each in decisions if each.action < max_nodes)
-        self._numbers = np.array(objective.numbers, dtype=np.int64)
-        self._weights = np.array(objective.weights)
+        self._objective = objective
         self._now: Seen | None = None
 
     @property
@@ -75,7 +74,7 @@ class WatchedVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArra
         """What came of the scheduler's choice."""
         done = self.now
         self._now = next(self._decisions)
-        got = reward(self._numbers, self._weights, done.row, done.next_row)
+        got = reward(self._objective, done.row, done.next_row)
         ended, judged = np.array([done.terminated]), _judged(done.next_row)
         infos: dict[str, Any] = {**judged, "final_info": judged} if done.terminated else dict(judged)
         return self.observed, np.array([got]), ended, np.zeros(1, dtype=np.bool_), infos

@@ -139,10 +139,11 @@ class WorkloadCore(Core):
         self.simulators = [Simulator(workload) for workload in workloads]
         self.chosen = np.zeros(count, dtype=np.int64)
         self.order = np.zeros((count, max_nodes), dtype=np.int64)
+        self.mix = mix
         self.task = Task(
             none=nothing(),
             objectives=np.array(mix.numbers, dtype=np.int64),
-            weights=np.array(mix.weights),
+            weights=np.array(mix.compiled_weights, dtype=np.float64),
             view_number=number_of(self.view),
             waits=protocol == "timed",
             penalty=float(options.penalty),
@@ -216,6 +217,8 @@ class WorkloadCore(Core):
             self.terminated,
             self.truncated,
         )
+        if self.mix.has_own:
+            self._add_own(self.mix, self.batch.summary, self.batch.counts[:, layout.ILLEGAL] == 0)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
         """See `Core`."""

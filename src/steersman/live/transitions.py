@@ -100,14 +100,13 @@ def save(found: Transitions, objective: objectives.Mix, file: Path) -> int:
     seen = found.seen if found.seen and found.seen[-1].terminated else found.seen[:-1]
     if not seen:
         return 0
-    numbers, weights = np.array(objective.numbers, dtype=np.int64), np.array(objective.weights)
     before = {part: _joined(part, seen, len(found.nodes)) for part in PARTS}
     followed = [*seen[1:], found.seen[-1]]
     after = {part: _joined(part, followed, len(found.nodes)) for part in PARTS}
     arrays: Arrays = {f"before.{name}": part for name, part in before.items()}
     arrays |= {f"after.{name}": part for name, part in after.items()}
     arrays["actions"] = np.array([each.action for each in seen], dtype=np.int64)
-    rewards = [reward(numbers, weights, each.row, each.next_row) for each in seen]
+    rewards = [reward(objective, each.row, each.next_row) for each in seen]
     arrays["rewards"] = np.array(rewards, dtype=np.float32)
     arrays["terminated"] = np.array([each.terminated for each in seen], dtype=np.bool_)
     arrays["truncated"] = np.zeros(len(seen), dtype=np.bool_)

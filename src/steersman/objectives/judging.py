@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from steersman.compiled import kernel
-from steersman.objectives.measures import weighted
+from steersman.objectives.measures import Floats, weighted
+from steersman.objectives.registry import Mix
+
+
+def reward(mix: Mix, before: Floats, after: Floats) -> float:
+    """Return the reward of one action from the state before it and the one after it (`summary`, [15]).
+
+    Raises:
+        SteersmanError: a user's own objective failed.
+    """
+    numbers, weights = np.array(mix.numbers, dtype=np.int64), np.array(mix.compiled_weights, dtype=np.float64)
+    compiled = float(_reward(numbers, weights, before, after))
+    return compiled + float(mix.own_rewards(before[None], after[None])[0]) if mix.has_own else compiled
 
 
 @kernel
-def reward(
-    objectives: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float64],
-    before: npt.NDArray[np.float64],
-    after: npt.NDArray[np.float64],
+def _reward(
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]], weights: Floats, before: Floats, after: Floats
 ) -> float:
-    """The weighted sum of objectives [K] from the state before an action and the one after it (`summary`, [15])."""
-    return weighted(objectives, weights, before, after)
+    return weighted(numbers, weights, before, after)

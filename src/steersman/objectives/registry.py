@@ -1,36 +1,24 @@
-"""Objectives by name, and weighted mixes of them such as `allocation=1,fragmentation=0.5`."""
+"""Objectives by name, and weighted sums of them such as `allocation=1,fragmentation=0.5`.
+
+An installed package adds one by an entry point of the group `steersman.objectives` that leads to an `Objective` of
+`measures`; `--objective module:NAME` names one that is not installed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+
+import numpy as np
 
 from steersman.cluster.model import Node, Pod
-from steersman.errors import UsageError
-from steersman.objectives import measures
+from steersman.errors import SteersmanError, UsageError
+from steersman.extensions import attribute_errors, import_object, load_extensions
+from steersman.objectives.measures import BUILT_IN, UNCOMPILED, Floats, Objective
 
-Need = Literal["", "gpu", "owner", "telemetry"]
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """What an action is rewarded for; every formula is about the state after the action.
-
-    Attributes:
-        name: as on the command line.
-        number: of its formula in compiled code (`measures`), -1 if an environment of its own computes it.
-        formula: for people.
-        source: who says so.
-        needs: what a workload must have for it to mean anything: GPUs, owners of pods and racks of nodes, telemetry.
-    """
-
-    name: str
-    number: int
-    formula: str
-    source: str
-    needs: Need = ""
+ENTRY_POINTS = "steersman.objectives"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,60 +31,45 @@ class Mix:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The objectives' numbers in compiled code."""
-        return tuple(objective.number for objective in self.objectives)
+        """Return the numbers, in compiled code, of the objectives that are not a user's own."""
+        return tuple(objective.number for objective in self.objectives if objective.function is None)
+
+    @property
+    def compiled_weights(self) -> tuple[float, ...]:
+        """Return the weights of `numbers`."""
+        pairs = zip(self.objectives, self.weights, strict=True)
+        return tuple(weight for objective, weight in pairs if objective.function is None)
+
+    @property
+    def has_own(self) -> bool:
+        """Return whether some objective is a user's own."""
+        return any(objective.function is not None for objective in self.objectives)
+
+    def own_rewards(self, before: Floats, after: Floats) -> Floats:
+        """Return what a user's own objectives add to the rewards, [E], of actions between states, [E, 15].
+
+        Raises:
+            SteersmanError: an objective failed, or its rewards are not one finite number for every action.
+        """
+        total = np.zeros(len(before))
+        for objective, weight in zip(self.objectives, self.weights, strict=True):
+            if objective.function is not None:
+                total += weight * _rewards(objective, before, after)
+        return total
 
 
-_FGD = 'Weng et al., "Beware of Fragmentation", USENIX ATC 2023'
-_AAML = "acsheller/AAML, there on the state before the action"
-_THESIS = "SoniaMatranga/SoniaMatrangaTesi"
+def _rewards(objective: Objective, before: Floats, after: Floats) -> Floats:
+    assert objective.function is not None
+    with attribute_errors(f"objective {objective.name!r}"):
+        rewards = np.asarray(objective.function(before.copy(), after.copy()), dtype=np.float64)
+    if rewards.shape != (len(before),) or not np.isfinite(rewards).all():
+        wrong = f"have the shape {rewards.shape}" if rewards.shape != (len(before),) else "are not all finite"
+        raise SteersmanError(f"objective {objective.name!r}: its rewards {wrong}; {len(before)} numbers are right")
+    return rewards
 
-_ALL = (
-    Objective("allocation", measures.ALLOCATION, "(G_after - G_before) / 1000, G the GPU milli in use", _FGD, "gpu"),
-    Objective(
-        "fragmentation", measures.FRAGMENTATION, "(F_before - F_after) / 1000, F the fragmented GPU milli", _FGD, "gpu"
-    ),
-    Objective(
-        "balance", measures.BALANCE, "1 - 2 s / (s + 1), s the standard deviation of the nodes' CPU shares", _AAML
-    ),
-    Objective("most-allocated", measures.MOST_ALLOCATED, "nodes without a pod / nodes", f"{_THESIS}, objective MA"),
-    Objective(
-        "least-allocated",
-        measures.LEAST_ALLOCATED,
-        "1 - sqrt(mean of u²), u the nodes' CPU shares",
-        f"{_THESIS}, objective LA, there +10 for the least used node and -1 for the most used one",
-    ),
-    Objective(
-        "waiting-time",
-        measures.WAITING_TIME,
-        "-(pod-hours waited from the action to the next decision)",
-        "the mean waiting time of queueing theory (Little 1961): the sum is that of all pods' waiting times",
-    ),
-    Objective(
-        "locality",
-        measures.LOCALITY,
-        "running pods of the pod's owner in its rack / running pods of its owner, after the action",
-        "steersman",
-        "owner",
-    ),
-    Objective(
-        "least-connections",
-        -1,
-        "mean / maximum of the nodes' TCP connections",
-        f"{_THESIS}, objective LC",
-        "telemetry",
-    ),
-    Objective(
-        "latency-aware",
-        -1,
-        "(share of nodes without a pod + requested share of the used nodes' CPU + how the pod's limits are kept) / 3",
-        f"{_THESIS}, objective P0",
-        "telemetry",
-    ),
-)
 
-OBJECTIVES = {objective.name: objective for objective in _ALL}
-"""Every objective by name."""
+OBJECTIVES = {objective.name: objective for objective in BUILT_IN}
+"""The built-in objectives by name."""
 
 
 def resolve(spec: str) -> Mix:
@@ -145,12 +118,34 @@ def _may(pods: tuple[Pod, ...] | None, holds: Callable[[Pod], object]) -> bool:
     return pods is None or any(map(holds, pods))
 
 
+@cache
+def _installed() -> dict[str, Objective | SteersmanError]:
+    return load_extensions("objective", ENTRY_POINTS, Objective)
+
+
+def objective_names() -> tuple[str, ...]:
+    """Return the names of all objectives: the built-in ones, then those of installed packages."""
+    return (*OBJECTIVES, *(name for name in sorted(_installed()) if name not in OBJECTIVES))
+
+
 def _find(name: str) -> Objective:
-    if name not in OBJECTIVES:
+    if name in OBJECTIVES:
+        return OBJECTIVES[name]
+    found = _installed().get(name)
+    if isinstance(found, SteersmanError):
+        raise found
+    if found is None and ":" in name:
+        found = import_object("objective", name)
+        if not isinstance(found, Objective):
+            raise UsageError(f"objective {name!r}: a {Objective.__name__} is right, not {found!r}")
+    if found is None:
         raise UsageError(
-            f"unknown objective {name!r}; known are {', '.join(OBJECTIVES)}, and mixes (allocation=1,fragmentation=0.5)"
+            f"unknown objective {name!r}; known are {', '.join(objective_names())}, mixes "
+            "(allocation=1,fragmentation=0.5) and module:NAME"
         )
-    return OBJECTIVES[name]
+    if found.function is None or found.number != UNCOMPILED:
+        raise UsageError(f"objective {name!r}: it must have a function of its own, and no number")
+    return found
 
 
 def _weight(spec: str, name: str, text: str) -> float:
