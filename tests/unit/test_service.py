@@ -32,9 +32,7 @@ from steersman.service import admission
 from steersman.service import opinions as opinions_module
 from steersman.service.admission import in_canary
 from steersman.service.config import Canary, Config, Tls, read_config
-from steersman.service.kernels.extending import LONGEST_SCORE, find_nodes, node_texts, write_answer
 from steersman.service.kernels.ranking import NOWHERE, pick
-from steersman.service.messages import HostPriority
 from steersman.service.opinions import BadQuestion, NodeSet, NodeSets, Opinions, Part, Pods, UnknownSet
 from steersman.service.opinions import decode_pod as real
 from steersman.service.ranking import NEUTRAL, Ranking, version_of
@@ -125,42 +123,6 @@ def test_the_best_of_the_nodes_in_question_is_picked(data, scores):
         assert chosen == NOWHERE
     else:
         assert slots[chosen] == min(slot for slot, score in zip(slots, raw, strict=True) if score == max(raw))
-
-
-NAMES = st.lists(st.sampled_from(["a", "b", "n-1", "n-10", "n-100", "node.with.dots", "ä", 'q"', "b\\"]), max_size=8)
-
-
-@given(
-    NAMES, st.one_of(NAMES, st.lists(st.sampled_from(["a", "", "n-2", 7, None, "\n"]))), st.integers(0, 9), st.data()
-)
-def test_names_in_json_are_found_or_left_to_a_closer_look(names, asked, spoiled, data):
-    there = list(dict.fromkeys(names)) or ["only"]
-    holes = ["", *there]
-    texts, body = node_texts(holes), json.dumps(asked, separators=(",", ":"), ensure_ascii=False).encode()
-    if spoiled == 0:
-        at = data.draw(st.integers(0, len(body) - 1))
-        body = body[:at] + data.draw(st.binary(max_size=2)) + body[at + data.draw(st.integers(0, 2)) :]
-    slots = np.full(len(holes), -1)
-    for _ in range(2):  # the first question leaves nothing behind for the second
-        found = find_nodes(texts, np.frombuffer(body, dtype=np.uint8), slots)
-        if found:
-            assert [holes[slot] for slot in slots[:found]] == json.loads(body)
-            assert len(set(slots[:found])) == found
-    is_plain = spoiled > 0 and b"\\" not in body and set(asked) <= set(there) and len(set(asked)) == len(asked) > 0
-    assert found or not is_plain
-
-
-@given(st.data(), st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=9, unique=True))
-def test_an_answer_written_in_place_is_the_json_of_its_messages(data, names):
-    slots = data.draw(st.lists(st.integers(0, len(names) - 1), min_size=1, unique=True))
-    scores = data.draw(st.lists(st.integers(0, 10), min_size=len(slots), max_size=len(slots)))
-    rows = node_texts(names).rows
-    answer = np.zeros(1 + len(slots) * (rows.shape[1] + LONGEST_SCORE), dtype=np.uint8)
-    length = write_answer(rows, np.array(slots), np.array(scores), answer)
-    assert not answer[length:].any()
-    wanted = [HostPriority(names[slot], score) for slot, score in zip(slots, scores, strict=True)]
-    assert answer[:length].tobytes() == msgspec.json.encode(wanted)
-    assert write_answer(rows, np.array([*slots, -1]), np.array([*scores, 0]), np.zeros(1000, dtype=np.uint8)) == 0
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +249,6 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
 
 ASKED_AFTER_WARMING_UP = """
 import gc, sys
-import msgspec
 from numba.core.registry import CPUDispatcher
 from steersman.cluster.model import Constraints, Node, PodAffinityTerm, PodClass, PodSelector, Requests
 from steersman.cluster.state import ClusterState
@@ -296,8 +257,7 @@ from steersman.policies.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.cluster.latency import NO_LIMITS
 from steersman.service.explaining import explanation
-from steersman.service.kernels.extending import HIGHEST
-from steersman.service.opinions import Opinions
+from steersman.service.opinions import NodeSet, Opinions
 from steersman.service.running import by_opinion
 
 def compiled():
@@ -310,9 +270,8 @@ apart = Constraints(anti_affinity=(PodAffinityTerm(PodSelector((), None), "zone"
 c = state.class_id(PodClass(Requests(1000, 1 << 20), apart))
 opinions = Opinions(Decider(state, resolve(sys.argv[1])))
 for pod, slot in (("one", 0), ("two", 1), ("three", -1)):
-    nodes = opinions.find(msgspec.Raw(b'["a","b"]'))
-    ranking = opinions.ask(c, 0, nodes)
-    opinions.priorities(nodes, ranking.scores(HIGHEST))
+    ranking = opinions.ask(c, 0, NodeSet(["a", "b"]))
+    ranking.scores(10)
     assert len(opinions.refused(c, 0)) == (2 if slot < 0 else slot), (pod, opinions.refused(c, 0))
     told = explanation("", opinions, (c, 0), {}, NO_LIMITS)
     assert len(told.runners_up) == (1 if not slot else 0)

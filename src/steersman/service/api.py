@@ -22,7 +22,6 @@ from steersman.service import admission
 from steersman.service.admission import Deadline
 from steersman.service.budget import TimeBudget
 from steersman.service.config import Config
-from steersman.service.kernels.extending import HIGHEST
 from steersman.service.kernels.ranking import BEST
 from steersman.service.messages import (
     NULL,
@@ -50,7 +49,7 @@ from steersman.service.opinions import (
     RefusedQuestion,
     cluster_of,
 )
-from steersman.service.ranking import NEUTRAL, Ranking, neutral
+from steersman.service.ranking import HIGHEST, NEUTRAL, Ranking, neutral
 from steersman.service.unknown_pods import UnusualPod
 
 LARGE_SHARE, LARGE_SAVED_SECONDS = 0.002, 0.25
@@ -76,9 +75,6 @@ class Watched(Protocol):
 
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
         """The pod of this JSON if it waits in the cluster, and just as the JSON says."""
-
-    def find(self, names: msgspec.Raw) -> NodeSet | None:
-        """The nodes of a JSON array of names, if it plainly names different ones that are there."""
 
     def numbered(self, pod: Pod) -> AbstractContextManager[tuple[Opinions, Numbers]]:
         """Opinions to be asked about a pod, here or not, and its numbers; both hold inside the block alone."""
@@ -221,21 +217,14 @@ class Api:
         refused = {name: ", ".join(why[name]) for name in nodes.names if name in why}
         return refused | {name: "node is not known to steersman" for name in nodes.names if name not in here}
 
-    def prioritize(
-        self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False
-    ) -> list[HostPriority] | msgspec.Raw:
+    def prioritize(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> list[HostPriority]:
         """`POST /prioritize`."""
         nodes = self._extender_nodes(args)
         if self.watched is not None or args.nodes is None:
             opinion = self._watched_opinion(lambda: self._extender_subject(args.pod), nodes, deadline, overloaded)
         else:
             opinion = self._sent_opinion(args.pod, args.nodes.items, (), deadline, overloaded)
-        scores = opinion.scores(HIGHEST)
-        if self.watched is not None and opinion.ranking is not None:
-            answer = self.watched.opinions.priorities(opinion.nodes, scores)
-            if answer is not None:
-                return answer
-        return list(map(HostPriority, opinion.names, scores.tolist()))
+        return list(map(HostPriority, opinion.names, opinion.scores(HIGHEST).tolist()))
 
     def _extender_nodes(self, args: ExtenderArgs) -> NodeSet:
         """The nodes in question. Raises BadQuestion: there are none, or one twice."""
@@ -244,9 +233,6 @@ class Api:
         if args.nodes is not None:
             names = [_name_of(raw, f"Nodes.items[{i}]") for i, raw in enumerate(args.nodes.items)]
         else:
-            found = None if self.watched is None else self.watched.find(args.node_names)
-            if found is not None:
-                return found
             names = _node_names(args.node_names)
         self._check_names(names)
         return NodeSet(names)

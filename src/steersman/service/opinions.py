@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,7 +24,6 @@ from steersman.errors import InputError, SteersmanError
 from steersman.kube.objects import whole
 from steersman.policies.base import NO_PEERS
 from steersman.policies.decider import Decider
-from steersman.service.kernels.extending import LONGEST_SCORE, NodeTexts, find_nodes, node_texts, write_answer
 from steersman.service.kernels.ranking import NOWHERE, pick
 from steersman.service.ranking import Ranking, version_of
 
@@ -62,48 +61,20 @@ class UnknownSet(SteersmanError):  # noqa: N818 - not our fault
     """A version of a list of nodes that is not known, or no more."""
 
 
-class SlotNames(Sequence[str]):
-    """Names of nodes, looked up when they are needed.
-
-    Args:
-        nodes: [N] by slot.
-        slots: [K] of those in question.
-    """
-
-    def __init__(self, nodes: Sequence[Node | None], slots: npt.NDArray[np.int64]) -> None:
-        self._nodes, self._slots = nodes, slots
-
-    def __len__(self) -> int:
-        return len(self._slots)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        node = self._nodes[int(self._slots[index])]
-        assert node is not None
-        return node.name
-
-
 class NodeSet:
     """A list of nodes that is asked about; equal lists have equal versions.
 
     Args:
         names: in the order of the question.
-        slots: [K] where they are, if that is known.
-        as_of: when; see `slots`.
 
     Attributes:
         names: see there.
     """
 
-    def __init__(self, names: Sequence[str], slots: npt.NDArray[np.int64] | None = None, as_of: object = None) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.names = names
-        self._slots = np.zeros(0, dtype=np.int64) if slots is None else slots
-        self._as_of = as_of
+        self._slots = np.zeros(0, dtype=np.int64)
+        self._as_of: object = None
 
     @cached_property
     def version(self) -> str:
@@ -301,7 +272,6 @@ class Opinions:
         self._nodes: list[Node | None] = []
         self._as_of: object = None
         self._everywhere: NodeSet | None = None
-        self._texts: NodeTexts | None = None
         self._moved()
 
     def changed(self, slot: int) -> None:
@@ -369,29 +339,6 @@ class Opinions:
             return Ranking(nodes.names, raw, chosen, lambda: choice.devices)
         return Ranking(nodes.names, raw, chosen, partial(decider.devices, c, slot))
 
-    def find(self, names: msgspec.Raw) -> NodeSet | None:
-        """The nodes of a JSON array of names; None: it must be looked at more closely, see `find_nodes`."""
-        if not self._nodes:
-            return None
-        slots = np.empty(len(self._nodes), dtype=np.int64)
-        slots = slots[: find_nodes(self._node_texts(), np.frombuffer(names, dtype=np.uint8), slots)]
-        return NodeSet(SlotNames(self._nodes, slots), slots, self._as_of) if len(slots) else None
-
-    def priorities(self, nodes: NodeSet, ranks: npt.NDArray[np.int64]) -> msgspec.Raw | None:
-        """An extender's answer about nodes whose scores are [K] 0 to 10; None: not all of them are known."""
-        slots = nodes.slots(self.decider.state, self._as_of)
-        if not self._nodes:
-            return None
-        rows = self._node_texts().rows
-        answer = np.empty(1 + len(slots) * (rows.shape[1] + LONGEST_SCORE), dtype=np.uint8)
-        length = write_answer(rows, slots, ranks, answer)
-        return msgspec.Raw(answer[:length].tobytes()) if length else None
-
-    def _node_texts(self) -> NodeTexts:
-        if self._texts is None:
-            self._texts = node_texts(["" if node is None else node.name for node in self._nodes])
-        return self._texts
-
     def refused(self, c: int, labels: int) -> dict[str, tuple[str, ...]]:
         """Node -> why a pod of the class with these labels may not run there."""
         return explaining.reasons(self.decider.state, c, labels)
@@ -399,4 +346,4 @@ class Opinions:
     def _moved(self) -> None:
         """A name may stand for another slot than before."""
         self._nodes = list(self.decider.state.nodes)
-        self._as_of, self._everywhere, self._texts = object(), None, None
+        self._as_of, self._everywhere = object(), None

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from steersman.service.kernels.ranking import BEST, rank
 
+HIGHEST = 10
+"""The best score that a scheduler extender may give."""
 NEUTRAL = 50
 """The score of every node where the policy has no opinion."""
 

@@ -25,9 +25,8 @@ from steersman.policies.decider import Choice, Decider
 from steersman.service.api import Api
 from steersman.service.config import Config
 from steersman.service.explaining import Explainer, explanation
-from steersman.service.kernels.extending import HIGHEST
 from steersman.service.metrics import Metrics
-from steersman.service.opinions import NodeSet, Numbers, Opinions, RefusedQuestion
+from steersman.service.opinions import Numbers, Opinions, RefusedQuestion
 from steersman.service.server import Server
 from steersman.service.unknown_pods import UnknownPods
 from steersman.telemetry.prometheus.collector import Collector
@@ -73,10 +72,6 @@ class WatchedCluster(Listener):
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
         """See `api.Watched`."""
         return self.cache.waiting(raw)
-
-    def find(self, names: msgspec.Raw) -> NodeSet | None:
-        """See `api.Watched`."""
-        return None if self._opinions is None else self._opinions.find(names)
 
     def numbered(self, pod: Pod) -> AbstractContextManager[tuple[Opinions, Numbers]]:
         """See `api.Watched`."""
@@ -223,10 +218,8 @@ class Service:
 def by_opinion(decider: Decider, class_id: int) -> Choice | None:
     """What `live.thinking.warm_up` chooses by, so that what the service asks is compiled."""
     opinions = Opinions(decider)
-    nodes = opinions.find(msgspec.Raw(msgspec.json.encode(opinions.everywhere.names)))
-    assert nodes is not None
-    ranking = opinions.ask(class_id, 0, nodes)
-    opinions.priorities(nodes, ranking.scores(HIGHEST))
+    ranking = opinions.ask(class_id, 0, opinions.everywhere)
+    ranking.scores()
     ranking.devices()
     opinions.refused(class_id, 0)
     explanation("", opinions, (class_id, 0), {}, NO_LIMITS)
