@@ -87,4 +87,4 @@ def test_rewards_of_single_decisions() -> None:
     for name in objectives.OBJECTIVES:
         if objectives.OBJECTIVES[name].needs != "telemetry":
             mix = objectives.resolve(name)
-            assert np.isfinite(reward(np.array(mix.numbers), np.array(mix.weights), row, row + 0.1))
+            assert np.isfinite(reward(mix, row, row + 0.1))

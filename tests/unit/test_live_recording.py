@@ -106,8 +106,7 @@ def test_transitions_are_those_of_the_environment_that_plays_the_same(name):
 
 def rewards_of(found, objective):
     mix = registry.resolve(objective)
-    numbers, weights = np.array(mix.numbers, dtype=np.int64), np.array(mix.weights)
-    return [reward(numbers, weights, each.row, each.next_row) for each in found.seen]
+    return [reward(mix, each.row, each.next_row) for each in found.seen]
 
 
 def entries_of(*events: NodeEvent | PodEvent) -> list[Entry]:
