@@ -47,6 +47,7 @@ class Objective:
         formula: for people.
         source: who says so.
         needs: what a workload must have for it to mean anything: GPUs, owners of pods and racks of nodes, telemetry.
+        reference: the rule that a policy for it is compared with unless another is named.
         function: of a user's own objective: from the states before and after actions, [E, 15] as in `summary`, to their
             rewards, [E].
     """
@@ -56,6 +57,7 @@ class Objective:
     formula: str = ""
     source: str = ""
     needs: Need = ""
+    reference: str = "least-allocated"
     function: Callable[[Floats, Floats], Floats] | None = None
 
 
@@ -155,10 +157,19 @@ _AAML = "acsheller/AAML, there on the state before the action"
 _THESIS = "SoniaMatranga/SoniaMatrangaTesi"
 
 BUILT_IN = (
-    Objective("allocation", ALLOCATION, "(G_after - G_before) / 1000, G the GPU milli in use", _FGD, "gpu"),
-    Objective("fragmentation", FRAGMENTATION, "(F_before - F_after) / 1000, F the fragmented GPU milli", _FGD, "gpu"),
+    Objective("allocation", ALLOCATION, "(G_after - G_before) / 1000, G the GPU milli in use", _FGD, "gpu", "fgd"),
+    Objective(
+        "fragmentation", FRAGMENTATION, "(F_before - F_after) / 1000, F the fragmented GPU milli", _FGD, "gpu", "fgd"
+    ),
     Objective("balance", BALANCE, "1 - 2 s / (s + 1), s the standard deviation of the nodes' CPU shares", _AAML),
-    Objective("most-allocated", MOST_ALLOCATED, "nodes without a pod / nodes", f"{_THESIS}, objective MA"),
+    Objective(
+        "most-allocated",
+        MOST_ALLOCATED,
+        "nodes without a pod / nodes",
+        f"{_THESIS}, objective MA",
+        "",
+        "most-allocated",
+    ),
     Objective(
         "least-allocated",
         LEAST_ALLOCATED,
@@ -170,6 +181,7 @@ BUILT_IN = (
         WAITING_TIME,
         "-(pod-hours waited from the action to the next decision)",
         "the mean waiting time of queueing theory (Little 1961): the sum is that of all pods' waiting times",
+        reference="best-fit",
     ),
     Objective(
         "locality",
@@ -177,6 +189,7 @@ BUILT_IN = (
         "running pods of the pod's owner in its rack / running pods of its owner, after the action",
         "steersman",
         "owner",
+        "best-fit",
     ),
     Objective(
         "least-connections",

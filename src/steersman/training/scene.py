@@ -16,6 +16,7 @@ from steersman.envs.workload import Options as WorkloadOptions
 from steersman.envs.workload import WorkloadCore
 from steersman.errors import UsageError
 from steersman.features import View, view
+from steersman.objectives import registry as objectives
 from steersman.policies.heuristics import LOCAL
 from steersman.policies.telemetry_rules import RULES
 from steersman.policies.telemetry_view import TELEMETRY
@@ -34,17 +35,6 @@ OBJECTIVES: dict[str, str] = {
     "latency": "latency-aware",
 }
 """What each protocol rewards unless another objective is named."""
-
-REFERENCES = {
-    "allocation": "fgd",
-    "fragmentation": "fgd",
-    "balance": "least-allocated",
-    "least-allocated": "least-allocated",
-    "most-allocated": "most-allocated",
-    "waiting-time": "best-fit",
-    "locality": "best-fit",
-}
-"""The rule that a policy for an objective is compared with."""
 
 LATENCY_REFERENCE = "kube-default"
 FIGURES = (
@@ -112,7 +102,7 @@ class Scene:
         """The rule to compare with unless another is named."""
         if self.protocol == "latency":
             return LATENCY_REFERENCE
-        return REFERENCES[self.objective.split("=")[0]]
+        return objectives.resolve(self.objective).objectives[0].reference
 
     def check_rule(self, name: str) -> None:
         """Raises UsageError: see `check_rule`."""
