@@ -35,7 +35,7 @@ def attribute_foreign_errors(kind: str, name: str, cls: type[Any]) -> AbstractCo
 
 
 def import_object(kind: str, spec: str) -> Any:
-    """Import what `module:NAME` names; modules are also looked for in the current folder.
+    """Import what `module:NAME` names; modules that are not steersman's are also looked for in the current folder.
 
     Args:
         kind: what it is to a user, such as `policy`.
@@ -46,7 +46,7 @@ def import_object(kind: str, spec: str) -> Any:
         SteersmanError: the module raises an error of its own.
     """
     module_name, _, attribute = spec.partition(":")
-    if os.getcwd() not in sys.path:
+    if not module_name.startswith("steersman.") and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # an installed command does not look where the user stands
     if not (module_name and attribute):
         raise UsageError(f"{kind} {spec!r}: write it as module:Class")
