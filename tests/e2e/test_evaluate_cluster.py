@@ -52,9 +52,18 @@ def filled(cluster: LocalCluster) -> Iterator[LocalCluster]:
     cluster.kubectl("apply", "-f", "-", stdin=manifests)
 
     def settled() -> bool:
-        pods = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
-        bound = [each for each in pods if each["spec"].get("nodeName")]
-        return len(pods) >= 13 and len(bound) >= 11
+        items = json.loads(cluster.kubectl("get", KINDS, "-o", "json"))["items"]
+        status = {(each["kind"], each["metadata"]["name"]): each.get("status", {}) for each in items}
+        agents = status["DaemonSet", "agent"]
+        leaving = [each for each in items if each["metadata"].get("deletionTimestamp")]
+        return (
+            not leaving
+            and status["Deployment", "web"].get("readyReplicas") == 6
+            and status["Deployment", "huge"].get("replicas") == 2
+            and status["StatefulSet", "store"].get("readyReplicas") == 3
+            and 0 < agents.get("desiredNumberScheduled", 0) == agents.get("numberReady")
+            and status["Job", "batch"].get("active", 0) + status["Job", "batch"].get("succeeded", 0) == 2
+        )
 
     try:
         until(settled)

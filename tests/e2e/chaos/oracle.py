@@ -41,6 +41,7 @@ class Api:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._session.close()
+        await asyncio.sleep(0.25)  # as for the proxy: TLS connections end a moment later
 
     async def ask(self, method: str, path: str, obj: Object | None = None, **query: str) -> Object:
         """What the server says; raises aiohttp.ClientError where it says no."""
