@@ -64,7 +64,7 @@ def import_object(kind: str, spec: str) -> Any:
 
 
 def load_extensions(kind: str, group: str, wanted: type[Any]) -> dict[str, Any]:
-    """Return what installed packages register in a group of entry points, by name.
+    """Return what installed packages register in a group of entry points, by name: a `wanted`, or a class of it.
 
     Where an entry point cannot be loaded, or leads to anything but a `wanted` of its name, its value is the
     SteersmanError that says so: what one package does wrong is of no matter to those who do not ask for it.
@@ -79,6 +79,8 @@ def load_extensions(kind: str, group: str, wanted: type[Any]) -> dict[str, Any]:
         try:
             with attribute_errors(who):
                 value = point.load()
+                if isinstance(value, type) and issubclass(value, wanted):
+                    value = value()
             if not isinstance(value, wanted) or value.name != point.name:
                 raise UsageError(f"{who}: a {wanted.__name__} of that name is right, not {value!r}")
         except SteersmanError as error:

@@ -8,6 +8,8 @@ import pytest
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
+from steersman.envs.workload import ExternalAgent
+from steersman.errors import SteersmanError
 from steersman.policies import deciding
 from steersman.policies.base import NO_PEERS, Policy
 from steersman.policies.decider import Decider
@@ -85,6 +87,13 @@ def test_a_users_object_a_name_and_a_policy_are_taken_alike(tmp_path, monkeypatc
         for each in (Last(), as_policy(Last()), "mine:Last")
     ]
     assert runs[0] == runs[1] == runs[2]
+
+
+def test_who_steps_an_environment_is_not_decided_for() -> None:
+    nodes = tuple(Node(f"n{i}", 8000, 1 << 34) for i in range(3))
+    workload = Workload("w", nodes, (Pod("p", PodClass(Requests(3000, 1 << 30))),))
+    with pytest.raises(SteersmanError, match="stepped, not run"):
+        Simulator(workload).run(ExternalAgent(), protocol="arrivals")
 
 
 def test_what_is_saved_is_what_is_opened() -> None:

@@ -22,7 +22,7 @@ from steersman.features import view as find_view
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.policies.afterstates import afterstates, mark_of
-from steersman.policies.base import EqualScorer, Policy, Scorer, ScoringContext
+from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
 from steersman.policies.encoding import number_of
 from steersman.policies.gpu_features import scratch
 from steersman.policies.learned import no_learned
@@ -102,8 +102,16 @@ class ExternalAgent(Policy):
     name: str = "environment"
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """Return a scorer that is not asked: an environment waits for an action instead."""
-        return EqualScorer()
+        """Return a scorer that must not be asked: an environment waits for an action instead."""
+        return ExternalScorer()
+
+
+class ExternalScorer(Scorer):
+    """Refuses to decide in place of whoever steps the environment."""
+
+    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+        """Raise SteersmanError: an environment is stepped, not run."""
+        raise SteersmanError("an environment is stepped, not run")
 
 
 class WorkloadCore(Core):

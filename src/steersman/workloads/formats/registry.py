@@ -6,12 +6,11 @@ Which format a file is in is told by its suffix and, where several formats share
 from __future__ import annotations
 
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steersman.errors import InputError, SteersmanError, UsageError
-from steersman.extensions import attribute_errors, import_object
+from steersman.extensions import import_object, load_extensions
 
 if TYPE_CHECKING:
     from steersman.workloads.formats.base import WorkloadFormat
@@ -25,10 +24,18 @@ BUILT_IN = {
 """Where the class of a format is, in the order in which contents of several are put together."""
 
 
+@cache
+def _installed() -> dict[str, WorkloadFormat | SteersmanError]:
+    from steersman.workloads.formats.base import (
+        WorkloadFormat,  # slow to import, and the names alone are asked for, too
+    )
+
+    return load_extensions("format", ENTRY_POINTS, WorkloadFormat)
+
+
 def format_names() -> tuple[str, ...]:
     """Return the names of all formats: the built-in ones, then those of installed packages."""
-    installed = sorted(point.name for point in metadata.entry_points(group=ENTRY_POINTS))
-    return (*BUILT_IN, *(name for name in installed if name not in BUILT_IN))
+    return (*BUILT_IN, *(name for name in sorted(_installed()) if name not in BUILT_IN))
 
 
 @cache
@@ -40,35 +47,22 @@ def find_format(name: str) -> WorkloadFormat:
         SteersmanError: it cannot be imported.
     """
     if name in BUILT_IN:
-        return _instance(name, import_object("format", BUILT_IN[name]))
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        if point.name == name:
-            with attribute_errors(f"format {name!r}"):
-                return _instance(name, point.load())
-    raise UsageError(f"unknown format {name!r}; known are {', '.join(format_names())}")
+        made: WorkloadFormat = import_object("format", BUILT_IN[name])()
+        return made
+    found = _installed().get(name)
+    if isinstance(found, SteersmanError):
+        raise found
+    if found is None:
+        raise UsageError(f"unknown format {name!r}; known are {', '.join(format_names())}")
+    return found
 
 
-def _instance(name: str, factory: object) -> WorkloadFormat:
-    from steersman.workloads.formats.base import (
-        WorkloadFormat,  # slow to import, and the names alone are asked for, too
-    )
-
-    made = factory() if isinstance(factory, type) else factory
-    if not isinstance(made, WorkloadFormat) or made.name != name:
-        raise UsageError(f"format {name!r}: a {WorkloadFormat.__name__} of that name is right, not {made!r}")
-    return made
-
-
+@cache
 def formats() -> tuple[WorkloadFormat, ...]:
     """Return all formats that can be used; one that cannot be imported is of no matter to who does not ask for it."""
-    usable = []
-    for name in format_names():
-        try:
-            usable.append(find_format(name))
-        except SteersmanError:
-            if name in BUILT_IN:
-                raise
-    return tuple(usable)
+    installed = (each for name, each in sorted(_installed().items()) if name not in BUILT_IN)
+    usable = (each for each in installed if not isinstance(each, SteersmanError))
+    return (*map(find_format, BUILT_IN), *usable)
 
 
 def format_of(file: Path) -> WorkloadFormat:
