@@ -9,7 +9,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-versi
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo policy study plugin test test-unit test-bounds test-integration test-e2e test-go test-chaos lint format wheel bench requirements clean
+.PHONY: help demo learn policy study plugin test test-unit test-bounds test-integration test-e2e test-go test-chaos lint format wheel bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -17,10 +17,12 @@ help: ## list the targets
 demo: .venv/base ## the main job on embedded data: every baseline, a table and a report
 	.venv/bin/steersman demo
 
+learn: .venv/learn ## install what training needs: torch, TensorBoard, Optuna, PyTorch Geometric (CUDA build on Linux x86)
+
 test: lint test-unit test-bounds test-integration ## lint, unit and integration tests
 
 test-unit: .venv/dev ## unit tests alone
-	.venv/bin/pytest -n 2 tests/unit
+	.venv/bin/pytest -n 2 tests/unit tests/contract
 
 test-bounds: .venv/dev ## every index of every kernel, checked on small clusters (kernels run as Python)
 	STEERSMAN_CHECK_BOUNDS=1 .venv/bin/pytest tests/bounds
@@ -29,7 +31,7 @@ test-integration: .venv/dev ## integration tests alone
 	.venv/bin/pytest -n 2 --dist loadfile tests/integration
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
-	.venv/bin/pytest -n 2 --dist loadfile tests/e2e
+	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
 
 test-go: ## the plugin's Go: format, vet, staticcheck, tests with the race detector (needs Go)
 	cd plugin && test -z "$$(gofmt -l .)" && go vet ./... && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... && \
@@ -74,6 +76,7 @@ study: .venv/dev ## train and measure what docs/results.md publishes (hours; wha
 requirements: .venv/dev ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --extra all --extra dev --group build pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml -o requirements/base.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra all pyproject.toml -o requirements/learn.txt
 	$(COMPILE) --constraint requirements/dev.txt --group build -o requirements/build.txt
 
 clean: ## remove .venv and everything that was built
@@ -96,6 +99,11 @@ clean: ## remove .venv and everything that was built
 	@echo "installing the base requirements (about 20 s, 100 MB to download)"
 	@$(PIP) install --quiet --require-hashes -r requirements/base.txt -r requirements/build.txt
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/learn: .venv/base requirements/learn.txt
+	@echo "installing what training needs (about a minute, 3 GB to download: torch)"
+	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/learn.txt
 	@touch $@
 
 .venv/dev: .venv/base requirements/dev.txt

@@ -6,22 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-from tests.e2e import parity
+from tests.support.parity import comparison
 
-from benchmarks import (
-    environments,
-    heterogeneous,
-    hostile,
-    large,
-    learning,
-    listing,
-    live,
-    plugin,
-    reality,
-    service,
-    simulator,
-    unschedulable,
-)
+from benchmarks.live import heterogeneous, large, listing, plugin, rate, reality, unschedulable
+from benchmarks.service import hostile, load
+from benchmarks.simulation import environments, learning, simulator
 
 BENCHMARKS = {
     "fgd-run": simulator.fgd_run,
@@ -32,17 +21,17 @@ BENCHMARKS = {
     "evolution": learning.evolution,
     "deployments-env": environments.deployments_env,
     "inflation-env": environments.inflation_env,
-    "schedule-rate": live.schedule_rate,
+    "schedule-rate": rate.schedule_rate,
     "large-cluster": large.large_cluster,
     "large-live": large.large_live,
     "listing": listing.listing,
     "unschedulable": unschedulable.unschedulable,
-    "parity": parity.benchmark,
+    "parity": comparison.benchmark,
     "plugin-native": plugin.plugin_native,
     "plugin-service": plugin.plugin_service,
     "plugin-breaker": plugin.plugin_breaker,
-    "extender-rate": service.extender_rate,
-    "service-latency": service.latency,
+    "extender-rate": load.extender_rate,
+    "service-latency": load.latency,
     "service-hostile": hostile.hostile,
     "heterogeneous": heterogeneous.heterogeneous,
     "reality": reality.simulation_equals_reality,

@@ -18,32 +18,31 @@ from types import ModuleType
 from typing import Any
 
 import steersman
-from steersman.errors import SteersmanError, UsageError
+from steersman.core.errors import SteersmanError, UsageError
 from studies.common import BUILD, desk, duration, plain, write_json
 
-ORDER = (
-    "any_cluster",
-    "steady_state",
-    "limits",
-    "generalisation",
-    "ablations",
-    "yesterday",
-    "timed",
-    "waiting",
-    "toy",
-    "gradient",
-    "balance",
-    "latency",
-    "locality",
-)
-"""Studies in the order of the report."""
+GROUPS = {
+    "clusters": (
+        "any_cluster",
+        "steady_state",
+        "limits",
+        "generalisation",
+        "ablations",
+        "yesterday",
+        "timed",
+        "waiting",
+    ),
+    "environments": ("toy", "gradient", "balance", "latency", "locality"),
+}
+"""Studies by package, in the order of the report."""
+ORDER = tuple(name for names in GROUPS.values() for name in names)
 
 HERE = Path(__file__).parent
 RESULTS, REPORT = HERE / "results", HERE.parent / "docs" / "results.md"
 QUICK_RESULTS, QUICK_REPORT = BUILD / "quick" / "results", BUILD / "quick" / "results.md"
 INTRODUCTION = """# Results
 
-Written by `make study` from `studies/results/*.json`, which hold every single value. Claims are paired by seed;
+Written by `make study` from `studies/results`, which hold every single value. Claims are paired by seed;
 intervals are 95 % bootstrap intervals (BCa) of means; no seed of an evaluation was used in training or validation.
 """
 QUICK_WARNING = "\n**A quick run that shows that the studies work: its numbers mean nothing.**\n"
@@ -54,13 +53,14 @@ class Study:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.group = next(group for group, names in GROUPS.items() if name in names)
         self._module: ModuleType | None = None
 
     @property
     def module(self) -> ModuleType:
         """The module."""
         if self._module is None:
-            self._module = importlib.import_module(f"studies.{self.name}")
+            self._module = importlib.import_module(f"studies.{self.group}.{self.name}")
         return self._module
 
     @property
@@ -74,9 +74,9 @@ class Study:
         return float(getattr(self.module, "MINUTES", 0))
 
     def options(self, quick: bool) -> dict[str, Any]:
-        """What its result depends on, as JSON; nothing if it does not say."""
-        found = self.module.options(quick) if hasattr(self.module, "options") else {}
-        return dict(plain(found))
+        """Return what its result depends on, as JSON; empty if it does not say."""
+        result = self.module.options(quick) if hasattr(self.module, "options") else {}
+        return dict(plain(result))
 
     def has_quick(self) -> bool:
         """Whether it can be run on small."""
@@ -84,15 +84,15 @@ class Study:
 
     def result_file(self, quick: bool) -> Path:
         """Where its result is kept."""
-        return (QUICK_RESULTS if quick else RESULTS) / f"{self.name}.json"
+        return (QUICK_RESULTS if quick else RESULTS) / self.group / f"{self.name}.json"
 
     def kept(self, quick: bool) -> dict[str, Any] | None:
-        """The file of its result, or None if there is none or it was made from other options."""
+        """Return the file of its result, or None if there is none or it was made from other options."""
         path = self.result_file(quick)
         if not path.exists():
             return None
-        found = json.loads(path.read_text())
-        return found if found["options"] == self.options(quick) and found["quick"] == quick else None
+        result = json.loads(path.read_text())
+        return result if result["options"] == self.options(quick) and result["quick"] == quick else None
 
     def run(self, quick: bool) -> None:
         """Run it and keep the result."""
@@ -118,7 +118,7 @@ def studies() -> dict[str, Study]:
 
 
 def parse(arguments: Sequence[str], known: Sequence[str]) -> argparse.Namespace:
-    """The options. Raises UsageError: a study is unknown."""
+    """Return the options. Raises UsageError: a study is unknown."""
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="studies to run; none: all")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="the same")
@@ -126,12 +126,12 @@ def parse(arguments: Sequence[str], known: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny versions, kept apart: to see that everything works")
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--report", action="store_true", help="only write the report anew")
-    found = parser.parse_args(arguments)
-    found.names = list(dict.fromkeys([*found.names, *found.only])) or list(known)
-    for name in found.names:
+    args = parser.parse_args(arguments)
+    args.names = list(dict.fromkeys([*args.names, *args.only])) or list(known)
+    for name in args.names:
         if name not in known:
             raise UsageError(f"no study {name!r}; there are {', '.join(known)}")
-    return found
+    return args
 
 
 def write_report(every: dict[str, Study], quick: bool) -> Path:

@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.cli.compiling import compile_kernels
-from steersman.cli.options import default_jobs
+from steersman.core.processes import (
+    Workers,
+    default_jobs,
+)
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.processes import Workers
+from steersman.simulation.compilation import compile_kernels
 from steersman.simulation.result import RunResult
 from steersman.training import plans
-from steersman.training.evolve import VALIDATION_SEEDS, Plan
 from steersman.training.plans import AnyPlan
-from steersman.training.run import CHECKPOINT, OPTIONS, POLICY, Limits
-from steersman.workloads.openb import POD_FILE, embedded
+from steersman.training.run import CHECKPOINT, OPTIONS, POLICY, TrainingLimits
+from steersman.training.search.evolve import VALIDATION_SEEDS, EvolutionPlan
+from steersman.workloads.formats.openb.traces import POD_FILE, embedded
 from steersman.workloads.workload import Workload
 
 Say = Callable[[str], None]
@@ -108,7 +110,7 @@ class Desk:
         return 1 if self.quick else default_jobs()
 
     def once(self, name: str, options: Json, compute: Callable[[], Json]) -> Json:
-        """What `compute` returns, as JSON; from the folder if it was computed before with the same options."""
+        """Return what `compute` returns, as JSON; from the folder if it was computed before with the same options."""
         kept = self._kept(name, options)
         if kept is not None:
             self.say(f"{name}: is there already")
@@ -127,23 +129,23 @@ class Desk:
             compute: a function of a module, which is called with a part's options.
             on_part: called with how many parts are done and how many there are.
         """
-        found: dict[str, Json] = {}
+        result: dict[str, Json] = {}
         for name, options in parts.items():
             kept = self._kept(name, options)
             if kept is not None:
-                found[name] = kept
-        missing = [name for name in parts if name not in found]
+                result[name] = kept
+        missing = [name for name in parts if name not in result]
         if missing:
             with Workers(min(self.jobs, len(missing)), partial(_computer, compute)) as workers:
                 for i, value in workers.answers([parts[name] for name in missing]):
                     name = missing[i]
                     write_json(self.folder / f"{name}.json", {"options": plain(parts[name]), "value": value})
-                    found[name] = value
-                    on_part(len(found), len(parts))
-        return {name: found[name] for name in parts}
+                    result[name] = value
+                    on_part(len(result), len(parts))
+        return {name: result[name] for name in parts}
 
     def _kept(self, name: str, options: Json) -> Json | None:
-        """What was computed before with the same options."""
+        """Return what was computed before with the same options."""
         path, wanted = self.folder / f"{name}.json", json.loads(json.dumps(options))
         if not path.exists():
             return None
@@ -162,7 +164,7 @@ def _computer(compute: Callable[[Json], Json]) -> Callable[[Json], Json]:
 
 
 def desk(study: str, quick: bool, say: Say) -> Desk:
-    """The desk of a study; what quick ones leave is never taken for real."""
+    """Return the result folder of a study; results of quick runs are kept apart."""
     return Desk(BUILD / "quick" / study if quick else BUILD / study, quick, say)
 
 
@@ -223,7 +225,7 @@ def train(at: Desk, name: str, split: Split, budget: Budget, seed: int) -> tuple
     Returns:
         The policy file, and `best` (validation, percent of FGD's loss saved), `iteration` (of the best), `seconds`.
     """
-    plan = Plan(
+    plan = EvolutionPlan(
         name=name,
         training=workloads(split.training[: 2 if at.quick else None], at.quick),
         validation=workloads(split.validation[: 1 if at.quick else None], at.quick),
@@ -232,10 +234,10 @@ def train(at: Desk, name: str, split: Split, budget: Budget, seed: int) -> tuple
         seed=seed,
         validation_seeds=VALIDATION_SEEDS[:1] if at.quick else VALIDATION_SEEDS,
     )
-    return train_plan(at, name, plan, Limits(budget.generations, validate_every=min(10, budget.generations)))
+    return train_plan(at, name, plan, TrainingLimits(budget.generations, validate_every=min(10, budget.generations)))
 
 
-def train_plan(at: Desk, name: str, plan: AnyPlan, limits: Limits) -> tuple[Path, Json]:
+def train_plan(at: Desk, name: str, plan: AnyPlan, limits: TrainingLimits) -> tuple[Path, Json]:
     """Train to the limits in the desk's folder `name`; see `train`. What `best` means is the plan's affair."""
     folder = at.folder / name
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from steersman.evaluation.statistics import interquartile_mean, mean, mean_interval, reduction_percent
-from steersman.evaluation.summary import Table
+from steersman.core.statistics import interquartile_mean, mean, mean_interval, reduction_percent
+from steersman.evaluation.summary import SummaryTable
 from steersman.simulation.result import RunResult
 from studies.common import plain, short_name
 
@@ -22,14 +22,14 @@ Json = dict[str, Any]
 ALL = "all"
 
 
-def divided(found: Json, unit: float) -> Json:
+def divided(json: Json, unit: float) -> Json:
     """Numbers by name in another unit, such as seconds in hours; None stays None."""
-    return {name: None if value is None else value / unit for name, value in found.items()}
+    return {name: None if value is None else value / unit for name, value in json.items()}
 
 
 def values_of(runs: Sequence[RunResult], metric: str) -> Values:
-    """The values of a metric at the end of runs."""
-    table = Table(runs)
+    """Return the values of a metric at the end of runs."""
+    table = SummaryTable(runs)
     return {
         short_name(workload): {policy: table.get(workload, policy, metric).tolist() for policy in table.policies}
         for workload in table.workloads
@@ -37,7 +37,7 @@ def values_of(runs: Sequence[RunResult], metric: str) -> Values:
 
 
 def with_mean(values: Values) -> Values:
-    """The same and, if there are several workloads, `all`: for each seed the mean over workloads."""
+    """Return the values by workload and, if there are several, `all`: for each seed the mean over workloads."""
     if len(values) < 2:
         return values
     policies = next(iter(values.values()))
@@ -78,29 +78,29 @@ def saved(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
 
 
 def unallocated_saved(allocated: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
-    """`saved` of what is not allocated, given [n] percent of GPU allocated."""
+    """Return the share `saved` of unallocated GPU, given [n] percent of GPU allocated."""
     return saved(100.0 - np.asarray(allocated, dtype=np.float64), 100.0 - np.asarray(baseline, dtype=np.float64))
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first column is text and whose others are numbers."""
+    """Return a table whose first column is text and whose others are numbers."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number for a table; a dash where none applies."""
+    """Return a number for a table; a dash if it is undefined."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def interval(found: Json, digits: int = 2, sign: bool = True) -> str:
+def interval(json: Json, digits: int = 2, sign: bool = True) -> str:
     """`+0.98 (0.91 to 1.05)` of a `spread` or `difference`; a dash where none applies."""
-    if found["mean"] is None:
+    if json["mean"] is None:
         return "–"
-    text = f"{found['mean']:+.{digits}f}" if sign else f"{found['mean']:.{digits}f}"
-    if found["low"] is None:
+    text = f"{json['mean']:+.{digits}f}" if sign else f"{json['mean']:.{digits}f}"
+    if json["low"] is None:
         return text
-    return f"{text} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
+    return f"{text} ({json['low']:.{digits}f} to {json['high']:.{digits}f})"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

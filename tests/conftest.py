@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from hypothesis import settings
+from tests.support import errors
 
 # The first example may compile a kernel, so no deadline per example; a failure prints how to replay it.
 settings.register_profile("steersman", deadline=None, print_blob=True)
@@ -27,3 +28,9 @@ def _logs_as_they_were() -> Iterator[None]:
     """Whatever a test does to the log, as every command does, ends with it."""
     yield
     structlog.reset_defaults()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Take over the texts of errors, if that is wanted, once all workers are done."""
+    if os.environ.get(errors.UPDATE) and not hasattr(session.config, "workerinput"):
+        errors.take_over()

@@ -6,11 +6,11 @@ import sys
 def main() -> int:
     """Run the command line; its exit status."""
     try:
-        from steersman import cli
+        from steersman.cli.main import main as run
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    return cli.main()
+    return run()
 
 
 if __name__ == "__main__":

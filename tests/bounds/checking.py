@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import steersman
-from steersman import compiled
+from steersman.core import compiled
 
 KERNELS: dict[str, Callable[..., Any]] = {}
 """Every kernel of the modules that were imported, by its module and name."""

@@ -25,14 +25,14 @@ from steersman.cluster.model import (
     Toleration,
     TopologySpread,
 )
-from steersman.policies.kube_arrays import HOSTNAME
-from steersman.workloads.workload import Services, Workload
+from steersman.policies.kube_default.arrays import HOSTNAME
+from steersman.workloads.workload import SpreadSelectors, Workload
 
 T = TypeVar("T")
 GIB = 1 << 30
 ZONE = "topology.kubernetes.io/zone"
 APPS = ("web", "data")
-SERVICES = Services((("default", (("app", "web"),)),), (("default", (Requirement("app", "In", ("data",)),)),))
+SERVICES = SpreadSelectors((("default", (("app", "web"),)),), (("default", (Requirement("app", "In", ("data",)),)),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def workload(shape: Shape, seed: int) -> Workload:
                 deletion_time=created + float(rng.integers(1, 300)),
             )
         )
-    return Workload(f"seed {seed}", nodes, tuple(pods), SERVICES if shape.terms else Services())
+    return Workload(f"seed {seed}", nodes, tuple(pods), SERVICES if shape.terms else SpreadSelectors())
 
 
 def _one(values: Sequence[T], rng: np.random.Generator) -> T:

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 from tests.bounds.clusters import SHAPES, workload
 
-from steersman.agents.evolution import fgd_weights
-from steersman.features import CLUSTER, GPU
+from steersman.agents.evolution.simulations import fgd_weights
 from steersman.policies.base import Policy
-from steersman.policies.linear_policy import LinearPolicy
-from steersman.policies.policy_file import Card, prepare_policy, write_policy
+from steersman.policies.features import GPU, VIEWS
+from steersman.policies.files.policy_file import Card, prepare_policy, write_policy
+from steersman.policies.linear.policy import LinearPolicy
 from steersman.policies.registry import policy_path, resolve
 
-FILES = ("prepared", "mlp", "cluster", "gpu")
+FILES = ("prepared", "mlp", "cluster", "gpu", "telemetry")
 
 
 def policy_of(name: str, folder: Path) -> Policy:
@@ -33,7 +33,7 @@ def policy_of(name: str, folder: Path) -> Policy:
             there = workload(SHAPES["models that nobody names"], seed=5)
             write_policy(file, *prepare_policy(shipped, there, lambda portfolio, _: portfolio.members[0]))
         return resolve(str(file))
-    view = CLUSTER if name == "cluster" else GPU
+    view = VIEWS[name]
     card = Card(
         name=name, view=view.name, view_version=view.version, network="linear", objective="balance", algorithm="ppo"
     )

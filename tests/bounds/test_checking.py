@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tests.bounds.checking import KERNELS, Checked, checked
 
-from steersman import compiled
 from steersman.cluster import arrays
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.state import ClusterState
+from steersman.core import compiled
 
 
 @compiled.kernel
@@ -15,7 +15,7 @@ def _read(table, i, j):
     return table[i, j]
 
 
-@compiled.inner
+@compiled.inlined_kernel
 def _write(row, i):
     row[i] = 1.0
 

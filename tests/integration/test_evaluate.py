@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 def command(*arguments: str) -> list[str]:
     # A shell starts what it runs in the background with Ctrl-C ignored, and `nohup` SIGHUP; the command leaves that so.
     heard = "import signal; [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]"
-    program = f"{heard}; import sys; from steersman.cli import main; sys.exit(main())"
+    program = f"{heard}; import sys; from steersman.cli.main import main; sys.exit(main())"
     return [sys.executable, "-c", program, *arguments]
 
 
@@ -147,7 +147,7 @@ def test_an_error_in_a_worker_is_one_line(tmp_path: Path, statement: str, told: 
     module = tmp_path / "faulty.py"
     module.write_text(
         "import sys\n"
-        "from steersman.errors import SteersmanError\n"
+        "from steersman.core.errors import SteersmanError\n"
         "class Faulty:\n"
         "    name = 'faulty'\n"
         "    def prepare(self, state, mix, seed):\n"

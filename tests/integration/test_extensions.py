@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 pytest.importorskip("torch")
 pytestmark = pytest.mark.integration
 
-FILES = Path(__file__).parents[1] / "extensions"
+FILES = Path(__file__).parents[1] / "support" / "extensions"
 ENTRY_POINTS = """
 [steersman.algorithms]
 reinforce = made_up_algorithm:REINFORCE
@@ -28,7 +28,7 @@ broken-objective = made_up_objective:MISSING
 SCENE = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--node-memory", "64Gi")
 TINY = ("--validation-episodes", "1", "--hidden", "8", "--output", "run")
 OPEN = (
-    "from steersman.policies.policy_file import open_policy; from pathlib import Path; "
+    "from steersman.policies.files.policy_file import open_policy; from pathlib import Path; "
     "print(open_policy(Path('run/policy.safetensors'), 'run').network)"
 )
 

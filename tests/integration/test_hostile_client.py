@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.hostile import measure
+from benchmarks.service.hostile import measure
 
 pytestmark = pytest.mark.integration
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.e2e.heterogeneous_objects import draw_nodes, draw_workloads, pods_of, scaled
-from tests.e2e.placement_checker import REORDERED, UnsupportedError, Violation, check, quantity
+from tests.support.errors import raises
+from tests.support.heterogeneous.objects import draw_nodes, draw_workloads, pods_of, scaled
+from tests.support.placement_checker import REORDERED, UnsupportedError, Violation, check, quantity
 
 Object = dict[str, Any]
 
@@ -203,7 +204,7 @@ def test_soft_spread_and_preferences_forbid_nothing() -> None:
     ],
 )
 def test_what_is_not_checked_is_refused(spec: Object) -> None:
-    with pytest.raises(UnsupportedError, match="default/p"):
+    with raises(UnsupportedError, "default/p"):
         kinds([node("n")], [pod("p", "n", **spec)])
 
 

@@ -13,8 +13,8 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 
-	"steersman.dev/plugin/gpushare"
-	"steersman.dev/plugin/steersman"
+	"steersman.dev/plugin/pkg/gpushare"
+	"steersman.dev/plugin/pkg/steersman"
 )
 
 func main() {

@@ -1,1 +1,1 @@
-"""Agents: policies that learn by gradients, one file an algorithm, and the networks they train."""
+"""Agents: policies that learn by gradients, one file per algorithm, and the networks they train."""

@@ -1,14 +1,16 @@
-"""Actor-critic: make placements that turned out better than expected more likely.
+"""Actor-critic: increase the probability of placements that turned out better than expected.
 
-The actor is a policy pi(n | s), the softmax over the scores of the feasible nodes. The critic V(s) says what to expect.
-After a few decisions in each environment, the actor climbs the policy gradient (Williams, "Simple statistical
+The actor is a policy pi(n | s), the softmax over the scores of the feasible nodes. The critic V(s) estimates the
+return.
+After a few decisions in each environment, the actor ascends the policy gradient (Williams, "Simple statistical
 gradient-following algorithms", 1992; Mnih et al., "Asynchronous methods for deep reinforcement learning", ICML 2016)
 
     mean of  A_t grad log pi(n_t | s_t) + entropy_bonus grad H(pi(. | s_t))
 
-and the critic moves towards what the rewards said. A is the advantage: how much better a decision was than expected.
-The entropy H keeps the policy from settling before it has looked around. The actor learns from each decision once.
-What never varied while it learned does not count afterwards (`agents.ranges`), so that it can be used elsewhere.
+and the critic moves towards the returns. A is the advantage: how much better a decision was than expected. The entropy
+H keeps the policy from settling before it has explored. The actor learns from each decision once. Features that never
+varied during training are ignored afterwards (`agents.networks.feature_ranges`), so that the policy can be used
+elsewhere.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn import functional
 
-from steersman.agents.agent import Agent, Teacher
-from steersman.agents.categorical import draw, entropy, log_probabilities
+from steersman.agents.base import Agent, Teacher
+from steersman.agents.buffers.rollout import Rollout, rollout
 from steersman.agents.configs import ActorCriticConfig
-from steersman.agents.metrics import Metrics
-from steersman.agents.networks import ScoreNetwork, build_critic
-from steersman.agents.observations import Actions, Arrays, Tensors, as_tensors, pack, unpack
-from steersman.agents.optimiser import Adam
-from steersman.agents.ranges import Ranges
-from steersman.agents.rollout import Rollout, rollout
+from steersman.agents.networks.categorical import draw, entropy, log_probabilities
+from steersman.agents.networks.feature_ranges import FeatureRanges
+from steersman.agents.networks.optimizer import Adam
+from steersman.agents.networks.score_networks import ScoreNetwork, build_critic
+from steersman.agents.networks.tensors import Actions, Arrays, Tensors, as_tensors, pack, unpack
+from steersman.agents.rollout_stats import Metrics
 
-CHUNK = 1024  # observations that a critic judges at once
+CHUNK = 1024  # observations in one batch of the critic
 
 
 class ActorCritic(Agent):
-    """Advantage actor-critic, its critic of the same kind as the network but with weights of its own."""
+    """Advantage actor-critic; the critic is of the same kind as the network but has weights of its own."""
 
     algorithm = "actor-critic"
     config: ActorCriticConfig
@@ -60,18 +62,18 @@ class ActorCritic(Agent):
             "actor_optimiser": self.actor_optimiser,
             "critic_optimiser": self.critic_optimiser,
         }
-        self.ranges = Ranges(network.spec.sizes)
+        self.ranges = FeatureRanges(network.spec.sizes)
 
     def _iterate(self) -> Metrics:
         metrics = self._update(self._play())
-        self.ranges.fold(self.network)
+        self.ranges.fold_constant_features(self.network)
         return metrics
 
     def _play(self) -> Rollout:
-        """A rollout of the policy as it is, judged by the critic as it is."""
+        """Return a rollout of the current policy, judged by the current critic."""
         steps = []
         for _ in range(self.config.rollout):
-            observation = self.seen.observation
+            observation = self.sample.observation
             self.ranges.add(observation)
             steps.append(self.step(self._explore(self.scores(observation), observation["mask"] > 0)))
         return rollout(steps, self._values, self.config.discount, self.config.trace)
@@ -80,17 +82,17 @@ class ActorCritic(Agent):
         return draw(scores, mask, self.rng)
 
     def _values(self, observation: Arrays) -> npt.NDArray[np.float32]:
-        """[B] the critic's values, as at evaluation."""
+        """Return [B] the critic's values in evaluation mode."""
         self.critic.eval()
-        found = []
+        result = []
         with torch.no_grad():
             for start in range(0, len(observation["mask"]), CHUNK):
                 part = {name: array[start : start + CHUNK] for name, array in observation.items()}
-                found.append(self.critic(as_tensors(part, self.device)).cpu().numpy())
-        return np.concatenate(found)
+                result.append(self.critic(as_tensors(part, self.device)).cpu().numpy())
+        return np.concatenate(result)
 
     def _update(self, played: Rollout) -> Metrics:
-        """One gradient step of the actor, and some of the critic."""
+        """Take one gradient step of the actor, and some of the critic."""
         self.network.train()
         self.critic.train()
         observation = as_tensors(played.observation, self.device)
@@ -111,7 +113,7 @@ class ActorCritic(Agent):
         return {"loss": loss, "critic_loss": float(np.mean(critic_losses)), "entropy": float(spread.detach())}
 
     def _learn_values(self, observation: Tensors, target: Tensor) -> float:
-        """One gradient step of the critic towards target [B]; its squared error in units of the values' spread."""
+        """Take one gradient step of the critic towards target [B]; return its error in units of the values' spread."""
         loss = functional.mse_loss(self.critic(observation) / self.critic.spread, target / self.critic.spread)
         return self.learn(loss, self.critic_optimiser, self.config.gradient_norm)
 

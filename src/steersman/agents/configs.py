@@ -9,15 +9,17 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from steersman.config_fields import AMOUNT, COUNT, EVEN, RATE, SHARE, FloatRange, Option, check_config
-from steersman.errors import UsageError
+from steersman.core.config.fields import AMOUNT, COUNT, EVEN, RATE, SHARE, FloatRange, Option, check_config
+from steersman.core.errors import UsageError
 
 LEARNING_RATES = FloatRange(1e-4, 1e-2, log=True)
 BATCHES = (64, 128, 200, 400)
 INTERVALS = (5, 10, 25, 50)
 
 Strategy = Annotated[Literal["cma-es", "openai-es"], Option("`cma-es` (separable) or `openai-es`.")]
-Discount = Annotated[float, Option("What a reward one decision later counts.", SHARE, (0.0, 0.5, 0.9, 0.97, 0.99, 1.0))]
+Discount = Annotated[
+    float, Option("Discount of the reward of the next decision.", SHARE, (0.0, 0.5, 0.9, 0.97, 0.99, 1.0))
+]
 Trace = Annotated[
     float,
     Option(
@@ -28,14 +30,14 @@ Trace = Annotated[
 ]
 ActorRate = Annotated[float, Option("Of the actor's Adam.", RATE, LEARNING_RATES)]
 CriticRate = Annotated[float, Option("Of the critic's Adam.", RATE, LEARNING_RATES)]
-EntropyBonus = Annotated[float, Option("What a nat of entropy is worth.", AMOUNT, FloatRange(1e-4, 1e-1, log=True))]
+EntropyBonus = Annotated[float, Option("Weight of the entropy (nats).", AMOUNT, FloatRange(1e-4, 1e-1, log=True))]
 UpdateEvery = Annotated[
     int, Option("Decisions for each gradient step; more environments do not change the ratio.", COUNT, INTERVALS)
 ]
 BatchSize = Annotated[int, Option("Transitions in a gradient step.", COUNT, BATCHES)]
-GradientNorm = Annotated[float, Option("What the gradient is clipped to.", RATE)]
-GradientNorms = Annotated[float, Option("What each gradient is clipped to.", RATE)]
-Candidates = Annotated[int, Option("Nodes that are looked at while learning (a random sample); 0: all.", AMOUNT)]
+GradientNorm = Annotated[float, Option("Norm that the gradient is clipped to.", RATE)]
+GradientNorms = Annotated[float, Option("Norm that each gradient is clipped to.", RATE)]
+Candidates = Annotated[int, Option("Nodes in a sample while learning; 0: all.", AMOUNT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +49,40 @@ class DQNConfig:
     learning_rate_decay: Annotated[
         float,
         Option(
-            "What it is multiplied by after each gradient step: values that differ by little, between which a policy "
-            "has to choose, are told apart once steps are small.",
+            "Factor of the learning rate after each gradient step: similar values can only be learned with small "
+            "steps.",
             SHARE,
         ),
     ] = 1.0
     batch_size: BatchSize = 200
-    replay_size: Annotated[int, Option("Transitions that are kept.", COUNT)] = 10_000
+    replay_size: Annotated[int, Option("Transitions in the replay buffer.", COUNT)] = 10_000
     update_every: UpdateEvery = 25
     target_update_every: Annotated[
-        int, Option("Gradient steps after which the target becomes the network.", COUNT, (5, 10, 50, 200))
+        int, Option("Gradient steps between updates of the target network.", COUNT, (5, 10, 50, 200))
     ] = 10
-    initial_epsilon: Annotated[float, Option("The share of exploratory moves at first.", SHARE)] = 1.0
-    minimum_epsilon: Annotated[float, Option("And at least.", SHARE)] = 0.01
+    tau: Annotated[
+        float,
+        Option(
+            "Share of the network that an update moves into the target network; 1 replaces it.", SHARE, (0.01, 0.1, 1.0)
+        ),
+    ] = 1.0
+    learning_starts: Annotated[int, Option("Decisions before the first gradient step.", AMOUNT)] = 0
+    initial_epsilon: Annotated[float, Option("Initial share of exploratory actions.", SHARE)] = 1.0
+    minimum_epsilon: Annotated[float, Option("Its minimum.", SHARE)] = 0.01
+    exploration: Annotated[
+        Literal["exponential", "linear"],
+        Option(
+            "How epsilon falls: by --epsilon-decay after each gradient step, or linearly over --exploration-decisions."
+        ),
+    ] = "exponential"
     epsilon_decay: Annotated[
-        float, Option("What epsilon is multiplied by after each gradient step.", SHARE, FloatRange(0.98, 0.9995))
+        float, Option("Factor of epsilon after each gradient step.", SHARE, FloatRange(0.98, 0.9995))
     ] = 0.995
-    use_heuristic: Annotated[bool, Option("Half of the exploratory moves are the teacher's.")] = False
-    prefill: Annotated[
-        int, Option("Decisions of the teacher that are in the replay before learning starts.", AMOUNT)
-    ] = 0
+    exploration_decisions: Annotated[
+        int, Option("With linear exploration: decisions until epsilon is at its minimum.", COUNT)
+    ] = 10_000
+    use_heuristic: Annotated[bool, Option("Take half of the exploratory actions from the teacher.")] = False
+    prefill: Annotated[int, Option("Decisions of the teacher in the replay buffer at the start.", AMOUNT)] = 0
     gradient_norm: GradientNorm = 10.0
     reward_scale: Annotated[
         float,
@@ -79,6 +95,7 @@ class DQNConfig:
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
+        """Check the values."""
         check_config(self)
 
 
@@ -109,6 +126,7 @@ class ActorCriticConfig:
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
+        """Check the values."""
         check_config(self)
 
 
@@ -119,11 +137,9 @@ class PPOConfig:
     discount: Discount = 0.99
     trace: Trace = 0.95
     rollout: Annotated[int, Option("Decisions in each environment for each iteration.", COUNT, (32, 64, 128))] = 64
-    epochs: Annotated[int, Option("How often an iteration goes through them.", COUNT, (2, 4, 8))] = 4
+    epochs: Annotated[int, Option("Passes over the rollout in an iteration.", COUNT, (2, 4, 8))] = 4
     batch_size: Annotated[int, Option("Decisions in a minibatch.", COUNT, (64, 128, 256, 512))] = 256
-    clip: Annotated[
-        float, Option("How far a ratio of probabilities may usefully move from 1.", RATE, FloatRange(0.1, 0.3))
-    ] = 0.2
+    clip: Annotated[float, Option("Range of the ratio of probabilities around 1.", RATE, FloatRange(0.1, 0.3))] = 0.2
     actor_learning_rate: ActorRate = 3e-3
     critic_learning_rate: CriticRate = 3e-3
     entropy_bonus: EntropyBonus = 0.01
@@ -134,6 +150,7 @@ class PPOConfig:
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
+        """Check the values."""
         check_config(self)
 
 
@@ -143,22 +160,21 @@ class ImitationConfig:
 
     learning_rate: Annotated[float, Option("Of Adam.", RATE, LEARNING_RATES)] = 1e-3
     batch_size: Annotated[int, Option("Decisions in a gradient step.", COUNT, BATCHES)] = 200
-    replay_size: Annotated[int, Option("Decisions that are kept.", COUNT)] = 10_000
+    replay_size: Annotated[int, Option("Decisions in the replay buffer.", COUNT)] = 10_000
     update_every: UpdateEvery = 25
-    initial_teacher_share: Annotated[
-        float, Option("The share of decisions that the teacher plays at first.", SHARE)
-    ] = 1.0
-    minimum_teacher_share: Annotated[float, Option("And at least.", SHARE)] = 0.0
+    initial_teacher_share: Annotated[float, Option("Initial share of the teacher's decisions.", SHARE)] = 1.0
+    minimum_teacher_share: Annotated[float, Option("Its minimum.", SHARE)] = 0.0
     teacher_decay: Annotated[
-        float, Option("What that share is multiplied by after each gradient step.", SHARE, FloatRange(0.9, 0.999))
+        float, Option("Factor of that share after each gradient step.", SHARE, FloatRange(0.9, 0.999))
     ] = 0.99
     gradient_norm: GradientNorm = 10.0
     candidates: Annotated[
         int,
-        Option("Nodes that are looked at while learning (a random sample and the teacher's choice); 0: all.", AMOUNT),
+        Option("Nodes in a sample while learning, with the teacher's choice; 0: all.", AMOUNT),
     ] = 128
 
     def __post_init__(self) -> None:
+        """Check the values."""
         check_config(self)
 
 
@@ -167,8 +183,8 @@ class EpisodeEvolutionConfig:
     """Options of evolution in environments."""
 
     strategy: Strategy = "cma-es"
-    population: Annotated[int, Option("Candidates a generation, in mirrored pairs.", EVEN, (8, 16, 32))] = 16
-    episodes: Annotated[int, Option("Episodes a generation, the same for each candidate.", COUNT, (2, 4, 8))] = 4
+    population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (8, 16, 32))] = 16
+    episodes: Annotated[int, Option("Episodes per generation, the same for each candidate.", COUNT, (2, 4, 8))] = 4
     step: Annotated[
         float, Option("The first standard deviation of weights.", RATE, FloatRange(0.05, 1.0, log=True))
     ] = 0.3
@@ -176,13 +192,14 @@ class EpisodeEvolutionConfig:
     memory: Annotated[
         float,
         Option(
-            "Of the mean that counts in the end: its share that stays in each generation.",
+            "Decay of the averaged mean per generation.",
             SHARE,
             FloatRange(0.5, 0.98),
         ),
     ] = 0.9
 
     def __post_init__(self) -> None:
+        """Check the values."""
         check_config(self)
 
 
@@ -192,15 +209,15 @@ class EvolutionConfig:
 
     Attributes:
         reference: the policy that gains are measured against.
-        network: `linear`, or `mlp`: a linear policy plus a network of layers of rectifiers.
+        network: `linear`, or `mlp`: a linear policy plus a network of ReLU layers.
         hidden: widths of these layers, separated by commas.
     """
 
     strategy: Strategy = "cma-es"
-    population: Annotated[int, Option("Candidates a generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
+    population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
     episodes: Annotated[
         int,
-        Option("Workloads a generation; they rotate, so that each comes equally often.", COUNT, (1, 2, 3, 4)),
+        Option("Workloads per generation, in rotation.", COUNT, (1, 2, 3, 4)),
     ] = 3
     step: Annotated[
         float,
@@ -214,29 +231,28 @@ class EvolutionConfig:
     planned_weight: Annotated[
         float,
         Option(
-            "Points a GPU that a search from the beginning starts with for planned losses of devices.",
+            "Initial weight of planned losses of devices, in points per GPU.",
             search=FloatRange(0.0, 100.0),
         ),
     ] = 50.0
-    memory: Annotated[float, Option("Of the mean that counts in the end: its share that stays in each generation.")] = (
-        0.97
-    )
+    memory: Annotated[float, Option("Decay of the averaged mean per generation.")] = 0.97
     network: Literal["linear", "mlp"] = "linear"
     hidden: str = "16"
     without: Annotated[
         str,
         Option(
-            "What the policy may not use, separated by commas: `fgd` (the score), `rules` (the scores of other "
+            "Inputs that the policy may not use, separated by commas: `fgd` (the score), `rules` (the scores of other "
             "heuristics), `tables`, `sequences`, or features of a node's state such as `lost_planned`."
         ),
     ] = ""
 
     def __post_init__(self) -> None:
+        """Check the values."""
         check_config(self)
         if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
             raise UsageError(f"hidden {self.hidden!r}: widths of layers are right, such as 16 or 32,16")
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Widths of the network's hidden layers; of none without a network."""
+        """Return the widths of the network's hidden layers, none for `linear`."""
         return tuple(map(int, self.hidden.split(","))) if self.network == "mlp" else ()

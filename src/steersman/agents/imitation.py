@@ -1,11 +1,11 @@
 """Imitation: learn to choose as a teacher does, any policy or a recording of one.
 
-The scores of the feasible nodes are taken as a softmax, and the teacher's choices are made likely (cross-entropy). A
-learner that only ever sees where the teacher goes does not know what to do after its own mistakes; so the learner
-plays an increasing share of the decisions itself while the teacher says what it would have done (Ross, Gordon, Bagnell,
-"A Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning", AISTATS 2011: DAgger).
+The scores of the feasible nodes are logits, and the teacher's choices are the labels (cross-entropy). A learner that
+only ever observes the teacher's states does not know what to do after its own mistakes; so the learner takes an
+increasing share of the decisions itself while the teacher labels them (Ross, Gordon, Bagnell, "A Reduction of Imitation
+Learning and Structured Prediction to No-Regret Online Learning", AISTATS 2011: DAgger).
 
-Nodes with equal features cannot be told apart, and whichever of them the teacher took counts as the same choice.
+Nodes with equal features cannot be distinguished, and whichever of them the teacher took counts as the same choice.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import numpy.typing as npt
 import torch
 from gymnasium.vector import VectorEnv
 
-from steersman.agents.agent import Agent, Teacher
-from steersman.agents.categorical import log_probabilities
+from steersman.agents.base import Agent, Teacher
+from steersman.agents.buffers.recording import Recording
+from steersman.agents.buffers.replay import ReplayBuffer, flatten, unflatten
 from steersman.agents.configs import ImitationConfig
-from steersman.agents.metrics import Metrics
-from steersman.agents.networks import ScoreNetwork
-from steersman.agents.observations import Actions, Arrays, as_tensors, pack, unpack
-from steersman.agents.optimiser import Adam
-from steersman.agents.recording import Recording
-from steersman.agents.replay import Replay, flatten, unflatten
-from steersman.errors import UsageError
+from steersman.agents.networks.categorical import log_probabilities
+from steersman.agents.networks.optimizer import Adam
+from steersman.agents.networks.score_networks import ScoreNetwork
+from steersman.agents.networks.tensors import Actions, Arrays, as_tensors, pack, unpack
+from steersman.agents.rollout_stats import Metrics
+from steersman.core.errors import UsageError
 
 
 class Imitation(Agent):
-    """Imitation of a teacher, or of a recording: then nothing is played, and `steps` counts decisions learned from.
+    """Imitation of a teacher, or of a recording: then nothing is stepped, and `steps` counts decisions learned from.
 
     Raises:
         UsageError: there is neither a teacher nor a recording, or both.
@@ -52,14 +52,14 @@ class Imitation(Agent):
     ) -> None:
         if (teacher is None) == (recording is None):
             raise UsageError("imitation needs a teacher or a recording, one of them")
-        self.listens = teacher is not None
+        self.asks_teacher = teacher is not None
         super().__init__(env, network, config, seed, device, teacher)
         self.optimiser = Adam(self.network.parameters(), lr=config.learning_rate)
         self.parts |= {"optimiser": self.optimiser}
         self.recording = recording
-        self.replay = Replay(config.replay_size if recording is None else max(1, len(recording)))
+        self.replay = ReplayBuffer(config.replay_size if recording is None else max(1, len(recording)))
         self.teacher_share = config.initial_teacher_share
-        self.owed = 0  # decisions since the last gradient step
+        self.steps_since_update = 0  # decisions since the last gradient step
         if recording is not None:
             for step in recording.steps(config.candidates, self.rng):
                 self._remember(step.before, step.rows)
@@ -68,27 +68,27 @@ class Imitation(Agent):
         if self.recording is not None:
             self.steps += self.config.batch_size
             return self._update()
-        while self.owed < self.config.update_every or len(self.replay) < self.config.batch_size:
+        while self.steps_since_update < self.config.update_every or len(self.replay) < self.config.batch_size:
             self._play()
-            self.owed += self.env.num_envs
+            self.steps_since_update += self.env.num_envs
         seen = []
-        while self.owed >= self.config.update_every:
-            self.owed -= self.config.update_every
+        while self.steps_since_update >= self.config.update_every:
+            self.steps_since_update -= self.config.update_every
             seen.append(self._update())
         return {name: float(np.mean([one[name] for one in seen])) for name in seen[0]}
 
     def _play(self) -> None:
-        """One decision in each environment, the teacher's or the learner's; the teacher's is what is remembered."""
-        observation, wanted = self.seen.observation, self.advice()
-        self._remember(observation, wanted)
+        """Take one decision in each environment, the teacher's or the learner's; the teacher's is stored."""
+        observation, labels = self.sample.observation, self.teacher_actions()
+        self._remember(observation, labels)
         own = self.scores(observation).argmax(1)
-        self.step(np.where(self.rng.random(len(own)) < self.teacher_share, wanted, own))
+        self.step(np.where(self.rng.random(len(own)) < self.teacher_share, labels, own))
 
     def _remember(self, observation: Arrays, rows: Actions) -> None:
         self.replay.add(flatten("before", observation) | {"row": rows})
 
     def _update(self) -> Metrics:
-        """One gradient step."""
+        """Take one gradient step."""
         self.network.train()
         batch = self.replay.sample(self.config.batch_size, self.rng)
         observation = as_tensors(unflatten("before", batch), self.device)
@@ -108,9 +108,9 @@ class Imitation(Agent):
 
     def _more_state(self) -> dict[str, Any]:
         replay = {} if self.recording is not None else self.replay.arrays()
-        return {"numbers": [self.teacher_share, self.owed], "replay": pack(replay)}
+        return {"numbers": [self.teacher_share, self.steps_since_update], "replay": pack(replay)}
 
     def _load_more_state(self, state: Mapping[str, Any]) -> None:
-        self.teacher_share, self.owed = state["numbers"]
+        self.teacher_share, self.steps_since_update = state["numbers"]
         if self.recording is None:
             self.replay.restore(unpack(state["replay"]))

@@ -1,18 +1,18 @@
-"""PPO: actor-critic that learns from each decision several times, without going too far.
+"""PPO: actor-critic that learns from each decision several times, with bounded updates.
 
-A rollout is gone through for several epochs in minibatches. As the policy moves away from the one that played, each
-decision is weighted by the ratio of probabilities rho = pi(n | s) / pi_old(n | s), and the ratio is clipped so that
-nothing is gained by moving further than `clip` (Schulman et al., "Proximal Policy Optimization Algorithms", 2017):
+A rollout is used for several epochs in minibatches. As the policy moves away from the one that acted, each decision is
+weighted by the ratio of probabilities rho = pi(n | s) / pi_old(n | s), and the ratio is clipped so that nothing is
+gained by moving further than `clip` (Schulman et al., "Proximal Policy Optimization Algorithms", 2017):
 
     mean of  min(rho A, clamp(rho, 1 - clip, 1 + clip) A)
 
-What else matters, after Andrychowicz et al. ("What Matters for On-Policy Deep Actor-Critic Methods?", ICLR 2021) and
+Further details, after Andrychowicz et al. ("What Matters for On-Policy Deep Actor-Critic Methods?", ICLR 2021) and
 Huang et al. ("The 37 Implementation Details of Proximal Policy Optimization", 2022): advantages are normalised within
 each minibatch; scores start nearly equal; masked nodes have probability zero in the ratio and in the entropy alike; the
-critic's loss is not clipped. The policy that played was evaluated without dropout and by running statistics; so where a
-network has either, the old probabilities are taken anew, by a copy of the old network under the same dropout and the
-same minibatch's statistics (cf. Hausknecht and Wagener, "Consistent Dropout for Policy Gradient Reinforcement
-Learning", 2022), or rho would not start at 1.
+critic's loss is not clipped. The policy acts without dropout and with running statistics; so if a network has either,
+the old probabilities are recomputed by a copy of the old network under the same dropout and the same minibatch's
+statistics (cf. Hausknecht and Wagener, "Consistent Dropout for Policy Gradient Reinforcement Learning", 2022), or rho
+would not start at 1.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ import torch
 from torch import Tensor
 
 from steersman.agents.actor_critic import CHUNK, ActorCritic
-from steersman.agents.agent import keeping_randomness
-from steersman.agents.categorical import entropy, log_probabilities
+from steersman.agents.base import keeping_randomness
+from steersman.agents.buffers.rollout import Rollout
 from steersman.agents.configs import PPOConfig
-from steersman.agents.metrics import Metrics
-from steersman.agents.networks import ScoreNetwork
-from steersman.agents.observations import Tensors, as_tensors
-from steersman.agents.rollout import Rollout
+from steersman.agents.networks.categorical import entropy, log_probabilities
+from steersman.agents.networks.score_networks import ScoreNetwork
+from steersman.agents.networks.tensors import Tensors, as_tensors
+from steersman.agents.rollout_stats import Metrics
 
 
 class PPO(ActorCritic):
-    """PPO over the feasible nodes: plays and judges as `ActorCritic`, and learns several times from each rollout."""
+    """PPO over the feasible nodes: acts and judges as `ActorCritic`, and learns several times from each rollout."""
 
     algorithm = "ppo"
     config: PPOConfig  # type: ignore[assignment]
 
     def _update(self, played: Rollout) -> Metrics:
-        """Several epochs over the rollout."""
+        """Learn for several epochs from the rollout."""
         old = copy.deepcopy(self.network) if self._is_noisy() else None
         fixed = None if old else self._played_log_probability(played)
         self.critic.show(torch.tensor(played.targets, device=self.device))
@@ -58,7 +58,7 @@ class PPO(ActorCritic):
     def _minibatch(
         self, played: Rollout, index: Any, old: ScoreNetwork | None, fixed: Tensor | None
     ) -> dict[str, float]:
-        """One gradient step of the actor and of the critic."""
+        """Take one gradient step of the actor and of the critic."""
         self.network.train()
         self.critic.train()
         observation = as_tensors({name: array[index] for name, array in played.observation.items()}, self.device)
@@ -90,24 +90,24 @@ class PPO(ActorCritic):
         }
 
     def _is_noisy(self) -> bool:
-        """Whether the network is another function while it trains than while it plays."""
+        """Return whether the network computes another function in training mode than in evaluation mode."""
         return self.network.spec.dropout > 0.0 or self.network.spec.normalisation == "batch"
 
     @torch.no_grad()
     def _played_log_probability(self, played: Rollout) -> Tensor:
-        """[B] log pi_old(n_t | s_t)."""
+        """Return [B] log pi_old(n_t | s_t)."""
         self.network.eval()
-        found = []
+        result = []
         for start in range(0, len(played.rows), CHUNK):
             part = slice(start, start + CHUNK)
             observation = as_tensors({name: array[part] for name, array in played.observation.items()}, self.device)
             row = torch.tensor(played.rows[part], device=self.device).unsqueeze(1)
-            found.append(log_probabilities(self.network(observation)).gather(1, row).squeeze(1))
-        return torch.cat(found)
+            result.append(log_probabilities(self.network(observation)).gather(1, row).squeeze(1))
+        return torch.cat(result)
 
     @torch.no_grad()
     def _again(self, old: ScoreNetwork | None, observation: Tensors, row: Tensor) -> Tensor:
-        """[B] log pi_old(n_t | s_t) under the dropout and the statistics that the network is about to see."""
+        """Return [B] log pi_old(n_t | s_t) under the dropout and the statistics of the next training pass."""
         assert old is not None
         old.train()
         with keeping_randomness(self.device):

@@ -1,15 +1,14 @@
-"""Algorithms by name: all that the command line, tuning and training have to know of each.
+"""Algorithms by name: what the command line, tuning and training need to know of each.
 
 An installed package adds an algorithm by an entry point of the group `steersman.algorithms` that leads to an
-`AlgorithmSpec`; `--algorithm module:NAME` leads to one that is not installed. Classes of agents are imported when one
-is made: torch takes seconds to import, and is an extra. For the same reason the module of a registration should import
-no torch: the command line reads the registrations at every start.
+`AlgorithmSpec`; `--algorithm module:NAME` leads to one that is not installed. Classes of agents are imported when an
+agent is made: torch takes seconds to import, and is an extra. For the same reason the module of a registration should
+not import torch: the command line reads the registrations at every start.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from steersman.agents.configs import (
@@ -20,9 +19,9 @@ from steersman.agents.configs import (
     ImitationConfig,
     PPOConfig,
 )
-from steersman.errors import MissingExtraError, SteersmanError, UsageError
-from steersman.extensions import import_object, load_extensions
-from steersman.policies.network_registry import network_names
+from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.core.extensions import import_object, load_extensions
+from steersman.policies.networks.registry import network_names
 
 ENTRY_POINTS = "steersman.algorithms"
 EVOLUTION = "evolution"
@@ -31,20 +30,20 @@ ON_WORKLOADS, IN_ENVIRONMENTS = "on workloads", "in environments"
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmSpec:
-    """What there is to know of an algorithm.
+    """A registered algorithm.
 
     Attributes:
         name: as `--algorithm` has it.
-        config: the dataclass of its options, see `steersman.config_fields`; one of them is `candidates`, which `Agent`
-            reads.
-        implementation: `module:Class` of its `agents.agent.Agent`.
-        iterations: that a run has unless it is told another number.
-        validate_every: iterations between two validations, likewise.
-        network: that is trained unless another is asked for.
-        networks: that it trains; none: all that there are.
-        uses_teacher: whether it is given a rule to learn from (`teacher`), or a recording (`recording`).
-        plays: `on workloads` or `in environments` where the name stands for one algorithm on each.
-        help: what `--help` says after the name.
+        config: the dataclass of its options, see `steersman.core.config.fields`; one of them is `candidates`, which
+            `Agent` reads.
+        implementation: `module:Class` of its `agents.base.Agent`.
+        iterations: default number of iterations of a run.
+        validate_every: default number of iterations between two validations.
+        network: default network.
+        networks: networks that it can train; empty: all.
+        uses_teacher: whether it takes a rule to learn from (`teacher`), or a recording (`recording`).
+        plays: `on workloads` or `in environments` if the name stands for one algorithm on each.
+        help: text of `--help` after the name.
     """
 
     name: str
@@ -60,12 +59,12 @@ class AlgorithmSpec:
 
     @property
     def label(self) -> str:
-        """The name, with what it plays where that tells it from another."""
+        """Return the name, with where it trains if that distinguishes it from another."""
         return f"{self.name} {self.plays}".rstrip()
 
     @property
     def supported_networks(self) -> tuple[str, ...]:
-        """The names of the networks that it trains."""
+        """Return the names of the networks that it can train."""
         return self.networks or network_names()
 
     def load(self) -> Any:
@@ -87,7 +86,7 @@ BUILT_IN = (
     AlgorithmSpec(
         EVOLUTION,
         EvolutionConfig,
-        "steersman.agents.evolution:Evolution",
+        "steersman.agents.evolution.simulations:Evolution",
         iterations=100,
         validate_every=10,
         network="linear",
@@ -97,7 +96,7 @@ BUILT_IN = (
     AlgorithmSpec(
         EVOLUTION,
         EpisodeEvolutionConfig,
-        "steersman.agents.episodes:EpisodeEvolution",
+        "steersman.agents.evolution.episodes:EpisodeEvolution",
         iterations=100,
         validate_every=10,
         network="linear",
@@ -120,7 +119,6 @@ BUILT_IN = (
 GRADIENT_ALGORITHMS = tuple(spec.name for spec in BUILT_IN if spec.name != EVOLUTION)
 
 
-@cache
 def _added() -> dict[str, AlgorithmSpec | SteersmanError]:
     return load_extensions("algorithm", ENTRY_POINTS, AlgorithmSpec)
 
@@ -133,16 +131,16 @@ def algorithm_specs() -> tuple[AlgorithmSpec, ...]:
 
 
 def algorithm_names() -> tuple[str, ...]:
-    """Return their names."""
+    """Return the names of the algorithms."""
     return tuple(dict.fromkeys(spec.name for spec in algorithm_specs()))
 
 
 def find_algorithm(name: str, plays: str = IN_ENVIRONMENTS) -> AlgorithmSpec:
-    """Return the algorithm that a name or `module:NAME` stands for.
+    """Return the algorithm of a name or of `module:NAME`.
 
     Args:
-        name: of the algorithm.
-        plays: which one, where the name stands for two.
+        name: name of the algorithm.
+        plays: which of two algorithms of that name.
 
     Raises:
         UsageError: there is none.
@@ -156,7 +154,7 @@ def find_algorithm(name: str, plays: str = IN_ENVIRONMENTS) -> AlgorithmSpec:
         raise broken
     if ":" not in name:
         raise UsageError(f"unknown algorithm {name!r}; known are {', '.join(algorithm_names())}, module:NAME")
-    found = import_object("algorithm", name)
-    if not isinstance(found, AlgorithmSpec):
-        raise UsageError(f"algorithm {name!r} is {found!r}; an AlgorithmSpec is right")
-    return found
+    result = import_object("algorithm", name)
+    if not isinstance(result, AlgorithmSpec):
+        raise UsageError(f"algorithm {name!r} is {result!r}; an AlgorithmSpec is right")
+    return result

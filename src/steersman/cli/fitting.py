@@ -1,4 +1,4 @@
-"""Fitting a policy to a workload for a command: how long, in what, and what was kept."""
+"""Options and steps of the commands that fit a policy to a workload."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.display import Progress
+from steersman.cli.output.display import Progress
 
 if TYPE_CHECKING:
-    from steersman.training.fit import Fit
+    from steersman.training.search.fit import Fit
     from steersman.workloads.workload import Workload
 
 QUICK_NODES = 300
 QUICK_SECONDS, SECONDS = 30.0, 240.0
-"""How long the search takes by default: for clusters of at most `QUICK_NODES` nodes, and for larger ones."""
+"""Default duration of the search: for clusters of at most `QUICK_NODES` nodes, and for larger ones."""
 DURATION_HELP = f"[default: {QUICK_SECONDS:g}; {SECONDS:g} for more than {QUICK_NODES} nodes]"
 
 FitFirst = Annotated[
     bool,
     typer.Option(
         "--fit",
-        help="Fit a policy to the workload first, as 'steersman policy fit' does, compare it as 'fitted', and keep it "
-        "as fitted.safetensors. Of one workload.",
+        help="First fit a policy to the workload, as 'steersman policy fit' does; it is compared under the name fitted "
+        "and written to fitted.safetensors. For one workload.",
     ),
 ]
 FitSeconds = Annotated[
-    float | None, typer.Option("--fit-seconds", min=1, help=f"With --fit: how long the search takes. {DURATION_HELP}")
+    float | None,
+    typer.Option("--fit-seconds", min=1, help=f"With --fit: duration of the search in seconds. {DURATION_HELP}"),
 ]
 
 
@@ -42,39 +43,42 @@ def fit_workload(
     seed: int = 1,
     jobs: int,
 ) -> Fit:
-    """Fit the shipped policy to a workload and show how far it is.
+    """Fit the shipped policy to a workload, with a progress bar.
 
     Args:
-        workload: nodes, and pods like those to come.
-        protocol: what is played, see `simulation.arrivals.schedule`.
-        ratio: of it.
-        load: of it.
-        mean_duration: of it.
-        seconds: of the search; None: by the number of nodes, or without a limit if there are `generations`.
-        generations: of the search; None: as many as there is time for.
-        seed: of the search.
-        jobs: processes.
+        workload: nodes, and pods like those expected.
+        protocol: arrival protocol, see `simulation.arrivals.schedule`.
+        ratio: requested GPUs as a share of all GPUs, for inflation.
+        load: requested share of the cluster, for timed.
+        mean_duration: mean duration in seconds of pods without an end, for timed.
+        seconds: duration of the search; None: by the number of nodes, or unlimited if `generations` is given.
+        generations: generations of the search; None: as many as the time allows.
+        seed: seed of the search.
+        jobs: number of processes.
+
+    Returns:
+        The result of the search and of the comparison.
 
     Raises:
-        UsageError: the workload has no GPUs, or no policy is fitted in the protocol.
+        UsageError: the workload has no GPUs, or fitting does not support the protocol.
     """
-    from steersman.cli.compiling import compile_kernels  # which loads numba
-    from steersman.policies.registry import SHIPPED, shipped_portfolio
-    from steersman.training.fit import Options, fit
+    from steersman.cli.compiling import compile_for
+    from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
+    from steersman.training.search.fit import FitOptions, fit
 
     if seconds is None and generations is None:
         seconds = QUICK_SECONDS if len(workload.nodes) <= QUICK_NODES else SECONDS
-    options = Options(
+    options = FitOptions(
         seconds=seconds,
-        generations=generations or Options().generations,
+        generations=generations or FitOptions().generations,
         protocol=protocol,  # type: ignore[arg-type]
         ratio=ratio,
         load=load,
         mean_duration=mean_duration,
         seed=seed,
     )
-    start = shipped_portfolio()
-    compile_kernels([SHIPPED], [workload])
+    start = packaged_portfolio()
+    compile_for([PACKAGED_POLICY], [workload])
     with Progress("fitting, percent done") as progress:
         return fit(
             workload,
@@ -85,11 +89,11 @@ def fit_workload(
         )
 
 
-def kept(found: Fit) -> str:
-    """Return in a sentence what was kept, and why."""
-    from steersman.training.fit import FITTED
+def describe_fit(result: Fit) -> str:
+    """Return a sentence on which policy was kept, and why."""
+    from steersman.training.search.fit import FITTED
 
-    gain = f"{found.gain:+.2f} [{found.interval.low:+.2f}, {found.interval.high:+.2f}]"
-    if found.chosen == FITTED:
-        return f"the fitted policy is better than {found.rival} by {gain}: kept ({found.generations} generations)"
-    return f"the fitted policy is not shown to be better than {found.rival} ({gain}): {found.chosen} is kept"
+    gain = f"{result.gain:+.2f} [{result.interval.low:+.2f}, {result.interval.high:+.2f}]"
+    if result.chosen == FITTED:
+        return f"the fitted policy is better than {result.rival} by {gain}: kept ({result.generations} generations)"
+    return f"the fitted policy is not shown to be better than {result.rival} ({gain}): {result.chosen} is kept"

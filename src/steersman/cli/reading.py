@@ -1,35 +1,35 @@
-"""Reading a workload for a command: said if it is slow, with what was understood and what to be warned of."""
+"""Read a workload for a command: with a message if it is slow, a summary, and warnings."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steersman.cli.display import Warnings, one_line, said_if_slow, say
+from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
 
 if TYPE_CHECKING:
-    from steersman.workloads.workload import Running, Workload
+    from steersman.workloads.workload import RunningPods, Workload
 
 FASTER = " (kubectl's -o json is read some 25 times as fast)"
 
 
-def read_workload(nodes: Path | None, pods: Path, running: Running, warn: Warnings) -> Workload:
-    """Read nodes and pods in any format, and say on standard error what they were understood to be.
+def read_workload(nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings) -> Workload:
+    """Read nodes and pods in any format, and print a summary on standard error.
 
     Raises:
-        InputError: something is missing or wrong in the files.
+        InputError: something is missing or invalid in the files.
     """
     from steersman.workloads.loading import load_workload
 
     yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
-    with said_if_slow(f"reading {pods}{FASTER if yaml else ''}"):
+    with status_if_slow(f"reading {pods}{FASTER if yaml else ''}"):
         workload = load_workload(nodes, pods, running=running)
     say_understood(workload, warn)
     return workload
 
 
 def say_understood(workload: Workload, warn: Warnings) -> None:
-    """Say on standard error what a workload was understood to be, and what to be warned of."""
+    """Print a summary of a workload and its warnings on standard error."""
     if workload.understood:
         say(one_line(f"{workload.name}: {workload.understood}"))
     warn(workload.warnings)

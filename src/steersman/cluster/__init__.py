@@ -1,1 +1,1 @@
-"""What a cluster is: nodes, pods, their state as arrays, and the hard constraints as masks."""
+"""Nodes and pods, their state as integer arrays, and hard constraints as masks."""

@@ -1,8 +1,8 @@
-"""The arrays that a cluster's state consists of, and the compiled operations on them.
+"""Arrays of a cluster's state, and compiled operations on them.
 
 Everything is an integer, so that placing and removing a pod cancel exactly. Kernels take the arrays as named tuples;
 N node slots, C pod classes, R resources, G devices on the largest node, M GPU types, K distinct constraints.
-GPUs that are not looked at one by one are counted in a column of the resources, which has their name.
+GPUs that have no bit in a device mask are counted in a column of the resources, under their name.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.compiled import inner, kernel
+from steersman.cluster.model import GPU_MILLI
+from steersman.core.compiled import inlined_kernel, kernel
 
 CPU, MEMORY, PODS, EPHEMERAL, EXTENDED = range(5)
-"""Columns of a resource matrix: milli-CPU, bytes, pods, bytes; extended resources follow from `EXTENDED` on."""
-
-WHOLE = 1000  # milli of a whole device (GPU_MILLI, as a literal for the kernels)
+"""Columns of a resource matrix: milli-CPU, bytes, pods, bytes; extended resources from `EXTENDED` on."""
 
 
 class NodeArrays(NamedTuple):
-    """What a node has and what is left of it.
+    """Capacity of nodes and what is left of it.
 
     Attributes:
         allocatable: [N, R] int64.
@@ -45,14 +44,14 @@ class NodeArrays(NamedTuple):
 
 
 class ClassArrays(NamedTuple):
-    """What pods of a class ask for.
+    """Requests of pod classes.
 
     Attributes:
         request: [C, R] int64.
         nonzero: [C, 2] int64 CPU and memory in the scoring view.
         gpu_count: [C] int64 devices.
         gpu_milli: [C] int64 milli of each device.
-        gpu_column: [C] int64 column of `request` for GPUs of the name that it asks for, where nodes count them; the
+        gpu_column: [C] int64 column of `request` for GPUs of the requested name where nodes count them; the
             last one, which no node offers, for any name.
         constraint: [C] int64 row of `allowed`.
         allowed: [K, N] bool, nodes that the class's constraints and the name of its GPUs allow whatever else runs
@@ -68,81 +67,81 @@ class ClassArrays(NamedTuple):
     allowed: npt.NDArray[np.bool_]
 
 
-@inner
+@inlined_kernel
 def counts_gpus(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
-    """Whether node `n` counts the GPUs that class `c` asks for, so that a pod gets none of the devices."""
+    """Return whether node `n` counts the GPUs that class `c` requests, so that a pod gets none of the devices."""
     return bool(classes.gpu_count[c] > 0 and nodes.allocatable[n, classes.gpu_column[c]] > 0)
 
 
-@inner
+@inlined_kernel
 def devices_taken(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """How many devices of node `n` a pod of class `c` takes: none where its GPUs are counted."""
+    """Return how many devices of node `n` a pod of class `c` takes; 0 where its GPUs are counted."""
     return 0 if counts_gpus(nodes, classes, c, n) else int(classes.gpu_count[c])
 
 
 @kernel
 def fits(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
-    """Whether class `c` fits on node `n` now: allowed, every resource asked for is there, enough devices are.
+    """Return whether class `c` fits on node `n` now: allowed, with enough of every requested resource and device.
 
-    A resource that is not asked for is not checked, as in kube-scheduler (it matters on a node over its allocatable).
+    A resource that is not requested is not checked, as in kube-scheduler (it matters on a node over its allocatable).
     """
     if not classes.allowed[classes.constraint[c], n]:
         return False
     for r in range(classes.request.shape[1]):
         if classes.request[c, r] > 0 and classes.request[c, r] > nodes.free[n, r]:
             return False
-    wanted = classes.gpu_count[c]
-    if wanted == 0:
+    requested = classes.gpu_count[c]
+    if requested == 0:
         return True
     milli = classes.gpu_milli[c]
     if counts_gpus(nodes, classes, c, n):
-        return bool(milli == WHOLE and wanted <= nodes.free[n, classes.gpu_column[c]])
-    if wanted > nodes.gpu_count[n]:
+        return bool(milli == GPU_MILLI and requested <= nodes.free[n, classes.gpu_column[c]])
+    if requested > nodes.gpu_count[n]:
         return False
-    found = 0
+    suitable = 0
     for d in range(nodes.gpu_count[n]):
         if nodes.gpu_free[n, d] >= milli:
-            found += 1
-    return bool(found >= wanted)
+            suitable += 1
+    return bool(suitable >= requested)
 
 
-@inner
+@inlined_kernel
 def idle_gpu(nodes: NodeArrays, n: int) -> int:
-    """GPU milli left on node `n`, over all its devices."""
+    """Return the GPU milli left on node `n`, over all its devices."""
     idle = 0
     for d in range(nodes.gpu_count[n]):
         idle += nodes.gpu_free[n, d]
     return idle
 
 
-@inner
+@inlined_kernel
 def gpu_left(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """GPU milli left on node `n` of what class `c` asks for: those that are counted, or all of its devices."""
+    """Return the GPU milli left on node `n` of what class `c` requests: counted ones, or all of its devices."""
     if counts_gpus(nodes, classes, c, n):
-        return int(WHOLE * nodes.free[n, classes.gpu_column[c]])
+        return int(GPU_MILLI * nodes.free[n, classes.gpu_column[c]])
     return idle_gpu(nodes, n)
 
 
-@inner
+@inlined_kernel
 def gpu_kind(nodes: NodeArrays, classes: ClassArrays, c: int) -> int:
-    """The column of `gpu_kinds` for class `c`, which must want GPUs."""
-    return 0 if classes.gpu_milli[c] < WHOLE else min(classes.gpu_count[c], nodes.gpu_kinds.shape[1] - 1)
+    """Return the column of `gpu_kinds` for class `c`, which must request GPUs."""
+    return 0 if classes.gpu_milli[c] < GPU_MILLI else min(classes.gpu_count[c], nodes.gpu_kinds.shape[1] - 1)
 
 
-@inner
+@inlined_kernel
 def pod_kind(classes: ClassArrays, c: int) -> int:
-    """What class `c` asks for: 0 no GPU, 1 a share of one, 2 one whole GPU, 3 several."""
+    """Return the kind of class `c`: 0 no GPU, 1 a share of one, 2 one whole GPU, 3 several."""
     count = classes.gpu_count[c]
     if count == 0:
         return 0
     if count > 1:
         return 3
-    return 2 if classes.gpu_milli[c] == WHOLE else 1
+    return 2 if classes.gpu_milli[c] == GPU_MILLI else 1
 
 
-@inner
-def alike_before(nodes: NodeArrays, n: int, d: int) -> bool:
-    """Whether an earlier device of node `n` has as much left as device `d`, so that `d` is as good as looked at."""
+@inlined_kernel
+def has_equal_earlier_device(nodes: NodeArrays, n: int, d: int) -> bool:
+    """Return whether an earlier device of node `n` has as much left as device `d`, so that `d` need not be tried."""
     for earlier in range(d):  # noqa: SIM110 - a generator does not compile without memory of its own
         if nodes.gpu_free[n, earlier] == nodes.gpu_free[n, d]:
             return True
@@ -151,14 +150,14 @@ def alike_before(nodes: NodeArrays, n: int, d: int) -> bool:
 
 @kernel
 def best_devices(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """The devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none wanted, or counted).
+    """Return the devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none, or counted).
 
     Shares take the fullest device that suffices, whole devices the first free ones; the lowest index on ties.
     The class must fit.
     """
     chosen = 0
     for _ in range(devices_taken(nodes, classes, c, n)):
-        best, best_left = -1, WHOLE + 1
+        best, best_left = -1, GPU_MILLI + 1
         for d in range(nodes.gpu_count[n]):
             left = nodes.gpu_free[n, d]
             if classes.gpu_milli[c] <= left < best_left and not (chosen >> d) & 1:
@@ -171,7 +170,7 @@ def best_devices(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int
 
 @kernel
 def place(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int) -> None:
-    """Account for a pod of class `c` on node `n` with the devices of the bit mask. Does not check that it fits."""
+    """Place a pod of class `c` on node `n` with the devices of the bit mask, without checking that it fits."""
     _account(nodes, classes, c, n, devices, 1)
 
 
@@ -181,7 +180,7 @@ def remove(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int
     _account(nodes, classes, c, n, devices, -1)
 
 
-@inner
+@inlined_kernel
 def _account(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int, sign: int) -> None:
     for r in range(classes.request.shape[1]):
         nodes.free[n, r] -= sign * classes.request[c, r]
@@ -201,29 +200,29 @@ def _account(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: i
 
 @kernel
 def room_for(nodes: NodeArrays, classes: ClassArrays, c: int, slots: npt.NDArray[np.int64]) -> int:
-    """How many pods of class `c` the nodes in these slots have room for now, together; at least 1 where one fits."""
+    """Return how many pods of class `c` fit on the nodes in these slots now, in total; at least 1 where one fits."""
     total = 0
     for i in range(slots.shape[0]):
         n = slots[i]
         if not fits(nodes, classes, c, n):
             continue
-        here = 1 << 30
+        node_count = 1 << 30
         for r in range(classes.request.shape[1]):
             if classes.request[c, r] > 0:
-                here = min(here, int(nodes.free[n, r] // classes.request[c, r]))
-        wanted, milli = classes.gpu_count[c], classes.gpu_milli[c]
-        if wanted > 0 and not counts_gpus(nodes, classes, c, n):
+                node_count = min(node_count, int(nodes.free[n, r] // classes.request[c, r]))
+        requested, milli = classes.gpu_count[c], classes.gpu_milli[c]
+        if requested > 0 and not counts_gpus(nodes, classes, c, n):
             shares = 0
             for d in range(nodes.gpu_count[n]):
                 if nodes.gpu_free[n, d] > 0:
                     shares += int(nodes.gpu_free[n, d] // milli)
-            here = min(here, shares // int(wanted))
-        total += max(here, 1)
+            node_count = min(node_count, shares // int(requested))
+        total += max(node_count, 1)
     return total
 
 
 @kernel
 def fit_mask(nodes: NodeArrays, classes: ClassArrays, c: int, out: npt.NDArray[np.bool_]) -> None:
-    """Into out, [N] bool, where class `c` fits."""
+    """Write where class `c` fits to `out`, [N] bool."""
     for n in range(out.shape[0]):
         out[n] = fits(nodes, classes, c, n)

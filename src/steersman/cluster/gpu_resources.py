@@ -1,11 +1,11 @@
-"""Names under which nodes offer GPUs and pods ask for them; `plugin/gpus/keys.go` has the same, held by a test."""
+"""Names under which nodes offer GPUs and pods request them; the Go plugin has the same, held by a test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 SHARED_GPUS = "alibabacloud.com/gpu-count"
-"""The resource of GPUs that pods share: pods ask for it by annotations, so kube-scheduler alone does not count it."""
+"""Resource of shared GPUs: pods request it by annotations, so kube-scheduler alone does not count it."""
 
 PLUGIN_GPUS: Mapping[str, str] = {
     "nvidia.com/gpu": "nvidia.com/gpu.product",
@@ -20,7 +20,7 @@ PLUGIN_GPUS: Mapping[str, str] = {
 GPU_RESOURCES = frozenset((SHARED_GPUS, *PLUGIN_GPUS))
 
 GPU_MODEL_KEY = "alibabacloud.com/gpu-card-model"
-"""The label of a node's GPU model, whatever offers the GPUs; it comes before the labels of vendors."""
+"""Label of a node's GPU model, whatever offers the GPUs; it precedes the labels of vendors."""
 
 MODEL_LABELS = (GPU_MODEL_KEY, *dict.fromkeys(filter(None, PLUGIN_GPUS.values())))
 
@@ -36,10 +36,10 @@ def gpu_model(labels: Mapping[str, str], resources: Iterable[str]) -> str:
 
 
 def is_offered(resource: str, offered: tuple[str, ...]) -> bool:
-    """Return whether devices offered under these names (none: any) serve pods that ask for `resource` ("": any)."""
+    """Return whether devices offered under these names (none: any) serve pods that request `resource` ("": any)."""
     return not resource or not offered or resource in offered
 
 
 def shown_name(resource: str) -> str:
-    """Return what a refusal calls the resource: kube-scheduler knows those of device plugins alone by name."""
+    """Return the resource's name in a refusal: kube-scheduler knows only those of device plugins."""
     return resource if resource in PLUGIN_GPUS else "GPU"

@@ -1,7 +1,7 @@
-"""Nodes and pods as a scheduler sees them: immutable, hashable, in integer units.
+"""Nodes and pods as a scheduler reads them: immutable, hashable, in integer units.
 
 Units everywhere: CPU in milli-CPU, memory and ephemeral storage in bytes, a GPU device in milli (1000 = a whole one),
-times in seconds. Requests are rounded up and allocatable is rounded down by whoever decodes them.
+times in seconds. Decoders round requests up and allocatable down.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from steersman.cluster.gpu_resources import GPU_RESOURCES, gpu_model
-from steersman.cluster.latency import NO_LIMITS, LatencyLimits
+from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 
 GPU_MILLI = 1000
 """Milli of one whole GPU device."""
@@ -66,7 +66,7 @@ class PreferredNodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """Which pods a pod (anti-)affinity or spread term counts.
+    """Pods that a pod (anti-)affinity or spread term counts.
 
     `requirements` None selects no pod (a nil selector), an empty tuple selects every pod of the namespaces.
     `namespaces` None means all namespaces (an empty namespaceSelector). `matchLabelKeys` are already merged in.
@@ -107,7 +107,7 @@ class TopologySpread:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A port that a pod takes on its node. `ip` "0.0.0.0" takes it on every address."""
+    """A host port of a pod. `ip` "0.0.0.0" takes it on every address."""
 
     port: int
     protocol: str = "TCP"
@@ -116,9 +116,9 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What a pod asks of a node. GPUs: `gpu_count` devices with `gpu_milli` (1..1000) of each.
+    """Requests of a pod. GPUs: `gpu_count` devices with `gpu_milli` (1..1000) of each.
 
-    `gpu_resource` is the name under which a node must offer them, "" if any will do (openb has no names).
+    `gpu_resource` is the name under which a node must offer them, "" for any (openb has no names).
 
     `cpu_nonzero_milli` and `memory_nonzero_bytes` are kube-scheduler's scoring view of CPU and memory, in which a
     container that states no request counts as 100m and 200MiB; they default to the plain requests with that rule
@@ -136,6 +136,7 @@ class Requests:
     gpu_resource: str = ""
 
     def __post_init__(self) -> None:
+        """Check the values."""
         if self.cpu_nonzero_milli < 0:
             object.__setattr__(self, "cpu_nonzero_milli", self.cpu_milli or 100)
         if self.memory_nonzero_bytes < 0:
@@ -143,13 +144,13 @@ class Requests:
 
     @property
     def gpu_total_milli(self) -> int:
-        """GPU milli over all devices asked for."""
+        """GPU milli over all requested devices."""
         return self.gpu_count * self.gpu_milli
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Where a pod may or would rather run. All empty: anywhere it fits."""
+    """Constraints and preferences of a pod about nodes and other pods. All empty: it runs anywhere it fits."""
 
     gpu_models: tuple[str, ...] = ()
     node_name: str = ""
@@ -168,7 +169,7 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """Pods with equal requests and constraints: whatever a scheduler decides for one holds for all of them."""
+    """Requests and constraints of a pod; a scheduler decides alike for all pods of a class."""
 
     requests: Requests
     constraints: Constraints = Constraints()
@@ -181,8 +182,8 @@ class Pod:
     `creation_time` and `deletion_time` are seconds from the start of the trace, None where the source has none.
     `owner` names the Deployment, ReplicaSet or job that the pod belongs to as "Kind/name", "" if none. `gpu_devices`
     are the devices of its node that a pod already holds where the source says so (a snapshot), else empty. The limits
-    of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` is
-    how far it may be from its users.
+    of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` has
+    its limits of latency to its users.
     """
 
     name: str
@@ -200,7 +201,7 @@ class Pod:
     latency: LatencyLimits = NO_LIMITS
 
     def unbound(self) -> Pod:
-        """The same without the node that it names."""
+        """Return the same pod without the node that it names."""
         freed = replace(self.constraints, node_name="")
         return replace(self, pod_class=replace(self.pod_class, constraints=freed))
 
@@ -216,22 +217,23 @@ class Pod:
 
 
 class GpuType(NamedTuple):
-    """What tells devices of nodes apart: their model, "" if none is known, and the names they are offered under."""
+    """Type of a node's devices: their model, "" if unknown, and the names they are offered under."""
 
     model: str
     resources: tuple[str, ...]
 
 
 ANY_GPU = GpuType("", ())
-"""Devices without a model and a name, as openb has them."""
+"""Devices without a model and a name, as in openb."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node: allocatable resources, GPU devices of one model, and what constraints look at.
+    """A node: allocatable resources, GPU devices of one model, and what constraints read.
 
-    `gpu_count` devices are looked at one by one; `gpu_resources` are the names under which they are offered, none: any.
-    Further GPUs (of another vendor, or more than can be looked at) are counted among `extended` under their name.
+    `gpu_count` devices have bits in a device mask; `gpu_resources` are the names under which they are offered, none:
+    any.
+    Further GPUs (of another vendor, or beyond the mask) are counted among `extended` under their name.
     """
 
     name: str
@@ -250,21 +252,21 @@ class Node:
 
     @property
     def counted_gpus(self) -> dict[str, int]:
-        """GPUs that are counted like an extended resource: name -> how many."""
+        """Return GPUs that are counted like an extended resource: name -> number."""
         return {name: amount for name, amount in self.extended if name in GPU_RESOURCES}
 
     @property
     def gpu_total(self) -> int:
-        """All GPUs, whether they are looked at one by one or counted."""
+        """Number of all GPUs, in the mask or counted."""
         return self.gpu_count + sum(amount for name, amount in self.extended if name in GPU_RESOURCES)
 
     @property
     def gpu_type(self) -> GpuType:
-        """The type of the devices that are looked at one by one."""
+        """Type of the devices in the mask."""
         return GpuType(self.gpu_model, self.gpu_resources) if self.gpu_count else ANY_GPU
 
     def gpu_model_for(self, resource: str) -> str:
-        """Return the model of the GPUs that a pod gets here that asks for `resource`; "" if none is known."""
+        """Return the model of the GPUs that a pod requesting `resource` gets here; "" if unknown."""
         return gpu_model(self.labels, (resource,)) if resource in self.counted_gpus else self.gpu_model
 
 

@@ -1,8 +1,8 @@
-"""Classes, labels and selectors that a state knows for the time of one question, and then no more.
+"""Give classes, labels and selectors numbers in a state for the duration of one request.
 
-A live cluster's state gives a number to every class of pods, label set, selector and topology key that it is asked
-about, and arrays grow with them. A question about a pod that is not in the cluster must leave nothing behind, or
-whoever asks often enough makes the state as large as they like.
+A live cluster's state gives a number to every class, label set, selector and topology key, and its arrays grow with
+them. A request about a pod that is not in the cluster must leave nothing behind, or clients could make the state as
+large as they like.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from steersman.cluster.constraints import holds
+from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Constraints, Pod, PodClass, PodSelector, Requirement
 from steersman.cluster.state import ClusterState
 
@@ -32,8 +32,7 @@ def known_numbers(
 def provisional_numbers(state: ClusterState) -> Iterator[None]:
     """Take back every number that the state gives inside the block.
 
-    Inside, nodes and placements must not change, so the block must not wait for anything. Arrays that the state handed
-    out before are those that it has afterwards.
+    Inside, nodes and placements must not change, so the block must not await. Arrays handed out before stay valid.
     """
     class_arrays, term_arrays = state.class_arrays, state.term_arrays
     terms, table = state.terms, state.table
@@ -44,7 +43,7 @@ def provisional_numbers(state: ClusterState) -> Iterator[None]:
     lists: tuple[list[Any], ...] = (state.classes, terms._label_sets, terms._rules, terms._rule_start)
     lengths, sizes = [len(each) for each in lists], [len(each) for each in counted]
     matches = terms._match_buffer
-    terms._match_buffer = term_arrays.matches  # without spare rows, so that whatever is new goes to a copy
+    terms._match_buffer = term_arrays.matches  # without spare rows, so that new entries go to a copy
     try:
         yield
     finally:
@@ -57,13 +56,13 @@ def provisional_numbers(state: ClusterState) -> Iterator[None]:
 
 
 def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of: Callable[[str], Pod]) -> None:
-    """Count placed pods for selectors by labels that the state does not keep apart.
+    """Count placed pods for selectors by labels that the state does not store.
 
     Args:
-        state: whose selectors from number `known` on are new, and counted by the labels that are kept apart.
-        known: the number of selectors that were counted before.
-        kept: keys of the labels that are kept apart.
-        pod_of: gives a pod, with all its labels, by the name of its placement.
+        state: its selectors from number `known` on are new, and counted by the stored labels.
+        known: number of selectors that were counted before.
+        kept: keys of the stored labels.
+        pod_of: returns a pod, with all its labels, by the name of its placement.
     """
     kept, matched = set(kept), state.term_arrays.matched
     for row, selectors in enumerate(islice(state.terms._selectors, known, None), known):
@@ -79,7 +78,7 @@ def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of:
 
 
 def pod_selectors(constraints: Constraints) -> Iterator[PodSelector]:
-    """Iterate over all selectors of other pods in a pod's constraints."""
+    """Yield all selectors of other pods in a pod's constraints."""
     for term in (*constraints.affinity, *constraints.anti_affinity):
         yield term.selector
     for preferred in (*constraints.preferred_affinity, *constraints.preferred_anti_affinity):
@@ -89,12 +88,12 @@ def pod_selectors(constraints: Constraints) -> Iterator[PodSelector]:
 
 
 def selector_keys(selector: PodSelector) -> Iterator[str]:
-    """Iterate over the keys of the labels that a selector looks at."""
+    """Yield the label keys of a selector."""
     return (requirement.key for requirement in selector.requirements or ())
 
 
 def complexity(constraints: Constraints) -> int:
-    """Return how many requirements constraints consist of; each costs a look at every node, or more."""
+    """Return the number of requirements in constraints; each is checked on every node."""
     terms = (*(constraints.node_affinity or ()), *(each.term for each in constraints.preferred_nodes))
     of_nodes = sum(1 + _size(term.expressions) + _size(term.fields) for term in terms)
     of_pods = sum(1 + _size(selector.requirements or ()) for selector in pod_selectors(constraints))

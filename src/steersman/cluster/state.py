@@ -1,8 +1,8 @@
-"""ClusterState: a cluster as arrays, with names on the outside.
+"""ClusterState: a cluster as arrays, with names at its interface.
 
 Nodes live in slots. A slot keeps its number for as long as its node exists, so an action always means a node; slots of
-nodes that left are used again. Pods are known by their class (requests and constraints) and their labels, which are
-numbered when they are first seen. What decides in the simulator and in a live cluster reads the same arrays.
+deleted nodes are reused. Pods are represented by their class (requests and constraints) and their labels, which are
+numbered on first use. Decisions of the simulator and of live clusters read the same arrays.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster import arrays as kernel
-from steersman.cluster import constraints as static
-from steersman.cluster import terms as dynamic
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, ClassArrays, NodeArrays
+from steersman.cluster.constraints import inter_pod as dynamic
+from steersman.cluster.constraints import node as static
+from steersman.cluster.constraints.inter_pod import InterPodArrays, InterPodConstraints
 from steersman.cluster.gpu_resources import GPU_RESOURCES, is_offered
 from steersman.cluster.model import ANY_GPU, GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, gpu_types
-from steersman.cluster.terms import TermArrays, Terms
-from steersman.errors import SteersmanError
+from steersman.core.errors import SteersmanError
 
 MAX_DEVICES = 62  # devices of a node are a bit mask in a signed 64-bit integer
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a pod runs: its class, node slot, the bit mask of its GPU devices, and its labels."""
+    """Placement of a pod: its class, node slot, bit mask of GPU devices, and labels."""
 
     class_id: int
     slot: int
@@ -38,12 +38,12 @@ class Placement:
 
 
 def device_indices(devices: int) -> tuple[int, ...]:
-    """The indices in a device bit mask, ascending."""
+    """Return the indices in a device bit mask, ascending."""
     return tuple(d for d in range(devices.bit_length()) if devices >> d & 1)
 
 
 class ClusterState:
-    """Nodes, pod classes and what is placed where.
+    """Nodes, pod classes and placements.
 
     Args:
         nodes: names must be unique.
@@ -51,12 +51,12 @@ class ClusterState:
     Attributes:
         nodes: [N] the node in each slot, None in a free one.
         slots: node name -> slot.
-        arrays: the nodes' arrays, updated in place; other ones after `add_node` or `update_node` needed more room.
-        gpu_types: of devices, in the order in which the arrays number them; `ANY_GPU` is not among them.
+        arrays: the nodes' arrays, updated in place; replaced where `add_node` or `update_node` needs larger ones.
+        gpu_types: types of devices, in the order of their numbers in the arrays; without `ANY_GPU`.
         resources: extended resource names, in the order of the columns from `EXTENDED` on.
-        placements: pod name -> where it runs.
-        classes: the pod classes, by number.
-        table: what static constraints look at.
+        placements: pod name -> placement.
+        classes: pod classes by number.
+        table: attributes that static constraints read.
         terms: numbers of labels, selectors and topology keys.
     """
 
@@ -70,7 +70,7 @@ class ClusterState:
         self.placements: dict[str, Placement] = {}
         self.classes: list[PodClass] = []
         self.table = static.NodeTable(nodes)
-        self.terms = Terms(self.table)
+        self.terms = InterPodConstraints(self.table)
         self._class_ids: dict[PodClass, int] = {}
         self._rows: dict[tuple[Constraints, str], int] = {}
         self._class_arrays: ClassArrays | None = None
@@ -85,7 +85,7 @@ class ClusterState:
         devices = max(1, max((node.gpu_count for node in nodes), default=0))
         _check_devices(devices)
         type_id = {gpu_type: i for i, gpu_type in enumerate(self.gpu_types)}
-        # The last column is what no node offers: a class that asks for such a resource fits nowhere.
+        # No node offers the last column: a class that requests such a resource fits nowhere.
         allocatable = np.zeros((count, EXTENDED + len(self.resources) + 1), dtype=np.int64)
         for column, name in _COLUMNS:
             allocatable[:, column] = np.fromiter(map(attrgetter(name), nodes), dtype=np.int64, count=count)
@@ -106,34 +106,34 @@ class ClusterState:
         )
 
     def add_node(self, node: Node) -> int:
-        """Add a node and return its slot: the lowest free one, or the first of as many new ones as there are.
+        """Add a node and return its slot: the lowest free one, or the first of as many new ones as exist.
 
         Raises:
             SteersmanError: there is a node of that name.
         """
         if node.name in self.slots:
             raise SteersmanError(f"node {node.name!r} exists already")
-        self._make_room_for(node)
+        self._ensure_capacity(node)
         if not self._free_slots:
-            self._double()
+            self._grow()
         slot = heapq.heappop(self._free_slots)
         self.slots[node.name] = slot
         self._write(slot, node)
         return slot
 
     def update_node(self, node: Node) -> int:
-        """Replace the node of the same name by what it is now, and return its slot. Its pods stay.
+        """Replace the node of the same name, whose pods stay, and return its slot.
 
         What is free may fall below zero if less is allocatable than is in use. Raises SteersmanError if there is no
         such node.
         """
         slot = self.slot(node.name)
-        self._make_room_for(node)
+        self._ensure_capacity(node)
         self._write(slot, node)
         return slot
 
     def remove_node(self, name: str) -> dict[str, Placement]:
-        """Remove a node and forget its pods, which are returned: pod name -> where it was.
+        """Remove a node and its pods, and return these: pod name -> placement.
 
         Raises:
             SteersmanError: there is no such node.
@@ -148,18 +148,18 @@ class ClusterState:
         return pods
 
     def slot(self, name: str) -> int:
-        """The slot of a node. Raises SteersmanError if there is no such node."""
+        """Return the slot of a node. Raises SteersmanError if there is no such node."""
         try:
             return self.slots[name]
         except KeyError:
             raise SteersmanError(f"there is no node {name!r}") from None
 
     def pods_on(self, slot: int) -> Mapping[str, Placement]:
-        """The pods on a node: pod name -> placement."""
+        """Return the pods on a node: pod name -> placement."""
         return self._pods.get(slot, {})
 
     def _write(self, slot: int, node: Node | None) -> None:
-        """Make all arrays say what the slot holds now."""
+        """Write a slot's node to all arrays."""
         arrays = self.arrays
         arrays.allocatable[slot] = 0
         if node is not None:
@@ -181,11 +181,11 @@ class ClusterState:
             self._give_devices(slot)
 
     def _give_devices(self, slot: int) -> None:
-        """Give devices to pods of a node that have fewer than they ask for: there were fewer, or they were counted."""
+        """Give devices to pods of a node that have fewer than they request: there were fewer, or they were counted."""
         for pod, placed in list(self.pods_on(slot).items()):
-            wanted = self.classes[placed.class_id].requests.gpu_count
+            count = self.classes[placed.class_id].requests.gpu_count
             here = placed.devices & ((1 << int(self.arrays.gpu_count[slot])) - 1)
-            if here.bit_count() < wanted and not self._counts_gpus(placed.class_id, slot):
+            if here.bit_count() < count and not self._counts_gpus(placed.class_id, slot):
                 kernel.remove(self.arrays, self.class_arrays, placed.class_id, slot, placed.devices)
                 devices = self._devices_for(placed.class_id, slot, here)
                 kernel.place(self.arrays, self.class_arrays, placed.class_id, slot, devices)
@@ -195,7 +195,7 @@ class ClusterState:
         return len(self.gpu_types) if gpu_type == ANY_GPU else self.gpu_types.index(gpu_type)
 
     def _recount(self, slot: int) -> None:
-        """What is free on a node, from its pods."""
+        """Recompute what is free on a node from its pods."""
         arrays, devices = self.arrays, self.arrays.gpu_free.shape[1]
         arrays.free[slot] = arrays.allocatable[slot]
         arrays.nonzero[slot] = 0
@@ -204,8 +204,8 @@ class ClusterState:
         for placed in self.pods_on(slot).values():
             kernel.place(arrays, self.class_arrays, placed.class_id, slot, placed.devices)
 
-    def _make_room_for(self, node: Node) -> None:
-        """Columns for a GPU type, resources and devices that no node had so far."""
+    def _ensure_capacity(self, node: Node) -> None:
+        """Add columns for GPU types, resources and devices that no node had so far."""
         if node.gpu_type not in (ANY_GPU, *self.gpu_types):
             self.arrays.gpu_model[self.arrays.gpu_model == len(self.gpu_types)] += 1
             self.gpu_types = (*self.gpu_types, node.gpu_type)
@@ -223,7 +223,7 @@ class ClusterState:
             allocatable=np.insert(old.allocatable, columns, 0, axis=1), free=np.insert(old.free, columns, 0, axis=1)
         )
         self._class_arrays = None
-        # Pods placed by force may ask for what was in the last column, "not offered", and has one of its own now.
+        # Pods placed by force may request what was in the last column, "not offered", and has its own column now.
         for slot in np.flatnonzero(old.free[:, last]):
             self._recount(int(slot))
 
@@ -235,12 +235,12 @@ class ClusterState:
                 gpu_free=np.pad(self.arrays.gpu_free, ((0, 0), (0, more))),
                 gpu_kinds=np.pad(self.arrays.gpu_kinds, ((0, 0), (0, more))),
             )
-            # Pods that ask for more devices than any node had were among those that ask for as many as that.
+            # Pods that request more devices than any node had were counted with those that request that many.
             for slot in np.flatnonzero(self.arrays.gpu_kinds[:, -1 - more]):
                 self._recount(int(slot))
 
-    def _double(self) -> None:
-        """Twice as many slots."""
+    def _grow(self) -> None:
+        """Double the number of slots."""
         size = len(self.nodes)
         more = max(size, 1)
         self.arrays = NodeArrays(*(np.pad(a, ((0, more),) + ((0, 0),) * (a.ndim - 1)) for a in self.arrays))
@@ -256,13 +256,13 @@ class ClusterState:
     # Copies ----------------------------------------------------------------------------------------------------------
 
     def copy(self) -> ClusterState:
-        """A state of its own that says the same."""
+        """Return an independent copy."""
         return self.permuted(np.arange(len(self.nodes)))
 
     def permuted(self, order: npt.NDArray[np.int64] | Sequence[int]) -> ClusterState:
-        """A copy with the slots in another order: slot i is slot `order[i]` of this state.
+        """Return a copy with the slots in another order: slot i is slot `order[i]` of this state.
 
-        Numbers of classes, labels and the like stay the same; what never changes is shared.
+        Numbers of classes, labels and the like stay the same; immutable parts are shared.
 
         Raises:
             SteersmanError: `order` is no permutation of the slots.
@@ -294,7 +294,7 @@ class ClusterState:
     # Classes and labels ----------------------------------------------------------------------------------------------
 
     def class_id(self, pod_class: PodClass) -> int:
-        """The number of a class, given when it is first asked for."""
+        """Return the number of a class, assigned on first use."""
         known = self._class_ids.get(pod_class)
         if known is None:
             known = self._class_ids[pod_class] = len(self.classes)
@@ -303,20 +303,20 @@ class ClusterState:
         return known
 
     def class_ids(self, pods: Iterable[Pod]) -> npt.NDArray[np.int64]:
-        """The class number of each pod."""
+        """Return the class number of each pod."""
         return np.array([self.class_id(pod.pod_class) for pod in pods], dtype=np.int64)
 
     def labels_id(self, pod: Pod) -> int:
-        """The number of a pod's namespace and labels, given when it is first asked for."""
+        """Return the number of a pod's namespace and labels, assigned on first use."""
         return self.terms.labels_id(pod.namespace, pod.labels)
 
     def labels_ids(self, pods: Iterable[Pod]) -> npt.NDArray[np.int64]:
-        """The number of each pod's namespace and labels."""
+        """Return the number of each pod's namespace and labels."""
         return np.array([self.labels_id(pod) for pod in pods], dtype=np.int64)
 
     @property
     def class_arrays(self) -> ClassArrays:
-        """The classes' arrays; other ones after a class was added, or a node that needed more room."""
+        """Arrays of the classes; replaced when a class is added, or a node that needs larger ones."""
         known = self._class_arrays
         if known is None:
             self._rows = {}
@@ -327,7 +327,7 @@ class ClusterState:
         return self._class_arrays  # type: ignore[return-value]
 
     def _make_class_arrays(self, first: int) -> ClassArrays:
-        """The arrays of the classes from `first` on, and the rows of `allowed` that they are the first to need."""
+        """Return the arrays of the classes from `first` on, and the rows of `allowed` that they add."""
         classes, known_rows = self.classes[first:], len(self._rows)
         keys = [(each.constraints, each.requests.gpu_resource) for each in classes]
         constraint = [self._rows.setdefault(key, len(self._rows)) for key in keys]
@@ -352,38 +352,39 @@ class ClusterState:
         )
 
     @property
-    def term_arrays(self) -> TermArrays:
-        """The arrays of constraints on other pods; other ones after a class, labels or a selector got a number.
+    def term_arrays(self) -> InterPodArrays:
+        """Arrays of inter-pod constraints; replaced when a class, labels or a selector gets a number.
 
-        A selector that is new counts the pods in `placements`. A compiled run places pods that are not there, so give
-        everything that it may ask about a number before it starts.
+        A new selector counts the pods in `placements`. A compiled run places pods that are not there, so everything
+        that it may
+        read must have a number before it starts.
         """
         return self.terms.arrays(self.placements.values())
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
     def gpu_use(self) -> tuple[int, int]:
-        """GPU milli that pods have, and that the nodes have together; GPUs that are counted are among them."""
+        """Return the GPU milli that pods hold, and those of all nodes, counted GPUs included."""
         taken, total = self.gpu_use_by_node()
         return int(taken.sum()), int(total.sum())
 
     def gpu_use_by_node(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """[N] and [N], the same of each node."""
+        """Return the same by node, [N] and [N]."""
         arrays = self.arrays
         counted = [i for i, name in enumerate(self.resources, EXTENDED) if name in GPU_RESOURCES]
         total = (arrays.gpu_count + arrays.allocatable[:, counted].sum(axis=1)) * GPU_MILLI
         return total - arrays.gpu_free.sum(axis=1) - arrays.free[:, counted].sum(axis=1) * GPU_MILLI, total
 
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
-        """[N] where a pod of the class with these labels may run now: all hard constraints, resources and devices."""
+        """Return where a pod of the class with these labels may run now, [N]: constraints, resources and devices."""
         feasible = np.empty(len(self.nodes), dtype=np.bool_)
         kernel.fit_mask(self.arrays, self.class_arrays, class_id, feasible)
-        if self.sees_others(class_id, labels_id):
+        if self.has_inter_pod_constraints(class_id, labels_id):
             dynamic.terms_mask(self.term_arrays, class_id, labels_id, feasible)
         return feasible
 
-    def sees_others(self, class_id: int, labels_id: int) -> bool:
-        """Whether other pods could keep a pod of the class with these labels from a node."""
+    def has_inter_pod_constraints(self, class_id: int, labels_id: int) -> bool:
+        """Return whether other pods could keep a pod of the class with these labels from a node."""
         return not self.terms.idle and dynamic.terms_active(self.term_arrays, class_id, labels_id)
 
     def place(
@@ -396,13 +397,14 @@ class ClusterState:
         *,
         force: bool = False,
     ) -> Placement:
-        """Put a pod on a node; `devices` None takes the default ones.
+        """Place a pod on a node; `devices` None takes the default ones.
 
         `force` is for pods that run there already, whatever the constraints say: nothing is checked, and what is free
-        may fall below zero. Whoever asks for more devices than are free, or than there are, takes those there are.
+        may fall
+        below zero. A pod that requests more devices than are free, or than exist, takes those there are.
 
         Raises:
-            SteersmanError: the pod is placed already, it may not run there, or these are not devices that it can have.
+            SteersmanError: the pod is placed already, may not run there, or cannot have these devices.
         """
         if pod in self.placements:
             raise SteersmanError(f"pod {pod!r} is placed already")
@@ -423,7 +425,7 @@ class ClusterState:
         return self._note(pod, Placement(class_id, slot, devices, labels_id))
 
     def _devices_for(self, class_id: int, slot: int, held: int = 0) -> int:
-        """Return the devices of a pod that is there: those that it holds, those that fit best, those with most left."""
+        """Return a running pod's devices: first those it holds, then the best fitting, then those with most left."""
         requests, node, free = self.classes[class_id].requests, self.nodes[slot], self.arrays.gpu_free[slot]
         if node is None or not is_offered(requests.gpu_resource, node.gpu_resources):
             return held
@@ -435,7 +437,7 @@ class ClusterState:
         return devices
 
     def _counts_gpus(self, class_id: int, slot: int) -> bool:
-        """Whether the node counts the GPUs that the class asks for, see `kernel.counts_gpus`."""
+        """Return whether the node counts the GPUs that the class requests, see `kernel.counts_gpus`."""
         requests, node = self.classes[class_id].requests, self.nodes[slot]
         return bool(requests.gpu_count and node is not None and node.counted_gpus.get(requests.gpu_resource))
 
@@ -445,9 +447,9 @@ class ClusterState:
         if devices is not None:
             requests = self.classes[class_id].requests
             free = self.arrays.gpu_free[slot, : self.arrays.gpu_count[slot]]
-            wanted = 0 if self._counts_gpus(class_id, slot) else requests.gpu_count
+            count = 0 if self._counts_gpus(class_id, slot) else requests.gpu_count
             chosen = device_indices(devices)
-            if len(chosen) != wanted or any(d >= len(free) or free[d] < requests.gpu_milli for d in chosen):
+            if len(chosen) != count or any(d >= len(free) or free[d] < requests.gpu_milli for d in chosen):
                 raise SteersmanError(f"pod {pod!r} cannot have the devices {chosen} of the node in slot {slot}")
         if not self.terms.idle and not self.mask(class_id, labels_id)[slot]:
             raise SteersmanError(f"pod {pod!r} may not run with the pods that are near the node in slot {slot}")
@@ -457,7 +459,7 @@ class ClusterState:
         return placement
 
     def remove(self, pod: str) -> Placement:
-        """Take a pod off its node. Raises SteersmanError if it is not placed."""
+        """Remove a pod from its node. Raises SteersmanError if it is not placed."""
         placement = self.placements.get(pod)
         if placement is None:
             raise SteersmanError(f"pod {pod!r} is not placed")

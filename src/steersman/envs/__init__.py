@@ -9,10 +9,10 @@ from __future__ import annotations
 from gymnasium.envs.registration import register
 
 _ENVIRONMENTS = {
-    "steersman/Inflation-v0": "steersman.envs.inflation:Inflation",
-    "steersman/Timed-v0": "steersman.envs.inflation:Timed",
-    "steersman/Deployments-v0": "steersman.envs.deployments:Deployments",
-    "steersman/Latency-v0": "steersman.envs.latency:Latency",
+    "steersman/Inflation-v0": "steersman.envs.inflation.environment:Inflation",
+    "steersman/Timed-v0": "steersman.envs.inflation.environment:Timed",
+    "steersman/Deployments-v0": "steersman.envs.deployments.environment:Deployments",
+    "steersman/Latency-v0": "steersman.envs.latency.environment:Latency",
 }
 
 for _name, _class in _ENVIRONMENTS.items():

@@ -13,22 +13,22 @@ Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
 Array = npt.NDArray[Any]
 
 PADDING = {"domain": -1}
-"""What stands where a run is smaller than the batch, 0 if not named here: an absent node is in no topology domain."""
+"""Padding of a run that is smaller than the batch, 0 if not listed: an absent node is in no topology domain."""
 
 
 def empty_like(item: Tuple, count: int) -> Tuple:
-    """Buffers for `count` items like this one, every array filled with its padding."""
-    made = {}
+    """Return buffers for `count` items like this one, every array filled with its padding."""
+    buffers = {}
     for name, value in _fields(item):
         if isinstance(value, np.ndarray):
-            made[name] = np.full((count, *value.shape), PADDING.get(name, 0), value.dtype)
+            buffers[name] = np.full((count, *value.shape), PADDING.get(name, 0), value.dtype)
         else:
-            made[name] = empty_like(value, count)
-    return type(item)(**made)
+            buffers[name] = empty_like(value, count)
+    return type(item)(**buffers)
 
 
 def put(buffers: Tuple, index: int, item: Tuple) -> Tuple:
-    """Write an item at `index`; returns the buffers, other ones where they had to grow."""
+    """Write an item at `index`; return the buffers, which are new ones if they had to grow."""
     held = {}
     for (name, buffer), (_, value) in zip(_fields(buffers), _fields(item), strict=True):
         if isinstance(value, np.ndarray):
@@ -51,7 +51,7 @@ def _put_array(buffer: Array, index: int, array: Array, padding: int) -> Array:
 
 
 def arrays_of(buffers: tuple[Any, ...], prefix: str = "") -> Iterator[tuple[str, Array]]:
-    """Every array in nested named tuples, with its dotted name."""
+    """Yield every array in nested named tuples, with its dotted name."""
     for name, value in _fields(buffers):
         if isinstance(value, np.ndarray):
             yield prefix + name, value
@@ -60,14 +60,14 @@ def arrays_of(buffers: tuple[Any, ...], prefix: str = "") -> Iterator[tuple[str,
 
 
 def restored(buffers: Tuple, arrays: Mapping[str, Array], prefix: str = "") -> Tuple:
-    """The same nested named tuples with copies of the arrays of these dotted names."""
-    made = {}
+    """Return the same nested named tuples with copies of the arrays of these dotted names."""
+    arrays_by_field = {}
     for name, value in _fields(buffers):
         if isinstance(value, np.ndarray):
-            made[name] = np.array(arrays[prefix + name], dtype=value.dtype, order="C")
+            arrays_by_field[name] = np.array(arrays[prefix + name], dtype=value.dtype, order="C")
         else:
-            made[name] = restored(value, arrays, f"{prefix}{name}.")
-    return type(buffers)(**made)
+            arrays_by_field[name] = restored(value, arrays, f"{prefix}{name}.")
+    return type(buffers)(**arrays_by_field)
 
 
 def _fields(buffers: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:

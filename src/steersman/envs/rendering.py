@@ -1,11 +1,11 @@
-"""What an environment looks like: its nodes' loads as a text or as a picture."""
+"""Rendering of an environment: its nodes' loads as text or as an image."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.envs.core import Core
+from steersman.envs.base import EnvCore
 
 FRAME_RATE = 4
 BAR = 20
@@ -14,8 +14,8 @@ COLUMNS = 32
 EMPTY, FULL, ABSENT = (np.array(colour) for colour in ((247, 251, 255), (8, 48, 107), (255, 255, 255)))
 
 
-def text(core: Core, e: int) -> str:
-    """A line a node: where the pod may run (`>`), its name, and bars of CPU, memory and GPU in use."""
+def text(core: EnvCore, e: int) -> str:
+    """Return a line per node: whether the pod may run there (`>`), its name, and bars of CPU, memory and GPU in use."""
     lines = [f"  {'node':<24}{'cpu':<{BAR + 7}}{'memory':<{BAR + 7}}gpu"]
     mask = core.observation.mask[e]
     for slot, (name, loads) in enumerate(zip(core.names(e), core.loads(e), strict=True)):
@@ -24,8 +24,8 @@ def text(core: Core, e: int) -> str:
     return "\n".join(lines)
 
 
-def draw(core: Core, e: int) -> npt.NDArray[np.uint8]:
-    """[H, W, 3] a square a node, in the order of slots; the darker, the more of its scarcest resource is in use."""
+def draw(core: EnvCore, e: int) -> npt.NDArray[np.uint8]:
+    """Return [H, W, 3] an image with a square per node; the darker, the more of its scarcest resource is in use."""
     with np.errstate(invalid="ignore"):
         load = np.nan_to_num(core.loads(e)).max(axis=1)
     rows = -(-core.max_nodes // COLUMNS)

@@ -9,29 +9,30 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from steersman.envs.core import Core, observation_space
+from steersman.core.errors import UsageError
+from steersman.envs.base import EnvCore, observation_space
 from steersman.envs.rendering import FRAME_RATE, draw, text
-from steersman.errors import UsageError
 
 Observation = dict[str, npt.NDArray[Any]]
 
 
 class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
-    """Pods come, and an agent says which node each one is bound to.
+    """Pods arrive, and an agent chooses the node of each.
 
-    Observation (`spaces.Dict`): `nodes` [N, F], `pod` [P] and `context` [X] float32 by the view (`steersman.features`),
-    `mask` [N] int8 (where the pod may run), `groups` [N, 2] int32 (index of the node's rack and server, -1: none).
+    Observation (`spaces.Dict`): `nodes` [N, F], `pod` [P] and `context` [X] float32 by the view
+    (`steersman.policies.features`), `mask` [N] int8 (where the pod may run), `groups` [N, 2] int32 (index of the node's
+    rack and server, -1: none).
     Action: a node's slot, 0 to N - 1; its GPU devices are chosen by the best-fit rule. An illegal action changes
     nothing and costs the penalty. An episode is terminated when the workload ends and truncated at the limit of steps.
 
     Args:
         core: one environment.
-        render_mode: `ansi` (a text) or `rgb_array` (a picture).
+        render_mode: `ansi` (text) or `rgb_array` (an image).
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": FRAME_RATE}  # noqa: RUF012 (gymnasium's way)
 
-    def __init__(self, core: Core, *, render_mode: str | None = None) -> None:
+    def __init__(self, core: EnvCore, *, render_mode: str | None = None) -> None:
         if render_mode not in (None, "ansi", "rgb_array"):
             raise UsageError(f"render_mode {render_mode!r} is unknown; there are ansi and rgb_array")
         self.core, self.render_mode = core, render_mode
@@ -55,16 +56,16 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         return self._observe(), float(core.rewards[0]), bool(core.terminated[0]), bool(core.truncated[0]), infos
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
-        """[N] which actions are legal now."""
+        """Return [N] which actions are legal now."""
         legal: npt.NDArray[np.bool_] = self.core.observation.mask[0].astype(np.bool_)
         return legal
 
     def heuristic(self, rule: str) -> int:
-        """What a local policy (`fgd`, `best-fit`, `least-allocated`, ...) would do now. Raises UsageError."""
+        """Return what a heuristic (`fgd`, `best-fit`, ...) would do now. Raises UsageError: there is none."""
         return int(self.core.rule_actions(rule)[0])
 
     def render(self) -> Any:
-        """A text or a picture of the nodes, by `render_mode`."""
+        """Return text or an image of the nodes, by `render_mode`."""
         if self.render_mode is None:
             return None
         return text(self.core, 0) if self.render_mode == "ansi" else draw(self.core, 0)

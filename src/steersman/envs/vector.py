@@ -12,9 +12,9 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from steersman.envs.core import Arrays, Core, observation_space, packed, unpack
+from steersman.core.errors import UsageError
+from steersman.envs.base import Arrays, EnvCore, observation_space, packed, unpack
 from steersman.envs.rendering import FRAME_RATE, draw, text
-from steersman.errors import UsageError
 
 Observations = dict[str, npt.NDArray[Any]]
 
@@ -22,18 +22,19 @@ Observations = dict[str, npt.NDArray[Any]]
 class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
     """E environments as one `gymnasium.vector.VectorEnv`.
 
-    An environment whose episode ended is reset in the same step: what is returned is the new episode's first
-    observation, and `infos["final_obs"]`, `infos["final_info"]` hold the ended one's last (masks: the same names with
-    `_` before them). Environment i of a vector reset with seed s plays as a single one reset with seed s + i.
+    An environment whose episode ended is reset in the same step: the returned observation is the new episode's first
+    one,
+    and `infos["final_obs"]`, `infos["final_info"]` hold the ended one's last (masks: the same names with a `_` prefix).
+    Environment i of a vector reset with seed s runs as a single one reset with seed s + i.
 
     Args:
         core: the environments.
         copy: whether observations are copies. False returns views of the buffers that the next step writes to
             (zero-copy mode): fast, but use or copy them before that step.
-        render_mode: `ansi` or `rgb_array`, one frame an environment.
+        render_mode: `ansi` or `rgb_array`, one frame per environment.
     """
 
-    def __init__(self, core: Core, *, copy: bool = True, render_mode: str | None = None) -> None:
+    def __init__(self, core: EnvCore, *, copy: bool = True, render_mode: str | None = None) -> None:
         self.metadata = {
             "autoreset_mode": AutoresetMode.SAME_STEP,
             "render_modes": ["ansi", "rgb_array"],
@@ -53,7 +54,7 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
         """Begin new episodes, in all environments or in those of `options["reset_mask"]`, [E] bool.
 
         Raises:
-            UsageError: an option is unknown or wrong, or there is not one seed for every environment.
+            UsageError: an option is unknown or invalid, or the number of seeds is not that of environments.
         """
         rest = dict(options or {})
         chosen = np.asarray(rest.pop("reset_mask", np.ones(self.num_envs)), dtype=np.bool_)
@@ -72,11 +73,11 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
         self, actions: npt.NDArray[np.int64]
     ) -> tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
         """Take an action, [E], in every environment. Raises UsageError: there is not one action for each."""
-        wanted = np.ascontiguousarray(actions, dtype=np.int64)
-        if wanted.shape != (self.num_envs,):
-            raise UsageError(f"actions have the shape {wanted.shape}; ({self.num_envs},) is right")
+        chosen = np.ascontiguousarray(actions, dtype=np.int64)
+        if chosen.shape != (self.num_envs,):
+            raise UsageError(f"actions have the shape {chosen.shape}; ({self.num_envs},) is right")
         core = self.core
-        core.step(wanted)
+        core.step(chosen)
         infos = _with_masks(core.infos(), np.ones(self.num_envs, dtype=np.bool_))
         ended = core.terminated | core.truncated
         if ended.any():
@@ -90,25 +91,25 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
         return self._observe(), core.rewards.copy(), core.terminated.copy(), core.truncated.copy(), infos
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
-        """[E, N] which actions are legal now."""
+        """Return [E, N] which actions are legal now."""
         return self.core.observation.mask.astype(np.bool_)
 
     def heuristic(self, rule: str) -> npt.NDArray[np.int64]:
-        """[E] what a local policy (`fgd`, `best-fit`, `least-allocated`, ...) would do now. Raises UsageError."""
+        """Return [E] what a heuristic (`fgd`, `best-fit`, ...) would do now. Raises UsageError: there is none."""
         return self.core.rule_actions(rule)
 
     def snapshot(self) -> Arrays:
-        """Copies of everything that the next steps depend on, for `restore`."""
+        """Return copies of everything that the next steps depend on, for `restore`."""
         return {name: array.copy() for name, array in self.core.state().items()} | {"random": packed(self._random)}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observations:
-        """Return to a snapshot of an environment made with the same arguments, exactly; returns what is observed."""
+        """Return exactly to a snapshot of an environment made with the same arguments; return its observation."""
         unpack(self._random, snapshot["random"])
         self.core.restore(snapshot)
         return self._observe()
 
     def render(self) -> tuple[Any, ...] | None:
-        """A text or a picture of every environment's nodes, by `render_mode`."""
+        """Return text or an image of every environment's nodes, by `render_mode`."""
         if self.render_mode is None:
             return None
         show = text if self.render_mode == "ansi" else draw

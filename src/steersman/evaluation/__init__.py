@@ -1,1 +1,1 @@
-"""What schedulers are worth: experiments over workloads, policies and seeds, their statistics, files and report."""
+"""Evaluation of schedulers: experiments over workloads, policies and seeds, their statistics, files and report."""

@@ -1,4 +1,4 @@
-"""An experiment: every workload by every policy by every seed, over processes, in one order whatever these do."""
+"""An experiment: every workload, policy and seed, over processes; the order of results does not depend on these."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from pathlib import Path
 
 import numpy as np
 
-from steersman.errors import SteersmanError, UsageError
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.processes import Workers
+from steersman.core.signals import defer_signals
 from steersman.evaluation.summary import ALL
-from steersman.processes import Workers
-from steersman.signals import defer_signals
+from steersman.policies.base import Policy
+from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
 OnRun = Callable[[int, int], None]
-"""Called after each run with how many are done and how many there are."""
+"""Called after each run with the numbers of finished and of all runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What is run: the product of workloads, policies and seeds.
+    """The product of workloads, policies and seeds.
 
     Attributes:
         workloads: their names are unique.
-        policies: names that `steersman.policies.registry.resolve` knows, unique.
+        policies: of unique names; policies that are objects must be picklable if there are several processes.
         seeds: unique. A run is a function of its workload, policy, seed, protocol and ratio alone.
         ratio: arrived GPU demand over GPU capacity (`inflation` only).
         load: demand over capacity of generated arrivals (`timed` only), None: the times of the trace.
         mean_duration: seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`.
 
     Raises:
-        UsageError: something is empty or there twice, or one of several workloads has the name of their mean.
+        UsageError: an argument is empty or repeats an item, or one of several workloads has the name of their mean.
     """
 
     workloads: tuple[Workload, ...]
-    policies: tuple[str, ...]
+    policies: tuple[str | Policy | PolicyProtocol, ...]
     seeds: tuple[int, ...]
     protocol: Protocol = "inflation"
     ratio: float = 1.3
@@ -49,20 +51,21 @@ class Experiment:
     mean_duration: float | None = None
 
     def __post_init__(self) -> None:
+        """Check the values."""
         _check_unique("workload", [workload.name for workload in self.workloads])
-        _check_unique("policy", list(self.policies))
+        _check_unique("policy", [each if isinstance(each, str) else each.name for each in self.policies])
         _check_unique("seed", [str(seed) for seed in self.seeds])
         if len(self.workloads) > 1 and ALL in [workload.name for workload in self.workloads]:
             raise UsageError(f"a workload is called {ALL}, as the mean over all workloads is; rename its file")
 
     @property
     def runs(self) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         return len(self.workloads) * len(self.policies) * len(self.seeds)
 
 
 class InterruptionError(SteersmanError):
-    """Ctrl-C: `finished` holds the runs that were done, in the experiment's order, of `total`; `kept` says where."""
+    """Ctrl-C: `finished` holds the finished runs of `total`, in the experiment's order; `kept` says where they are."""
 
     exit_status = 130
 
@@ -77,19 +80,19 @@ class InterruptionError(SteersmanError):
 class _Task:
     position: int
     workload: int
-    policy: str
+    policy: str | Policy | PolicyProtocol
     seed: int
     keep_nodes: bool
 
 
 def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | None = None) -> list[RunResult]:
-    """Run all of it, workload by workload, policy by policy, seed by seed; the result is in that order.
+    """Run everything; the result is ordered by workload, policy and seed.
 
     `final_nodes` is kept for the first seed of a workload and policy and empty for the others, `placements` is None.
 
     Args:
         experiment: what to run.
-        jobs: processes; 1 stays in this one. Compiled kernels should be in numba's cache before (`warm_up`).
+        jobs: number of processes; 1 stays in this one. Compiled kernels should be in numba's cache before.
         on_run: progress.
 
     Raises:
@@ -106,7 +109,7 @@ def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | Non
 
     try:
         if min(jobs, len(tasks)) <= 1:
-            bench = _Bench(experiment, lambda index: experiment.workloads[index])
+            bench = _RunnerCache(experiment, lambda index: experiment.workloads[index])
             for task in tasks:
                 collect(task, bench.run(task))
         else:
@@ -133,8 +136,8 @@ def _tasks(experiment: Experiment) -> Iterator[_Task]:
                 position += 1
 
 
-class _Bench:
-    """Where runs are made: the experiment's settings, and a simulator of the workload that the last run was about."""
+class _RunnerCache:
+    """The experiment's settings, and the simulator of the last run's workload."""
 
     def __init__(self, experiment: Experiment, load: Callable[[int], Workload]) -> None:
         self._experiment = experiment
@@ -143,9 +146,9 @@ class _Bench:
         self._simulator: Simulator | None = None
 
     def run(self, task: _Task) -> RunResult:
-        """One run."""
+        """Return the result of one run."""
         if self._simulator is None or self._index != task.workload:
-            self._simulator = None  # two large workloads at once need not fit
+            self._simulator = None  # two large workloads may not fit into memory
             self._simulator, self._index = Simulator(self._load(task.workload)), task.workload
         settings = self._experiment
         try:
@@ -158,7 +161,8 @@ class _Bench:
                 mean_duration=settings.mean_duration,
             )
         except BaseException as error:
-            error.add_note(f"policy {task.policy!r}, seed {task.seed}")
+            name = task.policy if isinstance(task.policy, str) else task.policy.name
+            error.add_note(f"policy {name!r}, seed {task.seed}")
             raise
         return run if task.keep_nodes else replace(run, final_nodes=_NO_NODES)
 
@@ -169,13 +173,13 @@ _NO_NODES = FinalNodes((), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 
 def _run_in_processes(
     experiment: Experiment, tasks: list[_Task], jobs: int, collect: Callable[[_Task, RunResult], None]
 ) -> None:
-    """Run tasks in `jobs` processes, each of which loads a workload when it first meets it."""
+    """Run tasks in `jobs` processes, each of which loads a workload when it first needs it."""
     folder = tempfile.mkdtemp(prefix="steersman-")
     try:
         for index, workload in enumerate(experiment.workloads):
             Path(folder, str(index)).write_bytes(pickle.dumps(workload, protocol=pickle.HIGHEST_PROTOCOL))
         settings = replace(experiment, workloads=tuple(replace(w, nodes=(), pods=()) for w in experiment.workloads))
-        workers: Workers[_Task, RunResult] = Workers(jobs, partial(_open_bench, settings, folder))
+        workers: Workers[_Task, RunResult] = Workers(jobs, partial(_open_runner_cache, settings, folder))
         with workers:
             for position, run in workers.answers(tasks):
                 collect(tasks[position], run)
@@ -184,7 +188,7 @@ def _run_in_processes(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _open_bench(experiment: Experiment, folder: str) -> Callable[[_Task], RunResult]:
-    """In a worker: what makes the runs."""
-    # Written by the parent of this very process, into a folder that only its user may enter.
-    return _Bench(experiment, lambda index: pickle.loads(Path(folder, str(index)).read_bytes())).run
+def _open_runner_cache(experiment: Experiment, folder: str) -> Callable[[_Task], RunResult]:
+    """Return the function that makes runs in a worker process."""
+    # Written by the parent of this process, into a folder that only its user may enter.
+    return _RunnerCache(experiment, lambda index: pickle.loads(Path(folder, str(index)).read_bytes())).run

@@ -1,4 +1,4 @@
-"""The folder that results go to: nothing of anyone else's is overwritten there, and it changes as a whole or not."""
+"""The folder of results: nobody else's files are overwritten, and it changes as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from steersman.errors import InputError, UsageError
+from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.results import COMMANDS, REPORT, REPORT_MARK, first_lines
-from steersman.policies.policy_file import SUFFIX, read_policy
+from steersman.policies.files.policy_file import SUFFIX, read_policy
 from steersman.workloads.files import STAGE, check_writable
 
 MARK_WITHIN_BYTES = 1024
 
 
 def check_output(folder: Path, files: Collection[str]) -> None:
-    """Make sure that `files` may be written to `folder`: what has their names there are former such results.
+    """Check that `files` may be written to `folder`: existing files of these names must be earlier results.
 
     Raises:
-        UsageError: something else has such a name, there are results of another command, it is no folder, or it cannot
-            be written to.
+        UsageError: another file has such a name, there are results of another command, it is not a folder, or it is not
+            writable.
     """
-    target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and makes no `new`
+    target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and does not create `new`
     if os.path.isdir(target):  # also of a name that is too long
         for entry in sorted(target.iterdir()):
             _check_entry(folder, entry, files)
@@ -42,7 +42,7 @@ def _check_entry(folder: Path, entry: Path, files: Collection[str]) -> None:
 
 
 def is_result(path: Path) -> bool:
-    """Whether a file was written by steersman: by its name and by what it begins with."""
+    """Return whether a file was written by steersman, by its name and its first line."""
     if path.name not in COMMANDS or not path.is_file():
         return False
     try:
@@ -59,9 +59,9 @@ def is_result(path: Path) -> bool:
 
 @contextmanager
 def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
-    """A folder to write result files to. They appear in `folder` when the block ends well; otherwise nothing changes.
+    """Yield a folder to write result files to. They move to `folder` if the block succeeds; otherwise nothing changes.
 
-    Former results among `replaced` that were not written anew are removed.
+    Earlier results among `replaced` that were not written anew are removed.
 
     Raises:
         InputError: a file cannot be written, as on a full disk.
@@ -90,12 +90,12 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
 
 
 def _latest(stage: Path) -> str:
-    """Return the name of the file that was written last: where writing fails, the system does not say which it was."""
+    """Return the name of the last file that was written: the system does not say which write failed."""
     return max(stage.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=Path()).name
 
 
 def _first_missing(folder: Path) -> Path | None:
-    """The topmost folder that has to be made for `folder` to exist; None if it does."""
+    """Return the topmost folder that has to be created for `folder` to exist; None if it exists."""
     missing = None
     while not folder.exists():
         missing, folder = folder, folder.parent
@@ -103,7 +103,7 @@ def _first_missing(folder: Path) -> Path | None:
 
 
 def _umask() -> int:
-    """What a new folder's mode leaves out (it can only be read by setting it)."""
+    """Return the process's umask (which can only be read by setting it)."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

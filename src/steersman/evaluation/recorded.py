@@ -1,4 +1,4 @@
-"""The recorded placement of workloads beside the runs of policies: one value a metric, which no seed changes."""
+"""The recorded placement of workloads beside the runs of policies: one value per metric, the same for every seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from steersman.evaluation.statistics import NO_INTERVAL
+from steersman.core.statistics import NO_INTERVAL
 from steersman.evaluation.summary import ALL, SummaryRow
 from steersman.simulation.result import Metric, Protocol
 from steersman.simulation.run import AS_IT_IS, Simulator
@@ -17,26 +17,27 @@ Recordings = Mapping[str, tuple[Metric, ...]]
 
 
 def find_recordings(workloads: Sequence[Workload], protocol: Protocol) -> Recordings:
-    """Return what the recorded placements come to.
+    """Return the metrics of the recorded placements.
 
-    Nothing for `timed`, in which pods come and go. In `inflation` other pods arrive than those that wait in the
-    recording, so there the number of those that wait is left out.
+    Empty for `timed`, in which pods come and go. In `inflation` other pods arrive than those that wait in the
+    recording, so
+    the number of waiting pods is left out.
     """
-    found = {}
+    result = {}
     for workload in workloads:
         run = Simulator(workload).as_it_is() if workload.recorded and protocol != "timed" else None
         if run is not None:
             comparable = protocol == "arrivals"
-            found[workload.name] = tuple(each for each in run.metrics if comparable or each.name != "pods_failed")
-    return found
+            result[workload.name] = tuple(each for each in run.metrics if comparable or each.name != "pods_failed")
+    return result
 
 
 def recorded_summary(recordings: Recordings, workloads: Sequence[str], protocol: Protocol) -> list[SummaryRow]:
-    """Return the rows of `summary.csv` for the recorded placements; `all` is the mean if every workload has one."""
-    found = dict(recordings)
-    if len(workloads) > 1 and set(workloads) <= set(found):
-        every = zip(*(found[workload] for workload in workloads), strict=True)
-        found[ALL] = tuple(
+    """Return the rows of `summary.csv` for recorded placements; `all` is the mean if every workload has one."""
+    result = dict(recordings)
+    if len(workloads) > 1 and set(workloads) <= set(result):
+        every = zip(*(result[workload] for workload in workloads), strict=True)
+        result[ALL] = tuple(
             Metric(some[0].name, some[0].unit, float(np.mean([each.value for each in some]))) for some in every
         )
     return [
@@ -54,6 +55,6 @@ def recorded_summary(recordings: Recordings, workloads: Sequence[str], protocol:
             difference=float("nan"),
             difference_interval=NO_INTERVAL,
         )
-        for workload, metrics in found.items()
+        for workload, metrics in result.items()
         for metric in metrics
     ]

@@ -1,4 +1,4 @@
-"""The files that a run or an experiment leaves: tidy CSV, the same bytes for the same seeds."""
+"""Result files of a run or an experiment: tidy CSV, the same bytes for the same seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from steersman.evaluation.limits import BOUND, METRIC, Limits
+from steersman.evaluation.bound.experiment_limits import BOUND, METRIC, ExperimentLimits
 from steersman.evaluation.recorded import Recordings
 from steersman.evaluation.summary import SummaryRow
 from steersman.objectives.fragmentation import CAUSES
@@ -31,9 +31,9 @@ RUN_FILES = (PLACEMENTS, TIMELINE, METRICS)
 TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
 COMMANDS = dict.fromkeys(RUN_FILES, "simulate") | dict.fromkeys(EVALUATION_FILES, "evaluate") | {TRAINED: "demo"}
-"""Which command writes a file; `metrics.csv` is written by both."""
+"""The command that writes a file; `metrics.csv` is written by both."""
 REPORT_MARK = '<meta name="generator" content="steersman">'
-"""Near the start of every report: what tells it from someone else's `report.html`."""
+"""A line near the start of every report, which identifies it."""
 
 RESULTS_COLUMNS = (
     "workload",
@@ -62,13 +62,13 @@ PLACEMENTS_COLUMNS = ("event", "time", "pod", "node", "devices", "outcome", "rea
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A CSV file with a header, lines as on Unix."""
+    """Write a CSV file with a header and Unix line ends."""
     with path.open("w", encoding="utf-8", newline="") as file:
         _write(file, columns, rows)
 
 
 def number(value: float) -> str:
-    """A number of a CSV cell: whole numbers as such, others with nine digits, empty for NaN."""
+    """Return the text of a CSV cell: integers as such, other numbers with nine digits, empty for NaN."""
     if not math.isfinite(value):
         return ""
     if value == int(value) and abs(value) < 1e15:
@@ -77,12 +77,12 @@ def number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """A percentage of `results.csv`: two decimals, empty for NaN."""
+    """Return a percentage of `results.csv`: two decimals, empty for NaN."""
     return "" if not math.isfinite(value) else f"{value + 0.0:.2f}"
 
 
 def results_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
-    """The rows of `results.csv`: the curve of every `inflation` run, as the published experiments tabulate it."""
+    """Yield the rows of `results.csv`: curves of `inflation` runs in the format of the published experiments."""
     for run in runs:
         if run.protocol != "inflation":
             continue
@@ -100,29 +100,29 @@ def results_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
 
 
 def metrics_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
-    """The rows of `metrics.csv`: every metric of every run, at its end."""
+    """Yield the rows of `metrics.csv`: every metric of every run, at its end."""
     for run in runs:
         for metric in run.metrics:
             key = (run.workload, run.policy, str(run.seed), run.protocol)
             yield [*key, metric.name, metric.unit, number(metric.value)]
 
 
-def limit_rows(limits: Limits) -> Iterator[list[str]]:
-    """The rows of `metrics.csv` for the limit, whose policy is `bound`."""
+def limit_rows(limits: ExperimentLimits) -> Iterator[list[str]]:
+    """Yield the rows of `metrics.csv` for the limit, whose policy is `bound`."""
     for workload, of_workload in limits.percent.items():
         for seed, value in zip(limits.seeds, of_workload.tolist(), strict=True):
             yield [workload, BOUND, str(seed), limits.protocol, METRIC, "percent", number(value)]
 
 
 def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[str]]:
-    """The rows of `metrics.csv` for recorded placements, whose policy is `as it is`; they have no seed."""
+    """Yield the rows of `metrics.csv` for recorded placements, whose policy is `as it is`; they have no seed."""
     for workload, metrics in recordings.items():
         for metric in metrics:
             yield [workload, AS_IT_IS, "", protocol, metric.name, metric.unit, number(metric.value)]
 
 
 def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
-    """The rows of `summary.csv`."""
+    """Yield the rows of `summary.csv`."""
     for row in rows:
         yield [
             row.workload,
@@ -141,7 +141,7 @@ def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
 
 
 def placements_rows(placements: Placements) -> Iterator[list[str]]:
-    """The rows of `placements.csv`: every event of a run, in order."""
+    """Yield the rows of `placements.csv`: every event of a run, in order."""
     columns = (
         placements.pod,
         placements.node,
@@ -154,7 +154,7 @@ def placements_rows(placements: Placements) -> Iterator[list[str]]:
 
 
 def timeline_columns(protocol: Protocol) -> list[str]:
-    """The columns of `timeline.csv`; the last one is named by what the protocol counts."""
+    """Return the columns of `timeline.csv`; the last one depends on the protocol."""
     return [
         "event",
         "time",
@@ -172,7 +172,7 @@ def timeline_columns(protocol: Protocol) -> list[str]:
 
 
 def first_lines(name: str) -> list[str]:
-    """What the CSV file of that name may begin with; nothing for other names."""
+    """Return the possible first lines of the CSV file of that name; empty for other names."""
     possible: dict[str, list[Sequence[str]]] = {
         RESULTS: [RESULTS_COLUMNS],
         PARTIAL: [RESULTS_COLUMNS, METRICS_COLUMNS],
@@ -185,7 +185,7 @@ def first_lines(name: str) -> list[str]:
 
 
 def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
-    """The rows of `timeline.csv`: the cluster after every event, numbered as in `placements.csv`."""
+    """Yield the rows of `timeline.csv`: the cluster after every event, numbered as in `placements.csv`."""
     columns = [
         timeline.time,
         timeline.arrived_percent,
@@ -207,12 +207,12 @@ def write_evaluation(
     folder: Path,
     runs: Sequence[RunResult],
     summary: Sequence[SummaryRow],
-    limits: Sequence[Limits] = (),
+    limits: Sequence[ExperimentLimits] = (),
     recordings: Mapping[Protocol, Recordings] = MappingProxyType({}),
 ) -> None:
     """Write `results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`, of all protocols."""
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
-    recorded = (recorded_rows(found, protocol) for protocol, found in recordings.items())
+    recorded = (recorded_rows(result, protocol) for protocol, result in recordings.items())
     write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(limit_rows, limits)))
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
 
@@ -226,7 +226,7 @@ def write_partial(folder: Path, runs: Sequence[RunResult]) -> None:
 
 
 def write_run(folder: Path, run: RunResult) -> None:
-    """`placements.csv` and `timeline.csv` (if recorded) and `metrics.csv` of one run."""
+    """Write `placements.csv` and `timeline.csv` (if recorded) and `metrics.csv` of one run."""
     if run.placements is not None:
         write_csv(folder / PLACEMENTS, PLACEMENTS_COLUMNS, placements_rows(run.placements))
     if run.timeline is not None:
@@ -235,12 +235,12 @@ def write_run(folder: Path, run: RunResult) -> None:
 
 
 def summary_csv(summary: Sequence[SummaryRow]) -> str:
-    """The text of `summary.csv`."""
+    """Return the text of `summary.csv`."""
     return _csv_text(SUMMARY_COLUMNS, summary_rows(summary))
 
 
 def metrics_csv(runs: Sequence[RunResult]) -> str:
-    """The text of `metrics.csv`."""
+    """Return the text of `metrics.csv`."""
     return _csv_text(METRICS_COLUMNS, metrics_rows(runs))
 
 

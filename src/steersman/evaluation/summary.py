@@ -8,24 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from steersman.evaluation.statistics import NO_INTERVAL, Interval, interquartile_mean, mean, mean_intervals
+from steersman.core.statistics import NO_INTERVAL, Interval, interquartile_mean, mean, mean_intervals
 from steersman.simulation.result import Protocol, RunResult
 
 ALL = "all"
-"""The name under which the mean over several workloads is listed."""
+"""Name of the mean over several workloads."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """A policy's metric on a workload. NaN (and an empty `baseline` for the baseline itself) where nothing applies.
+    """A policy's metric on a workload. NaN if undefined (and an empty `baseline` for the baseline itself).
 
     Attributes:
         workload: its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none.
         protocol: of the runs.
-        runs: how many runs are in it.
+        runs: number of runs in it.
         mean, interval: over seeds.
         interquartile_mean: over seeds.
-        baseline: the policy that `difference` is to.
+        baseline: the policy that `difference` refers to.
         difference, difference_interval: mean of (policy - baseline) over the seeds that both have.
     """
 
@@ -43,8 +43,8 @@ class SummaryRow:
     difference_interval: Interval
 
 
-class Table:
-    """The metrics of runs as one array, [workload, policy, metric, seed]; NaN where a run or a metric is missing."""
+class SummaryTable:
+    """Metrics of runs as one array, [workload, policy, metric, seed]; NaN where a run or a metric is missing."""
 
     def __init__(self, runs: Sequence[RunResult]) -> None:
         self.workloads = list(dict.fromkeys(run.workload for run in runs))
@@ -62,7 +62,7 @@ class Table:
                 self.values[(*place, index[metric.name], seed)] = metric.value
 
     def get(self, workload: str, policy: str, metric: str) -> npt.NDArray[np.float64]:
-        """[seed] values; all NaN if the runs have no such metric. `all` is the mean over workloads."""
+        """Return [seed] values; all NaN if the runs have no such metric. `all` is the mean over workloads."""
         if metric not in self.units:
             return np.full(len(self.seeds), np.nan)
         values = self.values[:, self.policies.index(policy), self.metrics.index(metric)]
@@ -75,9 +75,9 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
 
     Args:
         runs: all of one protocol.
-        baseline: the policy that differences are to.
+        baseline: the policy that differences refer to.
     """
-    table = Table(runs)
+    table = SummaryTable(runs)
     workloads = [*table.workloads, ALL] if len(table.workloads) > 1 else table.workloads
     keys = [(w, p, m) for w in workloads for p in table.policies for m in table.metrics]
     values = np.array([table.get(*key) for key in keys])

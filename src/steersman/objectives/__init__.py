@@ -1,1 +1,1 @@
-"""What is good: measures of a cluster's state, which policies aim at and reports show."""
+"""Objectives: measures of a cluster's state, which policies aim at and reports show."""

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, NodeArrays, idle_gpu
-from steersman.compiled import inner, kernel
-from steersman.workloads.mix import MixArrays
+from steersman.core.compiled import inlined_kernel, kernel
+from steersman.workloads.profile import ProfileArrays
 
 CAUSES = ("lack_both", "lack_gpu", "lack_cpu", "cpu_pod_satisfied", "cpu_pod_lack_cpu", "no_access")
 """Why a typical pod cannot use idle GPU, in the order of summation: the node lacks both CPU and GPU for it, GPU alone,
@@ -23,12 +23,12 @@ CPU alone; the pod wants no GPU (with and without the CPU for it); the pod does 
 
 
 class FragmentArrays(NamedTuple):
-    """What the fragmentation of a node is made of, kept per node and refreshed when the node changes.
+    """Fragmentation of nodes, refreshed when a node changes.
 
     Attributes:
         total: [N] fragmented GPU milli.
         causes: [N, 6] the same by `CAUSES`.
-        usable: [N, V] devices with at least `mix.milli[v]` left.
+        usable: [N, V] devices with at least `profile.milli[v]` left.
         wasted: [N, V] milli left on the node's other devices.
     """
 
@@ -38,42 +38,42 @@ class FragmentArrays(NamedTuple):
     wasted: npt.NDArray[np.int64]
 
 
-def fragment_arrays(mix: MixArrays, nodes: NodeArrays) -> FragmentArrays:
-    """The fragmentation of every node as it is now."""
-    count, values = len(nodes.gpu_count), len(mix.milli)
+def fragment_arrays(profile: ProfileArrays, nodes: NodeArrays) -> FragmentArrays:
+    """Return the fragmentation of every node."""
+    count, values = len(nodes.gpu_count), len(profile.milli)
     arrays = FragmentArrays(
         total=np.zeros(count),
         causes=np.zeros((count, len(CAUSES))),
         usable=np.zeros((count, values), dtype=np.int64),
         wasted=np.zeros((count, values), dtype=np.int64),
     )
-    refresh_all(mix, nodes, arrays)
+    refresh_all(profile, nodes, arrays)
     return arrays
 
 
 @kernel
-def refresh_all(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays) -> None:
+def refresh_all(profile: ProfileArrays, nodes: NodeArrays, fragments: FragmentArrays) -> None:
     """Refresh every node."""
     for n in range(nodes.gpu_count.shape[0]):
-        refresh(mix, nodes, fragments, n)
+        refresh(profile, nodes, fragments, n)
 
 
 @kernel
-def refresh(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays, n: int) -> None:
-    """Bring the fragmentation of node `n` up to date."""
+def refresh(profile: ProfileArrays, nodes: NodeArrays, fragments: FragmentArrays, n: int) -> None:
+    """Recompute the fragmentation of node `n`."""
     idle = idle_gpu(nodes, n)
-    for v in range(mix.milli.shape[0]):
+    for v in range(profile.milli.shape[0]):
         usable, wasted = 0, 0
         for d in range(nodes.gpu_count[n]):
             left = nodes.gpu_free[n, d]
-            if left >= mix.milli[v]:
+            if left >= profile.milli[v]:
                 usable += 1
             else:
                 wasted += left
         fragments.usable[n, v] = usable
         fragments.wasted[n, v] = wasted
     by_cause = causes(
-        mix, fragments.usable[n], fragments.wasted[n], nodes.free[n, CPU], idle, nodes.gpu_model[n], 0, 0, 0
+        profile, fragments.usable[n], fragments.wasted[n], nodes.free[n, CPU], idle, nodes.gpu_model[n], 0, 0, 0
     )
     total = 0.0
     for i in range(len(by_cause)):
@@ -82,25 +82,33 @@ def refresh(mix: MixArrays, nodes: NodeArrays, fragments: FragmentArrays, n: int
     fragments.total[n] = total
 
 
-@inner
+@inlined_kernel
 def fragment_after(
-    mix: MixArrays, fragments: FragmentArrays, n: int, cpu: int, idle: int, model: int, devices: int, old: int, new: int
+    profile: ProfileArrays,
+    fragments: FragmentArrays,
+    n: int,
+    cpu: int,
+    idle: int,
+    model: int,
+    devices: int,
+    old: int,
+    new: int,
 ) -> float:
-    """Fragmented GPU milli that node `n` would have.
+    """Return the fragmented GPU milli of node `n` after a placement.
 
     It would have `cpu` milli-CPU and `idle` GPU milli left, and `devices` of those devices that have `old` milli left
     would have `new`.
     """
-    by_cause = causes(mix, fragments.usable[n], fragments.wasted[n], cpu, idle, model, devices, old, new)
+    by_cause = causes(profile, fragments.usable[n], fragments.wasted[n], cpu, idle, model, devices, old, new)
     total = 0.0
     for i in range(len(by_cause)):
         total += by_cause[i]
     return total
 
 
-@inner
+@inlined_kernel
 def causes(
-    mix: MixArrays,
+    profile: ProfileArrays,
     usable: npt.NDArray[np.int64],
     wasted: npt.NDArray[np.int64],
     cpu: int,
@@ -110,33 +118,33 @@ def causes(
     old: int,
     new: int,
 ) -> tuple[float, float, float, float, float, float]:
-    """Fragmented GPU milli of a node by `CAUSES`.
+    """Return the fragmented GPU milli of a node by `CAUSES`.
 
     Args:
-        mix: the typical pods.
+        profile: typical pods.
         usable: [V] devices of the node as it is, see `FragmentArrays`.
         wasted: [V] milli on its other devices, see there.
-        cpu: milli-CPU that it would have left.
-        idle: GPU milli that it would have left.
+        cpu: milli-CPU left after the placement.
+        idle: GPU milli left after it.
         model: its GPU model.
-        devices: how many devices would have something else left than now.
+        devices: number of devices that change.
         old: milli left on each of them now.
-        new: milli that each would have left.
+        new: milli left on each of them after the placement.
     """
     lack_both = lack_gpu = lack_cpu = cpu_satisfied = cpu_lack = no_access = 0.0
-    for m in range(mix.cpu.shape[0]):
-        share = mix.share[m]
-        enough_cpu = cpu >= mix.cpu[m]
-        if mix.gpu_count[m] == 0:
+    for m in range(profile.cpu.shape[0]):
+        share = profile.share[m]
+        enough_cpu = cpu >= profile.cpu[m]
+        if profile.gpu_count[m] == 0:
             if enough_cpu:
                 cpu_satisfied += share * idle
             else:
                 cpu_lack += share * idle
-        elif not mix.accepts[m, model]:
+        elif not profile.accepts[m, model]:
             no_access += share * idle
         else:
-            v = mix.value[m]
-            milli = mix.milli[v]
+            v = profile.value[m]
+            milli = profile.milli[v]
             enough, few = usable[v], wasted[v]
             if old >= milli:
                 enough -= devices
@@ -146,7 +154,7 @@ def causes(
                 enough += devices
             else:
                 few += devices * new
-            if enough >= mix.gpu_count[m]:
+            if enough >= profile.gpu_count[m]:
                 if enough_cpu:
                     lack_gpu += share * few
                 else:

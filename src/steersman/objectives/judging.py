@@ -1,23 +1,23 @@
-"""The reward of an action that was seen, not simulated: the formulas of `measures` for whoever is no kernel."""
+"""Reward of an observed action: the formulas of `measures` outside kernels."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from steersman.compiled import kernel
+from steersman.core.compiled import kernel
 from steersman.objectives.measures import Floats, weighted
-from steersman.objectives.registry import Mix
+from steersman.objectives.registry import WeightedObjectives
 
 
-def reward(mix: Mix, before: Floats, after: Floats) -> float:
-    """Return the reward of one action from the state before it and the one after it (`summary`, [15]).
+def reward(profile: WeightedObjectives, before: Floats, after: Floats) -> float:
+    """Return the reward of an action from the states before and after it (`summary`, [15]).
 
     Raises:
         SteersmanError: a user's own objective failed.
     """
-    numbers, weights = np.array(mix.numbers, dtype=np.int64), np.array(mix.compiled_weights, dtype=np.float64)
+    numbers, weights = np.array(profile.numbers, dtype=np.int64), np.array(profile.compiled_weights, dtype=np.float64)
     compiled = float(_reward(numbers, weights, before, after))
-    return compiled + float(mix.own_rewards(before[None], after[None])[0]) if mix.has_own else compiled
+    return compiled + float(profile.own_rewards(before[None], after[None])[0]) if profile.has_own else compiled
 
 
 @kernel

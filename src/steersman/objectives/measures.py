@@ -1,7 +1,7 @@
-"""Objectives: what an action was worth, from the state before it and the state *after* it (rows of `summary`).
+"""Objectives: the reward of an action from the state before it and the state *after* it (rows of `summary`).
 
-To add one: a number, a formula, a line in `measure` and an entry in `BUILT_IN`. One of a user's own needs none of that,
-see `Objective.function` and `registry`.
+To add one: a number, a formula, a line in `measure` and an entry in `BUILT_IN`. A user's own needs none of that, see
+`Objective.function` and `registry`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import WHOLE
-from steersman.compiled import inner
+from steersman.cluster.model import GPU_MILLI
+from steersman.core.compiled import inlined_kernel
 from steersman.objectives.summary import (
     CPU_NODES,
     CPU_SHARE,
@@ -24,14 +24,14 @@ from steersman.objectives.summary import (
     GPU_TAKEN,
     NODES,
     NODES_USED,
-    TOGETHER,
-    WAITED,
+    POD_SECONDS_WAITED,
+    RACK_LOCALITY,
 )
 
 ALLOCATION, FRAGMENTATION, BALANCE, MOST_ALLOCATED, LEAST_ALLOCATED, WAITING_TIME, LOCALITY = range(7)
 """Numbers of the objectives in compiled code."""
 UNCOMPILED = -1
-"""The number of those that are not."""
+"""Number of objectives that are not compiled."""
 
 Floats = npt.NDArray[np.float64]
 Need = Literal["", "gpu", "owner", "telemetry"]
@@ -39,15 +39,15 @@ Need = Literal["", "gpu", "owner", "telemetry"]
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What an action is rewarded for; every formula is about the state after the action.
+    """Reward of an action; every formula is about the state after the action.
 
     Attributes:
-        name: as on the command line.
+        name: name on the command line.
         number: of its formula in compiled code, `UNCOMPILED` if an environment of its own or `function` computes it.
         formula: for people.
-        source: who says so.
-        needs: what a workload must have for it to mean anything: GPUs, owners of pods and racks of nodes, telemetry.
-        reference: the rule that a policy for it is compared with unless another is named.
+        source: where it is published.
+        needs: what a workload must have: GPUs, owners of pods and racks of nodes, telemetry.
+        reference: rule that a policy for it is compared with by default.
         function: of a user's own objective: from the states before and after actions, [E, 15] as in `summary`, to their
             rewards, [E].
     """
@@ -64,70 +64,70 @@ class Objective:
 Row = npt.NDArray[np.float64]
 
 SECONDS_AN_HOUR = 3600.0
-RESIDUE = 1e-12  # a variance below it is rounding: the sums are kept by adding and subtracting
+RESIDUE = 1e-12  # a variance below it is rounding, since the sums are updated by adding and subtracting
 
 
-@inner
+@inlined_kernel
 def cpu_mean(row: Row) -> float:
-    """Mean over nodes of the share of CPU in use."""
+    """Return the mean over nodes of the share of CPU in use."""
     return float(row[CPU_SHARE] / max(row[CPU_NODES], 1.0))
 
 
-@inner
+@inlined_kernel
 def cpu_deviation(row: Row) -> float:
-    """Standard deviation over nodes of the share of CPU in use."""
+    """Return the standard deviation over nodes of the share of CPU in use."""
     nodes = max(row[CPU_NODES], 1.0)
     mean = row[CPU_SHARE] / nodes
     variance = row[CPU_SQUARE] / nodes - mean * mean
     return math.sqrt(variance) if variance > RESIDUE else 0.0
 
 
-@inner
+@inlined_kernel
 def allocation(before: Row, after: Row) -> float:
-    """GPUs that the action put to use. Summed over a run without departures: the GPUs in use at its end."""
-    return float((after[GPU_TAKEN] - before[GPU_TAKEN]) / WHOLE)
+    """Return the GPUs that the action allocated. Summed over a run without departures: the GPUs in use at its end."""
+    return float((after[GPU_TAKEN] - before[GPU_TAKEN]) / GPU_MILLI)
 
 
-@inner
+@inlined_kernel
 def fragmentation(before: Row, after: Row) -> float:
-    """(F_before - F_after) / 1000, F the fragmented GPU milli of the cluster: GPUs made useful to typical pods."""
-    return float((before[FRAGMENTED] - after[FRAGMENTED]) / WHOLE)
+    """Return (F_before - F_after) / 1000, F the cluster's fragmented GPU milli: GPUs made usable for typical pods."""
+    return float((before[FRAGMENTED] - after[FRAGMENTED]) / GPU_MILLI)
 
 
-@inner
+@inlined_kernel
 def balance(after: Row) -> float:
-    """1 - 2 s / (s + 1), s the standard deviation over nodes of the share of CPU in use; 1 when all are equal."""
+    """Return 1 - 2 s / (s + 1), s the standard deviation over nodes of the share of CPU in use; 1 if all are equal."""
     s = cpu_deviation(after)
     return 1.0 - 2.0 * s / (s + 1.0)
 
 
-@inner
+@inlined_kernel
 def most_allocated(after: Row) -> float:
-    """Share of the nodes that hold no pod and could be switched off."""
+    """Return the share of nodes that hold no pod and could be switched off."""
     return float(1.0 - after[NODES_USED] / max(after[NODES], 1.0))
 
 
-@inner
+@inlined_kernel
 def least_allocated(after: Row) -> float:
-    """1 - sqrt(mean of u²), u the share of CPU in use on a node: the less and the more evenly, the better."""
+    """Return 1 - sqrt(mean of u²), u the share of CPU in use on a node: lower and more even use is better."""
     return 1.0 - math.sqrt(max(after[CPU_SQUARE], 0.0) / max(after[CPU_NODES], 1.0))
 
 
-@inner
+@inlined_kernel
 def waiting_time(after: Row) -> float:
-    """-(pod-hours waited from the action to the next decision). Summed over a run: all hours waited, negative."""
-    return float(-after[WAITED] / SECONDS_AN_HOUR)
+    """Return -(pod-hours waited from the action to the next decision). Summed over a run: -(all hours waited)."""
+    return float(-after[POD_SECONDS_WAITED] / SECONDS_AN_HOUR)
 
 
-@inner
+@inlined_kernel
 def locality(after: Row) -> float:
-    """Share of the running pods of the placed pod's owner that are in its rack, itself included; 1 without an owner."""
-    return float(after[TOGETHER])
+    """Return the share of the pods of the placed pod's owner in its rack, itself included; 1 without an owner."""
+    return float(after[RACK_LOCALITY])
 
 
-@inner
+@inlined_kernel
 def measure(objective: int, before: Row, after: Row) -> float:
-    """The reward of one objective."""
+    """Return the reward of one objective."""
     if objective == ALLOCATION:
         return allocation(before, after)
     if objective == FRAGMENTATION:
@@ -143,9 +143,9 @@ def measure(objective: int, before: Row, after: Row) -> float:
     return locality(after)
 
 
-@inner
+@inlined_kernel
 def weighted(objectives: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], before: Row, after: Row) -> float:
-    """The weighted sum of several objectives' rewards."""
+    """Return the weighted sum of several objectives' rewards."""
     total = 0.0
     for i in range(objectives.shape[0]):
         total += weights[i] * measure(objectives[i], before, after)

@@ -9,21 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from steersman.cluster.model import Node, Pod
-from steersman.errors import SteersmanError, UsageError
-from steersman.extensions import attribute_errors, import_object, load_extensions
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.extensions import attribute_errors, import_object, load_extensions
 from steersman.objectives.measures import BUILT_IN, UNCOMPILED, Floats, Objective
 
 ENTRY_POINTS = "steersman.objectives"
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
-    """A weighted sum of objectives."""
+class WeightedObjectives:
+    """Weighted sum of objectives."""
 
     name: str
     objectives: tuple[Objective, ...]
@@ -31,18 +30,18 @@ class Mix:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the numbers, in compiled code, of the objectives that are not a user's own."""
+        """Numbers, in compiled code, of the objectives that are not a user's own."""
         return tuple(objective.number for objective in self.objectives if objective.function is None)
 
     @property
     def compiled_weights(self) -> tuple[float, ...]:
-        """Return the weights of `numbers`."""
+        """Weights of `numbers`."""
         pairs = zip(self.objectives, self.weights, strict=True)
         return tuple(weight for objective, weight in pairs if objective.function is None)
 
     @property
     def has_own(self) -> bool:
-        """Return whether some objective is a user's own."""
+        """Whether some objective is a user's own."""
         return any(objective.function is not None for objective in self.objectives)
 
     def own_rewards(self, before: Floats, after: Floats) -> Floats:
@@ -72,14 +71,14 @@ OBJECTIVES = {objective.name: objective for objective in BUILT_IN}
 """The built-in objectives by name."""
 
 
-def resolve(spec: str) -> Mix:
-    """The objective or weighted mix that `spec` names.
+def resolve(spec: str) -> WeightedObjectives:
+    """Return the objective or weighted sum of a text.
 
     Raises:
-        UsageError: an objective is unknown or twice there, or a weight is not a number above 0.
+        UsageError: an objective is unknown or repeated, or a weight is not a number above 0.
     """
     if "=" not in spec:
-        return Mix(spec, (_find(spec),), (1.0,))
+        return WeightedObjectives(spec, (_find(spec),), (1.0,))
     objectives, weights = [], []
     for part in spec.split(","):
         name, _, text = (piece.strip() for piece in part.partition("="))
@@ -88,21 +87,21 @@ def resolve(spec: str) -> Mix:
             raise UsageError(f"objective {spec!r}: {name!r} is there twice")
         objectives.append(objective)
         weights.append(_weight(spec, name, text))
-    return Mix(spec, tuple(objectives), tuple(weights))
+    return WeightedObjectives(spec, tuple(objectives), tuple(weights))
 
 
-def check(mix: Mix, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...] | None) -> None:
-    """That a workload has what the objectives need; of a live cluster nobody knows which pods will come (None).
+def check(profile: WeightedObjectives, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...] | None) -> None:
+    """Check that a workload has what the objectives need; pods of a live cluster are unknown (None).
 
     Raises:
         UsageError: names the objective, the workload and what it lacks.
     """
-    for objective in mix.objectives:
+    for objective in profile.objectives:
         lacks = ""
         if objective.needs == "gpu" and not any(node.gpu_count for node in nodes):
             lacks = "its nodes have no GPU; balance, most-allocated and least-allocated need none"
         elif objective.needs == "gpu" and not _may(pods, lambda pod: pod.requests.gpu_count):
-            lacks = "its pods ask for no GPU; balance, most-allocated and least-allocated need none"
+            lacks = "its pods request no GPU; balance, most-allocated and least-allocated need none"
         elif objective.needs == "owner" and not _may(pods, lambda pod: pod.owner):
             lacks = "its pods have no owner, such as a Deployment or a job"
         elif objective.needs == "owner" and not any("rack" in node.labels for node in nodes):
@@ -110,15 +109,14 @@ def check(mix: Mix, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...
         elif objective.needs == "telemetry":
             lacks = "it has no telemetry; steersman/Latency-v0 does"
         if lacks:
-            raise UsageError(f"objective {objective.name!r} means nothing on {workload}: {lacks}")
+            raise UsageError(f"objective {objective.name!r} is undefined on {workload}: {lacks}")
 
 
 def _may(pods: tuple[Pod, ...] | None, holds: Callable[[Pod], object]) -> bool:
-    """Whether something holds for one of the pods, or might, where they are not known."""
+    """Return whether something holds for one of the pods, or may hold where they are unknown."""
     return pods is None or any(map(holds, pods))
 
 
-@cache
 def _installed() -> dict[str, Objective | SteersmanError]:
     return load_extensions("objective", ENTRY_POINTS, Objective)
 
@@ -131,21 +129,21 @@ def objective_names() -> tuple[str, ...]:
 def _find(name: str) -> Objective:
     if name in OBJECTIVES:
         return OBJECTIVES[name]
-    found = _installed().get(name)
-    if isinstance(found, SteersmanError):
-        raise found
-    if found is None and ":" in name:
-        found = import_object("objective", name)
-        if not isinstance(found, Objective):
-            raise UsageError(f"objective {name!r}: a {Objective.__name__} is right, not {found!r}")
-    if found is None:
+    value = _installed().get(name)
+    if isinstance(value, SteersmanError):
+        raise value
+    if value is None and ":" in name:
+        value = import_object("objective", name)
+        if not isinstance(value, Objective):
+            raise UsageError(f"objective {name!r}: a {Objective.__name__} is right, not {value!r}")
+    if value is None:
         raise UsageError(
             f"unknown objective {name!r}; known are {', '.join(objective_names())}, mixes "
             "(allocation=1,fragmentation=0.5) and module:NAME"
         )
-    if found.function is None or found.number != UNCOMPILED:
+    if value.function is None or value.number != UNCOMPILED:
         raise UsageError(f"objective {name!r}: it must have a function of its own, and no number")
-    return found
+    return value
 
 
 def _weight(spec: str, name: str, text: str) -> float:

@@ -1,6 +1,6 @@
-"""A cluster's state in a few numbers, which objectives judge and policies see as context: a row of float64, [15].
+"""Summary of a cluster's state, read by objectives and policies: a row of float64, [15].
 
-Whoever runs the pods (the event loop, an environment) keeps the row up to date; formulas only read it.
+The event loop or environment keeps the row up to date; formulas only read it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from __future__ import annotations
     GPU_TOTAL,
     FRAGMENTED,
     WAITING,
-    WAITED,
-    TOGETHER,
+    POD_SECONDS_WAITED,
+    RACK_LOCALITY,
 ) = range(15)
 """Columns: nodes; nodes that hold a pod; nodes with CPU; sum over nodes of the share of CPU in use, and of its square;
 milli-CPU in use and in all; bytes; GPU milli; fragmented GPU milli; pods that wait (or have failed); pod-seconds waited

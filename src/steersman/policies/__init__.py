@@ -1,1 +1,1 @@
-"""Who decides: the policies and the registry that finds them by name."""
+"""Placement policies, and the registry that resolves their names."""

@@ -1,4 +1,4 @@
-"""Several policies in one, of which short simulations take the best for a cluster and its pods."""
+"""Portfolio of policies from which short simulations select one for a cluster and its pods."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from steersman.policies.base import Policy
-from steersman.policies.heuristics import LocalPolicy
-from steersman.policies.linear_policy import LinearPolicy
+from steersman.policies.heuristics.policy import HeuristicPolicy
+from steersman.policies.linear.policy import LinearPolicy
 
 PORTFOLIO = "portfolio"
-"""`saved_as` of a portfolio: several sets of weights, [members, 4, W], and rules beside them."""
+"""`saved_as` of a portfolio: weights of the learned members, [members, 4, W], and the rules among the members."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PortfolioPolicy(Policy):
-    """Several sets of weights and rules, of which a short simulation takes the best for a cluster and its pods.
+    """Portfolio of linear policies and rules, one of which decides.
 
-    `simulation.selection` chooses; until it has, or where there is nothing to simulate, the first member decides.
+    `simulation.selection.halving` selects the member. Before a selection, or if there is nothing to simulate, the first
+    member decides.
 
     Attributes:
-        name: what results call it, whichever member decides.
-        members: what there is to choose from, by its own name; learned policies first.
-        digest: the same for two portfolios with the same members.
+        name: name in results, whichever member decides.
+        members: the policies under their own names, learned ones first.
+        digest: digest of the members.
     """
 
     name: str
-    members: tuple[LinearPolicy | LocalPolicy, ...]
+    members: tuple[LinearPolicy | HeuristicPolicy, ...]
     digest: str
 
     is_learned: ClassVar[bool] = True
@@ -42,6 +43,6 @@ class PortfolioPolicy(Policy):
         return PORTFOLIO
 
     @property
-    def default_member(self) -> LinearPolicy | LocalPolicy:
+    def default_member(self) -> LinearPolicy | HeuristicPolicy:
         """See `Policy`."""
         return self.members[0].renamed(self.name)

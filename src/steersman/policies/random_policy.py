@@ -1,21 +1,21 @@
-"""A random choice, as a baseline."""
+"""Baseline that chooses nodes at random."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from steersman.policies import deciding
 from steersman.policies.base import EqualScorer, Policy, Scorer, ScoringContext
+from steersman.policies.decision import kernels
 
 
 @dataclass(frozen=True, slots=True)
 class RandomPolicy(Policy):
-    """A uniformly random feasible node, and a random device for a share."""
+    """Uniform choice among feasible nodes, and among fitting devices for a pod with a GPU share."""
 
     name: str = "random"
 
-    node_rule: ClassVar[int] = deciding.CHOOSE_RANDOM
+    node_rule: ClassVar[int] = kernels.SELECT_RANDOM
     scores_nothing: ClassVar[bool] = True
     tie_rule: ClassVar[str] = "a random draw"
 
@@ -27,7 +27,7 @@ class RandomPolicy(Policy):
     @property
     def device_rule(self) -> int:
         """See `Policy`."""
-        return deciding.DEVICES_RANDOM
+        return kernels.DEVICES_RANDOM
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""

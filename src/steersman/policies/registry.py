@@ -1,4 +1,4 @@
-"""Policies by name: the built-in ones, weighted sums of them, policy files, and a user's own."""
+"""Registry of policies: built-in names, weighted sums, policy files, installed packages and user classes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from importlib import metadata, resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from steersman.errors import UsageError
-from steersman.extensions import attribute_errors, import_object
-from steersman.policies import forecast
+from steersman.core.errors import UsageError
+from steersman.core.extensions import attribute_errors, import_object
 from steersman.policies.base import Policy
-from steersman.policies.heuristics import LOCAL, heuristic, weighted_sum
-from steersman.policies.kube_default_policy import KubeDefaultPolicy
-from steersman.policies.policy_file import SUFFIX, open_policy, write_policy
+from steersman.policies.files.policy_file import SUFFIX, open_policy, write_policy
+from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic, weighted_sum
+from steersman.policies.kube_default.policy import KubeDefaultPolicy
+from steersman.policies.linear import forecast
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
-from steersman.policies.telemetry_policy import OBJECTIVES, TelemetryPolicy
+from steersman.policies.telemetry.policy import OBJECTIVES, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
 
 ENTRY_POINTS = "steersman.policies"
 
-SHIPPED = "steersman"
+PACKAGED_POLICY = "steersman"
+"""Name of the policy file in the package."""
 
 
 def _open_file(spec: str) -> Policy:
@@ -33,72 +34,94 @@ def _open_file(spec: str) -> Policy:
 
 BUILT_IN: dict[str, Callable[[], Policy]] = {
     "random": RandomPolicy,
-    **{name: partial(heuristic, name) for name in LOCAL},
+    **{name: partial(heuristic, name) for name in HEURISTIC_IDS},
     forecast.NAME: forecast.forecast_policy,
     "kube-default": KubeDefaultPolicy,
-    SHIPPED: partial(_open_file, SHIPPED),
+    PACKAGED_POLICY: partial(_open_file, PACKAGED_POLICY),
 }
-"""Policies by what makes them."""
-OF_TELEMETRY: dict[str, Callable[[], Policy]] = {
+"""Factories of the built-in policies by name."""
+TELEMETRY_POLICIES: dict[str, Callable[[], Policy]] = {
     name: partial(TelemetryPolicy, name, rule) for name, rule in OBJECTIVES.items()
 }
-"""The same of those that decide by what is measured."""
+"""Factories of the policies that score measured metrics, by name."""
+
+
+_registered: dict[str, object] = {}
+
+
+def register(name: str, implementation: object) -> None:
+    """Register a user's policy for this process, as an entry point registers it for every process.
+
+    Args:
+        name: its name.
+        implementation: a class or an object with the methods of `PolicyProtocol`.
+
+    Raises:
+        UsageError: the name is one of a built-in policy, or is not a plain name.
+    """
+    if name in BUILT_IN or name in TELEMETRY_POLICIES or not name or set(name) & set("=:/,"):
+        raise UsageError(
+            f"policy {name!r}: a name that no built-in policy has, without '=', ':', '/' and ',', is right"
+        )
+    _registered[name] = implementation
 
 
 def names() -> tuple[str, ...]:
-    """Return every registered name: the built-in policies, those of telemetry, then those of installed packages."""
-    installed = sorted(point.name for point in metadata.entry_points(group=ENTRY_POINTS))
-    return (*BUILT_IN, *OF_TELEMETRY, *installed)
+    """Return every registered name: built-in policies, telemetry policies, then users' own."""
+    installed = {point.name for point in metadata.entry_points(group=ENTRY_POINTS)} | set(_registered)
+    return (*BUILT_IN, *TELEMETRY_POLICIES, *sorted(installed))
 
 
 def resolve(spec: str) -> Policy:
-    """Return the policy that `spec` names: a name, a sum such as `fgd=500,gpu-packing=500`, a file, or `module:Class`.
+    """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file or a `module:Class`.
 
     Raises:
-        UsageError: there is no such policy; the message lists those there are.
+        UsageError: there is no such policy; the message lists the known ones.
     """
     if "=" in spec:
         return weighted_sum(spec)
-    if make := BUILT_IN.get(spec) or OF_TELEMETRY.get(spec):
-        return make()
+    if factory := BUILT_IN.get(spec) or TELEMETRY_POLICIES.get(spec):
+        return factory()
+    if spec in _registered:
+        return user_policy(spec, _registered[spec])
     if spec.endswith(SUFFIX):
         return _open_file(spec)
     for point in metadata.entry_points(group=ENTRY_POINTS):
         if point.name == spec:
             with attribute_errors(f"policy {spec!r}"):
-                factory = point.load()
-            return user_policy(spec, factory)
+                implementation = point.load()
+            return user_policy(spec, implementation)
     if ":" in spec:
         return user_policy(spec, import_object("policy", spec))
     raise UsageError(
-        f"unknown policy {spec!r}; known are {', '.join(names())}, a mix (fgd=500,best-fit=500), "
+        f"unknown policy {spec!r}; known are {', '.join(names())}, a weighted sum (fgd=500,best-fit=500), "
         f"a policy file (run/policy{SUFFIX}), module:Class"
     )
 
 
 def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:
-    """Return the policy of a name, or of a user's own object; one that is a policy already stays as it is."""
+    """Return the policy of a name or of a user's object; a `Policy` is returned unchanged."""
     if isinstance(policy, str):
         return resolve(policy)
     return policy if isinstance(policy, Policy) else UserPolicy(policy.name, policy)
 
 
-def shipped_portfolio() -> PortfolioPolicy:
-    """Return the policy that the package ships, from whose members searches go on."""
-    policy = resolve(SHIPPED)
+def packaged_portfolio() -> PortfolioPolicy:
+    """Return the portfolio in the package, whose members searches start from."""
+    policy = resolve(PACKAGED_POLICY)
     assert isinstance(policy, PortfolioPolicy)
     return policy
 
 
-def check_known(specs: Iterable[str]) -> None:
-    """Raise SteersmanError if there is no policy of such a name, or it cannot be made, before anything else is done."""
+def check_policy_names(specs: Iterable[str]) -> None:
+    """Resolve all names, to fail before any other work. Raises SteersmanError: a policy is unknown or fails to load."""
     for spec in specs:
         with attribute_errors(f"policy {spec!r}"):
             resolve(spec)
 
 
 def policy_label(spec: str) -> str:
-    """What results call a policy file: its name, or for `run/policy.safetensors` that of its folder."""
+    """Return a policy file's name for results: the file's stem, for `run/policy.safetensors` the folder's name."""
     path = Path(spec)
     folder = path.parent.name
     return folder if path.stem == "policy" and folder else path.stem
@@ -106,9 +129,9 @@ def policy_label(spec: str) -> str:
 
 @contextmanager
 def policy_path(spec: str) -> Iterator[Path]:
-    """The policy file that `spec` names: a path, or a built-in policy that is linear in what it sees."""
-    if spec == SHIPPED:
-        with resources.as_file(resources.files("steersman.data") / f"{SHIPPED}{SUFFIX}") as file:
+    """Provide the file of a policy: a path, the packaged file, or a temporary file of `greedy-forecast`."""
+    if spec == PACKAGED_POLICY:
+        with resources.as_file(resources.files("steersman.data") / f"{PACKAGED_POLICY}{SUFFIX}") as file:
             yield file
     elif spec == forecast.NAME:
         with TemporaryDirectory(prefix="steersman-") as folder:
@@ -117,3 +140,9 @@ def policy_path(spec: str) -> Iterator[Path]:
             yield file
     else:
         yield Path(spec)
+
+
+def check_telemetry(policy: Policy, spec: str, *, has_telemetry: bool) -> None:
+    """Raise UsageError if a policy was trained on nodes' metrics and none are queried; a rule does without."""
+    if policy.needs_telemetry and policy.is_learned and not has_telemetry:
+        raise UsageError(f"--policy {spec} was trained on nodes' metrics; give --telemetry FILE with their queries")

@@ -1,4 +1,4 @@
-"""A user's own policy at arm's length: it can neither break a run nor pass for a fault of steersman."""
+"""Adapter of user-defined policies: read-only inputs, checked scores, and errors that name the policy."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import NodeArrays
 from steersman.cluster.state import ClusterState
-from steersman.errors import SteersmanError, UsageError
-from steersman.extensions import attribute_errors
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.extensions import attribute_errors
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
-from steersman.workloads.mix import TypicalPod
+from steersman.workloads.profile import TypicalPod
 
 
 @runtime_checkable
 class PolicyProtocol(Protocol):
-    """The open protocol: a user's own policy is any object with a name and these two methods."""
+    """Interface of a user-defined policy: any object with a name and these two methods."""
 
     name: str
 
-    def prepare(self, state: ClusterState, mix: tuple[TypicalPod, ...], seed: int) -> None:
-        """Prepare for a run: the empty cluster, the typical pods, and a seed for what is random."""
+    def prepare(self, state: ClusterState, profile: tuple[TypicalPod, ...], seed: int) -> None:
+        """Prepare for a run with the empty cluster, the typical pods and a seed for random numbers."""
 
     def scores(self, state: ClusterState, class_id: int, feasible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """Return a score for every node slot, [N], read where `feasible`; the highest wins, of equals the first."""
+        """Return the score of every node slot, [N]; the highest feasible one wins, the lowest slot on ties."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UserPolicy(Policy):
-    """A policy that a user wrote in Python.
+    """User-defined policy in Python.
 
     Attributes:
-        name: what results call it.
-        implementation: what the user wrote.
+        name: name in results.
+        implementation: the user's object.
     """
 
     name: str
@@ -48,43 +48,43 @@ class UserPolicy(Policy):
 
 
 class UserScorer(Scorer):
-    """Asks a user's policy, and checks what it answers.
+    """Scorer that calls a user-defined policy and validates its scores.
 
     Args:
-        policy: what the user wrote.
-        context: of the run; the policy gets its state with arrays that it cannot write to.
+        policy: the user's object.
+        context: inputs of the run; the policy gets the state with read-only arrays.
 
     Raises:
-        SteersmanError: the policy failed to prepare.
+        SteersmanError: the policy's `prepare` failed.
     """
 
     def __init__(self, policy: PolicyProtocol, context: ScoringContext) -> None:
         self._policy = policy
-        self._who = f"policy {policy.name!r}"
+        self._label = f"policy {policy.name!r}"
         self._state = copy.copy(context.state)
         self._state.arrays = NodeArrays(*(_read_only(array) for array in context.state.arrays))
-        with attribute_errors(self._who):
+        with attribute_errors(self._label):
             policy.prepare(self._state, context.typical_pods, context.seed)
 
     def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
         """See `Scorer`."""
         feasible = query.feasible
-        with attribute_errors(self._who):
-            answer = self._policy.scores(self._state, query.class_id, feasible.copy())
-            scores = np.asarray(answer, dtype=np.float64)
+        with attribute_errors(self._label):
+            scores = self._policy.scores(self._state, query.class_id, feasible.copy())
+            scores = np.asarray(scores, dtype=np.float64)
         if scores.shape != feasible.shape:
-            raise SteersmanError(f"{self._who}: scores have the shape {scores.shape}, not {feasible.shape}")
+            raise SteersmanError(f"{self._label}: scores must have the shape {feasible.shape}, not {scores.shape}")
         if not np.isfinite(scores[feasible]).all():
-            raise SteersmanError(f"{self._who}: a node that the pod fits on has a score that is not a finite number")
+            raise SteersmanError(f"{self._label}: the score of a feasible node is not a finite number")
         return np.where(feasible, scores, -np.inf)
 
 
 def user_policy(spec: str, factory: object) -> UserPolicy:
-    """Return the policy that a user's class or function makes, or that an object is.
+    """Return the policy of a user's object, or of the object that a class or function returns.
 
     Raises:
-        SteersmanError: making it failed.
-        UsageError: it is no policy.
+        SteersmanError: the call of the class or function failed.
+        UsageError: the object lacks a name or a method of `PolicyProtocol`.
     """
     with attribute_errors(f"policy {spec!r}"):
         policy = factory() if callable(factory) else factory
@@ -93,7 +93,7 @@ def user_policy(spec: str, factory: object) -> UserPolicy:
             raise UsageError(f"policy {spec!r} has no method {method!r}; see {__name__}.{PolicyProtocol.__name__}")
     name = getattr(policy, "name", None)
     if not (isinstance(name, str) and name.strip() and name.isprintable()) or not isinstance(policy, PolicyProtocol):
-        raise UsageError(f"policy {spec!r}: its attribute 'name' must be a text of one line, not {name!r}")
+        raise UsageError(f"policy {spec!r}: its attribute 'name' must be a one-line string, not {name!r}")
     return UserPolicy(name, policy)
 
 

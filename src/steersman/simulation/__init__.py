@@ -1,1 +1,1 @@
-"""What happens: arrivals, placements and departures on a cluster state, and what they amount to."""
+"""Simulation: arrivals, placements and departures on a cluster state, and their metrics."""

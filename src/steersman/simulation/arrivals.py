@@ -1,4 +1,4 @@
-"""When pods come and how long they stay: the three protocols."""
+"""Arrival times and durations of pods: the three protocols."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, PodClass
-from steersman.errors import SteersmanError, UsageError
+from steersman.core.errors import SteersmanError, UsageError
 from steersman.simulation.result import Protocol
-from steersman.workloads.inflation import MAX_DRAWS, inflate
+from steersman.workloads.generators.inflation import MAX_DRAWS, inflate
 from steersman.workloads.workload import Workload
 
 DEFAULT_DURATION = 3600.0
-"""Mean seconds of the durations that generated arrivals have where neither the data nor the user states any."""
+"""Mean duration in seconds of generated arrivals if neither the data nor the user states durations."""
 
 LARGEST_BURST = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What arrives when.
+    """The arrivals of a run.
 
     Attributes:
-        pods: [A] index into `workload.pods`, in the order of arrival.
-        time: [A] seconds (the arrival's number where the protocol knows no time).
+        pods: [A] index into `workload.pods`, in order of arrival.
+        time: [A] seconds (the index of the arrival if the protocol has no time).
         duration: [A] seconds that a bound pod runs, inf: to the end.
-        nodes: [N] index into `workload.nodes` in the order of their rank: among equal scores the first one wins.
-        waits: whether a pod that fits nowhere waits for departures, instead of being dropped.
-        standing: how many of the first arrivals stand where the workload recorded them; nobody decides about these.
-        warm: how many arrivals after those are no arrivals but the pods that run when generated ones begin.
+        nodes: [N] index into `workload.nodes` in order of rank: among equal scores the first one wins.
+        waits: whether a pod that fits nowhere waits for departures instead of being dropped.
+        standing: number of first arrivals that stay where the workload recorded them; no policy decides about them.
+        warm: number of arrivals after those that are the pods running when generated arrivals begin.
     """
 
     pods: npt.NDArray[np.int64]
@@ -54,18 +54,18 @@ def schedule(
     mean_duration: float | None = None,
     shuffle: bool = True,
 ) -> Schedule:
-    """The arrivals of one run; before them the pods that stand from the beginning.
+    """Return the arrivals of one run, preceded by the pods that run from the start.
 
     Args:
         workload: nodes and pods.
         protocol: `inflation` (pods drawn to `ratio` times the GPU capacity), `timed` (creation and deletion times of
             the trace, or Poisson arrivals at an offered `load`), `arrivals` (the given order, nothing leaves).
-        seed: what is random; in every protocol also the rank of nodes, which breaks ties.
-        ratio: of `inflation`, arrived GPU demand as a share of the capacity.
-        shuffle: of `inflation`, whether the trace's pods are shuffled before others are drawn.
-        load: of `timed`, demand over capacity (GPU, or CPU where pods want no GPU); None takes the trace's times.
-        mean_duration: of `timed`, mean seconds of the exponential durations of pods whose source states no end; None:
-            such pods run to the end, or with `load` for `DEFAULT_DURATION` in the mean.
+        seed: seed of all randomness; in every protocol also of the rank of nodes, which breaks ties.
+        ratio: arrived GPU demand over capacity (`inflation`).
+        shuffle: whether the trace's pods are shuffled before others are drawn (`inflation`).
+        load: demand over capacity (GPU, or CPU if pods request no GPU); None takes the trace's times (`timed`).
+        mean_duration: mean seconds of the exponential durations of pods whose source states no end; None: such pods
+            run to the end, or with `load` for `DEFAULT_DURATION` on average (`timed`).
     """
     if protocol == "inflation":
         if not 0 < ratio <= 100:
@@ -88,8 +88,8 @@ def schedule(
             raise UsageError(f"mean duration {mean_duration:g} must be above 0 seconds")
         if workload.from_now:
             raise UsageError(
-                f"{workload.name}: --from-now belongs to --protocol inflation and arrivals, not to timed: nobody knows "
-                "how long pods that run go on running"
+                f"{workload.name}: --from-now belongs to --protocol inflation and arrivals, not to timed: the "
+                f"remaining time of running pods is unknown"
             )
         warm = 0
         if load is None:
@@ -103,9 +103,9 @@ def schedule(
 
 
 def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
-    """Arrivals like those of `inflation`, of the same distribution but by other, quicker random numbers: for training.
+    """Return arrivals of the same distribution as `inflation`, from other, faster random numbers, for training.
 
-    No seed of it is a seed of `schedule`, so what is measured by `inflation` was never trained on.
+    Its seeds never give the arrivals of `schedule`, so policies are never trained on what `inflation` measures.
     """
     random = np.random.default_rng(seed)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
@@ -117,7 +117,7 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     pods = random.permutation(np.setdiff1d(drawable, first))
     missing = int(1.2 * max(0.0, target - demand[pods].sum()) / demand[drawable].mean()) + 100
     if missing > MAX_DRAWS:
-        raise SteersmanError(f"{workload.name}: its pods ask for so little GPU that {missing} would have to be drawn")
+        raise SteersmanError(f"{workload.name}: its pods request so little GPU that {missing} would have to be drawn")
     pods = np.concatenate([pods, drawable[random.integers(0, len(drawable), missing)]])
     pods = pods[: int(np.searchsorted(np.cumsum(demand[pods]), target, side="right"))]
     pods = np.concatenate([first, pods])
@@ -135,13 +135,14 @@ def draw(
     mean_duration: float | None = None,
     bursts: bool = False,
 ) -> Schedule:
-    """Arrivals that are like those of a protocol's runs, for trying policies before a run.
+    """Return arrivals like those of a protocol's runs, for comparing policies before a run.
 
-    `inflation`: as a run with this seed. `arrivals`: the workload's pods in a random order. `timed`: Poisson arrivals
-    at `load`; without one at the load that the trace's times amount to, with `mean_duration` as in `schedule`.
+    `inflation`: as a run with this seed. `arrivals`: the workload's pods in random order. `timed`: Poisson arrivals at
+    `load`, or at the load of the trace's times, with `mean_duration` as in `schedule`.
 
-    Controllers make pods by the dozen. With `bursts` in `inflation`, and always in `arrivals`, the pods of an owner (or
-    equal ones, where they have none) come together in every other draw, those of odd seeds.
+    Controllers create pods by the dozen. With `bursts` in `inflation`, and always in `arrivals`, the pods of an owner
+    (or
+    equal ones, if they have none) arrive together in every other draw, those of odd seeds.
     """
     random = np.random.default_rng(seed)
     if protocol == "inflation":
@@ -165,7 +166,7 @@ def draw(
 
 
 def _together(workload: Workload, pods: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[np.int64]:
-    """[A] the same arrivals in another order: those of an owner come in bursts of 1 to `LARGEST_BURST`."""
+    """Return [A] the same arrivals in another order: those of an owner come in bursts of 1 to `LARGEST_BURST`."""
     arrived: dict[tuple[str, str] | PodClass, list[int]] = defaultdict(list)
     for i in pods.tolist():
         pod = workload.pods[i]
@@ -181,9 +182,9 @@ def _together(workload: Workload, pods: npt.NDArray[np.int64], random: np.random
 
 
 def trace_load(workload: Workload, mean_duration: float | None = None) -> float:
-    """Return the demand over capacity that a trace offers in the mean; 0 where that is not known or all come at once.
+    """Return the mean demand over capacity of a trace; 0 if it is unknown or all pods arrive at once.
 
-    Pods without an end run for `mean_duration` seconds; without that the load is not known.
+    Pods without an end run for `mean_duration` seconds; without it the load is unknown.
     """
     standing = set(workload.standing())
     pods = [pod for i, pod in enumerate(workload.pods) if i not in standing]
@@ -200,7 +201,7 @@ def trace_load(workload: Workload, mean_duration: float | None = None) -> float:
 
 
 def _durations(workload: Workload, mean: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
-    """[P] the trace's durations; exponential ones of that mean, in seconds, where a pod has none."""
+    """Return [P] the trace's durations in seconds; exponential ones of that mean where a pod has none."""
     generated = random.exponential(mean, len(workload.pods))
     return np.array(
         [
@@ -233,15 +234,15 @@ def _trace_times(
 def _poisson(
     workload: Workload, load: float, mean_duration: float, random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], int]:
-    """Poisson arrivals of pods drawn from the trace, as many as it has, into a cluster that is at work already.
+    """Return Poisson arrivals of pods drawn from the trace, as many as it has, at a cluster that is already in use.
 
-    At the rate `load * capacity / mean(demand * duration)` demand over capacity is `load` in the mean. Durations of
-    real traces are so unequal that an empty cluster would not get there for months; so at time 0 arrive the pods that
-    an unlimited cluster would be running by then: of each pod of the trace Poisson(rate * duration / pods), each with a
+    At the rate `load * capacity / mean(demand * duration)` demand over capacity is `load` on average. Durations of real
+    traces are so unequal that an empty cluster would take months to get there. So the pods that an unlimited cluster
+    would be running by then arrive at time 0: of each pod of the trace Poisson(rate * duration / pods), each with a
     uniform share of its duration left (the stationary M/G/infinity queue, e.g. Takacs 1962).
 
     Returns:
-        Pods, times and durations as in `Schedule`, and how many of the first are those that run at time 0.
+        Pods, times and durations as in `Schedule`, and the number of first ones that run at time 0.
     """
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
@@ -255,7 +256,7 @@ def _poisson(
     demand, duration = demand[drawable], duration[drawable]
     work, count = float((demand * duration).mean()) if len(drawable) else 0.0, len(drawable)
     if not (capacity and work):
-        raise SteersmanError(f"{workload.name}: pods ask for no GPU and no CPU over time, so there is no load to offer")
+        raise SteersmanError(f"{workload.name}: pods request no GPU and no CPU over time, so there is no load to offer")
     rate = load * capacity / work
     running = random.permutation(np.repeat(np.arange(count), random.poisson(rate * duration / count)))
     drawn = random.integers(0, count, count)

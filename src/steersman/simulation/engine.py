@@ -1,4 +1,4 @@
-"""The event loop, compiled and resumable: pods arrive, are bound or wait or fail, and leave; each event is recorded."""
+"""The event loop, compiled and resumable: pods arrive, are bound, wait or fail, and leave; every event is recorded."""
 
 from __future__ import annotations
 
@@ -7,41 +7,42 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, MEMORY, PODS, WHOLE, ClassArrays, NodeArrays, fits, idle_gpu, place, remove
-from steersman.cluster.terms import terms_active, terms_place, terms_remove
-from steersman.compiled import inner, kernel, pasted
+from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, fits, idle_gpu, place, remove
+from steersman.cluster.constraints.inter_pod import terms_active, terms_place, terms_remove
+from steersman.cluster.model import GPU_MILLI
+from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
 from steersman.objectives.fragmentation import CAUSES
-from steersman.policies.deciding import (
-    CHOOSE_ASK,
+from steersman.policies.decision.kernels import (
     NONE,
-    Cluster,
+    SELECT_EXTERNAL,
+    DecisionState,
     choose_devices,
     choose_node,
     find_feasible,
-    node_is_different,
+    refresh_node,
 )
 
 BOUND, FAILED, WAITING, FINISHED = range(4)
 """Outcomes of an event."""
 
-DONE, PAUSED, ASKING = range(3)
-"""What `advance` returns: no event is left, `until` is reached, or a decision is wanted (`Run.question`)."""
+DONE, PAUSED, NEEDS_ACTION = range(3)
+"""What `advance` returns: no event is left, `until` is reached, or a decision is needed (`Run.question`)."""
 
-PENDING = -2
-"""Of a decision: not made yet."""
+UNDECIDED = -2
+"""Value of a decision that has not been made yet."""
 
 # Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave, pods in the queue; of a retry of the
 # queue: the place to go on, its number (above 0 while it is under way), pods kept so far. The totals come last.
 ARRIVED, EVENTS, RUNNING, QUEUED, RETRY, RETRIED, KEPT, TOTALS = range(8)
 WAITING_NOW, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED = range(TOTALS, TOTALS + 5)
 CURSORS = TOTALS + 5
-# Columns of `Record.numbers`: the event, then a copy of the totals.
+# Columns of `EventRecord.numbers`: the event, then a copy of the totals.
 ARRIVAL, OUTCOME, SLOT, DEVICES, NOW_WAITING, NODES_IN_USE, GPU_TAKEN, CPU_TAKEN, MEMORY_TAKEN = range(9)
 # Columns of `Run.question`.
 QUESTION, ANSWER = range(2)
 # Columns of `Run.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of fragmentation.
 GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)
-# Columns of `Record.reasons`: nodes that a pod did not fit on, by what was missing.
+# Columns of `EventRecord.reasons`: nodes that a pod did not fit on, by what was missing.
 NOT_ALLOWED, OTHER_PODS, FEW_GPUS, FEW_RESOURCES = range(4)
 
 
@@ -52,7 +53,7 @@ class Arrivals(NamedTuple):
         class_id: [A] pod class.
         labels_id: [A] the pod's namespace and labels.
         time: [A] seconds.
-        duration: [A] seconds from being bound to leaving, inf: stays.
+        duration: [A] seconds from binding to departure, inf: stays.
         priority: [A] waiting pods of higher priority are tried first.
     """
 
@@ -63,8 +64,8 @@ class Arrivals(NamedTuple):
     priority: npt.NDArray[np.int64]
 
 
-class Record(NamedTuple):
-    """What happened, E events; the totals are those after the event.
+class EventRecord(NamedTuple):
+    """The events of a run, E of them; totals are those after the event.
 
     Attributes:
         time: [E] seconds.
@@ -72,11 +73,11 @@ class Record(NamedTuple):
             DEVICES (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits),
             NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes).
         sums: [E, 10] columns GPU_SHARE.. and CAUSE...
-        reasons: [E, 3 + R] or [0, 3 + R]: for a pod that was not bound, how many nodes did not allow it, were refused
-            because of other pods, had too little GPU, and too little of each resource.
-        codes: [C, N] or [0, N], the same for a class and a node, a bit each.
+        reasons: [E, 3 + R] or [0, 3 + R]: for a pod that was not bound, the number of nodes that did not allow it, were
+            rejected because of other pods, had too little GPU, and too little of each resource.
+        codes: [C, N] or [0, N], the same for a class and a node, one bit each.
         counts: [C, 3 + R] or [0, 3 + R], nodes with each bit in the row of `codes`.
-        counted: [C] or [0], how much of the table's log `codes` and `counts` have caught up with, -1: nothing yet.
+        counted: [C] or [0], position in the table's log up to which `codes` and `counts` are current, -1: none.
     """
 
     time: npt.NDArray[np.float64]
@@ -89,20 +90,20 @@ class Record(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Where a run stands, so that it can be stopped and resumed between events.
+    """The state of a run, so that it can stop and resume between events.
 
     Attributes:
         cursor: [12] counters and totals, see ARRIVED...
-        question: [2] the arrival that a decision is wanted for, and the answer (PENDING: none yet).
+        question: [2] the arrival that needs a decision, and the answer (UNDECIDED: none yet).
         sums: [10] see GPU_SHARE...
         slot: [A] node of each arrival, -1 while it has none.
         devices: [A] its devices.
         heap: [A] running pods that will leave, a binary heap by (leaves, arrival).
         leaves: [A] when a running pod leaves.
         queue: [A] waiting pods by priority, then arrival.
-        hopeless: [C] classes that fit on no node of the empty cluster: they fail at once.
-        stuck: [C] the retry in which a class was last found to fit nowhere.
-        mask: [N] scratch: where the pod in question may run, if other pods matter to it.
+        infeasible_classes: [C] classes that fit on no node of the empty cluster: they fail at once.
+        infeasible_at_retry: [C] the retry in which a class was last found to fit nowhere.
+        mask: [N] scratch: nodes where the current pod may run, if other pods matter to it.
         rng: [1] uint64 state of the random numbers.
     """
 
@@ -114,16 +115,16 @@ class Run(NamedTuple):
     heap: npt.NDArray[np.int64]
     leaves: npt.NDArray[np.float64]
     queue: npt.NDArray[np.int64]
-    hopeless: npt.NDArray[np.bool_]
-    stuck: npt.NDArray[np.int64]
+    infeasible_classes: npt.NDArray[np.bool_]
+    infeasible_at_retry: npt.NDArray[np.int64]
     mask: npt.NDArray[np.bool_]
     rng: npt.NDArray[np.uint64]
 
 
-def new_record(cluster: Cluster, events: int, *, reasons: bool) -> Record:
-    """Room for `events` events, with the reasons of failures if asked for."""
+def new_record(cluster: DecisionState, events: int, *, reasons: bool) -> EventRecord:
+    """Return an empty record of `events` events, with the reasons of failures if requested."""
     classes, resources = cluster.classes.request.shape
-    return Record(
+    return EventRecord(
         time=np.zeros(events),
         numbers=np.zeros((events, MEMORY_TAKEN + 1), dtype=np.int64),
         sums=np.zeros((events, CAUSE + len(CAUSES))),
@@ -134,71 +135,71 @@ def new_record(cluster: Cluster, events: int, *, reasons: bool) -> Record:
     )
 
 
-def new_run(cluster: Cluster, arrivals: Arrivals, hopeless: npt.NDArray[np.bool_], seed: int) -> Run:
-    """The start of a run on the cluster as it is, which must be empty; `hopeless` is what `find_hopeless` found."""
+def new_run(cluster: DecisionState, arrivals: Arrivals, infeasible_classes: npt.NDArray[np.bool_], seed: int) -> Run:
+    """Start a run on an empty cluster; `infeasible_classes` [C] is from `find_infeasible_classes`."""
     count, classes = len(arrivals.class_id), len(cluster.classes.gpu_count)
     sums = np.zeros(CAUSE + len(CAUSES))
     sums[CAUSE:] = cluster.fragments.causes.sum(axis=0)
     return Run(
         cursor=np.zeros(CURSORS, dtype=np.int64),
-        question=np.array([NONE, PENDING], dtype=np.int64),
+        question=np.array([NONE, UNDECIDED], dtype=np.int64),
         sums=sums,
         slot=np.full(count, NONE, dtype=np.int64),
         devices=np.zeros(count, dtype=np.int64),
         heap=np.zeros(count, dtype=np.int64),
         leaves=np.zeros(count),
         queue=np.zeros(count, dtype=np.int64),
-        hopeless=hopeless,
-        stuck=np.full(classes, NONE, dtype=np.int64),
+        infeasible_classes=infeasible_classes,
+        infeasible_at_retry=np.full(classes, NONE, dtype=np.int64),
         mask=np.zeros(len(cluster.nodes.gpu_count), dtype=np.bool_),
         rng=np.array([seed], dtype=np.uint64),
     )
 
 
 @kernel
-def find_hopeless(nodes: NodeArrays, classes: ClassArrays, hopeless: npt.NDArray[np.bool_]) -> None:
-    """[C] whether each class fits on no node as they are."""
-    for c in range(hopeless.shape[0]):
-        hopeless[c] = True
+def find_infeasible_classes(nodes: NodeArrays, classes: ClassArrays, infeasible_classes: npt.NDArray[np.bool_]) -> None:
+    """Write into [C] whether each class fits on no node as the nodes are."""
+    for c in range(infeasible_classes.shape[0]):
+        infeasible_classes[c] = True
         for n in range(nodes.gpu_count.shape[0]):
             if fits(nodes, classes, c, n):
-                hopeless[c] = False
+                infeasible_classes[c] = False
                 break
 
 
-@inner
-def _ask(cluster: Cluster, run: Run, arrival: int, c: int, masked: bool) -> int:
+@inlined_kernel
+def _ask(cluster: DecisionState, run: Run, arrival: int, c: int, masked: bool) -> int:
     answer = run.question[ANSWER]
-    if answer != PENDING:
-        run.question[ANSWER] = PENDING
+    if answer != UNDECIDED:
+        run.question[ANSWER] = UNDECIDED
         return int(answer)
     for n in range(cluster.nodes.gpu_count.shape[0]):
         if run.mask[n] if masked else fits(cluster.nodes, cluster.classes, c, n):
             run.question[QUESTION] = arrival
-            return PENDING
+            return UNDECIDED
     return NONE
 
 
-@pasted
-def _choose(cluster: Cluster, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool) -> int:
-    """The node for an arrival, NONE if it fits nowhere, PENDING if the caller is to decide.
+@ir_inlined
+def _choose(cluster: DecisionState, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool) -> int:
+    """Return the node for an arrival, NONE if it fits nowhere, UNDECIDED if the caller has to decide.
 
-    `masked`: other pods matter to it, so every node is to be looked at.
+    `masked`: other pods matter to it, so every node has to be evaluated.
     """
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     if masked:
         find_feasible(cluster, run.mask, c, labels)
-    if chooser == CHOOSE_ASK:
+    if chooser == SELECT_EXTERNAL:
         return _ask(cluster, run, arrival, c, masked)
     return choose_node(cluster, run.mask, run.rng, chooser, c, labels, masked)
 
 
-@inner
-def _count_node(cluster: Cluster, run: Run, n: int, sign: float) -> None:
-    """Add (or with -1 take away) what node `n` contributes to the sums."""
+@inlined_kernel
+def _count_node(cluster: DecisionState, run: Run, n: int, sign: float) -> None:
+    """Add (or with -1 subtract) what node `n` contributes to the sums."""
     nodes = cluster.nodes
     sums = run.sums
-    gpu = WHOLE * nodes.gpu_count[n]
+    gpu = GPU_MILLI * nodes.gpu_count[n]
     if gpu > 0:
         share = (gpu - idle_gpu(nodes, n)) / gpu
         sums[GPU_SHARE] += sign * share
@@ -212,8 +213,8 @@ def _count_node(cluster: Cluster, run: Run, n: int, sign: float) -> None:
         sums[CAUSE + cause] += sign * cluster.fragments.causes[n, cause]
 
 
-@inner
-def _change(cluster: Cluster, arrivals: Arrivals, run: Run, arrival: int, sign: int) -> None:
+@inlined_kernel
+def _change(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int, sign: int) -> None:
     """Place (1) or remove (-1) a pod on its node, and keep every total up to date."""
     nodes, classes = cluster.nodes, cluster.classes
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
@@ -229,15 +230,15 @@ def _change(cluster: Cluster, arrivals: Arrivals, run: Run, arrival: int, sign: 
         terms_remove(cluster.terms, c, labels, n)
     if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] -= 1
-    node_is_different(cluster, n)
+    refresh_node(cluster, n)
     _count_node(cluster, run, n, 1.0)
     run.cursor[GPU_USED] += sign * classes.gpu_count[c] * classes.gpu_milli[c]
     run.cursor[CPU_USED] += sign * classes.request[c, CPU]
     run.cursor[MEMORY_USED] += sign * classes.request[c, MEMORY]
 
 
-@inner
-def _note(run: Run, record: Record, time: float, arrival: int, outcome: int) -> None:
+@inlined_kernel
+def _note(run: Run, record: EventRecord, time: float, arrival: int, outcome: int) -> None:
     e = run.cursor[EVENTS]
     run.cursor[EVENTS] += 1
     record.time[e] = time
@@ -251,9 +252,9 @@ def _note(run: Run, record: Record, time: float, arrival: int, outcome: int) -> 
         record.sums[e, i] = run.sums[i]
 
 
-@inner
+@inlined_kernel
 def _reason_code(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """Why node `n` is no place for class `c`, a bit each; if it fits, then other pods are the reason."""
+    """Return why class `c` cannot run on node `n`, one bit each; if it fits, other pods are the reason."""
     if not classes.allowed[classes.constraint[c], n]:
         return 1 << NOT_ALLOWED
     code = 0
@@ -265,8 +266,8 @@ def _reason_code(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int
     return code
 
 
-@inner
-def _recode(nodes: NodeArrays, classes: ClassArrays, record: Record, c: int, n: int) -> None:
+@inlined_kernel
+def _recode(nodes: NodeArrays, classes: ClassArrays, record: EventRecord, c: int, n: int) -> None:
     old, new = record.codes[c, n], _reason_code(nodes, classes, c, n)
     if old != new:
         record.codes[c, n] = new
@@ -274,11 +275,17 @@ def _recode(nodes: NodeArrays, classes: ClassArrays, record: Record, c: int, n: 
             record.counts[c, i] += ((new >> i) & 1) - ((old >> i) & 1)
 
 
-@inner
+@inlined_kernel
 def _count_reasons(
-    nodes: NodeArrays, classes: ClassArrays, log: npt.NDArray[np.int64], logged: int, record: Record, c: int, e: int
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    log: npt.NDArray[np.int64],
+    logged: int,
+    record: EventRecord,
+    c: int,
+    e: int,
 ) -> None:
-    """Write down why class `c` has no place, looking again only at nodes that changed since it was last asked."""
+    """Record why class `c` fits nowhere, evaluating again only nodes that changed since the last time."""
     if record.counted[c] < 0:
         for n in range(nodes.gpu_count.shape[0]):
             _recode(nodes, classes, record, c, n)
@@ -290,12 +297,12 @@ def _count_reasons(
         record.reasons[e, i] = record.counts[c, i]
 
 
-@inner
+@inlined_kernel
 def _heap_before(run: Run, a: int, b: int) -> bool:
     return run.leaves[a] < run.leaves[b] or (run.leaves[a] == run.leaves[b] and a < b)
 
 
-@inner
+@inlined_kernel
 def _heap_push(run: Run, arrival: int) -> None:
     i = run.cursor[RUNNING]
     run.cursor[RUNNING] += 1
@@ -305,7 +312,7 @@ def _heap_push(run: Run, arrival: int) -> None:
     run.heap[i] = arrival
 
 
-@inner
+@inlined_kernel
 def _heap_pop(run: Run) -> int:
     first = run.heap[0]
     run.cursor[RUNNING] -= 1
@@ -324,9 +331,9 @@ def _heap_pop(run: Run) -> int:
     return int(first)
 
 
-@inner
+@inlined_kernel
 def _enqueue(arrivals: Arrivals, run: Run, arrival: int) -> None:
-    """Insert into the queue behind all of the same or a higher priority."""
+    """Insert a pod into the queue behind all of the same or a higher priority."""
     i = run.cursor[QUEUED]
     run.cursor[QUEUED] += 1
     while i > 0 and arrivals.priority[run.queue[i - 1]] < arrivals.priority[arrival]:
@@ -335,8 +342,8 @@ def _enqueue(arrivals: Arrivals, run: Run, arrival: int) -> None:
     run.queue[i] = arrival
 
 
-@pasted
-def _bind(cluster: Cluster, arrivals: Arrivals, run: Run, rule: int, arrival: int, n: int, time: float) -> None:
+@ir_inlined
+def _bind(cluster: DecisionState, arrivals: Arrivals, run: Run, rule: int, arrival: int, n: int, time: float) -> None:
     c = arrivals.class_id[arrival]
     run.slot[arrival] = n
     run.devices[arrival] = choose_devices(cluster, rule, c, n, run.rng)
@@ -346,8 +353,8 @@ def _bind(cluster: Cluster, arrivals: Arrivals, run: Run, rule: int, arrival: in
         _heap_push(run, arrival)
 
 
-@pasted
-def _leave(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record) -> None:
+@ir_inlined
+def _leave(cluster: DecisionState, arrivals: Arrivals, run: Run, record: EventRecord) -> None:
     arrival = _heap_pop(run)
     _change(cluster, arrivals, run, arrival, -1)
     _note(run, record, run.leaves[arrival], arrival, FINISHED)
@@ -355,12 +362,12 @@ def _leave(cluster: Cluster, arrivals: Arrivals, run: Run, record: Record) -> No
         run.cursor[RETRIED] = 1 - run.cursor[RETRIED]
 
 
-@inner
-def _settle_retry(arrivals: Arrivals, run: Run, arrival: int, bound: bool, alone: bool) -> int:
-    """Take note in the queue that a waiting pod was bound or not; the outcome to record, NONE if it goes on waiting.
+@inlined_kernel
+def _finish_retry(arrivals: Arrivals, run: Run, arrival: int, bound: bool, alone: bool) -> int:
+    """Update the queue after a retry of a waiting pod; return the outcome to record, or NONE if it goes on waiting.
 
     Every waiting pod is tried once after a departure. If it depends on itself and the nodes `alone`, not on other pods,
-    no further one of its class is tried: binding pods in between cannot have made room.
+    no further pod of its class is tried: binding pods in between cannot have freed resources.
     """
     cursor = run.cursor
     cursor[RETRY] += 1
@@ -368,7 +375,7 @@ def _settle_retry(arrivals: Arrivals, run: Run, arrival: int, bound: bool, alone
         cursor[WAITING_NOW] -= 1
     else:
         if alone:
-            run.stuck[arrivals.class_id[arrival]] = cursor[RETRIED]
+            run.infeasible_at_retry[arrivals.class_id[arrival]] = cursor[RETRIED]
         run.queue[cursor[KEPT]] = arrival
         cursor[KEPT] += 1
     if cursor[RETRY] == cursor[QUEUED]:
@@ -378,13 +385,13 @@ def _settle_retry(arrivals: Arrivals, run: Run, arrival: int, bound: bool, alone
     return BOUND if bound else NONE
 
 
-@inner
-def _settle_arrival(arrivals: Arrivals, run: Run, arrival: int, bound: bool, waits: bool) -> int:
-    """Count an arrival, and let it wait if it was not bound and may; the outcome to record."""
+@inlined_kernel
+def _finish_arrival(arrivals: Arrivals, run: Run, arrival: int, bound: bool, waits: bool) -> int:
+    """Count an arrival, and queue it if it was not bound and may wait; return the outcome to record."""
     run.cursor[ARRIVED] += 1
     if bound:
         return BOUND
-    if waits and run.hopeless[arrivals.class_id[arrival]]:
+    if waits and run.infeasible_classes[arrivals.class_id[arrival]]:
         return FAILED
     run.cursor[WAITING_NOW] += 1
     if not waits:
@@ -395,14 +402,14 @@ def _settle_arrival(arrivals: Arrivals, run: Run, arrival: int, bound: bool, wai
 
 @kernel
 def stand(
-    cluster: Cluster,
+    cluster: DecisionState,
     arrivals: Arrivals,
     run: Run,
-    record: Record,
+    record: EventRecord,
     slots: npt.NDArray[np.int64],
     devices: npt.NDArray[np.int64],
 ) -> None:
-    """Bind the first arrivals to the nodes `slots`, [S], and these devices (bit masks), where they stand for good."""
+    """Bind the first arrivals to the nodes `slots`, [S], and these devices (bit masks) for the whole run."""
     for arrival in range(slots.shape[0]):
         run.slot[arrival] = slots[arrival]
         run.devices[arrival] = devices[arrival]
@@ -413,9 +420,16 @@ def stand(
 
 @kernel
 def advance(
-    cluster: Cluster, arrivals: Arrivals, run: Run, record: Record, chooser: int, rule: int, waits: bool, until: int
+    cluster: DecisionState,
+    arrivals: Arrivals,
+    run: Run,
+    record: EventRecord,
+    chooser: int,
+    rule: int,
+    waits: bool,
+    until: int,
 ) -> int:
-    """Handle events until `until` are recorded: DONE, PAUSED, or ASKING for a decision (then put it in `run.question`).
+    """Handle events until `until` are recorded; return DONE, PAUSED or NEEDS_ACTION (then answer in `run.question`).
 
     At equal times pods leave before others arrive, and waiting pods are tried, by priority, then age, before both. A
     pod that fits nowhere waits, or has failed if `waits` is False or if it would not fit on the empty cluster.
@@ -434,16 +448,16 @@ def advance(
         c = arrivals.class_id[arrival]
         masked = terms_active(cluster.terms, c, arrivals.labels_id[arrival])
         n = NONE
-        if not run.hopeless[c] and not (retrying and run.stuck[c] == cursor[RETRIED]):
+        if not run.infeasible_classes[c] and not (retrying and run.infeasible_at_retry[c] == cursor[RETRIED]):
             n = _choose(cluster, arrivals, run, chooser, arrival, masked)
-        if n == PENDING:
-            return ASKING
+        if n == UNDECIDED:
+            return NEEDS_ACTION
         if n != NONE:
             _bind(cluster, arrivals, run, rule, arrival, n, time)
         if retrying:
-            outcome = _settle_retry(arrivals, run, arrival, n != NONE, not masked)
+            outcome = _finish_retry(arrivals, run, arrival, n != NONE, not masked)
         else:
-            outcome = _settle_arrival(arrivals, run, arrival, n != NONE, waits)
+            outcome = _finish_arrival(arrivals, run, arrival, n != NONE, waits)
         if outcome != NONE:
             if n == NONE and record.reasons.shape[0] > 0:
                 log, logged = cluster.table.log, cluster.table.logged[0]

@@ -1,4 +1,4 @@
-"""From the record of a run to what a person asks about it: curves and summary metrics."""
+"""Curves and summary metrics from the record of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from steersman.simulation.engine import (
     NOW_WAITING,
     OUTCOME,
     WAITING,
-    Record,
+    EventRecord,
 )
 from steersman.simulation.result import Curve, Metric, Timeline
 
@@ -37,7 +37,7 @@ TIMED_POINTS = 200
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the cluster has: GPU milli, milli-CPU, bytes; nodes, and how many of them have GPUs and CPUs."""
+    """Capacity of the cluster: GPU milli, milli-CPU, bytes; numbers of nodes, and of those with GPUs and with CPUs."""
 
     gpu: int
     cpu: int
@@ -58,12 +58,12 @@ def _deviation(total: Floats, squares: Floats, count: int) -> Floats:
         return np.full(len(total), np.nan)
     mean = total / count
     variance = squares / count - mean * mean
-    # The sums are kept by adding and subtracting, so that an even cluster may show a residue of rounding.
+    # The sums are updated by adding and subtracting, so a balanced cluster may show a rounding residue.
     return 100.0 * np.sqrt(np.where(variance < 1e-12, 0.0, variance))
 
 
-def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Timeline:
-    """The record as shares; `arrived_gpu` [E] is the GPU milli that has arrived by each event."""
+def events_of(record: EventRecord, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Timeline:
+    """Return the record as shares; `arrived_gpu` [E] is the GPU milli that has arrived by each event."""
     idle = (capacity.gpu - record.numbers[:, GPU_TAKEN]).astype(np.float64)
     fragmented = record.sums[:, CAUSE:].sum(axis=1)
     ratio = np.full(len(idle), np.nan)
@@ -85,9 +85,9 @@ def events_of(record: Record, arrived_gpu: npt.NDArray[np.int64], capacity: Capa
 
 
 def arrival_curve(events: Timeline, last: int) -> Curve:
-    """The curve over arrived GPU demand, one point a percent from 0 to `last`: the mean of the events that round to it.
+    """Return the curve over arrived GPU demand, [0..last] percent, each point the mean of the events rounded to it.
 
-    A point without an event takes those of its two neighbours, as the published tables do; NaN if there are none.
+    A point without an event takes the mean of its two neighbours, as the published tables do; NaN if there are none.
     """
     column = np.round(events.arrived_percent).astype(np.int64)
     groups = []
@@ -105,9 +105,9 @@ def arrival_curve(events: Timeline, last: int) -> Curve:
 
 
 def time_curve(events: Timeline, until: float) -> Curve:
-    """The curve over time: the state after the last event up to each of `TIMED_POINTS` moments, evenly spread.
+    """Return the curve over time: the state after the last event up to each of `TIMED_POINTS` evenly spaced moments.
 
-    `until` is where it ends, as a rule with the last arrival: how long the last pods run says nothing about a policy.
+    `until` is its end, usually the last arrival: how long the last pods run says nothing about a policy.
     """
     moments = np.linspace(events.time[0], until, TIMED_POINTS)
     last = np.searchsorted(events.time, moments, side="right") - 1
@@ -115,7 +115,7 @@ def time_curve(events: Timeline, until: float) -> Curve:
 
 
 def event_curve(events: Timeline) -> Curve:
-    """The curve over arrivals where there is no GPU demand to count: percent of the pods that have arrived."""
+    """Return the curve over arrivals, for workloads without GPU demand: percent of the pods that have arrived."""
     last = np.round(np.linspace(0, len(events.time) - 1, min(TIMED_POINTS, len(events.time)))).astype(np.int64)
     return _curve(100.0 * (last + 1) / len(events.time), events, lambda values: values[last])
 
@@ -135,8 +135,8 @@ def _curve(x: Floats, events: Timeline, take: Callable[[Floats], Floats]) -> Cur
     )
 
 
-def final_metrics(record: Record, events: Timeline, curve: Curve | None, until: float) -> list[Metric]:
-    """How the run stood after the last event up to `until`, and how many pods came to what in all.
+def final_metrics(record: EventRecord, events: Timeline, curve: Curve | None, until: float) -> list[Metric]:
+    """Return the state after the last event up to `until`, and the numbers of pods by outcome.
 
     With a curve (`inflation`) allocation and fragmentation are those of its last point, as published results are.
     """
@@ -169,13 +169,13 @@ def final_metrics(record: Record, events: Timeline, curve: Curve | None, until: 
 
 
 def waiting_metrics(
-    record: Record, events: Timeline, arrivals: int, standing: int, warm: int, until: float
+    record: EventRecord, events: Timeline, arrivals: int, standing: int, warm: int, until: float
 ) -> list[Metric]:
-    """Return how long pods waited (`timed`): over those that were bound, a pod bound at once waited 0 seconds.
+    """Return waiting times (`timed`) over the pods that were bound; a pod bound at once waited 0 seconds.
 
-    The first `standing` arrivals stand where the workload recorded them and never wait. The next `warm` are the pods
-    that run when generated arrivals begin: all come at once, before anything that a user would call an arrival, so
-    waits are those of the pods after them; with these they have other names.
+    The first `standing` arrivals stay where the workload recorded them and never wait. The next `warm` are the pods
+    that run when generated arrivals begin: all come at once, before what a user would call an arrival, so waiting times
+    are those of the pods after them; with these they have other names.
     Allocation is averaged over time from the first event to `until`.
     """
     arrived = np.full(arrivals, np.nan)

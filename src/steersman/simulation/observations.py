@@ -1,39 +1,39 @@
-"""What networks are shown of a run: what an environment would show of the same state."""
+"""Observations of a run for networks, equal to those of an environment in the same state."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.features import View
-from steersman.policies.afterstates import afterstates, mark_of
 from steersman.policies.base import ScoreQuery
-from steersman.policies.deciding import Cluster
-from steersman.policies.encoding import Scene
-from steersman.policies.observer import Observer, owner_arrays
-from steersman.policies.showing import Seen
+from steersman.policies.decision.kernels import DecisionState
+from steersman.policies.features import View
+from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
+from steersman.policies.networks.encoding import EncodingContext
+from steersman.policies.networks.observation_encoder import ObservationEncoder, owner_arrays
+from steersman.policies.networks.observation_kernels import ObservationArrays
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule
-from steersman.simulation.following import follow
+from steersman.simulation.run_tracker import follow
 from steersman.workloads.places import Places
 
 
 class RunObservations:
-    """Shows the cluster of a run, and follows what happens in it.
+    """Observe the cluster of a run and follow its events.
 
     Args:
-        view: what is seen.
+        view: the view that the policy observes.
         cluster, run, record: of the event loop.
-        plan: what arrives.
+        plan: the arrivals.
         places: of the workload.
     """
 
     def __init__(
         self,
         view: View,
-        cluster: Cluster,
+        cluster: DecisionState,
         run: engine.Run,
-        record: engine.Record,
+        record: engine.EventRecord,
         plan: Schedule,
         places: Places,
     ) -> None:
@@ -42,21 +42,23 @@ class RunObservations:
         self._groups = np.stack([places.rack[plan.nodes], places.server[plan.nodes]], axis=1).astype(np.int32)
         self._owners = owner_arrays(places.owners, places.rack[plan.nodes], places.racks)
         self._followed = 0
-        outlook, room = cluster.learned.outlook, cluster.learned.room
-        known = afterstates(mark_of(cluster.mix))
-        scene = Scene(cluster.nodes, cluster.classes, cluster.mix, cluster.fragments, known, outlook, room)
-        self._observer = Observer(view, scene, self._owners, cluster.table.log, cluster.table.logged)
+        leftovers, room = cluster.learned.leftovers, cluster.learned.room
+        known = empty_fragmentation_cache(profile_key(cluster.profile))
+        scene = EncodingContext(
+            cluster.nodes, cluster.classes, cluster.profile, cluster.fragments, known, leftovers, room
+        )
+        self._observer = ObservationEncoder(view, scene, self._owners, cluster.table.log, cluster.table.logged)
 
-    def observe(self, query: ScoreQuery) -> tuple[Seen, npt.NDArray[np.int32]]:
-        """See `policies.base.Observations`."""
+    def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
+        """Return the observation of a decision, see `policies.base.Observations`."""
         self._follow()
         return self._observer.look(query.class_id, query.owner, query.feasible), self._groups
 
     def reset_cache(self) -> None:
-        """See `policies.base.Observations`: the log of a run has room for all of it."""
+        """Do nothing: the log of a run holds all of it; see `policies.base.Observations`."""
 
     def _follow(self) -> None:
-        """Count where pods of owners came and went since the last look, and see how the cluster is."""
+        """Count where pods of owners came and went since the last observation, and update the cluster's summary."""
         cursor, sums, numbers, summary = self._run.cursor, self._run.sums, self._record.numbers, self._observer.summary
         follow(self._owners, self._owner, numbers, cursor, sums, self._followed, summary)
         self._followed = int(cursor[engine.EVENTS])

@@ -1,4 +1,4 @@
-"""Choose the protocols of a comparison by what its data hold, and say what is assumed where they lack durations."""
+"""Choose the protocols of a comparison by the available data, and state the assumptions about missing durations."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from steersman.workloads.workload import Workload
 NO_GPUS = "inflation is left out: it counts GPUs, and {}'s {} no GPU"
 
 
-class Choice(NamedTuple):
-    """The protocols that suit some workloads, at least one, and why these."""
+class ProtocolChoice(NamedTuple):
+    """The protocols that suit some workloads, at least one, and the reason."""
 
     protocols: tuple[Protocol, ...]
     reason: str
 
 
-def choose_protocols(workloads: Sequence[Workload], *, mean_duration: float | None = None) -> Choice:
+def choose_protocols(workloads: Sequence[Workload], *, mean_duration: float | None = None) -> ProtocolChoice:
     """Return the protocols that all workloads have the data for.
 
     Pods that come and go at known times are replayed (`timed`); pods without times arrive in their order (`arrivals`).
-    `inflation` fills the cluster by either, if it has GPUs and pods ask for some.
+    `inflation` fills the cluster by either, if it has GPUs and pods request some.
 
     Args:
         workloads: of one comparison, at least one.
-        mean_duration: seconds, if durations that are not in the data are to be drawn; creation times are then enough.
+        mean_duration: seconds, if durations that are not in the data are drawn; creation times are enough then.
     """
     untimed = next((each.name for each in workloads if not is_timed(each, mean_duration)), None)
     missing = next(filter(None, map(_lack_of_gpus, workloads)), "")
     inflation: tuple[Protocol, ...] = () if missing else ("inflation",)
     if any(each.from_now for each in workloads):
         protocols: tuple[Protocol, ...] = (*inflation, "arrivals")
-        reason = "nobody knows how long pods that run go on running, so timed is left out"
+        reason = "the remaining time of running pods is unknown, so timed is left out"
     elif untimed is None:
         protocols = ("timed", *inflation)
         reason = "pods have creation times and durations"
@@ -43,13 +43,13 @@ def choose_protocols(workloads: Sequence[Workload], *, mean_duration: float | No
         protocols = (*inflation, "arrivals")
         lack = "creation times" if mean_duration is not None else "creation times and durations"
         reason = f"the pods of {untimed} have no {lack}, so timed is left out"
-    return Choice(protocols, f"{reason}; {missing}" if missing else reason)
+    return ProtocolChoice(protocols, f"{reason}; {missing}" if missing else reason)
 
 
 def is_timed(workload: Workload, mean_duration: float | None = None) -> bool:
-    """Return whether all pods have creation times, and some have ends or missing durations are to be drawn.
+    """Return whether all pods have creation times, and some have ends or missing durations are drawn.
 
-    Pods that stand from the beginning need none.
+    Pods that run from the start need none.
     """
     pods = _coming(workload)
     ends = mean_duration is not None or any(pod.deletion_time is not None for pod in pods)
@@ -57,7 +57,7 @@ def is_timed(workload: Workload, mean_duration: float | None = None) -> bool:
 
 
 def duration_warnings(workload: Workload, load: float | None, mean_duration: float | None) -> tuple[str, ...]:
-    """Return what the protocol `timed` assumes of pods whose durations are not in the data; nothing where it is said.
+    """Return what the protocol `timed` assumes of pods whose durations are not in the data, if it is not stated.
 
     Args:
         workload: nodes and pods.

@@ -1,4 +1,4 @@
-"""Why a pod was not bound, in kube-scheduler's words."""
+"""Reasons why a pod was not bound, in kube-scheduler's words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints import offering_nodes, reasons
-from steersman.cluster.explaining import insufficient_gpu, sentence
+from steersman.cluster.constraints.node import offering_nodes, reasons
+from steersman.cluster.constraints.reasons import insufficient_gpu, sentence
 from steersman.cluster.state import ClusterState
 from steersman.simulation.engine import NOT_ALLOWED
 
@@ -16,7 +16,7 @@ OTHER_PODS_REASON = "node(s) didn't match the pod's rules about other pods"
 
 
 class Reasons:
-    """Writes a failure as text, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient GPU.`.
+    """Format failures as text such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient GPU.`.
 
     Args:
         state: the cluster of the run.
@@ -26,23 +26,23 @@ class Reasons:
         self._state = state
         resources = ["Insufficient cpu", "Insufficient memory", "Too many pods", "Insufficient ephemeral-storage"]
         resources += [f"Insufficient {name}" for name in state.resources]
-        # In the order of the columns of `Record.reasons` behind NOT_ALLOWED.
+        # In the order of the columns of `EventRecord.reasons` after NOT_ALLOWED.
         self._words = [*resources, "Insufficient extended resources"]
         self._static: dict[int, Counter[str]] = {}
 
     def text(self, class_id: int, counts: npt.NDArray[np.int64]) -> str:
-        """The line for a pod of a class and its row of `Record.reasons`."""
+        """Return the text for a pod of a class and its row of `EventRecord.reasons`."""
         too_few_gpus = insufficient_gpu(self._state.classes[class_id].requests.gpu_resource)
         words = [OTHER_PODS_REASON, too_few_gpus, *self._words]
-        found: Counter[str] = Counter()
+        result: Counter[str] = Counter()
         for why, count in zip(words, counts[NOT_ALLOWED + 1 :].tolist(), strict=True):
-            found[why] += count  # GPUs that some nodes count are among the resources, too
+            result[why] += count  # resources include GPUs that some nodes count
         if counts[NOT_ALLOWED]:
-            found += self._not_allowed(class_id)
-        return sentence(len(self._state.nodes), found)
+            result += self._not_allowed(class_id)
+        return sentence(len(self._state.nodes), result)
 
     def _not_allowed(self, class_id: int) -> Counter[str]:
-        """Nodes that the class's constraints, or the names of GPUs, rule out whatever runs there, by reason."""
+        """Count by reason the nodes that the class's constraints or GPU resource names exclude, whatever runs there."""
         if class_id not in self._static:
             table, pod_class = self._state.table, self._state.classes[class_id]
             resource = pod_class.requests.gpu_resource

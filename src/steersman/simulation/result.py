@@ -1,19 +1,24 @@
-"""What one simulated run leaves behind: its curve, its metrics and, if asked for, every placement."""
+"""The result of one simulated run: curve, metrics and, if requested, every placement."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from steersman.core.errors import UsageError
+from steersman.core.frames import to_frame
 
 Protocol = Literal["inflation", "timed", "arrivals"]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number about a run. `value` is NaN where the metric does not apply (an empty cell in CSV)."""
+    """One metric of a run. `value` is NaN if the metric does not apply (an empty cell in CSV)."""
 
     name: str
     unit: str
@@ -22,7 +27,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a run looks like over its course, K points.
+    """The course of a run, K points.
 
     Attributes:
         x: [K] the points: arrived GPU demand in percent of all GPUs for `inflation` (0, 1, ... 130) and `arrivals`,
@@ -32,7 +37,7 @@ class Curve:
         fragmentation_by_cause_percent: [K, 6] fragmented GPU in percent of all GPUs, by `fragmentation.CAUSES`.
         gpu_balance_percent: [K] standard deviation over nodes of the used share of their GPU.
         cpu_balance_percent: [K] the same of CPU.
-        nodes_used: [K] nodes that hold at least one pod.
+        nodes_used: [K] nodes that run at least one pod.
         pods_waiting: [K] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
 
     A value is NaN where no event falls on a point or where the cluster has none of the resource.
@@ -52,16 +57,16 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The cluster after each of E events, in percent where not said otherwise.
+    """The cluster after each of E events, in percent unless stated otherwise.
 
     Attributes:
-        time: [E] seconds (the arrival's number where the protocol knows no time).
+        time: [E] seconds (the index of the arrival if the protocol has no time).
         arrived_percent: [E] GPU demand arrived so far, in percent of all GPU; NaN without GPUs.
         gpu, cpu, memory: [E] allocated share of the cluster, two decimals; NaN where it has none.
         fragmentation: [E] fragmented GPU in percent of the idle GPU, two decimals; NaN where none is idle.
         causes: [E, 6] fragmented GPU in percent of all GPU, by `fragmentation.CAUSES`.
         gpu_balance, cpu_balance: [E] standard deviation over nodes of the used share.
-        nodes_used: [E] nodes that hold at least one pod.
+        nodes_used: [E] nodes that run at least one pod.
         waiting: [E] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
     """
 
@@ -113,7 +118,7 @@ class Placements:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run: who, where, when, and what came of it; `timeline` and `placements` only on request."""
+    """The result of one run; `timeline` and `placements` only if requested."""
 
     workload: str
     policy: str
@@ -125,3 +130,29 @@ class RunResult:
     warnings: tuple[str, ...] = ()
     timeline: Timeline | None = None
     placements: Placements | None = None
+
+    def to_frame(self) -> Any:
+        """Return a data frame of the metrics: name, unit, value."""
+        return to_frame(
+            {
+                "metric": [metric.name for metric in self.metrics],
+                "unit": [metric.unit for metric in self.metrics],
+                "value": [metric.value for metric in self.metrics],
+            }
+        )
+
+    def placements_frame(self) -> Any:
+        """Return a data frame of the events: the columns of `placements.csv`. Raises UsageError: none were recorded."""
+        if self.placements is None:
+            raise UsageError("the run has no placements; simulate with record=True keeps them")
+        return to_frame({field.name: list(getattr(self.placements, field.name)) for field in fields(self.placements)})
+
+    def _repr_html_(self) -> str:
+        """Return the defined metrics as a table for notebooks."""
+        rows = "".join(
+            f"<tr><th>{escape(metric.name)}</th><td>{metric.value:.6g}</td><td>{escape(metric.unit)}</td></tr>"
+            for metric in self.metrics
+            if not math.isnan(metric.value)
+        )
+        title = f"{self.policy} on {self.workload}: {self.protocol}, seed {self.seed}"
+        return f"<table><caption>{escape(title)}</caption>{rows}</table>"

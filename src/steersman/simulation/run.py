@@ -1,4 +1,4 @@
-"""One run: a workload, a policy, a protocol and a seed make a RunResult."""
+"""One run: a workload, a policy, a protocol and a seed give a RunResult."""
 
 from __future__ import annotations
 
@@ -14,88 +14,89 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState, device_indices
-from steersman.features import View
 from steersman.objectives.fragmentation import fragment_arrays
-from steersman.policies import deciding
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
-from steersman.policies.context import build_cluster
-from steersman.policies.learned import LearnedArrays, learned_arrays
-from steersman.policies.outlook import outlook_arrays
-from steersman.policies.prepared import Prepared
+from steersman.policies.decision import kernels
+from steersman.policies.decision.context import build_decision_state
+from steersman.policies.features import TELEMETRY, View
+from steersman.policies.files.embedded_profile import EmbeddedProfile
+from steersman.policies.linear.arrays import LearnedArrays, learned_arrays
+from steersman.policies.linear.leftovers import leftover_arrays
 from steersman.policies.registry import as_policy, resolve
-from steersman.policies.telemetry_sight import Sight
+from steersman.policies.telemetry.node_metrics import NodeMetricsView
+from steersman.policies.telemetry.observations import TelemetryObservations
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import engine, metrics
 from steersman.simulation.arrivals import Schedule, draw, schedule
+from steersman.simulation.fragmentation import recount
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.reasons import Reasons
-from steersman.simulation.recount import recount
 from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
-from steersman.simulation.selection import ARRIVALS, Selection, select, unallocated_percent
+from steersman.simulation.selection.halving import ARRIVALS, Selection, select, unallocated_percent
 from steersman.workloads.coarse import coarse
-from steersman.workloads.mix import MixArrays, TypicalPod, mix_arrays, typical_pods
 from steersman.workloads.places import Places, places
+from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
 AS_IT_IS = "as it is"
-"""In results the recorded placement stands where policies do, under this name."""
+"""Name of the recorded placement in results, where policies' names stand."""
 FIRST_STEP_EVENTS, MAX_STEP_EVENTS = 8, 20_000
-"""Events between two calls of a progress callback (and two chances for Ctrl-C): at first, and at most."""
+"""Events between two calls of a progress callback (and two chances for Ctrl-C): the first step, and the most."""
 STEP_SECONDS = 0.25
-"""What a step should take: compiled code hears no signal, and an event takes 3 µs or a second, by policy and pods."""
+"""Target time of a step: compiled code handles no signal, and an event takes 3 µs or a second, by policy and pods."""
 
 Progress = Callable[[int, int], None]
-"""Called with arrivals handled and arrivals in all."""
+"""Called with the numbers of arrivals handled and of all arrivals."""
 
 
 class Simulator:
-    """A workload made ready once for many runs.
+    """A workload prepared once for many runs.
 
     Args:
         workload: nodes and pods.
-        mix: the typical pods that policies know of, derived from the workload's pods if not given.
+        profile: the typical pods that policies know of; None: derived from the workload's pods.
     """
 
-    def __init__(self, workload: Workload, mix: tuple[TypicalPod, ...] | None = None) -> None:
+    def __init__(self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None) -> None:
         self.workload = workload
-        self.mix = typical_pods(workload.pods[i] for i in workload.demand()) if mix is None else mix
+        self.profile = typical_pods(workload.pods[i] for i in workload.demand()) if profile is None else profile
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
         self._labels_of = self._state.labels_ids(workload.pods)
         self._demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.int64)
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
-        self._hopeless = np.zeros(len(self._state.classes), dtype=np.bool_)
-        engine.find_hopeless(self._state.arrays, self._state.class_arrays, self._hopeless)
+        self._unschedulable_cache = np.zeros(len(self._state.classes), dtype=np.bool_)
+        engine.find_infeasible_classes(self._state.arrays, self._state.class_arrays, self._unschedulable_cache)
         self._learned: tuple[str, LearnedArrays] | None = None
         self._members: dict[tuple[str, Protocol, float, float | None, float | None], Policy] = {}
-        self.warnings = workload.warnings + self._unknown_models() + self._hopeless_warnings()
+        self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
 
     @property
     def learned(self) -> LearnedArrays:
-        """What learned policies know that bring no mix."""
+        """Return the tables of learned policies without an embedded profile."""
         return self.learned_with(None)
 
-    def learned_with(self, prepared: Prepared | None) -> LearnedArrays:
-        """What policies of the view `gpu` know of these nodes and a mix, whatever their weights; kept for the next run.
+    def learned_with(self, prepared: EmbeddedProfile | None) -> LearnedArrays:
+        """Return the tables of `gpu` policies for these nodes and a profile, whatever their weights; cached.
 
-        `prepared`: a mix that a policy brings; None: that of the workload.
+        `prepared`: the policy's embedded profile; None: that of the workload.
         """
         key = "" if prepared is None else prepared.digest
         if self._learned is None or self._learned[0] != key:
             models = self._state.gpu_types
-            mix = self.mix_arrays(prepared)
-            outlook = outlook_arrays(self.mix, mix) if prepared is None else prepared.outlook_for(models)
-            self._learned = key, learned_arrays(outlook, mix, self._state.arrays)
+            profile = self.profile_arrays(prepared)
+            leftovers = leftover_arrays(self.profile, profile) if prepared is None else prepared.leftovers_for(models)
+            self._learned = key, learned_arrays(leftovers, profile, self._state.arrays)
         return self._learned[1]
 
-    def mix_arrays(self, prepared: Prepared | None) -> MixArrays:
-        """The mix that a policy brings, or that of the workload, for these nodes."""
+    def profile_arrays(self, prepared: EmbeddedProfile | None) -> ProfileArrays:
+        """Return the policy's embedded profile, or that of the workload, for these nodes."""
         models = self._state.gpu_types
-        return mix_arrays(self.mix, models) if prepared is None else prepared.mix_for(models)
+        return profile_arrays(self.profile, models) if prepared is None else prepared.profile_for(models)
 
     @cached_property
     def places(self) -> Places:
-        """Owners of pods, racks and servers of nodes; made when first asked for."""
+        """Return owners of pods, and racks and servers of nodes; computed on first use."""
         return places(self.workload)
 
     def _unknown_models(self) -> tuple[str, ...]:
@@ -106,12 +107,12 @@ class Simulator:
             return ()
         return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
 
-    def _hopeless_warnings(self) -> tuple[str, ...]:
+    def _infeasible_warnings(self) -> tuple[str, ...]:
         standing = set(self.workload.standing())
         pods = [
             pod.name
             for i, (pod, c) in enumerate(zip(self.workload.pods, self._class_of, strict=True))
-            if self._hopeless[c] and i not in standing
+            if self._unschedulable_cache[c] and i not in standing
         ]
         if not pods:
             return ()
@@ -127,7 +128,7 @@ class Simulator:
         load: float | None = None,
         mean_duration: float | None = None,
     ) -> Policy:
-        """Return the member of a portfolio that does best here by short simulations, under the portfolio's name.
+        """Return the member of a portfolio that does best here in short simulations, under the portfolio's name.
 
         Any other policy is its own only member.
         """
@@ -153,10 +154,11 @@ class Simulator:
         arrivals: int = ARRIVALS,
         kept: int | None = None,
     ) -> Selection:
-        """Compare policies on draws that are like the protocol's runs, see `arrivals.draw` and `selection.select`.
+        """Compare policies on draws like the protocol's runs, see `arrivals.draw` and `selection.halving.select`.
 
-        The cost is what is not allocated in the end, in percent, and in `timed` the mean wait in seconds. After
-        `arrivals` simulated arrivals no further draw begins.
+        The cost is the unallocated share at the end in percent, and in `timed` the mean wait in seconds. After
+        `arrivals`
+        simulated arrivals no further draw begins.
         """
         workload = coarse(self.workload)
         simulator = self if workload is self.workload else Simulator(workload)
@@ -188,7 +190,7 @@ class Simulator:
         record: bool = False,
         progress: Progress | None = None,
     ) -> RunResult:
-        """Schedule the workload by a policy and say what came of it.
+        """Schedule the workload by a policy and return the result.
 
         `record` keeps every placement with its reason. `shuffle` False: `inflation` keeps the order of the pods.
         """
@@ -207,7 +209,7 @@ class Simulator:
         return execution.result(protocol, seed, ratio)
 
     def as_it_is(self) -> RunResult | None:
-        """Return what the placement comes to that the workload recorded, as a run of no policy; None if it has none.
+        """Return the metrics of the recorded placement as a run without a policy; None if the workload has none.
 
         Pods that waited are its `pods_failed`.
         """
@@ -224,7 +226,7 @@ class Simulator:
 
 
 class Execution:
-    """A run under way."""
+    """A run in progress."""
 
     def __init__(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int, record: bool) -> None:
         self.simulator, self.plan, self.recorded = simulator, plan, record
@@ -238,27 +240,27 @@ class Execution:
             duration=plan.duration,
             priority=simulator._priority[plan.pods],
         )
-        mix = simulator.mix_arrays(self.prepared)
+        profile = simulator.profile_arrays(self.prepared)
         # An arrival is at most three events: it waits, is bound, and leaves.
         events = len(plan.pods) * (3 if plan.waits else 1)
-        self.cluster = build_cluster(
+        self.cluster = build_decision_state(
             self.policy,
             self.state,
-            mix,
+            profile,
             classes=len(self.state.classes),
             changes=events,
             selectors=simulator.workload.services,
             known=lambda: simulator.learned_with(self.prepared),
         )
-        self.run = engine.new_run(self.cluster, self.arrivals, simulator._hopeless, seed)
+        self.run = engine.new_run(self.cluster, self.arrivals, simulator._unschedulable_cache, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
         if plan.standing:
             self._stand()
         self.chooser, self.rule = self.policy.node_rule, self.policy.device_rule
-        self.scorer = self._scorer(seed) if self.chooser == deciding.CHOOSE_ASK else None
+        self.scorer = self._scorer(seed) if self.chooser == kernels.SELECT_EXTERNAL else None
 
     def _stand(self) -> None:
-        """Bind the pods that stand where the workload recorded them."""
+        """Bind the pods that stay where the workload recorded them."""
         workload, first = self.simulator.workload, self.plan.pods[: self.plan.standing].tolist()
         where = [recorded for i in first if (recorded := workload.recorded[i]) is not None]
         slots = np.array([self.state.slots[each.node] for each in where], dtype=np.int64)
@@ -266,14 +268,14 @@ class Execution:
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
 
     def _scorer(self, seed: int) -> Scorer:
-        simulator = self.simulator
+        simulator, node_metrics = self.simulator, NodeMetricsView(self.state)
         context = ScoringContext(
             self.state,
             self.cluster,
-            simulator.mix,
+            simulator.profile,
             simulator.workload.services,
-            Sight(self.state),
-            self._observations,
+            node_metrics,
+            lambda view: TelemetryObservations(node_metrics) if view is TELEMETRY else self._observations(view),
             seed,
         )
         scorer = self.policy.scorer(context)
@@ -316,9 +318,9 @@ class Execution:
         self.run.question[engine.ANSWER] = self.scorer.choose(query)
 
     def cost(self, protocol: Protocol) -> float:
-        """Return what a good policy makes small: percent of the GPUs not allocated in the end, or the mean wait in s.
+        """Return the cost that a good policy minimises: percent of unallocated GPUs at the end, or the mean wait in s.
 
-        Where pods or nodes have no GPUs, CPU counts in their place. Infinite where no pod was ever bound.
+        Where pods or nodes have no GPUs, CPU counts in their place. Infinite if no pod was ever bound.
         """
         if protocol != "timed":
             return unallocated_percent(self.state, gpus=bool(self.simulator._demand.any()))
@@ -327,19 +329,19 @@ class Execution:
         return waits[0] if waits and math.isfinite(waits[0]) else math.inf
 
     def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
-        """What the run came to."""
+        """Return the result of the run."""
         count = int(self.run.cursor[engine.EVENTS])
         columns = ("time", "numbers", "sums", "reasons")
         record = self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
         if self.prepared is not None:
             self._measure_fragmentation(record)
         demand = self.simulator._demand[self.plan.pods]
-        # An arrival counts when it comes, not again when it is bound after waiting or leaves.
+        # An arrival counts when it arrives, not again when it is bound after waiting or leaves.
         first = np.zeros(count, dtype=np.int64)
         seen, where = np.unique(record.numbers[:, engine.ARRIVAL], return_index=True)
         first[where] = demand[seen]
         events = metrics.events_of(record, np.cumsum(first), self._capacity())
-        # All at once has no course over arrivals; then the whole run is shown.
+        # If all pods arrive at once there is no course over arrivals, and the whole run is shown.
         until = float(self.plan.time[-1] if self.plan.time[-1] > events.time[0] else events.time[-1])
         curve = _curve(protocol, events, ratio, until)
         values = metrics.final_metrics(record, events, curve if protocol == "inflation" else None, until)
@@ -361,18 +363,28 @@ class Execution:
 
     def _warnings(self) -> tuple[str, ...]:
         if self.prepared is None:
-            return self.simulator.warnings
-        return self.simulator.warnings + self.prepared.warnings(self.policy.name, self.state.gpu_types)
+            return self.simulator.warnings + self._telemetry_warnings()
+        prepared = self.prepared.warnings(self.policy.name, self.state.gpu_types)
+        return self.simulator.warnings + prepared + self._telemetry_warnings()
 
-    def _measure_fragmentation(self, record: engine.Record) -> None:
-        """Measure it by the workload's mix, as for every policy, if the policy brought another."""
-        mix = self.simulator.mix_arrays(None)
-        if _same(mix, self.cluster.mix):
+    def _telemetry_warnings(self) -> tuple[str, ...]:
+        if not self.policy.needs_telemetry:
+            return ()
+        instead = "it has no metrics to decide by" if self.policy.is_learned else "it decides by requests alone"
+        return (
+            f"policy {self.policy.name!r} decides by nodes' metrics, and a simulated workload has none: {instead}; "
+            "steersman/Latency-v0 simulates them",
+        )
+
+    def _measure_fragmentation(self, record: engine.EventRecord) -> None:
+        """Measure fragmentation by the workload's profile, as for every policy, if the policy has its own."""
+        profile = self.simulator.profile_arrays(None)
+        if _same(profile, self.cluster.profile):
             return
         state = self.simulator._state.permuted(self.plan.nodes)
-        fragments = fragment_arrays(mix, state.arrays)
+        fragments = fragment_arrays(profile, state.arrays)
         classes, arrivals = state.class_arrays, self.arrivals.class_id
-        recount(state.arrays, classes, mix, fragments, arrivals, record.numbers, record.sums)
+        recount(state.arrays, classes, profile, fragments, arrivals, record.numbers, record.sums)
 
     def _capacity(self) -> metrics.Capacity:
         nodes = self.state.arrays
@@ -405,7 +417,7 @@ class Execution:
             memory_used_share=share(used[:, MEMORY], nodes.allocatable[:, MEMORY]),
         )
 
-    def _placements(self, record: engine.Record) -> Placements:
+    def _placements(self, record: engine.EventRecord) -> Placements:
         words = {engine.BOUND: "bound", engine.FAILED: "failed", engine.WAITING: "waiting", engine.FINISHED: "finished"}
         pods = self.simulator.workload.pods
         spaced = any(pod.namespace != "default" for pod in pods)
@@ -428,7 +440,7 @@ class Execution:
         )
 
 
-def _same(one: MixArrays, other: MixArrays) -> bool:
+def _same(one: ProfileArrays, other: ProfileArrays) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 

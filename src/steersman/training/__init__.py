@@ -1,1 +1,1 @@
-"""Training runs: options, logs, checkpoints, validation, and the policy file that comes of them."""
+"""Training runs: options, logs, checkpoints, validation, and the resulting policy file."""

@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a run in one safetensors file, which appears whole or not at all, and runs no code.
+"""Checkpoints: the whole state of a run in one safetensors file, written atomically; reading one executes no code.
 
 A state is nested dicts, lists and tuples of numbers, texts, NumPy arrays and torch tensors. The arrays are the file's
 tensors; everything else, with references to them, is JSON in its metadata.
@@ -17,13 +17,13 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from steersman.errors import InputError, SteersmanError
+from steersman.core.errors import InputError, SteersmanError
 
 STATE, IDENTITY = "state", "identity"
 
 
 def write_checkpoint(path: Path, state: Any, identity: dict[str, Any]) -> None:
-    """Write a state; `identity` says which run it belongs to.
+    """Write a state; `identity` identifies the run it belongs to.
 
     Raises:
         SteersmanError: the file cannot be written.
@@ -43,7 +43,7 @@ def write_checkpoint(path: Path, state: Any, identity: dict[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path, identity: dict[str, Any]) -> Any:
-    """The state that was written for the run `identity`.
+    """Return the state that was written for the run `identity`.
 
     Raises:
         InputError: the file is missing, truncated, or of another run; it names the option that differs.
@@ -69,7 +69,7 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> Any:
 
 
 def _take_apart(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """JSON for `value`; its arrays go to `arrays`."""
+    """Return JSON for `value`; its arrays go to `arrays`."""
     if isinstance(value, dict):
         return {"dict": [[_take_apart(k, arrays), _take_apart(v, arrays)] for k, v in value.items()]}
     if isinstance(value, list | tuple):

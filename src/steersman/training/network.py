@@ -1,4 +1,4 @@
-"""Which network is trained, and what it starts from."""
+"""The network to train, and its initial weights."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy.typing as npt
 
-from steersman.agents.spec import NORMALISATIONS, Sizes, Spec
-from steersman.errors import InputError, UsageError
-from steersman.features import View
-from steersman.policies.network_registry import find_network
-from steersman.policies.policy_file import Card, read_policy
+from steersman.agents.networks.spec import NORMALISATIONS, FeatureCounts, NetworkConfig
+from steersman.core.errors import InputError, UsageError
+from steersman.policies.features import View
+from steersman.policies.files.policy_file import Card, read_policy
+from steersman.policies.networks.registry import find_network
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """The network to train, see `steersman.agents.networks`.
+    """The network to train, see `steersman.agents.networks.score_networks`.
 
     Attributes:
         name: of a registered network.
-        hidden: widths of its layers; a network without any has none, whatever is said here.
+        hidden: widths of its layers; ignored by a network without any.
         dropout: share of hidden activations that training zeroes.
         normalisation: of its layers.
-        start: a policy file whose weights it starts with; None: random ones.
+        start: a policy file with its initial weights; None: random ones.
     """
 
     name: str = "mlp"
@@ -35,26 +35,27 @@ class NetworkPlan:
     start: Path | None = None
 
     def __post_init__(self) -> None:
+        """Check the values."""
         find_network(self.name)
         if self.normalisation not in NORMALISATIONS:
             raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The widths of its hidden layers."""
+        """Return the widths of its hidden layers."""
         return self.hidden if find_network(self.name).has_layers else ()
 
     @property
     def norm(self) -> str:
-        """The normalisation of these layers."""
+        """Return the normalisation of these layers."""
         return self.normalisation if self.layers else "none"
 
-    def spec(self, sizes: Sizes) -> Spec:
-        """The network for so many features. Raises UsageError: a number is out of range."""
-        return Spec(self.name, sizes, self.layers, self.dropout if self.layers else 0.0, self.norm)
+    def spec(self, sizes: FeatureCounts) -> NetworkConfig:
+        """Return the network for so many features. Raises UsageError: a number is out of range."""
+        return NetworkConfig(self.name, sizes, self.layers, self.dropout if self.layers else 0.0, self.norm)
 
-    def weights(self, view: View, spec: Spec) -> dict[str, npt.NDArray[Any]] | None:
-        """Those of the policy file to start with, if there is one.
+    def weights(self, view: View, spec: NetworkConfig) -> dict[str, npt.NDArray[Any]] | None:
+        """Return the initial weights of the policy file, or None.
 
         Raises:
             InputError: the file is of another view, network or size.
@@ -66,7 +67,7 @@ class NetworkPlan:
         return arrays
 
     def identity(self) -> dict[str, Any]:
-        """The same as JSON: what a checkpoint belongs to."""
+        """Return the plan as JSON; a checkpoint belongs to it."""
         return {
             "name": self.name,
             "hidden": list(self.layers),
@@ -77,19 +78,19 @@ class NetworkPlan:
 
 
 def check_start(file: Path, card: Card, view: str, network: str, hidden: tuple[int, ...], norm: str = "none") -> None:
-    """Raises InputError: a policy file to start with is not of the view and the network that are trained."""
-    for field, found, wanted in (
+    """Check the view and network of a policy file to start with. Raises InputError: they differ from those trained."""
+    for field, result, expected in (
         ("view", card.view, view),
         ("network", card.network, network),
         ("hidden", list(card.hidden), list(hidden)),
         ("normalisation", card.normalisation, norm),
     ):
-        if found != wanted:
-            raise InputError(file, "card", field, f"is {found!r}, but {wanted!r} is trained here")
+        if result != expected:
+            raise InputError(file, "card", field, f"is {result!r}, but {expected!r} is trained here")
 
 
 def fingerprint(file: Path | None) -> str | None:
-    """A file's name and what tells it from another of that name. Raises InputError: it cannot be read."""
+    """Return a file's name and a digest of its content. Raises InputError: it cannot be read."""
     if file is None:
         return None
     try:

@@ -1,14 +1,14 @@
 """A training run: a folder with its options, log, metrics, checkpoint and the best policy so far.
 
-    run.json                what was asked for; a checkpoint belongs to these options
-    log.txt                 one line an event
-    metrics.csv             one row an iteration
-    validation.csv          one row a validation
+    run.json                the options; a checkpoint belongs to them
+    log.txt                 one line per event
+    metrics.csv             one row per iteration
+    validation.csv          one row per validation
     checkpoint.safetensors  everything that later iterations depend on
     policy.safetensors      the best policy by validation
-    events.out.tfevents.*   the same for TensorBoard, where it is installed
+    events.out.tfevents.*   the same for TensorBoard, if it is installed
 
-A run that is killed continues from its checkpoint to the same policy: what was written after it is cut off again.
+A run that is killed resumes from its checkpoint to the same policy: what was written after it is cut off again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from steersman.errors import SteersmanError, UsageError
+from steersman.core.errors import SteersmanError, UsageError
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
 from steersman.training.tensorboard import Board
 
@@ -33,25 +33,25 @@ CHECKPOINT, POLICY = "checkpoint.safetensors", "policy.safetensors"
 
 
 class Learner(Protocol):
-    """What a run drives: an algorithm of `steersman.agents`."""
+    """What a run trains: an algorithm of `steersman.agents`."""
 
     def iterate(self) -> dict[str, Any]:
-        """One iteration; numbers about it, and arrays that are shown as histograms."""
+        """Run one iteration; return its metrics, and arrays that are shown as histograms."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that later iterations depend on."""
+        """Return everything that later iterations depend on."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from there."""
+        """Restore a state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TrainingLimits:
     """When a run validates, saves and ends.
 
     Attributes:
         iterations: at most.
-        minutes: at most, over all its sittings; None: as long as it takes.
+        minutes: at most, over all sessions; None: no limit.
         validate_every: iterations between two validations.
         patience: validations without a better one after which it ends early, 0: never.
         checkpoint_seconds: time between two checkpoints; each validation is followed by one, too.
@@ -64,6 +64,7 @@ class Limits:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
+        """Check the values."""
         for name in ("iterations", "validate_every"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} {getattr(self, name)}: 1 or more is right")
@@ -74,13 +75,13 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Standing:
-    """How far a run is.
+class TrainingProgress:
+    """Progress of a run.
 
     Attributes:
-        iteration: done so far.
-        seconds: spent so far, over all sittings.
-        best: the best validation so far, and at which iteration; -inf before the first one.
+        iteration: iterations done.
+        seconds: time spent, over all sessions.
+        best: the best validation so far, and its iteration; -inf before the first one.
         stale: validations since then.
     """
 
@@ -91,32 +92,32 @@ class Standing:
     stale: int = 0
 
 
-OnIteration = Callable[[Standing, dict[str, float]], None]
-"""Called after each iteration with its numbers."""
+OnIteration = Callable[[TrainingProgress, dict[str, float]], None]
+"""Called after each iteration with its metrics."""
 
 
 class TrainingRun:
     """A run in a folder.
 
     Args:
-        folder: made if it is not there.
-        options: what the run consists of, as JSON; the same options are needed to continue it.
-        limits: when it ends, which a later sitting may change.
-        resume: continue from the checkpoint that is there, instead of refusing to overwrite a run.
+        folder: created if it does not exist.
+        options: the plan as JSON; the same options are needed to resume it.
+        limits: when it ends, which a later session may change.
+        resume: resume from the existing checkpoint, instead of refusing to overwrite a run.
 
     Raises:
         SteersmanError: there is a run already and `resume` is False, or none and it is True; or the checkpoint is of
             other options.
     """
 
-    def __init__(self, folder: Path, options: dict[str, Any], limits: Limits, *, resume: bool = False) -> None:
+    def __init__(self, folder: Path, options: dict[str, Any], limits: TrainingLimits, *, resume: bool = False) -> None:
         self.folder, self.options, self.limits = folder, options, limits
-        self.standing = Standing()
+        self.standing = TrainingProgress()
         self.resumed = resume
         if resume and not (folder / CHECKPOINT).exists():
             raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
         if not resume and (folder / METRICS).exists():
-            raise SteersmanError(f"{folder}: there is a run already; give --resume to continue it, or another --output")
+            raise SteersmanError(f"{folder}: a run exists already; give --resume to continue it, or another --output")
 
     def train(
         self,
@@ -124,13 +125,13 @@ class TrainingRun:
         validate: Callable[[], float] | None,
         save: Callable[[Path], None],
         on_iteration: OnIteration | None = None,
-    ) -> Standing:
+    ) -> TrainingProgress:
         """Train to the limits.
 
         Args:
             learner: what learns.
-            validate: how good the policy is now, the higher the better; None: nobody can say, and the newest is kept.
-            save: writes the policy as it is now.
+            validate: returns the quality of the current policy, higher is better; None: the newest is kept.
+            save: writes the current policy.
             on_iteration: progress.
 
         Raises:
@@ -140,8 +141,8 @@ class TrainingRun:
         if self.resumed:
             state = read_checkpoint(self.folder / CHECKPOINT, self.options)
             learner.load_state_dict(state["learner"])
-            self.standing = Standing(**state["standing"])
-            self._cut_back()
+            self.standing = TrainingProgress(**state["standing"])
+            self._truncate_logs()
         began, before, saved = time.monotonic(), self.standing.seconds, time.monotonic()
         with Board(self.folder, self.standing.iteration) as board:
             self._log(f"{'continuing at' if self.resumed else 'starting at'} iteration {self.standing.iteration}")
@@ -176,7 +177,7 @@ class TrainingRun:
             raise SteersmanError(f"{self.folder}: cannot write there: {error.strerror}") from None
 
     def _kept(self) -> str:
-        """What is left of a run that cannot go on."""
+        """Return what is left of a run that cannot continue, for a message."""
         if not self.standing.best_iteration:
             return ""
         best = f"the best policy, of iteration {self.standing.best_iteration}, is in {self.folder / POLICY}"
@@ -204,12 +205,12 @@ class TrainingRun:
         self._log(f"iteration {standing.iteration}: validation {value:.4f}, best {standing.best:.4f}")
 
     def _checkpoint(self, learner: Learner) -> None:
-        standing = {name: getattr(self.standing, name) for name in Standing.__slots__}
+        standing = {name: getattr(self.standing, name) for name in TrainingProgress.__slots__}
         state = {"learner": learner.state_dict(), "standing": standing}
         write_checkpoint(self.folder / CHECKPOINT, state, self.options)
 
     def _record(self, numbers: dict[str, Any], board: Board) -> dict[str, float]:
-        """Keep an iteration's numbers; returns the scalars among them."""
+        """Record an iteration's metrics; return the scalars among them."""
         standing, scalars = self.standing, _scalars(numbers)
         scalars["throughput"] = scalars.get("steps", 0.0) / max(standing.seconds, 1e-9)
         self._append(METRICS, {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), **scalars})
@@ -224,13 +225,13 @@ class TrainingRun:
         path = self.folder / name
         header = _header(path)
         if new := [column for column in row if column not in header]:
-            # Such as a loss: there is none before a replay buffer has enough to learn from.
+            # Such as a loss, which a replay buffer first has after enough transitions.
             header += new
             _widen(path, header)
         with open(path, "a", newline="") as file:
             csv.DictWriter(file, header, restval="", lineterminator="\n").writerow(row)
 
-    def _cut_back(self) -> None:
+    def _truncate_logs(self) -> None:
         """Drop what was written after the checkpoint."""
         for name in (METRICS, VALIDATION):
             path = self.folder / name
@@ -246,7 +247,7 @@ class TrainingRun:
 
 
 def _header(path: Path) -> list[str]:
-    """The columns of a CSV file, none if it is not there."""
+    """Return the columns of a CSV file, none if it does not exist."""
     if not path.exists():
         return []
     with open(path, newline="") as file:
@@ -254,7 +255,7 @@ def _header(path: Path) -> list[str]:
 
 
 def _widen(path: Path, header: list[str]) -> None:
-    """Give a CSV file these columns; rows so far have nothing in the new ones."""
+    """Give a CSV file these columns; earlier rows have nothing in the new ones."""
     rows = []
     if path.exists():
         with open(path, newline="") as file:

@@ -1,4 +1,4 @@
-"""What goes to TensorBoard, where it is installed (the extra `train`)."""
+"""Metrics for TensorBoard, if it is installed (the extra `train`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Board:
 
     Args:
         folder: of the run.
-        start: iterations that are done; what an earlier sitting wrote beyond them is hidden.
+        start: iterations that are done; what an earlier session wrote beyond them is hidden.
     """
 
     def __init__(self, folder: Path, start: int) -> None:
@@ -27,20 +27,22 @@ class Board:
             self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else None)
 
     def scalar(self, name: str, value: float, iteration: int) -> None:
-        """One number."""
+        """Write one number."""
         if self._writer is not None:
             self._writer.add_scalar(name, value, iteration)
 
     def histogram(self, name: str, values: npt.NDArray[np.generic], iteration: int) -> None:
-        """Many numbers, such as the actions of an iteration."""
+        """Write many numbers, such as the actions of an iteration."""
         if self._writer is not None and values.size:
             self._writer.add_histogram(name, values, iteration)
 
     def __enter__(self) -> Board:
+        """Open the event file, if TensorBoard is installed."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Close the event file."""
         if self._writer is not None:
             self._writer.close()

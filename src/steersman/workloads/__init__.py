@@ -1,1 +1,1 @@
-"""Where pods come from: traces, Kubernetes objects, generated Deployments, and the experiments made of them."""
+"""Workloads: traces, Kubernetes objects, generated Deployments, and the experiments made of them."""

@@ -1,9 +1,9 @@
-"""Workloads of so many kinds of pods that simulating them is slow, with pods of about the same requests made equal.
+"""Workloads with so many classes of pods that simulating them is slow, with similar requests made equal.
 
-Simulations are quick because pods with equal requests and constraints share all that is known of a node. Where
-thousands of pods ask for a CPU and memory of their own (a vertical autoscaler does so), a decision looks at every
-node anew. Short simulations that only have to tell which policy is better (`simulation.selection`) play a coarse
-workload then; what is measured is always the workload itself.
+A simulation is fast because pods with equal requests and constraints share what is known of a node. Where
+thousands of pods have requests of their own (a vertical autoscaler does that), every decision evaluates every node
+anew. Short simulations that only have to rank policies (`simulation.selection.halving`) run on a coarse workload
+then; published measures always come from the workload itself.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from steersman.cluster.model import GPU_MILLI, PodClass, Requests
-from steersman.workloads.mix import geometric_class
+from steersman.workloads.profile import geometric_class
 from steersman.workloads.workload import Workload
 
 MOST_CLASSES = 512
 ROUNDINGS = ((1.1, 5), (1.3, 10), (1.7, 25), (2.5, 50), (4.0, 100))
-"""How requests are made equal until classes are no more than that: the ratio of CPU and memory, the GPU milli step."""
+"""Steps of rounding, tried in order until there are few enough classes: ratio of CPU and memory, GPU milli step."""
 
 
 def coarse(workload: Workload) -> Workload:
-    """Return the workload with at most some `MOST_CLASSES` classes of pods, itself where it has no more.
+    """Return the workload with at most about `MOST_CLASSES` classes of pods, or the workload itself if it has no more.
 
-    Pods that stand on a node or may go to one alone stay as they are, and so do constraints: pods that differ by these
-    cannot be made equal.
+    Running pods and pods tied to one node stay as they are, and so do constraints: pods that differ in them cannot be
+    made equal.
     """
     fixed = set(workload.standing())
     free = [i for i, pod in enumerate(workload.pods) if i not in fixed and not pod.constraints.node_name]
@@ -44,7 +44,7 @@ def coarse(workload: Workload) -> Workload:
 
 
 def _merged(classes: Sequence[PodClass], ratio: float, step: int) -> list[PodClass]:
-    """Return each class with the mean CPU and memory of those like it, so that it fits where the largest of them do."""
+    """Return each class with the mean CPU and memory of similar ones, so that it fits where the largest of them do."""
     groups: dict[PodClass, list[int]] = defaultdict(list)
     for i, pod_class in enumerate(classes):
         r = pod_class.requests

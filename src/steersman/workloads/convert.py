@@ -1,6 +1,7 @@
-"""A workload written in another format, see `formats.registry`.
+"""Write a workload in another format, see `formats.registry`.
 
-What the target cannot say is an error that names the pod or node and the field; with `lossy` it is dropped and counted.
+What the target format cannot represent is an error that names the pod or node and the field; with `lossy` it is
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ def convert(
     nodes_file: str | Path = "",
     pods_file: str | Path = "",
 ) -> tuple[str, ...]:
-    """Write a workload into a new folder, and return warnings. A workload may be of nodes or of pods alone.
+    """Write a workload into a new folder and return warnings. A workload may consist of nodes or of pods alone.
 
     Args:
-        workload: what is written.
-        target: the name of a format.
+        workload: what to write.
+        target: name of a format.
         output: the folder.
-        lossy: whether what the format cannot say is left out.
-        nodes_file: what the nodes were read from, for errors.
-        pods_file: likewise the pods.
+        lossy: whether to leave out what the format cannot represent.
+        nodes_file: the file that the nodes were read from, for errors.
+        pods_file: the file that the pods were read from, for errors.
 
     Raises:
-        UsageError: there is no such format, or it is only read.
-        LossError: the target cannot say something and `lossy` is false.
-        InputError: `output` is there already, or cannot be written.
+        UsageError: there is no such format, or it can only be read.
+        LossError: the format cannot represent something and `lossy` is false.
+        InputError: `output` exists or cannot be written.
     """
     chosen = find_format(target)
     sources = {"node": str(nodes_file), "pod": str(pods_file), "services": str(pods_file)}

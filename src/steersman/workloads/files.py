@@ -1,4 +1,4 @@
-"""Workload files on disk: which a folder holds, what their names mean, and writing without ever leaving half a file."""
+"""Workload files on disk: which ones a folder holds, what their names mean, and atomic writes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from steersman.errors import InputError, UsageError
+from steersman.core.errors import InputError, UsageError
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 CSV_SUFFIXES = (".csv", ".csv.gz")
 STAGE = ".steersman-"
-"""Begins the names of folders that are there only while something is written."""
+"""Prefix of folders that exist only while something is written."""
 HIERARCHY_SUFFIX = "-hier"
-"""Ends the stem of a file that `workload topology` wrote beside its original, and which stands for it."""
+"""Suffix of the stem of a file that `workload topology` wrote beside its original, and which replaces it."""
 
 
 def stem(path: Path) -> str:
-    """A file's name without its suffixes: `pods` of `pods.csv.gz`."""
+    """Return a file's name without its suffixes: `pods` of `pods.csv.gz`."""
     for suffix in sorted((*YAML_SUFFIXES, *CSV_SUFFIXES), key=len, reverse=True):
         if path.name.endswith(suffix):
             return path.name.removesuffix(suffix)
@@ -28,9 +28,9 @@ def stem(path: Path) -> str:
 
 
 def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """The files below a folder with one of the suffixes, sorted, and those that a `-hier` file stands for.
+    """Return the files below a folder with one of the suffixes, sorted, and those that a `-hier` file replaces.
 
-    The latter are no part of the former.
+    The latter are not among the former.
 
     Raises:
         InputError: see `visible_files`.
@@ -42,33 +42,33 @@ def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], lis
 
 
 def visible_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
-    """The files below a folder with one of the suffixes, sorted. Hidden files and folders are no part of it.
+    """Return the files below a folder with one of the suffixes, sorted, without hidden files and folders.
 
     Raises:
         InputError: a folder cannot be read, or a link among the files leads nowhere.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for root, folders, names in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += (Path(root, n) for n in names if n.endswith(tuple(suffixes)) and not n.startswith("."))
-    for path in found:
+        paths += (Path(root, n) for n in names if n.endswith(tuple(suffixes)) and not n.startswith("."))
+    for path in paths:
         if path.is_symlink() and not path.exists():
             raise InputError(path, "", "", f"is a link to {os.readlink(path)}, which is not there")
-    return sorted(path for path in found if path.is_file())
+    return sorted(path for path in paths if path.is_file())
 
 
 def check_writable(option: str, path: Path, name: str = "") -> None:
-    """Find out before a long run whether a file can be written; nothing is left behind.
+    """Check before a long run that a file can be written; leave nothing behind.
 
     Args:
-        option: that says where, for the message.
-        path: the file, or the folder that it is to be in. Folders that are missing are made when it is written.
-        name: of the file, if `path` is a folder.
+        option: the option that names the place, for the message.
+        path: the file, or the folder that it goes into. Missing folders are created when it is written.
+        name: name of the file, if `path` is a folder.
 
     Raises:
         UsageError: the file system refuses the place, the name or a write.
     """
-    target = Path(os.path.realpath(path)) / name  # `new/../x` is `x`, and makes no `new`
+    target = Path(os.path.realpath(path)) / name  # `new/../x` is `x`, and does not create `new`
     if not name and os.path.isdir(target):  # also of a name that is too long
         raise UsageError(f"{option} {path}: is a folder; a file is to be written there")
     try:
@@ -91,7 +91,7 @@ def _unreadable(error: OSError) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that becomes `path` when the block ends well, and vanishes when it does not.
+    """Yield a temporary path beside `path` that replaces `path` if the block succeeds and is removed if it fails.
 
     Raises:
         InputError: the folder of `path` is missing or cannot be written, or `path` is a folder.
@@ -106,13 +106,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path` that becomes `path` when the block ends well, and vanishes when it does not.
+    """Yield a temporary folder beside `path` that becomes `path` if the block succeeds and is removed if it fails.
 
     Raises:
-        InputError: there is something at `path` already (an empty folder is fine), or its folder cannot be written.
+        InputError: `path` exists (an empty folder is fine), or its parent folder cannot be written.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(path, "", "", "is there already and not an empty folder; name a new one")
+        raise InputError(path, "", "", "exists already and is not an empty folder; name a new one")
     with _temporary(path) as folder:
         part = folder / path.name
         part.mkdir()
@@ -124,7 +124,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """A private folder on the file system of `path`, gone afterwards."""
+    """Yield a private folder on the file system of `path`; remove it afterwards."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

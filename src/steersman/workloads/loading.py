@@ -1,4 +1,4 @@
-"""Workloads from whatever a user has: files or folders in any format of `formats.registry`.
+"""Workloads from files or folders in any format of `formats.registry`.
 
 A folder may hold nodes, pods or both, in several formats.
 """
@@ -10,30 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
-from steersman.errors import InputError, SteersmanError, UsageError
-from steersman.workloads.collection import no_collection
-from steersman.workloads.deployments import Row
+from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
-from steersman.workloads.formats.base import Content
+from steersman.workloads.formats.base import FormatContent
+from steersman.workloads.formats.kubernetes.objects import Expanded, Objects
 from steersman.workloads.formats.registry import format_of, formats
-from steersman.workloads.kubernetes import Expanded, Objects
+from steersman.workloads.formats.yaml_documents import Document
+from steersman.workloads.garbage_collection import no_collection
+from steersman.workloads.generators.deployments import Row
 from steersman.workloads.recorded import with_running
-from steersman.workloads.workload import Running, Services, Workload, workload_name
-from steersman.workloads.yamlfile import Document
+from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload, workload_name
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a path holds, told apart but not decoded.
+    """The content of a path, recognised but not decoded.
 
     Attributes:
         path: the file or folder.
         contents: of its files, by format.
-        replaced: files left out because a `-hier` file stands for them.
+        replaced: files left out because a `-hier` file replaces them.
     """
 
     path: Path
-    contents: tuple[Content, ...]
+    contents: tuple[FormatContent, ...]
     replaced: tuple[Path, ...] = ()
 
     def has_nodes(self) -> bool:
@@ -45,7 +45,7 @@ class Source:
         return any(content.has_pods() for content in self.contents)
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return the nodes, those of CSV files first. Raises InputError: none there, or a name twice."""
+        """Return the nodes, those of CSV files first. Raises InputError: there are none, or a name occurs twice."""
         nodes = [node for content in self.contents for node in content.nodes()]
         if not nodes:
             raise InputError(self.path, "", "", "has no nodes; an openb node list or Kubernetes Nodes are needed")
@@ -53,16 +53,16 @@ class Source:
         return tuple(nodes)
 
     def pods(self, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
-        """Return the pods, those of CSV files first. Raises InputError: none there, or a name twice."""
+        """Return the pods, those of CSV files first. Raises InputError: there are none, or a name occurs twice."""
         return self.expanded(nodes)[0]
 
     def expanded(self, nodes: tuple[Node, ...]) -> tuple[tuple[Pod, ...], Expanded | None]:
-        """Return the same, and those of them that Kubernetes objects stand for."""
+        """Return the pods, and details of those that come from Kubernetes objects."""
         pods: list[Pod] = []
         expanded = None
         for content in self.contents:
-            of_content, objects = content.pods(nodes)
-            pods += of_content
+            pods_of_format, objects = content.pods(nodes)
+            pods += pods_of_format
             expanded = objects or expanded
         if not pods:
             raise InputError(
@@ -72,20 +72,20 @@ class Source:
         return tuple(pods), expanded
 
     def deployment_rows(self) -> tuple[Row, ...] | None:
-        """Return the rows of Deployments that all pods come from; None: some pods are listed otherwise."""
-        found = [content.deployment_rows() for content in self.contents if content.has_pods()]
-        rows = [of_content for of_content in found if of_content is not None]
-        return tuple(row for of_content in rows for row in of_content) if found and len(rows) == len(found) else None
+        """Return the rows of Deployments that all pods come from, or None if some pods are listed otherwise."""
+        by_format = [content.deployment_rows() for content in self.contents if content.has_pods()]
+        known = [rows for rows in by_format if rows is not None]
+        return tuple(row for rows in known for row in rows) if by_format and len(known) == len(by_format) else None
 
-    def services(self) -> Services:
-        """Return what selects pods that are to be spread."""
-        return Services.union(content.services() for content in self.contents)
+    def services(self) -> SpreadSelectors:
+        """Return the selectors of pods that are spread by default."""
+        return SpreadSelectors.union(content.services() for content in self.contents)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should know about this source."""
+        """Return warnings about this source, one line each."""
         replaced = tuple(f"{p} is left out: {stem(p)}{HIERARCHY_SUFFIX} beside it stands for it" for p in self.replaced)
-        said = tuple(f"{self.path}: {warning}" for content in self.contents for warning in content.warnings())
-        return (*replaced, *said)
+        warnings = tuple(f"{self.path}: {warning}" for content in self.contents for warning in content.warnings())
+        return (*replaced, *warnings)
 
 
 @no_collection()
@@ -94,18 +94,18 @@ def load_workload(
     pods_path: str | Path | None,
     *,
     partial: bool = False,
-    running: Running = Running.FREE,
+    running: RunningPods = RunningPods.FREE,
 ) -> Workload:
-    """A workload of nodes and pods in any format.
+    """Load a workload of nodes and pods in any format.
 
     Args:
-        nodes_path: a file or folder; None where `pods_path` holds nodes too.
-        pods_path: a file or folder; None where `nodes_path` holds pods too.
-        partial: whether nodes alone or pods alone will do.
-        running: what becomes of pods that run on a node already.
+        nodes_path: a file or folder; None if `pods_path` holds nodes too.
+        pods_path: a file or folder; None if `nodes_path` holds pods too.
+        partial: whether nodes alone or pods alone are enough.
+        running: what to do with pods that run on a node already.
 
     Raises:
-        InputError: something is missing or wrong in the files.
+        InputError: something is missing or invalid in the files.
         UsageError: neither path is given.
     """
     given = [Path(path) for path in (nodes_path, pods_path) if path is not None]
@@ -119,50 +119,50 @@ def load_workload(
     warnings = [warning for source in sources for warning in source.warnings()]
     if len(sources) > 1:
         warnings += _unused(*sources)
-    services = Services.union(source.services() for source in sources)
+    services = SpreadSelectors.union(source.services() for source in sources)
     workload = Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
     return with_running(workload, expanded, running) if expanded is not None and expanded.pods else workload
 
 
 @no_collection()
 def workload_of_objects(
-    name: str, documents: Iterable[Document], warnings: Iterable[str] = (), *, running: Running = Running.FREE
+    name: str, documents: Iterable[Document], warnings: Iterable[str] = (), *, running: RunningPods = RunningPods.FREE
 ) -> Workload:
     """Return the workload of Kubernetes objects, wherever they were read.
 
     Args:
-        name: of the workload, which also begins the warnings about its objects.
-        documents: one object or list of objects each; pods arrive in the order of their creation, else in this one.
-        warnings: what was found out while reading them.
-        running: what becomes of pods that run on a node already.
+        name: name of the workload, which also begins the warnings about its objects.
+        documents: one object or list of objects each; pods arrive in order of creation, else in this order.
+        warnings: warnings of reading them.
+        running: what to do with pods that run on a node already.
 
     Raises:
-        InputError: an object makes no sense; its document is named.
+        InputError: an object is invalid; its document is named.
         SteersmanError: there is no node or no pod.
     """
     objects = Objects(documents)
     nodes = objects.nodes()
     expanded = objects.expanded(nodes)
-    for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
-        if not found:
+    for what, result in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
+        if not result:
             raise SteersmanError(f"{name}: there are no {what}")
-    said = tuple(f"{name}: {warning}" for warning in (*warnings, *objects.warnings()))
-    return with_running(Workload(name, nodes, expanded.pods, objects.services(), said), expanded, running)
+    all_warnings = tuple(f"{name}: {warning}" for warning in (*warnings, *objects.warnings()))
+    return with_running(Workload(name, nodes, expanded.pods, objects.services(), all_warnings), expanded, running)
 
 
 @no_collection()
 def load_nodes(path: str | Path) -> tuple[Node, ...]:
-    """The nodes of a file or folder in any format. Raises InputError."""
+    """Load the nodes of a file or folder in any format. Raises InputError."""
     return open_source(path).nodes()
 
 
 @no_collection()
 def load_pods(path: str | Path, nodes: tuple[Node, ...] | None = None) -> tuple[Pod, ...]:
-    """The pods of a file or folder in any format. Raises InputError.
+    """Load the pods of a file or folder in any format. Raises InputError.
 
     Args:
         path: the file or folder.
-        nodes: what DaemonSets are expanded over; None: the nodes at `path`, if there are any.
+        nodes: nodes that DaemonSets are expanded over; None: the nodes at `path`, if there are any.
     """
     source = open_source(path)
     if nodes is None:
@@ -172,7 +172,7 @@ def load_pods(path: str | Path, nodes: tuple[Node, ...] | None = None) -> tuple[
 
 @no_collection()
 def open_source(path: str | Path) -> Source:
-    """Find out what a file or folder holds.
+    """Recognise the content of a file or folder.
 
     Raises:
         InputError: it is missing or empty, a file is not what its name says, or nothing in the folder is known.
@@ -194,13 +194,13 @@ def open_source(path: str | Path) -> Source:
 
 
 def _unused(nodes: Source, pods: Source) -> list[str]:
-    """What either path holds beside what it was named for."""
-    found = []
+    """Return what either path holds beside what it was named for."""
+    result = []
     if nodes.has_pods():
-        found.append(f"{nodes.path}: its pods are not used, those of {pods.path} are")
+        result.append(f"{nodes.path}: its pods are not used, those of {pods.path} are")
     if pods.has_nodes():
-        found.append(f"{pods.path}: its nodes are not used, those of {nodes.path} are")
-    return found
+        result.append(f"{pods.path}: its nodes are not used, those of {nodes.path} are")
+    return result
 
 
 def _unique(path: Path, what: str, names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Who a workload's pods belong to and where its nodes stand, as numbers: owners, racks, servers."""
+"""Owners of a workload's pods and locations of its nodes, as indices: owners, racks, servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steersman.workloads.workload import Workload
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Places:
-    """Indices, -1: none.
+    """Indices, -1 for none.
 
     Attributes:
         owner: [P] of each pod's owner (a Deployment, a job), of which there are `owners`.
@@ -32,7 +32,7 @@ class Places:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodePlaces:
-    """Where nodes stand, see `Places`."""
+    """Locations of nodes, see `Places`."""
 
     rack: npt.NDArray[np.int64]
     racks: int
@@ -40,14 +40,14 @@ class NodePlaces:
 
 
 def places(workload: Workload) -> Places:
-    """The places of a workload."""
+    """Return the places of a workload."""
     owner, owners = _numbered((pod.namespace, pod.owner) if pod.owner else None for pod in workload.pods)
     where = node_places(workload.nodes)
     return Places(owner, owners, where.rack, where.racks, where.server)
 
 
 def node_places(nodes: Sequence[Node | None]) -> NodePlaces:
-    """Racks and servers by the labels `rack` and `server`; an empty slot has none."""
+    """Return racks and servers by the labels `rack` and `server`; an empty slot has none."""
     labels: list[Mapping[str, str]] = [{} if node is None else node.labels for node in nodes]
     rack, racks = _numbered(each.get(RACK) for each in labels)
     server, _ = _numbered((each.get(RACK, ""), each[SERVER]) if SERVER in each else None for each in labels)
@@ -55,7 +55,7 @@ def node_places(nodes: Sequence[Node | None]) -> NodePlaces:
 
 
 def _numbered(names: Iterable[Hashable | None]) -> tuple[npt.NDArray[np.int64], int]:
-    """A number for each name, in the order in which they come first, and how many there are."""
+    """Return an index for each name, in order of first occurrence, and their number."""
     numbers: dict[Hashable, int] = {}
-    found = [-1 if name is None else numbers.setdefault(name, len(numbers)) for name in names]
-    return np.array(found, dtype=np.int64), len(numbers)
+    result = [-1 if name is None else numbers.setdefault(name, len(numbers)) for name in names]
+    return np.array(result, dtype=np.int64), len(numbers)

@@ -1,7 +1,7 @@
-"""What a dump of a cluster records: which pods run where, which of them may be placed anew, and which stay.
+"""Recorded placements of a cluster dump: which pods run where, which may be placed anew, and which stay.
 
-A running pod names its node. As a constraint that would leave nothing to compare, so by default it is taken off, and
-where the pod ran is kept beside it. What belongs to its node stays there.
+A running pod names its node. As a constraint this would leave nothing to compare, so by default it is removed, and the
+recorded node is kept beside the pod. Pods that belong to their node stay there.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from steersman.cluster.constraints import NodeTable, allowed_nodes
+from steersman.cluster.constraints.node import NodeTable, allowed_nodes
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Toleration
 from steersman.cluster.state import ClusterState
-from steersman.errors import SteersmanError
-from steersman.workloads.kubernetes import Expanded
-from steersman.workloads.workload import Recorded, Running, Workload
+from steersman.core.errors import SteersmanError
+from steersman.workloads.formats.kubernetes.objects import Expanded
+from steersman.workloads.workload import Recorded, RunningPods, Workload
 
 NODE_OWNERS = {"DaemonSet": "DaemonSets", "Node": "static"}
-"""Kinds of owners whose pods belong to their node, and what they are called."""
+"""Kinds of owners whose pods belong to their node, and their names in messages."""
 TIED = "no other node allows them"
 
 
@@ -31,7 +31,7 @@ def belongs_to_node(pod: Pod) -> bool:
 
 @dataclass(slots=True)
 class _Counts:
-    """What there was besides pods that simply run or wait."""
+    """Counts of pods that neither simply run nor wait."""
 
     deleted: int = 0
     lost: int = 0
@@ -39,19 +39,19 @@ class _Counts:
     misfits: int = 0
 
 
-def with_running(workload: Workload, expanded: Expanded, running: Running) -> Workload:
-    """Return the workload with its running pods as asked for, where they ran, and a sentence about all pods.
+def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -> Workload:
+    """Return the workload with its running pods as requested, where they ran, and a sentence about all pods.
 
-    Pods that are being deleted are left out, as are those that belong to a node that is not there. Other pods of such
-    a node, and pods that ask for more than is left where they run, count as waiting.
+    Pods that are being deleted are left out, as are those that belong to a missing node. Other pods of such a node, and
+    pods whose requests exceed what is left where they run, count as waiting.
 
     Args:
         workload: nodes and pods, the latter perhaps more than those of `expanded` (of CSV files, which never run).
-        expanded: the pods that Kubernetes objects stand for.
-        running: what becomes of pods that run.
+        expanded: the pods that come from Kubernetes objects.
+        running: what to do with running pods.
     """
     counts = _Counts()
-    if running is Running.AS_WRITTEN:
+    if running is RunningPods.AS_WRITTEN:
         bound = sum(1 for pod in expanded.pods if pod.constraints.node_name)
         return replace(workload, understood=_sentence(expanded, expanded.pods, bound, Counter(), counts))
     slots = {node.name for node in workload.nodes}
@@ -69,30 +69,32 @@ def with_running(workload: Workload, expanded: Expanded, running: Running) -> Wo
     counts.misfits = sum(1 for i, p in enumerate(there) if p.constraints.node_name in slots and i not in devices)
     why = _staying(workload.nodes, there, devices)
     recorded = tuple(
-        Recorded(pod.constraints.node_name, devices[i], i in why and running is not Running.PINNED)
+        Recorded(pod.constraints.node_name, devices[i], i in why and running is not RunningPods.PINNED)
         if i in devices
         else None
         for i, pod in enumerate(there)
     )
-    pods = there if running is Running.PINNED else [_freed(pod, i in why) for i, pod in enumerate(there)]
-    others = len(workload.pods) - len(expanded.pods)  # of CSV files, which come first
+    pods = there if running is RunningPods.PINNED else [_freed(pod, i in why) for i, pod in enumerate(there)]
+    others = len(workload.pods) - len(expanded.pods)  # pods of CSV files, which come first
     return replace(
         workload,
         pods=tuple(pods),
         recorded=recorded if devices else (),
-        from_now=running is Running.FROM_NOW,
+        from_now=running is RunningPods.FROM_NOW,
         understood=_sentence(expanded, there[others:], len(devices), Counter(why.values()), counts),
     )
 
 
 def _devices(nodes: Sequence[Node], pods: Sequence[Pod]) -> dict[int, int]:
-    """Return by number of the pods that run the bit mask of their GPU devices; those that do not fit are left out.
+    """Return the bit mask of GPU devices by index of the running pods; those that do not fit are left out.
 
-    What a pod was allowed is not asked: it runs. Devices that a pod names are taken first, then the best for the rest.
+    Whether a pod is allowed on its node is not checked: it runs. Devices that a pod names are taken first, then the
+    best
+    ones for the others.
     """
     state = ClusterState(nodes)
     bound = [i for i, pod in enumerate(pods) if pod.constraints.node_name in state.slots]
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     classes = {i: state.class_id(PodClass(pods[i].requests, Constraints())) for i in bound}
     # Without constraints a cordoned or tainted node would still refuse it, so only the amounts are compared.
     state.class_arrays.allowed[:] = True
@@ -100,18 +102,18 @@ def _devices(nodes: Sequence[Node], pods: Sequence[Pod]) -> dict[int, int]:
         for i in bound:
             pod = pods[i]
             mask = sum(1 << device for device in pod.gpu_devices) if named else None
-            if i in found or (named and not mask):
+            if i in result or (named and not mask):
                 continue
             try:
                 placed = state.place(str(i), classes[i], state.slots[pod.constraints.node_name], mask)
             except SteersmanError:
                 continue
-            found[i] = placed.devices
-    return found
+            result[i] = placed.devices
+    return result
 
 
 def _staying(nodes: Sequence[Node], pods: Sequence[Pod], devices: dict[int, int]) -> dict[int, str]:
-    """Return by number why a running pod stays; those that may go elsewhere are left out."""
+    """Return by index why a running pod stays; those that may go elsewhere are left out."""
     table, names = NodeTable(nodes), [node.name for node in nodes]
     only: dict[Constraints, frozenset[str]] = {}
     why = {}
@@ -131,10 +133,11 @@ def _staying(nodes: Sequence[Node], pods: Sequence[Pod], devices: dict[int, int]
 
 
 def _freed(pod: Pod, stays: bool) -> Pod:
-    """Return the pod without its node and devices; one that stays also without what says where it may go.
+    """Return the pod without node and devices; one that stays also loses its placement constraints.
 
-    It stands, whatever that says by now, and is asked about no more: DaemonSets' pods, which name a node each, are one
-    class then, and a bound on what any scheduler allocates finds room for a pod that runs on a node since cordoned.
+    It stays, whatever they say by now, and they are never evaluated again: DaemonSets' pods, which name a node each,
+    are
+    one class then, and a bound on what any scheduler allocates finds room for a pod on a node cordoned since.
     """
     if not pod.constraints.node_name:
         return pod
@@ -152,7 +155,7 @@ def _freed(pod: Pod, stays: bool) -> Pod:
 
 
 def _sentence(expanded: Expanded, pods: Sequence[Pod], running: int, staying: Counter[str], counts: _Counts) -> str:
-    """Return what was understood, in a sentence."""
+    """Return a sentence about what the source was taken to hold."""
     above = [expanded.owners.get((pod.namespace, pod.name)) for pod in pods]
     owners = f"{len(pods)} pods of {len({*above} - {None})} owners"
     owners += f" ({above.count(None)} without one)" if None in above else ""

@@ -1,8 +1,7 @@
-"""A rack and server hierarchy for clusters whose nodes state none, in reference B's labels.
+"""A rack and server hierarchy for clusters whose nodes state none, in the labels of the open-simulator fork.
 
-Nodes are taken in order: the first `servers_per_rack` are `rack=rack-0` with `server=srv-0` and on, the next are
-`rack-1`, again from `srv-0`. A server is a node; the number counts within its rack. Labels that a node has already
-are kept.
+Nodes are taken in order: the first `servers_per_rack` are `rack=rack-0` with `server=srv-0` and so on, the next are
+`rack-1`, again from `srv-0`. A server is a node; its number counts within the rack. Existing labels are kept.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from steersman.cluster.manifests import node_to_object, pod_to_object
 from steersman.cluster.model import Node
-from steersman.cluster.objects import DEFAULT_SCHEDULER
-from steersman.errors import InputError, UsageError
-from steersman.workloads import openb
-from steersman.workloads.controllers import CONTROLLERS
+from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
+from steersman.cluster.objects.manifests import node_to_object, pod_to_object
+from steersman.core.errors import InputError, UsageError
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, replacing, stem, visible_files
-from steersman.workloads.formats.openb_csv import OpenbCsv, is_node_list
+from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
+from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.openb import traces
+from steersman.workloads.formats.openb.format import OpenbCsv, is_node_list
 from steersman.workloads.formats.registry import format_of
-from steersman.workloads.kubernetes import Objects
-from steersman.workloads.yamlfile import NESTED, Document, read_documents, write_documents
+from steersman.workloads.formats.yaml_documents import NESTED, Document, read_documents, write_documents
 
 RACK = "rack"
 SERVER = "server"
@@ -32,29 +31,30 @@ ZONE = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """How many servers make a rack, and how many racks a zone (0: no zones)."""
+    """Numbers of servers in a rack and of racks in a zone (0: no zones)."""
 
     servers_per_rack: int = 4
     racks_per_zone: int = 0
 
     def __post_init__(self) -> None:
+        """Check the values."""
         if self.servers_per_rack < 1:
             raise UsageError(f"{self.servers_per_rack} servers per rack are too few; 1 or more is right")
         if self.racks_per_zone < 0:
             raise UsageError(f"{self.racks_per_zone} racks per zone are too few; 1 or more is right, 0 for no zones")
 
     def labels(self, index: int) -> dict[str, str]:
-        """The labels of the node at this place in its list, counted from 0."""
+        """Return the labels of the node at this index in its list."""
         rack, server = divmod(index, self.servers_per_rack)
-        found = {RACK: f"rack-{rack}", SERVER: f"srv-{server}"}
+        result = {RACK: f"rack-{rack}", SERVER: f"srv-{server}"}
         if self.racks_per_zone:
-            found[ZONE] = f"zone-{rack // self.racks_per_zone}"
-        return found
+            result[ZONE] = f"zone-{rack // self.racks_per_zone}"
+        return result
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """One file that was written: how many nodes and pods are in it, and pods that kept another scheduler's name."""
+class HierarchySummary:
+    """One file that was written: numbers of its nodes, pods, and pods that kept another scheduler's name."""
 
     path: Path
     nodes: int
@@ -63,7 +63,7 @@ class Written:
 
 
 def label_nodes(nodes: Sequence[Node], hierarchy: Hierarchy) -> tuple[Node, ...]:
-    """The nodes with the hierarchy's labels; labels that are there already are kept."""
+    """Return the nodes with the hierarchy's labels; existing labels are kept."""
     return tuple(replace(node, labels={**hierarchy.labels(i), **node.labels}) for i, node in enumerate(nodes))
 
 
@@ -74,11 +74,12 @@ def write_hierarchy(
     *,
     node_list: Path | None = None,
     pod_list: Path | None = None,
-) -> tuple[Written, ...]:
+) -> tuple[HierarchySummary, ...]:
     """Write every node and pod list with labels and scheduler name beside the original, its stem ending in `-hier`.
 
-    Nodes are numbered over the files of one folder, since a folder may have a file a node. A file with a node that
-    was seen before in the folder is another list and starts over.
+    Nodes are numbered over the files of one folder, since a folder may have one file per node. A file that repeats a
+    node
+    of the folder is another list, and its numbers start again.
 
     Args:
         folders: workload folders, or folders of them; each one that holds files is a workload of its own.
@@ -88,53 +89,53 @@ def write_hierarchy(
         pod_list: a single file with pods.
 
     Raises:
-        InputError: a folder holds no nodes and pods, or a file is wrong. Then nothing has been written.
+        InputError: a folder holds no nodes and pods, or a file is invalid. Then nothing has been written.
     """
     groups = [group for folder in folders for group in _workloads(folder)]
     groups += [[file] for file in (node_list, pod_list) if file is not None]
-    written: list[Written] = []
+    written: list[HierarchySummary] = []
     with ExitStack() as stack:
         for group in groups:
             numbering = _Numbering(hierarchy)
             for file in group:
                 documents = _documents(file)
-                found = _change(documents, numbering, scheduler_name)
-                if file == node_list and not found.nodes:
+                change = _change(documents, numbering, scheduler_name)
+                if file == node_list and not change.nodes:
                     raise InputError(file, "", "", "has no nodes; --nodes takes a node list")
-                if file == pod_list and not found.pods:
+                if file == pod_list and not change.pods:
                     raise InputError(file, "", "", "has no pods; --pods takes a pod list")
                 target = file.with_name(f"{stem(file)}{HIERARCHY_SUFFIX}.yaml")
-                if found.nodes or found.pods:
+                if change.nodes or change.pods:
                     part = stack.enter_context(replacing(target))
                     try:
                         write_documents(part, (document.content for document in documents))
                     except RecursionError:
                         raise InputError(file, "", "", NESTED) from None
-                    written.append(replace(found, path=target))
+                    written.append(replace(change, path=target))
     return tuple(written)
 
 
 class _Numbering:
-    """Hands out the labels of a folder's nodes in order."""
+    """Assign labels to a folder's nodes in order."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self.hierarchy = hierarchy
         self.seen: set[str] = set()
 
     def start(self, names: Sequence[str]) -> None:
-        """Begin a file; one that has a node again is a list of its own."""
+        """Begin a file; one that repeats a node is a list of its own."""
         if self.seen & set(names):
             self.seen = set()
 
     def labels(self, name: str) -> dict[str, str]:
-        """The labels of the next node."""
+        """Return the labels of the next node."""
         index = len(self.seen)
         self.seen.add(name)
         return self.hierarchy.labels(index)
 
 
 def _workloads(folder: Path) -> list[list[Path]]:
-    """The files of a folder and of each folder below it, without those that were written here before."""
+    """Return the files of a folder and of each folder below it, without those that were written here before."""
     if not folder.is_dir():
         raise InputError(folder, "", "", "no such folder")
     groups: dict[Path, list[Path]] = {}
@@ -147,44 +148,44 @@ def _workloads(folder: Path) -> list[list[Path]]:
 
 
 def _documents(file: Path) -> list[Document]:
-    """The file as Kubernetes documents that may be changed, whatever its format."""
+    """Return a file as Kubernetes documents that may be changed, whatever its format."""
     if not file.name.endswith(CSV_SUFFIXES):
         return list(read_documents(file))
-    found = format_of(file)
-    if found.name != OpenbCsv.name:
-        raise InputError(file, "", "", f"is {found.title}; convert it to YAML first (steersman workload convert)")
+    result = format_of(file)
+    if result.name != OpenbCsv.name:
+        raise InputError(file, "", "", f"is {result.title}; convert it to YAML first (steersman workload convert)")
     objects = (
-        [node_to_object(node) for node in openb.read_nodes(file)]
+        [node_to_object(node) for node in traces.read_nodes(file)]
         if is_node_list(file)
-        else [pod_to_object(pod) for pod in openb.read_pods(file)]
+        else [pod_to_object(pod) for pod in traces.read_pods(file)]
     )
     return [Document(content, str(file), f"line {i}") for i, content in enumerate(objects, start=2)]
 
 
-def _change(documents: list[Document], numbering: _Numbering, scheduler_name: str) -> Written:
-    """Label the nodes and name the scheduler in place, after checking that all of it is sound."""
+def _change(documents: list[Document], numbering: _Numbering, scheduler_name: str) -> HierarchySummary:
+    """Label the nodes and name the scheduler in place, after checking that everything is valid."""
     objects = Objects(documents)
     nodes = objects.nodes()
     numbering.start([node.name for node in nodes])
-    for node, found in zip(nodes, objects.of_kind("Node"), strict=True):
-        labels = _child(_child(found.content, "metadata"), "labels")
+    for node, result in zip(nodes, objects.of_kind("Node"), strict=True):
+        labels = _child(_child(result.content, "metadata"), "labels")
         for key, value in numbering.labels(node.name).items():
             labels.setdefault(key, value)
     pods = kept = 0
-    for found in objects.of_kind("Pod", *CONTROLLERS):
-        spec = _child(found.content, "spec")
-        if found.kind != "Pod":
+    for result in objects.of_kind("Pod", *CONTROLLERS):
+        spec = _child(result.content, "spec")
+        if result.kind != "Pod":
             spec = _child(_child(spec, "template"), "spec")
         pods += 1
         if scheduler_name and spec.get("schedulerName") in (None, "", DEFAULT_SCHEDULER):
             spec["schedulerName"] = scheduler_name
         elif scheduler_name and spec["schedulerName"] != scheduler_name:
             kept += 1
-    return Written(Path(), len(nodes), pods, kept)
+    return HierarchySummary(Path(), len(nodes), pods, kept)
 
 
 def _child(parent: Mapping[str, Any], key: str) -> MutableMapping[str, Any]:
-    """A mapping below a freshly read one, made where it is missing or null."""
+    """Return a mapping below a freshly read one; create it if it is missing or null."""
     assert isinstance(parent, MutableMapping)
     if parent.get(key) is None:
         parent[key] = {}

@@ -1,4 +1,4 @@
-"""A workload: the nodes of a cluster and the pods that want to run on it."""
+"""A workload: the nodes of a cluster and the pods to run on it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SUFFIXES = (".csv.gz", ".csv", ".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """What kube-scheduler's default topology spread looks up: what selects pods to be spread.
+class SpreadSelectors:
+    """Selectors for kube-scheduler's default topology spread.
 
     Attributes:
         selectors: (namespace, labels selected) of Services, and of controllers that select by labels alone.
@@ -26,28 +26,30 @@ class Services:
     expressions: tuple[tuple[str, tuple[Requirement, ...]], ...] = ()
 
     def __bool__(self) -> bool:
+        """Return whether there is anything in it."""
         return len(self) > 0
 
     def __len__(self) -> int:
+        """Return the number of selectors."""
         return len(self.selectors) + len(self.expressions)
 
     @classmethod
     def union(cls, every: Iterable[Self]) -> Self:
-        """What any of them selects, each once."""
-        found = list(every)
+        """Return what any of them selects, each once."""
+        result = list(every)
         return cls(
-            tuple(dict.fromkeys(each for services in found for each in services.selectors)),
-            tuple(dict.fromkeys(each for services in found for each in services.expressions)),
+            tuple(dict.fromkeys(each for services in result for each in services.selectors)),
+            tuple(dict.fromkeys(each for services in result for each in services.expressions)),
         )
 
 
-class Running(enum.StrEnum):
-    """What becomes of pods that run already.
+class RunningPods(enum.StrEnum):
+    """What to do with pods that run already.
 
-    AS_WRITTEN: nothing is interpreted; `spec.nodeName` is a constraint, pods that are being deleted are there.
+    AS_WRITTEN: nothing is interpreted; `spec.nodeName` is a constraint, pods that are being deleted are included.
     FREE: they are placed anew with all others.
-    PINNED: `spec.nodeName` is a constraint; they arrive in their order and may go to that node alone.
-    FROM_NOW: they stand where they are before others come.
+    PINNED: `spec.nodeName` is a constraint; they arrive in order and may go to that node alone.
+    FROM_NOW: they run where they are before others arrive.
     """
 
     AS_WRITTEN = "as-written"
@@ -61,9 +63,9 @@ class Recorded:
     """Where a pod ran when its source was written.
 
     Attributes:
-        node: its name.
+        node: name of the node.
         devices: bit mask of the GPU devices that it held there.
-        stays: whether it is part of its node rather than of the demand: it stands there before anything arrives and is
+        stays: whether it is part of its node rather than of the demand: it runs there before anything arrives and is
             never drawn (pods of DaemonSets, static pods, pods that no other node allows).
     """
 
@@ -82,39 +84,38 @@ class Workload:
         pods: (namespace, name) is unique. A pod with `constraints.node_name` may only go to that node.
         services: selectors of Services, ReplicaSets, StatefulSets and ReplicationControllers among the objects.
         warnings: what a user should know about the input, one line each (never a reason to stop).
-        recorded: by pod where it ran, None where it waited; empty where the source records no placement.
-        from_now: whether all pods that ran stand where they were, and the question is what comes then; else the
-            question is how all of them would be placed from scratch.
-        understood: how many pods of what kind the source was taken to hold, in a sentence; empty for sources of pods
-            alone.
+        recorded: by pod where it ran, None if it waited; empty if the source records no placement.
+        from_now: whether all pods that ran stay where they were and only later pods are placed; else all of them are
+            placed from scratch.
+        understood: a sentence on how many pods of what kind the source holds; empty for sources of pods alone.
     """
 
     name: str
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
-    services: Services = field(default_factory=Services)
+    services: SpreadSelectors = field(default_factory=SpreadSelectors)
     warnings: tuple[str, ...] = ()
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
     understood: str = field(default="", compare=False)
 
     def standing(self) -> tuple[int, ...]:
-        """Return the indices of the pods that stand where they ran before anything arrives."""
+        """Return the indices of the pods that run from the start, before anything arrives."""
         return tuple(i for i, where in enumerate(self.recorded) if where is not None and (self.from_now or where.stays))
 
     def demand(self) -> tuple[int, ...]:
-        """Return the indices of the pods that are the demand: what is typical, and what may be drawn again."""
+        """Return the indices of the pods that are the demand: they define the profile and may be drawn again."""
         if not self.recorded:
             return tuple(range(len(self.pods)))
         return tuple(i for i, where in enumerate(self.recorded) if where is None or not where.stays)
 
     def unbound(self) -> Workload:
-        """Return the same with pods that are on no node yet: what is to come is like what runs, but may go anywhere."""
+        """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere."""
         return replace(self, pods=tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods))
 
 
 def workload_name(path: str | Path) -> str:
-    """The name of a pod file or folder in results: without folder and suffix."""
+    """Return the name of a pod file or folder in results: without folder and suffix."""
     name = Path(path).resolve().name
     for suffix in SUFFIXES:
         if name.endswith(suffix):

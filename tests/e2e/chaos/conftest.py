@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.e2e.chaos.world import ChaosCluster, chaos_cluster
+from tests.e2e.chaos.scenario import ChaosCluster, chaos_cluster
 
 
 @pytest.fixture(scope="session")

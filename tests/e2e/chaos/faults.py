@@ -18,8 +18,8 @@ import yaml
 from aiohttp import web
 from tests.e2e.chaos.oracle import GPU
 
-from steersman.kube.config import KubeConfig
-from steersman.kube.credentials import Credentials
+from steersman.kubernetes.config import KubeConfig
+from steersman.kubernetes.credentials import Credentials
 
 BINDING = r"POST .*/binding$"
 WATCH = r"GET .*watch=1"

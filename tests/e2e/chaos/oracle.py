@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import aiohttp
 
-from steersman.kube.config import KubeConfig
-from steersman.kube.credentials import Credentials
+from steersman.kubernetes.config import KubeConfig
+from steersman.kubernetes.credentials import Credentials
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.chaos.faults import BINDING, EVERYTHING, WATCH, Fault
 from tests.e2e.chaos.oracle import GPU, PODS, Verdict, judge
-from tests.e2e.chaos.world import ALL, CPU_NODES, SCALE, ChaosCluster, World, node, pod, world
+from tests.e2e.chaos.scenario import ALL, CPU_NODES, SCALE, ChaosCluster, Scenario, node, pod, scenario
 
 pytestmark = pytest.mark.e2e
 
@@ -17,7 +17,7 @@ MANY = ALL // 4
 """Bound pods at which the burst is in full swing."""
 LEADING = ("--leader-elect",)
 
-Story = Callable[[World], Awaitable[tuple[Verdict, str]]]
+Story = Callable[[Scenario], Awaitable[tuple[Verdict, str]]]
 Tell = Callable[[str], None]
 
 
@@ -27,7 +27,7 @@ def play(chaos: ChaosCluster, tmp_path: Path, tell: Tell, request: pytest.Fixtur
 
     def run(story: Story) -> None:
         async def main() -> None:
-            async with world(chaos, tmp_path, seed=1) as place:
+            async with scenario(chaos, tmp_path, seed=1) as place:
                 verdict, counts = await story(place)
                 seconds = time.monotonic() - place.began
                 tell(f"{request.node.name}: {verdict}; {counts}; {seconds:.0f} s")
@@ -38,35 +38,35 @@ def play(chaos: ChaosCluster, tmp_path: Path, tell: Tell, request: pytest.Fixtur
 
 
 def test_the_scheduler_is_killed_and_another_takes_over(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
-        await world.create_pods()
-        first = await world.scheduler()
-        await world.bound(MANY)
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        await scenario.create_pods()
+        first = await scenario.scheduler()
+        await scenario.bound(MANY)
         first.end()
         await asyncio.sleep(1)  # the watch may be behind
-        before = world.watch.bound
-        await world.scheduler()
-        return await world.settle(), f"killed after {before} pods"
+        before = scenario.watch.bound
+        await scenario.scheduler()
+        return await scenario.settle(), f"killed after {before} pods"
 
     play(story)
 
 
 def test_a_leader_that_is_asked_to_end_hands_over_to_one_whose_watch_lags(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
-        async with world.proxy() as its_way, world.proxy() as other_way:
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        async with scenario.proxy() as its_way, scenario.proxy() as other_way:
             its_way.faults = [Fault("delay", BINDING, seconds=1.0 / SCALE)]  # so that many pods wait
-            leader = await world.scheduler(*LEADING, through=its_way)
-            other = await world.scheduler(*LEADING, through=other_way, begins="leader changed")
-            await world.create_pods()
+            leader = await scenario.scheduler(*LEADING, through=its_way)
+            other = await scenario.scheduler(*LEADING, through=other_way, begins="leader changed")
+            await scenario.create_pods()
             other_way.faults = [Fault("lag", WATCH, seconds=6.0)]
-            await world.bound(MANY + world.watch.bound)
+            await scenario.bound(MANY + scenario.watch.bound)
             leader.signal(signal.SIGTERM)
             asked = time.monotonic()
-            await world.until(lambda: other.said("scheduling") > 0, "taken over")
-            took, before = time.monotonic() - asked, world.watch.bound
+            await scenario.until(lambda: other.said("scheduling") > 0, "taken over")
+            took, before = time.monotonic() - asked, scenario.watch.bound
             assert leader.process.wait(20) in (0, 143)
             assert not any(bind.at < asked for bind in other_way.binds)
-            verdict = await world.settle()
+            verdict = await scenario.settle()
             assert verdict.untold == 0
             return verdict, f"handed over after {before} pods in {took:.1f} s"
 
@@ -74,40 +74,40 @@ def test_a_leader_that_is_asked_to_end_hands_over_to_one_whose_watch_lags(play: 
 
 
 def test_a_leader_is_killed(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
-        leader = await world.scheduler(*LEADING)
-        other = await world.scheduler(*LEADING, begins="leader changed")
-        creating = asyncio.create_task(world.create_pods())
-        await world.bound(MANY)
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        leader = await scenario.scheduler(*LEADING)
+        other = await scenario.scheduler(*LEADING, begins="leader changed")
+        creating = asyncio.create_task(scenario.create_pods())
+        await scenario.bound(MANY)
         leader.end()
-        before, killed = world.watch.bound, time.monotonic()
-        await world.until(lambda: other.said("scheduling") > 0, "taken over")
+        before, killed = scenario.watch.bound, time.monotonic()
+        await scenario.until(lambda: other.said("scheduling") > 0, "taken over")
         took = time.monotonic() - killed
         assert took > 9  # not before the lease was over
         await creating
-        return await world.settle(), f"killed after {before} pods, taken over after {took:.1f} s"
+        return await scenario.settle(), f"killed after {before} pods, taken over after {took:.1f} s"
 
     play(story)
 
 
 def test_a_leader_that_stood_still_for_longer_than_its_lease_binds_nothing_more(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
-        async with world.proxy() as its_way, world.proxy() as other_way:
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        async with scenario.proxy() as its_way, scenario.proxy() as other_way:
             # Many bindings are to be tried again when it stands still.
             its_way.faults = [Fault("status", BINDING, 0.7, status=429, retry_after="1")]
-            leader = await world.scheduler(*LEADING, through=its_way)
-            other = await world.scheduler(*LEADING, through=other_way, begins="leader changed")
-            creating = asyncio.create_task(world.create_pods())
-            await world.until(lambda: len(its_way.binds) > 100, "bindings asked for")
+            leader = await scenario.scheduler(*LEADING, through=its_way)
+            other = await scenario.scheduler(*LEADING, through=other_way, begins="leader changed")
+            creating = asyncio.create_task(scenario.create_pods())
+            await scenario.until(lambda: len(its_way.binds) > 100, "bindings asked for")
             leader.signal(signal.SIGSTOP)
-            before = world.watch.bound
-            await world.until(lambda: other.said("scheduling") > 0, "taken over")
+            before = scenario.watch.bound
+            await scenario.until(lambda: other.said("scheduling") > 0, "taken over")
             await creating
             asked = len(its_way.binds)
             its_way.faults = []
             leader.signal(signal.SIGCONT)
-            await world.until(lambda: leader.said("leadership lost") > 0, "noticed")
-            verdict = await world.settle()
+            await scenario.until(lambda: leader.said("leadership lost") > 0, "noticed")
+            verdict = await scenario.settle()
             await asyncio.sleep(6)  # longer than bindings under way are waited for
             late = its_way.binds[asked:]
             assert not late, f"{len(late)} bindings without the lease, such as {late[0]}"
@@ -122,7 +122,7 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_binds_nothing_more(
 def test_a_leader_that_comes_back_goes_by_the_devices_that_another_chose(play: Callable[[Story], None]) -> None:
     """What it assumed, and asked for too late, is not what it counts."""
 
-    async def create(world: World, name: str, milli: int, index: str = "") -> None:
+    async def create(scenario: Scenario, name: str, milli: int, index: str = "") -> None:
         made = pod("share", 0)
         made["metadata"]["name"] = name
         made["metadata"]["annotations"][f"{GPU}milli"] = str(milli)
@@ -130,39 +130,39 @@ def test_a_leader_that_comes_back_goes_by_the_devices_that_another_chose(play: C
         if index:
             made["metadata"]["annotations"][f"{GPU}index"] = index
             made["spec"]["nodeName"] = "gpu-000"
-        world.made.append((await world.api.ask("POST", PODS, made))["metadata"]["uid"])
+        scenario.made.append((await scenario.api.ask("POST", PODS, made))["metadata"]["uid"])
 
-    async def device(world: World, name: str) -> str:
-        index: str = (await world.api.ask("GET", f"{PODS}/{name}"))["metadata"]["annotations"].get(f"{GPU}index", "")
+    async def device(scenario: Scenario, name: str) -> str:
+        index: str = (await scenario.api.ask("GET", f"{PODS}/{name}"))["metadata"]["annotations"].get(f"{GPU}index", "")
         return index
 
-    async def story(world: World) -> tuple[Verdict, str]:
-        async with world.proxy() as its_way:
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        async with scenario.proxy() as its_way:
             its_way.faults = [Fault("delay", BINDING, seconds=40.0)]  # it comes when the pod has been bound by another
-            first = await world.scheduler(*LEADING, through=its_way)
-            await create(world, "moved", 400)
-            await world.until(lambda: len(its_way.binds) == 1, "asked for")
+            first = await scenario.scheduler(*LEADING, through=its_way)
+            await create(scenario, "moved", 400)
+            await scenario.until(lambda: len(its_way.binds) == 1, "asked for")
             first.signal(signal.SIGSTOP)
             assumed = its_way.binds[0].devices
-            await create(world, "taken", 800, index=assumed)
-            other = await world.scheduler(*LEADING)
-            await world.bound(2)
+            await create(scenario, "taken", 800, index=assumed)
+            other = await scenario.scheduler(*LEADING)
+            await scenario.bound(2)
             free = "1" if assumed == "0" else "0"
-            assert await device(world, "moved") == free
+            assert await device(scenario, "moved") == free
             first.signal(signal.SIGCONT)
-            await world.until(lambda: first.said("leadership lost") > 0, "noticed")
-            await world.until(lambda: its_way.binds[0].status == 409, "refused")
+            await scenario.until(lambda: first.said("leadership lost") > 0, "noticed")
+            await scenario.until(lambda: its_way.binds[0].status == 409, "refused")
             its_way.faults = []
             other.signal(signal.SIGTERM)
-            await world.until(lambda: first.said("scheduling") > 1, "leading again")
-            await create(world, "whole", 1000)  # fits only if the first pod is still where it was assumed
-            await create(world, "rest", 600)
-            await world.bound(3)
+            await scenario.until(lambda: first.said("scheduling") > 1, "leading again")
+            await create(scenario, "whole", 1000)  # fits only if the first pod is still where it was assumed
+            await create(scenario, "rest", 600)
+            await scenario.bound(3)
             await asyncio.sleep(1)
-            assert await device(world, "rest") == free
-            assert await device(world, "whole") == ""
-            await world.api.ask("DELETE", f"{PODS}/whole", gracePeriodSeconds="0")
-            verdict = await judge(world.api, world.watch, world.made[:2] + world.made[3:])
+            assert await device(scenario, "rest") == free
+            assert await device(scenario, "whole") == ""
+            await scenario.api.ask("DELETE", f"{PODS}/whole", gracePeriodSeconds="0")
+            verdict = await judge(scenario.api, scenario.watch, scenario.made[:2] + scenario.made[3:])
             assert not verdict.faults, verdict.faults
             return verdict, f"assumed on device {assumed}, bound to device {free}"
 
@@ -171,15 +171,15 @@ def test_a_leader_that_comes_back_goes_by_the_devices_that_another_chose(play: C
 
 @pytest.mark.parametrize("server", ["kube-apiserver", "etcd"])
 def test_a_server_is_killed(play: Callable[[Story], None], server: str) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
-        await world.create_pods()
-        scheduler = await world.scheduler()
-        await world.bound(MANY)
-        killed = world.cluster.kill_server(server)
-        before, at = world.watch.bound, time.monotonic()
-        await world.up_again(killed, after=1.0)
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        await scenario.create_pods()
+        scheduler = await scenario.scheduler()
+        await scenario.bound(MANY)
+        killed = scenario.cluster.kill_server(server)
+        before, at = scenario.watch.bound, time.monotonic()
+        await scenario.up_again(killed, after=1.0)
         away = time.monotonic() - at
-        verdict = await world.settle()
+        verdict = await scenario.settle()
         counts = await scheduler.metrics()
         relists = int(sum(n for name, n in counts.items() if name.startswith("relists_total")))
         errors = {name[25:-2]: int(n) for name, n in counts.items() if name.startswith("bind_errors_total")}
@@ -190,18 +190,18 @@ def test_a_server_is_killed(play: Callable[[Story], None], server: str) -> None:
 
 
 def test_the_api_is_away_for_longer_than_the_lease(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
-        async with world.proxy() as its_way:
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        async with scenario.proxy() as its_way:
             its_way.faults = [Fault("delay", BINDING, seconds=1.0 / SCALE)]  # so that many pods wait
-            replicas = [await world.scheduler(*LEADING, through=its_way)]
-            replicas.append(await world.scheduler(*LEADING, begins="leader changed"))
-            await world.create_pods()
-            await world.bound(MANY + world.watch.bound)
-            killed = world.cluster.kill_server("kube-apiserver")
-            before, at = world.watch.bound, time.monotonic()
-            await world.up_again(killed, after=11.0)
+            replicas = [await scenario.scheduler(*LEADING, through=its_way)]
+            replicas.append(await scenario.scheduler(*LEADING, begins="leader changed"))
+            await scenario.create_pods()
+            await scenario.bound(MANY + scenario.watch.bound)
+            killed = scenario.cluster.kill_server("kube-apiserver")
+            before, at = scenario.watch.bound, time.monotonic()
+            await scenario.up_again(killed, after=11.0)
             away = time.monotonic() - at
-            verdict = await world.settle()
+            verdict = await scenario.settle()
             assert replicas[0].said("leadership lost") == 1
             turns = [replica.said("scheduling") for replica in replicas]
             assert sum(turns) == 2
@@ -210,19 +210,19 @@ def test_the_api_is_away_for_longer_than_the_lease(play: Callable[[Story], None]
     play(story)
 
 
-async def through_faults(world: World, *faults: Fault, cuts: float = 0.0) -> tuple[Verdict, str]:
+async def through_faults(scenario: Scenario, *faults: Fault, cuts: float = 0.0) -> tuple[Verdict, str]:
     """Schedule everything through a proxy with these faults."""
-    async with world.proxy() as proxy:
-        scheduler = await world.scheduler(through=proxy)
+    async with scenario.proxy() as proxy:
+        scheduler = await scenario.scheduler(through=proxy)
         proxy.faults = list(faults)
-        creating = asyncio.create_task(world.create_pods())
-        while cuts and world.watch.bound < ALL:
+        creating = asyncio.create_task(scenario.create_pods())
+        while cuts and scenario.watch.bound < ALL:
             await asyncio.sleep(cuts)
             proxy.cut_watches()
         await creating
-        await world.bound(ALL)
+        await scenario.bound(ALL)
         proxy.faults = []
-        verdict = await world.settle()
+        verdict = await scenario.settle()
         counts = await scheduler.metrics()
         injected = ", ".join(f"{count} x {what}" for what, count in sorted(proxy.injected.items()))
         relists, watches = (
@@ -233,8 +233,8 @@ async def through_faults(world: World, *faults: Fault, cuts: float = 0.0) -> tup
 
 
 def test_watches_are_cut_again_and_again(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
-        verdict, counts = await through_faults(world, Fault("cut", WATCH, 0.05), cuts=0.3)
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        verdict, counts = await through_faults(scenario, Fault("cut", WATCH, 0.05), cuts=0.3)
         assert verdict.untold == 0
         return verdict, counts
 
@@ -274,10 +274,10 @@ STORMS = {
 def test_storms(play: Callable[[Story], None], storm: str) -> None:
     faults = STORMS[storm]
 
-    async def story(world: World) -> tuple[Verdict, str]:
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
         # What befalls a watch when it begins or tells something is sure to come only if watches begin often.
         cuts = 0.5 if any(fault.where == WATCH for fault in faults) else 0.0
-        verdict, counts = await through_faults(world, *faults, cuts=cuts)
+        verdict, counts = await through_faults(scenario, *faults, cuts=cuts)
         assert [str(fault) for fault in faults if not fault.times] == []
         return verdict, counts
 
@@ -285,9 +285,9 @@ def test_storms(play: Callable[[Story], None], storm: str) -> None:
 
 
 def test_versions_are_too_old_again_and_again(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
         old = [Fault("status", WATCH, 0.4, status=410), Fault("expire", WATCH, 0.5)]
-        verdict, counts = await through_faults(world, *old, cuts=0.3)
+        verdict, counts = await through_faults(scenario, *old, cuts=0.3)
         assert verdict.untold == 0
         return verdict, counts
 
@@ -295,33 +295,33 @@ def test_versions_are_too_old_again_and_again(play: Callable[[Story], None]) -> 
 
 
 def test_nodes_are_deleted_while_pods_are_assumed_on_them(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> tuple[Verdict, str]:
-        async with world.proxy() as proxy:
+    async def story(scenario: Scenario) -> tuple[Verdict, str]:
+        async with scenario.proxy() as proxy:
             proxy.faults = [
                 Fault("status", BINDING, 0.3, status=429, retry_after="1"),
                 Fault("delay", BINDING, 0.5, seconds=0.3),
             ]
-            await world.scheduler(through=proxy)
-            creating = asyncio.create_task(world.create_pods())
+            await scenario.scheduler(through=proxy)
+            creating = asyncio.create_task(scenario.create_pods())
             deleted_at: dict[str, float] = {}
             assumed = 0
             for turn in range(6):
-                await world.bound((turn + 1) * ALL // 10)
+                await scenario.bound((turn + 1) * ALL // 10)
                 under_way = [bind for bind in proxy.binds[-40:] if bind.status == 0 and bind.node.startswith("cpu-")]
                 for name in sorted({bind.node for bind in under_way} - deleted_at.keys())[:2]:
                     assumed += sum(bind.node == name for bind in under_way)
-                    await world.api.ask("DELETE", f"/api/v1/nodes/{name}")
+                    await scenario.api.ask("DELETE", f"/api/v1/nodes/{name}")
                     deleted_at[name] = time.monotonic()
                 for i in range(2 * SCALE):
                     fresh = node(f"cpu-new-{turn}-{i}", 0)
-                    await world.api.ask("POST", "/api/v1/nodes", fresh)
+                    await scenario.api.ask("POST", "/api/v1/nodes", fresh)
             await creating
-            world.deleted_nodes = list(deleted_at)
+            scenario.deleted_nodes = list(deleted_at)
             try:
-                verdict = await world.settle()
+                verdict = await scenario.settle()
             finally:
-                await renew_nodes(world)
-            watch = world.watch
+                await renew_nodes(scenario)
+            watch = scenario.watch
             after = [
                 uid
                 for uid, at in watch.bound_at.items()
@@ -336,13 +336,13 @@ def test_nodes_are_deleted_while_pods_are_assumed_on_them(play: Callable[[Story]
     play(story)
 
 
-async def renew_nodes(world: World) -> None:
+async def renew_nodes(scenario: Scenario) -> None:
     """The nodes as they were before the test."""
     names = {f"cpu-{i:03}": i for i in range(CPU_NODES)}
-    there = {each["metadata"]["name"] for each in (await world.api.ask("GET", "/api/v1/nodes"))["items"]}
+    there = {each["metadata"]["name"] for each in (await scenario.api.ask("GET", "/api/v1/nodes"))["items"]}
     for name in there:
         if name.startswith("cpu-new-"):
-            await world.api.ask("DELETE", f"/api/v1/nodes/{name}")
+            await scenario.api.ask("DELETE", f"/api/v1/nodes/{name}")
     for name, index in names.items():
         if name not in there:
-            await world.api.ask("POST", "/api/v1/nodes", node(name, index))
+            await scenario.api.ask("POST", "/api/v1/nodes", node(name, index))

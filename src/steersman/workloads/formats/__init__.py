@@ -1,1 +1,1 @@
-"""Formats of workload files, a module each; `registry` knows them, and those that installed packages add."""
+"""Formats of workload files, one module each; `registry` lists them and those of installed packages."""

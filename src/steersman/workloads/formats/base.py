@@ -1,4 +1,4 @@
-"""The interface of a format of workload files: which files are in it, what they hold, and how it is written."""
+"""The interface of a workload file format: which files it recognises, what they contain, and how it is written."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
-from steersman.errors import SteersmanError, UsageError
-from steersman.workloads.deployments import Row
-from steersman.workloads.kubernetes import Expanded
-from steersman.workloads.workload import Services, Workload
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.workloads.formats.kubernetes.objects import Expanded
+from steersman.workloads.generators.deployments import Row
+from steersman.workloads.workload import SpreadSelectors, Workload
 
 
 class LossError(SteersmanError):
-    """The target format cannot say something that the workload says."""
+    """A target format that cannot represent something in the workload."""
 
 
 class Losses:
-    """What a format cannot say of a workload: the first of it is an error, or all of it is counted.
+    """What a format cannot represent of a workload: the first loss is an error, or all losses are counted.
 
     Args:
         target: the format's title.
         sources: by kind (node, pod, services) the file that it was read from, which errors name.
-        lossy: whether it is counted.
+        lossy: whether losses are counted instead.
     """
 
     def __init__(self, target: str, sources: Mapping[str, str], *, lossy: bool) -> None:
@@ -34,14 +34,16 @@ class Losses:
         self.counts: Counter[str] = Counter()
 
     def note(self, kind: str, name: str, fields: Iterable[str]) -> None:
-        """Note fields of a node, pod or Service that are lost. Raises LossError: nothing may be."""
+        """Note fields of a node, pod or Service that are lost. Raises LossError unless losses are allowed."""
         for field in fields:
             if not self.lossy:
-                raise self.error(kind, f"{kind} {name}: {field} cannot be said in {self.target}; --lossy leaves it out")
+                raise self.error(
+                    kind, f"{kind} {name}: {field} cannot be represented in {self.target}; --lossy leaves it out"
+                )
             self.counts[f"{kind} {field}"] += 1
 
     def note_services(self, workload: Workload) -> None:
-        """Note that all Services of a workload are lost. Raises LossError: nothing may be."""
+        """Note that all Services of a workload are lost."""
         if workload.services:
             self.note("services", "", [f"of {len(workload.services)} objects"])
 
@@ -50,13 +52,13 @@ class Losses:
         return LossError(", ".join(part for part in (self.sources.get(kind, ""), problem) if part))
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what was left out, in a line if there is any."""
-        counted = ", ".join(f"{what} ({count})" for what, count in sorted(self.counts.items()))
+        """Return one line about everything left out, if there is anything."""
+        counted = ", ".join(f"{field} ({count})" for field, count in sorted(self.counts.items()))
         return (f"left out, {self.target} cannot say it: {counted}",) if counted else ()
 
 
-class Content:
-    """What files of one format hold; read when it is asked for.
+class FormatContent:
+    """The content of files in one format, read on demand.
 
     A format that holds nodes or pods overrides the methods about them.
     """
@@ -70,31 +72,31 @@ class Content:
         return False
 
     def is_empty(self) -> bool:
-        """Return whether nothing in the files is known to the format."""
+        """Return whether the files contain nothing that the format knows."""
         return not (self.has_nodes() or self.has_pods())
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes. Raises InputError: one makes no sense."""
+        """Return the nodes. Raises InputError: one is invalid."""
         return ()
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return the pods on a cluster of these nodes, and what is known of those that Kubernetes objects stand for.
+        """Return the pods on a cluster of these nodes, and details of those that come from Kubernetes objects.
 
         Raises:
-            InputError: one makes no sense.
+            InputError: a pod is invalid.
         """
         return (), None
 
     def deployment_rows(self) -> Sequence[Row] | None:
-        """Return the rows of Deployments that all pods come from; None: pods are listed otherwise."""
+        """Return the rows of Deployments that all pods come from, or None if pods are listed otherwise."""
         return None
 
-    def services(self) -> Services:
-        """Return what selects pods that are to be spread."""
-        return Services()
+    def services(self) -> SpreadSelectors:
+        """Return the selectors of pods that are spread by default."""
+        return SpreadSelectors()
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should know about the files."""
+        """Return warnings about the files, one line each."""
         return ()
 
 
@@ -102,10 +104,10 @@ class WorkloadFormat(ABC):
     """A format of workload files.
 
     Attributes:
-        name: as `workload convert --to` has it.
-        title: in messages.
-        suffixes: of its files' names.
-        header: of a CSV file, for the message about one that no format recognises.
+        name: the name that `workload convert --to` takes.
+        title: the name in messages.
+        suffixes: suffixes of its file names.
+        header: the header of a CSV file, for the message about a file that no format recognises.
     """
 
     name: ClassVar[str]
@@ -114,32 +116,32 @@ class WorkloadFormat(ABC):
     header: ClassVar[str] = ""
 
     def recognises(self, file: Path) -> bool:
-        """Return whether a file, whose suffix is one of the format's, is in it. Raises InputError: it is unreadable."""
+        """Return whether a file with one of the format's suffixes is in this format. Raises InputError: unreadable."""
         return True
 
     @abstractmethod
-    def open(self, files: Sequence[Path]) -> Content:
-        """Return what files of the format hold. Raises InputError: one is not what its name says."""
+    def open(self, files: Sequence[Path]) -> FormatContent:
+        """Return the content of files in this format. Raises InputError: one is not what its name says."""
 
     def write(self, workload: Workload, folder: Path, losses: Losses) -> None:
         """Write a workload of nodes, pods or both into a folder.
 
         Raises:
-            UsageError: the format is only read.
-            LossError: it cannot say something, and must not leave it out.
+            UsageError: the format can only be read.
+            LossError: it cannot represent something that must not be left out.
         """
         raise UsageError(f"workloads cannot be written as {self.title}")
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
-    """Yield the fields in which two nodes or two pods differ, as paths: "constraints.tolerations"."""
+    """Yield the fields in which two nodes or two pods differ, as paths such as "constraints.tolerations"."""
     for field in dataclasses.fields(one):
-        ours, theirs = getattr(one, field.name), getattr(other, field.name)
-        if ours == theirs:
+        value, other_value = getattr(one, field.name), getattr(other, field.name)
+        if value == other_value:
             continue
-        if isinstance(ours, PodClass):
-            yield from differences(ours, theirs, path)
-        elif isinstance(ours, Requests | Constraints):
-            yield from differences(ours, theirs, f"{path}{field.name}.")
+        if isinstance(value, PodClass):
+            yield from differences(value, other_value, path)
+        elif isinstance(value, Requests | Constraints):
+            yield from differences(value, other_value, f"{path}{field.name}.")
         else:
             yield path + field.name

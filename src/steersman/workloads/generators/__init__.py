@@ -1,1 +1,1 @@
-"""Generators of workloads that no trace stands behind."""
+"""Generators of synthetic workloads."""

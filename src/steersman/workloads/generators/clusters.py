@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests, Taint, Toleration
-from steersman.errors import UsageError
+from steersman.core.errors import UsageError
 from steersman.workloads.workload import Workload
 
 MIN_NODES, MAX_NODES = 5, 2_000
@@ -44,14 +44,14 @@ MAX_PODS = 60_000
 GIB = 1 << 30
 POOL_LABEL, POOL_TAINT = "pool", "dedicated"
 KEPT_BY_NODE = 0.02
-"""Share of a machine's CPU and memory that its kubelet keeps, so that pods never fit without a remainder."""
+"""Share of a machine's CPU and memory that its kubelet reserves, so that pods never fit without a remainder."""
 
 MODELS = ("T4", "V100", "A10", "L40S", "A100", "H100")
 MODEL_COUNTS = (0.35, 0.25, 0.16, 0.12, 0.07, 0.05)
 
 
 class Distribution(enum.StrEnum):
-    """Which of two distributions a cluster is drawn from."""
+    """The distribution that a cluster is drawn from."""
 
     TRAINING = "training"
     VALIDATION = "validation"
@@ -59,7 +59,7 @@ class Distribution(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What differs between the two distributions."""
+    """The values in which the two distributions differ."""
 
     devices: tuple[int, ...]
     device_weights: tuple[float, ...]
@@ -94,7 +94,7 @@ _VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Equal nodes: `model` and `pool` may be empty."""
+    """Equal nodes; `model` and `pool` may be empty."""
 
     model: str
     devices: int
@@ -113,7 +113,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """A template of pods, how often it comes, and how long its pods run in the mean."""
+    """A pod template, its frequency, and the mean duration of its pods."""
 
     name: str
     kind: str
@@ -128,11 +128,11 @@ def random_cluster(
     distribution: Distribution = Distribution.TRAINING,
     nodes: tuple[int, int] = (MIN_NODES, MAX_NODES),
 ) -> Workload:
-    """Draw a cluster and its pods, in the order in which they come.
+    """Draw a cluster and its pods, in order of arrival.
 
     Args:
-        seed: which one; the same seed and arguments give the same workload, called `training-SEED` or the like.
-        distribution: what is drawn from.
+        seed: seed of the draw; the same seed and arguments give the same workload, named `training-SEED` or the like.
+        distribution: the distribution to draw from.
         nodes: the smallest and the largest number of nodes.
 
     Raises:
@@ -152,18 +152,18 @@ def random_cluster(
 
 
 def _shapes(random: np.random.Generator, values: _Values, count: int) -> tuple[list[_Shape], list[int]]:
-    """The shapes of the nodes, those with GPUs first, and how many there are of each."""
-    wanted = min(count, 1 + int(random.choice(len(MODELS), p=MODEL_COUNTS)))
-    models = random.permutation(MODELS)[:wanted]
+    """Return the shapes of the nodes, those with GPUs first, and the number of nodes of each."""
+    model_count = min(count, 1 + int(random.choice(len(MODELS), p=MODEL_COUNTS)))
+    models = random.permutation(MODELS)[:model_count]
     pooled = random.random() < 0.25
-    labelled = random.random() < 0.9  # some clusters do not say which GPUs they have
+    labelled = random.random() < 0.9  # some clusters do not label their GPUs
     shapes: list[_Shape] = []
     for model in models:
         devices = int(random.choice(values.devices, p=values.device_weights))
         cores, memory = int(random.choice(values.cores)), int(random.choice(values.gibibytes))
         shapes.append(
             _Shape(
-                model=str(model) if labelled or wanted > 1 else "",
+                model=str(model) if labelled or model_count > 1 else "",
                 devices=devices,
                 cpu_milli=_kept(cores * devices * 1000),
                 memory_bytes=_kept(memory * devices * GIB),
@@ -171,7 +171,7 @@ def _shapes(random: np.random.Generator, values: _Values, count: int) -> tuple[l
             )
         )
     without = 0 if random.random() < 0.55 else int(count * random.uniform(0.05, 0.4))
-    parts = random.dirichlet(np.ones(wanted))
+    parts = random.dirichlet(np.ones(model_count))
     counts = _apportion(parts, count - without)
     if without:
         cores = int(random.choice(values.cpu_cores))
@@ -185,7 +185,7 @@ def _kept(amount: int) -> int:
 
 
 def _apportion(parts: npt.NDArray[np.float64], total: int) -> list[int]:
-    """Whole numbers of one or more that sum to `total` and go by `parts`; `total` is no smaller than their number."""
+    """Return integers of at least one that sum to `total` in proportion to `parts` (at most `total` of them)."""
     counts = 1 + np.floor(parts * (total - len(parts))).astype(np.int64)
     counts[: total - int(counts.sum())] += 1
     return [int(each) for each in counts]
@@ -215,7 +215,7 @@ def _nodes(shapes: list[_Shape], counts: list[int]) -> tuple[Node, ...]:
 def _owners(
     random: np.random.Generator, values: _Values, shapes: list[_Shape], counts: list[int]
 ) -> tuple[_Owner, ...]:
-    """Templates whose pods fit on some node each; at least one asks for a GPU."""
+    """Return templates whose pods each fit on some node; at least one requests a GPU."""
     count = round(math.exp(random.uniform(math.log(4), math.log(120))))
     sharing = float(random.choice([0.0, random.uniform(0.1, 0.5), random.uniform(0.5, 1.0)], p=[0.45, 0.3, 0.25]))
     without_gpu = 0.0 if random.random() < 0.25 else float(random.uniform(0.05, 0.6))
@@ -264,7 +264,7 @@ def _share_sizes(random: np.random.Generator, values: _Values) -> npt.NDArray[np
 def _gpu_pod(
     random: np.random.Generator, shape: _Shape, count: int, milli: int, centre: npt.NDArray[np.float64]
 ) -> Requests:
-    """A pod that fits on an empty node of the shape; its CPU and memory go with its GPUs, more or less."""
+    """Return a pod that fits on an empty node of the shape; its CPU and memory are roughly proportional to its GPUs."""
     gpus = count * milli / GPU_MILLI
     cpu, memory = np.exp(random.normal(np.log(centre), 0.4)) * gpus
     cpu_milli = min(max(100, round(cpu * shape.cpu_for_device / 500) * 500), shape.cpu_milli)
@@ -280,7 +280,7 @@ def _cpu_pod(random: np.random.Generator, shape: _Shape) -> Requests:
 
 
 def _constraints(random: np.random.Generator, shape: _Shape, insisting: float) -> Constraints:
-    """A pod of a pool tolerates its taint and, in half of the cases, insists on it; some insist on the GPU model."""
+    """Return constraints: a pod of a pool tolerates its taint and may select it; some pods need the model."""
     models = (shape.model,) if shape.model and random.random() < insisting else ()
     if not shape.pool:
         return Constraints(gpu_models=models)
@@ -324,7 +324,7 @@ def _pods(random: np.random.Generator, owners: tuple[_Owner, ...], nodes: tuple[
 def _ordered(
     random: np.random.Generator, drawn: npt.NDArray[np.int64], demand: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int64]:
-    """At random, the largest or the smallest first, or owner by owner."""
+    """Return the pods in random order, largest first, smallest first, or owner by owner."""
     order = int(random.integers(4))
     if order == 0:
         return drawn

@@ -1,0 +1,1 @@
+"""Speed of schedulers on live clusters."""

@@ -1,0 +1,1 @@
+"""Speed of the score service, also beside hostile clients."""

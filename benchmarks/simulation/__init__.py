@@ -1,0 +1,1 @@
+"""Speed of simulations, environments and training."""

@@ -1,0 +1,71 @@
+package gpu
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"steersman.dev/plugin/internal/policy"
+)
+
+const (
+	// CountKey is how many devices a pod requests, as its annotation, or a node has, among its resources.
+	CountKey = "alibabacloud.com/gpu-count"
+	// MilliKey is the milli of each device that a pod requests, or those of all devices of a node.
+	MilliKey = "alibabacloud.com/gpu-milli"
+	// ModelKey is the models that a pod may run on, as its annotation "A|B", or the label of a node.
+	ModelKey = "alibabacloud.com/gpu-card-model"
+	// IndexKey is the annotation of the devices that a bound pod holds: "2-3-4".
+	IndexKey = "alibabacloud.com/gpu-index"
+
+	// MaxCount is the most devices that a pod may request.
+	MaxCount = 10_000
+
+	whole = policy.Whole
+)
+
+// pluginResource is whole devices that a device plugin offers.
+type pluginResource struct {
+	name  v1.ResourceName
+	label string // of a node, that may say their model; "" if there is none
+}
+
+// pluginResources are those that are known; src/steersman/cluster/gpu_resources.py has the same, held by a test.
+var pluginResources = [...]pluginResource{
+	{"nvidia.com/gpu", "nvidia.com/gpu.product"},
+	{"nvidia.com/gpu.shared", "nvidia.com/gpu.product"},
+	{"amd.com/gpu", "amd.com/gpu.product-name"},
+	{"gpu.intel.com/i915", "gpu.intel.com/product"},
+	{"gpu.intel.com/xe", "gpu.intel.com/product"},
+	{"habana.ai/gaudi", ""},
+}
+
+func isPlugin(name v1.ResourceName) bool {
+	return slices.ContainsFunc(pluginResources[:], func(each pluginResource) bool { return each.name == name })
+}
+
+// ModelOf is the model of the GPUs that a node offers under these names; "" if none is known. Labels of other vendors do
+// not count, unless no vendor is among the names.
+func ModelOf(node *v1.Node, names ...string) string {
+	if model := node.Labels[ModelKey]; model != "" {
+		return model
+	}
+	vendors := slices.ContainsFunc(names, func(name string) bool { return isPlugin(v1.ResourceName(name)) })
+	for _, each := range pluginResources {
+		model := node.Labels[each.label]
+		if model != "" && each.label != "" && (!vendors || slices.Contains(names, string(each.name))) {
+			return model
+		}
+	}
+	return ""
+}
+
+// FieldError says what is wrong with a field of an object, and what would be right.
+type FieldError struct{ Field, Problem string }
+
+// Error is one line.
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+func annotationError(key, problem string) error {
+	return &FieldError{"metadata.annotations['" + key + "']", problem}
+}

@@ -1,0 +1,90 @@
+package native
+
+import (
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/policy"
+	"steersman.dev/plugin/internal/scoring"
+)
+
+// rackKey is the label of a node's rack.
+const rackKey = "rack"
+
+// cluster is the scheduler's snapshot as policies see it. Only nodes that changed are read again.
+type cluster struct {
+	state    policy.State
+	places   scoring.Places
+	seen     []scoring.Revision // by node, that was looked at
+	changed  []uint64           // by node, the time of its last change, never 0
+	now      uint64             // counts the changes of nodes
+	owners   *owners            // nil unless the policy needs them
+	replaced bool               // the nodes are others than before the last follow
+}
+
+// follow brings everything up to date with the snapshot.
+func (c *cluster) follow(infos []fwk.NodeInfo) {
+	c.replaced = c.places.Follow(infos)
+	if c.replaced {
+		c.reset(len(infos))
+	}
+	for n, info := range infos {
+		if revision := scoring.RevisionOf(info); revision != c.seen[n] {
+			c.now++
+			c.seen[n], c.changed[n] = revision, c.now
+			convertNode(info, gpu.NodeState(info), &c.state.Nodes[n])
+			if c.owners != nil {
+				c.owners.convertNode(n, info)
+			}
+		}
+	}
+}
+
+func (c *cluster) reset(count int) {
+	c.state.Nodes, c.seen, c.changed = make([]policy.Node, count), make([]scoring.Revision, count), make([]uint64, count)
+	if c.owners != nil {
+		c.owners = newOwners(count)
+	}
+}
+
+// watchOwners starts or stops counting pods by owner.
+func (c *cluster) watchOwners(wanted bool) {
+	if wanted == (c.owners != nil) {
+		return
+	}
+	c.owners = nil
+	if wanted {
+		c.owners = newOwners(len(c.places.All()))
+		for n, info := range c.places.All() {
+			c.owners.convertNode(n, info)
+		}
+	}
+}
+
+// convertNode writes a node, of whose GPUs so much is left, as policies see it.
+func convertNode(info fwk.NodeInfo, left gpu.Node, out *policy.Node) {
+	node := info.Node()
+	if node == nil { // it was deleted, and its pods will follow
+		*out = policy.Node{}
+		return
+	}
+	all, taken, scored := info.GetAllocatable(), info.GetRequested(), info.GetNonZeroRequested()
+	*out = policy.Node{
+		Name:         node.Name,
+		CPU:          amount(all.GetMilliCPU(), taken.GetMilliCPU()),
+		Memory:       amount(all.GetMemory(), taken.GetMemory()),
+		Pods:         amount(int64(all.GetAllowedPodNumber()), int64(len(info.GetPods()))),
+		CPUScored:    scored.GetMilliCPU(),
+		MemoryScored: scored.GetMemory(),
+		GPUModel:     left.Model,
+		GPUFree:      left.Free,
+		GPUPods:      left.Pods,
+		GPUResources: left.Resources,
+		Counted:      left.Counted,
+		Rack:         node.Labels[rackKey],
+	}
+}
+
+func amount(all, taken int64) policy.Amount {
+	return policy.Amount{Allocatable: all, Free: all - taken}
+}

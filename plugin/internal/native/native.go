@@ -1,0 +1,138 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/policy"
+	"steersman.dev/plugin/internal/scoring"
+)
+
+// Why a policy has no scores.
+var (
+	ErrNoPolicy  = reason{errors.New("there is no policy yet"), "no-policy"}
+	ErrNoRoom    = reason{errors.New("the pod has room on none of the nodes, as the policy sees them"), "no-room"}
+	errNoNode    = reason{errors.New("a node is not in the scheduler's snapshot"), "snapshot"}
+	errNoListing = reason{errors.New("the scheduler's snapshot cannot be read"), "snapshot"}
+)
+
+// reason is an error with a name for counters.
+type reason struct {
+	error
+	name string
+}
+
+// Reason is what counters call it.
+func (r reason) Reason() string { return r.name }
+
+// Source scores nodes by the policy of a PolicyStore.
+type Source struct {
+	store    *PolicyStore
+	snapshot scoring.Snapshot
+
+	mutex   sync.Mutex // a profile decides on one pod at a time, so nobody waits for it
+	cluster cluster
+	table   table
+	number  int // of the policy that the table's scores are of
+	chosen  []int
+	raw     []float64
+}
+
+var (
+	_ scoring.Source         = (*Source)(nil)
+	_ scoring.DeviceSelector = (*Source)(nil)
+)
+
+// New is a source that looks at the snapshot of the scheduling cycle that it is asked in.
+func New(store *PolicyStore, snapshot scoring.Snapshot) *Source {
+	return &Source{store: store, snapshot: snapshot, table: table{rows: map[Signature]*row{}}}
+}
+
+// Scores implements scoring.Source. Its errors have a Reason.
+func (s *Source) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
+	loaded := s.store.LoadedPolicy()
+	if loaded == nil {
+		return ErrNoPolicy
+	}
+	signature, err := SignatureOf(pod)
+	if err != nil {
+		return err
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	finished := false
+	defer func() {
+		if !finished { // a panic: nothing that is kept can be relied upon
+			s.cluster, s.table = cluster{}, table{rows: map[Signature]*row{}}
+		}
+	}()
+	err = s.rank(ctx, loaded, signature, pod, nodes, out)
+	finished = true
+	return err
+}
+
+func (s *Source) rank(
+	ctx context.Context, loaded *LoadedPolicy, signature Signature, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64,
+) error {
+	if err := s.follow(loaded); err != nil {
+		return err
+	}
+	s.chosen, s.raw = s.chosen[:0], s.raw[:0]
+	for _, info := range nodes {
+		n, known := s.cluster.places.Find(info)
+		if !known {
+			return errNoNode
+		}
+		s.chosen, s.raw = append(s.chosen, n), append(s.raw, 0)
+	}
+	if err := s.score(ctx, loaded.Policy, signature, pod); err != nil {
+		return err
+	}
+	first := best(s.chosen, s.raw)
+	if first < 0 {
+		return ErrNoRoom
+	}
+	scoring.Rank(s.raw, first, out)
+	return nil
+}
+
+// follow brings what is kept up to date with the snapshot and the policy.
+func (s *Source) follow(loaded *LoadedPolicy) error {
+	infos, err := s.snapshot()
+	if err != nil {
+		return errNoListing
+	}
+	s.cluster.watchOwners(!loaded.Policy.Traits().Pointwise)
+	s.cluster.follow(infos)
+	if s.cluster.replaced || s.number != loaded.Number {
+		s.table.rows, s.number = map[Signature]*row{}, loaded.Number
+	}
+	return nil
+}
+
+func (s *Source) score(ctx context.Context, loaded *policy.Policy, signature Signature, pod *v1.Pod) error {
+	if loaded.Traits().Pointwise {
+		return s.table.scores(ctx, loaded, &s.cluster, signature, s.chosen, s.raw)
+	}
+	wanted := signature.pod()
+	wanted.Peers = s.cluster.owners.peers(pod)
+	return loaded.Scores(ctx, &s.cluster.state, wanted, s.chosen, s.raw)
+}
+
+// Devices implements scoring.DeviceSelector.
+func (s *Source) Devices(pod *v1.Pod, node fwk.NodeInfo) (uint64, bool) {
+	loaded := s.store.LoadedPolicy()
+	signature, err := SignatureOf(pod)
+	if loaded == nil || err != nil {
+		return 0, false
+	}
+	state := policy.State{Nodes: make([]policy.Node, 1)}
+	convertNode(node, gpu.NodeForReservation(node, pod.UID), &state.Nodes[0])
+	devices, err := loaded.Policy.Devices(&state, signature.pod(), 0)
+	return devices, err == nil
+}

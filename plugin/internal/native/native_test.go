@@ -1,0 +1,158 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/policy"
+)
+
+// TestWhatIsKeptIsWhatIsThere holds a source that has seen a cluster change to one that sees it for the first time.
+func TestWhatIsKeptIsWhatIsThere(t *testing.T) {
+	for _, name := range []string{"steersman-default", "cluster-mlp"} {
+		t.Run(name, func(t *testing.T) {
+			random, nodes := rand.New(rand.NewPCG(1, 2)), plainNodes(12, 2)
+			source := sourceOf(t, name, "", &nodes)
+			for step := range 300 {
+				change(random, &nodes, step)
+				pod := randomPod(random, fmt.Sprintf("asks-%d", step))
+				signature := slices.Clone(nodes[:1+random.IntN(len(nodes))])
+				kept, fresh := make([]int64, len(signature)), make([]int64, len(signature))
+				first := source.Scores(t.Context(), pod, signature, kept)
+				second := another(source, &nodes).Scores(t.Context(), pod, signature, fresh)
+				if !errors.Is(first, second) || first == nil && !slices.Equal(kept, fresh) {
+					t.Fatalf("step %d: %v (%v), not %v (%v)", step, kept, first, fresh, second)
+				}
+			}
+		})
+	}
+}
+
+// another is another source by the same policy.
+func another(other *Source, nodes *list) *Source {
+	return New(other.store, func() (list, error) { return *nodes, nil })
+}
+
+// change puts a pod on a node, takes one away, or a node.
+func change(random *rand.Rand, nodes *list, step int) {
+	at := random.IntN(len(*nodes))
+	info := (*nodes)[at].(*framework.NodeInfo)
+	switch kind := random.IntN(20); {
+	case kind == 0 && len(*nodes) > 4:
+		*nodes = slices.Delete(slices.Clone(*nodes), at, at+1)
+	case kind == 1:
+		made := framework.NewNodeInfo()
+		made.SetNode(plainNode(fmt.Sprintf("late-%d", step), random.IntN(3)))
+		*nodes = append(slices.Clone(*nodes), made)
+	case kind == 2 && len(info.GetPods()) > 0:
+		_ = info.RemovePod(logger, info.GetPods()[0].GetPod())
+	default:
+		pod := randomPod(random, fmt.Sprintf("pod-%d", step))
+		pod.Spec.NodeName = info.Node().Name
+		generation := info.Generation
+		info.AddPod(pod)
+		if kind < 6 { // assumed in the snapshot alone, as the members of a pod group are
+			info.Generation = generation
+		}
+	}
+}
+
+func TestWhyThereIsNoOpinion(t *testing.T) {
+	nodes := plainNodes(3, 1)
+	odd := plainPod("odd", 100, 100)
+	odd.Annotations[gpu.MilliKey] = "many"
+	stranger := plainNodes(4, 0)[3:]
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	many := plainNodes(200, 0)
+	for _, each := range []struct {
+		name      string
+		source    *Source
+		ctx       context.Context
+		pod       int64
+		signature list
+		reason    string
+	}{
+		{"no policy", New(NewPolicyStore("", "/nowhere", func(*LoadedPolicy, error) {}), nil), t.Context(), 100, nodes, "no-policy"},
+		{"no room", sourceOf(t, "linear", "", &nodes), t.Context(), 1_000_000, nodes, "no-room"},
+		{"a node of another world", sourceOf(t, "linear", "", &nodes), t.Context(), 100, stranger, "snapshot"},
+		{"no time", sourceOf(t, "linear", "", &many), late, 100, many, ""},
+	} {
+		t.Run(each.name, func(t *testing.T) {
+			err := each.source.Scores(each.ctx, plainPod("pod", each.pod, 0), each.signature, make([]int64, len(each.signature)))
+			var said interface{ Reason() string }
+			if each.reason == "" && !errors.Is(err, context.Canceled) ||
+				each.reason != "" && (!errors.As(err, &said) || said.Reason() != each.reason) {
+				t.Errorf("%v, not %q", err, each.reason)
+			}
+		})
+	}
+	var pod BadPod
+	if err := sourceOf(t, "linear", "", &nodes).Scores(t.Context(), odd, nodes, make([]int64, 3)); !errors.As(err, &pod) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOwners(t *testing.T) {
+	nodes := plainNodes(3, 0)
+	yes, counted := true, newOwners(3)
+	mine := plainPod("mine", 100, 0)
+	mine.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", Controller: &yes}}
+	noted := plainPod("noted", 100, 0)
+	noted.Annotations = map[string]string{ownerKey: "ReplicaSet/web"}
+	elsewhere := mine.DeepCopy()
+	elsewhere.Namespace = "other"
+	for n, pods := range [][]int{{0, 1}, {2}, {0}} {
+		for _, which := range pods {
+			nodes[n].(*framework.NodeInfo).AddPod([]*framework.PodInfo{{Pod: mine}, {Pod: noted}, {Pod: elsewhere}}[which].Pod)
+		}
+		counted.convertNode(n, nodes[n])
+	}
+	if result := counted.peers(mine); len(result) != 2 || result[0] != 2 || result[2] != 1 {
+		t.Errorf("%v", result)
+	}
+	empty := plainNodes(1, 0)[0]
+	counted.convertNode(0, empty)
+	counted.convertNode(2, empty)
+	if result := counted.peers(mine); len(result) != 0 || len(counted.nodes) != 1 {
+		t.Errorf("%v of %v", result, counted.nodes)
+	}
+}
+
+func TestClassesBeyondTheRoomAreForgotten(t *testing.T) {
+	scores := table{rows: map[Signature]*row{}}
+	for i := range 10 {
+		scores.row(Signature{CPU: int64(i)}, cellsKept/4)
+	}
+	if len(scores.rows) != 4 {
+		t.Errorf("%d rows are kept", len(scores.rows))
+	}
+}
+
+func TestTheFirstOfEqualsIsThatOfTheSnapshot(t *testing.T) {
+	nodes := plainNodes(5, 0)
+	source := sourceOf(t, "linear", "least-allocated", &nodes)
+	out, signature := make([]int64, 3), list{nodes[4], nodes[1], nodes[3]}
+	if err := source.Scores(t.Context(), plainPod("pod", 100, 0), signature, out); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(out, []int64{99, 100, 99}) {
+		t.Errorf("%v", out)
+	}
+}
+
+func TestANodeThatIsGoneHasNothing(t *testing.T) {
+	out := policy.Node{Name: "was"}
+	convertNode(framework.NewNodeInfo(), gpu.Node{}, &out)
+	if out.Name != "" || out.Fits(&policy.Pod{}) {
+		t.Errorf("%+v", out)
+	}
+}

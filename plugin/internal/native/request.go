@@ -1,0 +1,55 @@
+package native
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/policy"
+)
+
+// Signature is what scores depend on of a pod, but for its owner: pods of one signature have the same score on the same
+// node.
+type Signature struct {
+	CPU, Memory, CPUScored, MemoryScored, GPUCount, GPUMilli int64
+	GPUModels                                                string // A|B
+	GPUResource                                              string
+}
+
+// BadPod is the error where a pod requests what is invalid; the policy is not to blame.
+type BadPod struct{ error }
+
+// Reason is what counters call it.
+func (BadPod) Reason() string { return "pod" }
+
+// Unwrap is what is wrong.
+func (e BadPod) Unwrap() error { return e.error }
+
+// SignatureOf is what a pod requests, as kube-scheduler will count it on the pod's node. The error is a BadPod.
+func SignatureOf(pod *v1.Pod) (Signature, error) {
+	signature := (&framework.PodInfo{Pod: pod}).CalculateResource()
+	devices, err := gpu.RequestOf(pod)
+	if err != nil {
+		return Signature{}, BadPod{err}
+	}
+	return Signature{
+		CPU: signature.Resource.GetMilliCPU(), Memory: signature.Resource.GetMemory(),
+		CPUScored: signature.Non0CPU, MemoryScored: signature.Non0Mem,
+		GPUCount: devices.Count, GPUMilli: devices.Milli, GPUModels: strings.Join(devices.Models, "|"),
+		GPUResource: devices.Resource,
+	}, nil
+}
+
+// pod is a pod of the signature, without an owner.
+func (s *Signature) pod() *policy.Pod {
+	result := &policy.Pod{
+		CPU: s.CPU, Memory: s.Memory, CPUScored: s.CPUScored, MemoryScored: s.MemoryScored,
+		GPUCount: s.GPUCount, GPUMilli: s.GPUMilli, GPUResource: s.GPUResource,
+	}
+	if s.GPUModels != "" {
+		result.GPUModels = strings.Split(s.GPUModels, "|")
+	}
+	return result
+}

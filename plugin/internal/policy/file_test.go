@@ -1,0 +1,332 @@
+package policy
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// contents is a policy file taken apart: what a test spoils.
+type contents struct {
+	card    map[string]any
+	tensors map[string]tensor
+}
+
+func takenApart(t testing.TB, name string) *contents {
+	t.Helper()
+	tensors, metadata, err := parseTensors(unpacked(t, filepath.Join(vectorFolder, name+".safetensors.gz")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ints := &contents{map[string]any{}, tensors}
+	if err := json.Unmarshal([]byte(metadata[cardKey]), &ints.card); err != nil {
+		t.Fatal(err)
+	}
+	return ints
+}
+
+// file puts the contents together again.
+func (c *contents) file(t testing.TB) []byte {
+	t.Helper()
+	card, err := json.Marshal(c.card)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return safetensors(t, map[string]string{cardKey: string(card)}, c.tensors)
+}
+
+func safetensors(t testing.TB, metadata map[string]string, all map[string]tensor) []byte {
+	t.Helper()
+	given, err := json.Marshal(metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, data := layout(t, all)
+	return joined(`{"`+metadataKey+`":`+string(given)+header, data)
+}
+
+// layout is what a header says of tensors, after its metadata; and their data.
+func layout(t testing.TB, all map[string]tensor) (string, []byte) {
+	t.Helper()
+	text, data := "", []byte{}
+	for _, name := range (&tensors{byName: all}).names() {
+		each := all[name]
+		said, err := json.Marshal(entry{each.kind, each.shape, []int{len(data), len(data) + len(each.data)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, data = text+`,"`+name+`":`+string(said), append(data, each.data...)
+	}
+	return text + "}", data
+}
+
+// joined is a file of a header and data.
+func joined(header string, data []byte) []byte {
+	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), data...)
+}
+
+// put writes a number over the first one of a tensor, which it copies before.
+func (c *contents) put(name string, bits uint64) {
+	each := c.tensors[name]
+	each.data = append([]byte{}, each.data...)
+	if widths[each.kind] == 8 {
+		binary.LittleEndian.PutUint64(each.data, bits)
+	} else {
+		each.data[0] = byte(bits)
+	}
+	c.tensors[name] = each
+}
+
+// zeros puts a tensor of zeros in.
+func (c *contents) zeros(name, kind string, shape ...int) {
+	bytes, _ := volume(widths[kind], shape)
+	c.tensors[name] = tensor{kind, shape, make([]byte, bytes)}
+}
+
+func (c *contents) profile() map[string]any { return c.card["mix"].(map[string]any) }
+
+func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
+	infinite := math.Float64bits(math.Inf(1))
+	for _, each := range []struct {
+		name, file string
+		spoil      func(*contents)
+		message    string
+	}{
+		{"schema", "linear", func(c *contents) { c.card["schema"] = 2 }, "card, schema: is not 1"},
+		{"no schema", "linear", func(c *contents) { delete(c.card, "schema") }, "card, schema: is not 1"},
+		{"field", "linear", func(c *contents) { c.card["more"] = 1 }, `is not a model card: json: unknown field "more"`},
+		{"type", "linear", func(c *contents) { c.card["hidden"] = "no" }, "is not a model card"},
+		{"required", "linear", func(c *contents) { delete(c.card, "view") }, "is not a model card: it has no view"},
+		{"view", "linear", func(c *contents) { c.card["view"] = "telemetry" }, `is "telemetry"; cluster or gpu is right`},
+		{"version", "linear", func(c *contents) { c.card["view_version"] = 9 }, "is 9, but here the features"},
+		{"portfolio", "linear", func(c *contents) { c.card["network"] = "portfolio" },
+			"of which one member must be chosen for a cluster: steersman policy prepare"},
+		{"compared on", "linear", func(c *contents) { c.card["compared_on"] = map[string]any{"more": 1} },
+			`is not a model card: json: unknown field "more"`},
+		{"network", "linear", func(c *contents) { c.card["network"] = "gnn" }, `is "gnn"; linear, mlp or deepsets`},
+		{"norm", "linear", func(c *contents) { c.card["normalisation"] = "x" }, "none, layer or batch are right"},
+		{"own norm", "mlp", func(c *contents) { c.card["normalisation"] = "layer" }, "without features of the cluster has none"},
+		{"hidden", "mlp", func(c *contents) { c.card["hidden"] = []int{} }, `the network "mlp" has one layer or more`},
+		{"width", "mlp", func(c *contents) { c.card["hidden"] = []int{0} }, `the network "mlp" has one layer or more`},
+		{"other width", "mlp", func(c *contents) { c.card["hidden"] = []int{17} }, "layers.0.weight: is of shape [16 112]; [17 112] is right"},
+		{"no mix", "linear", func(c *contents) { delete(c.card, "mix") }, "bake one in: steersman policy prepare"},
+		{"mix version", "linear", func(c *contents) { c.profile()["version"] = 1 }, "mix.version: is 1"},
+		{"fewer pods", "linear", func(c *contents) { c.profile()["typical_pods"] = 3 }, "mix.accepts: is U8 of shape"},
+		{"negative pods", "linear", func(c *contents) { c.profile()["typical_pods"] = -1 }, "mix.typical_pods: is -1; 0 or more"},
+		{"no tensor", "linear", func(c *contents) { delete(c.tensors, "mix.cpu") }, "mix.cpu: is missing; prepare the policy again"},
+		{"no weights", "linear", func(c *contents) { delete(c.tensors, "weights") }, "weights: is missing; [4 101] is right"},
+		{"more", "linear", func(c *contents) { c.zeros("more", "F32", 3) }, "more: is not one of this network's"},
+		{"more baked", "linear", func(c *contents) { c.zeros("mix.more", "F32", 3) }, `mix.more: is not one that the view "gpu" sees`},
+		{"an outlook", "cluster-mlp", func(c *contents) { c.zeros("outlook.group", "I64", 3) }, `is not one that the view "cluster" sees`},
+		{"shape", "linear", func(c *contents) { c.zeros("weights", "F64", 4, 3) }, "weights: is of shape [4 3]; [4 101] is right"},
+		{"whole weights", "linear", func(c *contents) { c.zeros("weights", "I8", 4, 101) }, "tensor, weights: is I8; F32 or F64 is right for weights"},
+		{"whole weights of a layer", "mlp", func(c *contents) { c.zeros("layers.0.weight", "U8", 16, 112) },
+			"tensor, layers.0.weight: is U8; F32 or F64 is right for weights"},
+		{"NaN", "linear", func(c *contents) { c.put("weights", math.Float64bits(math.NaN())) }, "weights: holds a weight that is not a finite number"},
+		{"baked infinite", "linear", func(c *contents) { c.put("mix.share", infinite) }, "mix.share: holds a weight that is not a finite"},
+		{"absurd", "linear", func(c *contents) { c.put("weights", math.Float64bits(2e12)) }, "weights: holds a weight beyond 1e+12"},
+		{"whole for real", "linear", func(c *contents) { c.zeros("mix.share", "I64", 1) }, "real numbers of shape"},
+		{"value", "linear", func(c *contents) { c.put("mix.value", 99) }, "mix.value: has a value outside 0 to"},
+		{"negative", "linear", func(c *contents) { c.put("mix.cpu", 1<<63) }, "mix.cpu: has a value outside 0 to"},
+		{"order", "linear", func(c *contents) { c.put("mix.milli", 1000) }, "mix.milli: is not in increasing order"},
+		{"group", "linear", func(c *contents) { c.put("outlook.group", 5) }, "outlook.group: has a value outside 0 to 4"},
+		{"sequence", "linear", func(c *contents) { c.put("outlook.sequences", 1000) }, "outlook.sequences: has a value outside"},
+		{"endless", "linear", func(c *contents) { c.zeros("outlook.sequences", "I64", 6, 2000) }, "of more than 1024 pods"},
+		{"head", "cluster-linear", func(c *contents) { delete(c.tensors, "head.bias") }, "head.bias: is missing; [4] is right"},
+		{"norm shape", "cluster-mlp", func(c *contents) { delete(c.tensors, "layers.1.norm.bias") }, "layers.1.norm.bias: is missing"},
+		{"rho", "gpu-deepsets", func(c *contents) { c.zeros("rho.0.weight", "F32", 6, 6) }, "rho.0.weight: is of shape [6 6]; [6 12]"},
+	} {
+		t.Run(each.name, func(t *testing.T) {
+			spoilt := takenApart(t, each.file)
+			each.spoil(spoilt)
+			refused(t, spoilt.file(t), each.message)
+		})
+	}
+}
+
+func refused(t *testing.T, content []byte, message string) {
+	t.Helper()
+	_, err := Parse("bad.safetensors", content)
+	var wrong *FileError
+	if !errors.As(err, &wrong) {
+		t.Fatalf("%v is no FileError", err)
+	}
+	text := err.Error()
+	if !strings.Contains(text, message) || !strings.HasPrefix(text, "bad.safetensors, ") || strings.Contains(text, "\n") {
+		t.Errorf("%q says not %q", text, message)
+	}
+}
+
+func TestWhatIsNoSafetensorsFileIsOneLine(t *testing.T) {
+	ints := unpacked(t, filepath.Join(vectorFolder, "linear.safetensors.gz"))
+	header := func(text string, data ...byte) []byte { return joined(text, data) }
+	for _, each := range []struct {
+		content []byte
+		message string
+	}{
+		{nil, "ends within the length of its header"},
+		{ints[:7], "ends within the length of its header"},
+		{ints[:100], "header would be longer than the file"},
+		{ints[:len(ints)-1], "is truncated or no safetensors file"},
+		{append(append([]byte{}, ints...), 0), "goes on after its last tensor"},
+		{binary.LittleEndian.AppendUint64(nil, 1<<63), "header would be longer"},
+		{header(`[1]`), "header is no JSON object"},
+		{header(`null`), "header is no JSON object"},
+		{header(`{"__metadata__":{"a":1}}`), "metadata are no texts"},
+		{header(`{"a":7}`), "entry of a is none of a tensor"},
+		{header(`{"a\nb":7}`), `entry of "a\nb" is none of a tensor`},
+		{header(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}}`, 0, 0, 0, 0), "none of a tensor"},
+		{header(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 0, 0, 0, 0), "other bytes than its shape [2]"},
+		{header(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,0]}}`), "other bytes than its shape [-1]"},
+		{header(`{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}`), "other bytes"},
+		{header(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, make([]byte, 8)...), "not where the one before"},
+		{header(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}}`, 0, 0, 0, 0), "beyond the end"},
+		{header(`{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}`, 0, 0, 0, 0), `is of type "BF16"`},
+		{safetensors(t, map[string]string{}, nil), "a policy file has a model card; this is none of ours"},
+		{safetensors(t, map[string]string{cardKey: "no"}, nil), "is not a model card"},
+	} {
+		refused(t, each.content, each.message)
+	}
+}
+
+func TestLoadSaysWhatItCannotRead(t *testing.T) {
+	folder := t.TempDir()
+	large := filepath.Join(folder, "large.safetensors")
+	file, err := os.Create(large)
+	if err == nil {
+		err = errors.Join(file.Truncate(maxBytes+1), file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, message := range map[string]string{
+		filepath.Join(folder, "none"): "none, file, policy: cannot be read: no such file or directory",
+		folder:                        "is no regular file",
+		large:                         "large.safetensors, file, size: is 67108865 bytes; a policy has 64 MiB at most",
+	} {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("%v says not %q", err, message)
+		}
+	}
+}
+
+// TestNothingIsAllocatedForWhatIsRefused reads files whose weights would be eight times as large once expanded.
+func TestNothingIsAllocatedForWhatIsRefused(t *testing.T) {
+	spoilt := takenApart(t, "linear")
+	spoilt.zeros("weights", "I8", 1<<24)
+	content := spoilt.file(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Parse("bad.safetensors", content)
+	runtime.ReadMemStats(&after)
+	if err == nil {
+		t.Fatal("whole numbers are taken for weights")
+	}
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 1<<20 {
+		t.Errorf("%d bytes are allocated for a file of %d", allocated, len(content))
+	}
+}
+
+func TestLoadReadsWhatParseDoes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.safetensors")
+	if err := os.WriteFile(path, takenApart(t, "steersman-default").file(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Name() != "steersman" || result.Card().Algorithm != "evolution" || result.Card().Profile.TypicalPods == 0 {
+		t.Errorf("%s with the card %+v", result.Name(), result.Card())
+	}
+}
+
+// tiny is a policy of the view gpu with a profile of two kinds of pods: small enough to be changed at random.
+func tiny() *contents {
+	const text = `{"schema":1,"name":"tiny","view":"gpu","view_version":2,"network":"linear","objective":"o","algorithm":"a",
+		"mix":{"version":2,"workload":"w","typical_pods":2,"models":["A100"]}}`
+	result := &contents{map[string]any{}, map[string]tensor{}}
+	if err := json.Unmarshal([]byte(text), &result.card); err != nil {
+		panic(err)
+	}
+	result.zeros("weights", "F32", kinds, nodeFeatures)
+	result.zeros("mix.cpu", "I16", 2)
+	result.tensors["mix.milli"] = tensor{"I16", []int{2}, []byte{100, 0, 250, 0}}
+	result.tensors["mix.accepts"] = tensor{"U8", []int{2, 2}, []byte{1, 1, 1, 0}}
+	result.tensors["mix.gpu_count"] = tensor{"U8", []int{2}, []byte{1, 2}}
+	result.tensors["mix.value"] = tensor{"U8", []int{2}, []byte{0, 1}}
+	result.zeros("mix.share", "F32", 2)
+	result.zeros("outlook.tables", "F32", tables, amounts)
+	result.zeros("outlook.counts", "U8", 2, amounts)
+	result.tensors["outlook.group"] = tensor{"U8", []int{2}, []byte{1, 4}}
+	result.zeros("outlook.pods_per_cpu", "F32", 2)
+	result.tensors["outlook.sequences"] = tensor{"U8", []int{sequences, 2}, []byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0}}
+	result.zeros("outlook.model", "F32", 2, 2)
+	result.zeros("outlook.ratios", "F32", 2)
+	result.tensors["outlook.smallest"] = tensor{"U8", []int{1}, []byte{100}}
+	return result
+}
+
+// FuzzLoad reads whatever comes as a card, a header and data, and asks what it takes for a policy about a cluster.
+func FuzzLoad(f *testing.F) {
+	linear, mlp := tiny(), tiny()
+	mlp.card["network"], mlp.card["hidden"] = "mlp", []int{2}
+	mlp.zeros("layers.0.weight", "F32", 2, nodeFeatures+podFeatures)
+	mlp.zeros("layers.0.bias", "F32", 2)
+	mlp.zeros("head.weight", "F32", 1, 2)
+	mlp.zeros("head.bias", "F32", 1)
+	for _, each := range []*contents{linear, mlp, takenApart(f, "cluster-linear"), takenApart(f, "cluster-deepsets")} {
+		if _, err := Parse("seed", each.file(f)); err != nil {
+			f.Fatal(err)
+		}
+		card, err := json.Marshal(each.card)
+		if err != nil {
+			f.Fatal(err)
+		}
+		header, data := layout(f, each.tensors)
+		f.Add(string(card), header, data)
+	}
+	state := busyCluster(4)
+	state.Nodes[0].GPUModel, state.Nodes[1].GPUFree = "A100", nil
+	pods := []*Pod{
+		{CPU: 100, Memory: 1 << 20, Peers: map[int]int{1: 2}},
+		{GPUCount: 1, GPUMilli: 100},
+		{GPUCount: 1, GPUMilli: Whole},
+		{GPUCount: 2, GPUMilli: 250},
+	}
+	f.Fuzz(func(t *testing.T, card, header string, data []byte) {
+		quoted, err := json.Marshal(map[string]string{cardKey: card})
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, err := Parse("f", joined(`{"`+metadataKey+`":`+string(quoted)+header, data))
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q is more than a line", err)
+			}
+			return
+		}
+		out := make([]float64, len(state.Nodes))
+		for _, pod := range pods {
+			if err := policy.Scores(t.Context(), state, pod, []int{0, 1, 2, 3}, out); err != nil {
+				continue
+			}
+			for n, score := range out {
+				if math.IsNaN(score) || math.IsInf(score, 1) {
+					t.Errorf("node %d scores %v", n, score)
+				}
+			}
+			if best := bestOf(out); best >= 0 {
+				if _, err := policy.Devices(state, pod, best); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}

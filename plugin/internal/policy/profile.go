@@ -1,0 +1,381 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	profileVersion = 2
+	maxCPU         = 1 << 40 // milli-CPU of a typical pod
+	maxCount       = 64      // devices of a typical pod
+	maxModels      = 1024    // GPU models, each of which has tables of its own
+	maxTypes       = 8192    // GPU types, likewise
+)
+
+// typicalPod is a kind of pod in the profile.
+type typicalPod struct {
+	cpu   int64   // milli-CPU
+	count int64   // GPU devices
+	value int     // which of Profile.milli it requests of each device; 0 if it requests none
+	share float64 // of the profile; the shares sum to 1
+
+	resource int // which of Profile.resources it requests; -1: any
+}
+
+// gpuType is the number of a type of devices: that of their model, and which of Profile.resources pods may request, a bit
+// each. Where no typical pod requests a name, it is the number of the model.
+type gpuType = int
+
+// Profile says which pods are typical of a workload, and how often they come: all that a policy knows of what is to come.
+type Profile struct {
+	pods    []typicalPod
+	milli   []int64        // the distinct milli of each device that typical pods request, ascending
+	accepts [][]bool       // by GPU type, then by typical pod: whether it may run there; the last model is "none known"
+	models  map[string]int // GPU models by name
+	names   []string       // the same in order
+
+	resources []string // names of GPUs that typical pods request
+}
+
+// gpuType is the type of a node's devices.
+func (m *Profile) gpuType(node *Node) gpuType {
+	result := gpuType(m.model(node)) << len(m.resources)
+	for i, name := range m.resources {
+		if node.offers(name) {
+			result |= 1 << i
+		}
+	}
+	return result
+}
+
+// model is the number of a node's GPU model; one that the profile does not know is as none.
+func (m *Profile) model(node *Node) int {
+	if model, ok := m.models[node.GPUModel]; ok {
+		return model
+	}
+	return len(m.names)
+}
+
+// readProfile reads the profile of a card from the tensors of its file.
+func readProfile(reader *profileReader, card *ProfileCard) (*Profile, error) {
+	if card.Version != profileVersion {
+		problem := fmt.Sprintf("is %d, but this version of steersman reads %d: prepare the policy again", card.Version, profileVersion)
+		return nil, &FileError{reader.file, "card", "mix.version", problem}
+	}
+	if card.TypicalPods < 0 {
+		problem := fmt.Sprintf("is %d; 0 or more is right", card.TypicalPods)
+		return nil, &FileError{reader.file, "card", "mix.typical_pods", problem}
+	}
+	if len(card.Models) > maxModels {
+		problem := fmt.Sprintf("has %d GPU models; at most %d are right", len(card.Models), maxModels)
+		return nil, &FileError{reader.file, "card", "mix.models", problem}
+	}
+	pods, models := card.TypicalPods, len(card.Models)
+	milli := reader.ints("mix.milli", 1, Whole, anyLength)
+	for i := 1; i < len(milli); i++ {
+		if milli[i] <= milli[i-1] {
+			return nil, reader.wrong("mix.milli", "is not in increasing order")
+		}
+	}
+	accepts := reader.ints("mix.accepts", 0, 1, pods, models+1)
+	count := reader.ints("mix.gpu_count", 0, maxCount, pods)
+	for _, each := range count {
+		if each > 0 && len(milli) == 0 {
+			return nil, reader.wrong("mix.milli", "is empty, but typical pods ask for GPUs")
+		}
+	}
+	cpu := reader.ints("mix.cpu", 0, maxCPU, pods)
+	value := reader.ints("mix.value", 0, int64(max(0, len(milli)-1)), pods)
+	share := reader.floats("mix.share", pods)
+	if reader.err != nil {
+		return nil, reader.err
+	}
+	profile := &Profile{pods: make([]typicalPod, pods), milli: milli, models: map[string]int{}, names: card.Models}
+	for i := range profile.pods {
+		profile.pods[i] = typicalPod{cpu[i], count[i], int(value[i]), share[i], -1}
+	}
+	if err := profile.readResources(reader, card); err != nil {
+		return nil, err
+	}
+	for i, name := range card.Models {
+		profile.models[name] = i
+	}
+	named := len(profile.resources)
+	profile.accepts = make([][]bool, (models+1)<<named)
+	for each := range profile.accepts {
+		row := make([]bool, pods)
+		for i := range row {
+			resource := profile.pods[i].resource
+			row[i] = accepts[i*(models+1)+each>>named] != 0 && (resource < 0 || each>>resource&1 != 0)
+		}
+		profile.accepts[each] = row
+	}
+	return profile, nil
+}
+
+// readResources takes in the names of GPUs that typical pods request.
+func (m *Profile) readResources(reader *profileReader, card *ProfileCard) error {
+	if len(card.Resources) == 0 {
+		return nil
+	}
+	if len(card.Resources) != len(m.pods) {
+		problem := fmt.Sprintf("has %d names for %d typical pods; one each is right, or none", len(card.Resources), len(m.pods))
+		return &FileError{reader.file, "card", "mix.resources", problem}
+	}
+	for i, name := range card.Resources {
+		if name == "" {
+			continue
+		}
+		place := slices.Index(m.resources, name)
+		if place < 0 {
+			place = len(m.resources)
+			m.resources = append(m.resources, name)
+		}
+		if (len(m.names)+1)<<min(len(m.resources), 30) > maxTypes {
+			problem := fmt.Sprintf("names too many GPUs beside %d models; at most %d types are right", len(m.names), maxTypes)
+			return &FileError{reader.file, "card", "mix.resources", problem}
+		}
+		m.pods[i].resource = place
+	}
+	return nil
+}
+
+const (
+	groups    = 5 // of typical pods: no GPU, below and from half a device, one device, several
+	tables    = 5 // of what will be lost of a device, by how much is left of it
+	sequences = 6 // of typical pods that are played on a node
+	amounts   = Whole + 1
+
+	maxSequence = 1024 // pods of a sequence; a score is to be there in microseconds
+
+	defaultCPUUnit = 12_000.0 // milli-CPU, where no typical pod requests a GPU
+
+	infinite = 1 << 60 // more CPU than there is: what a pod requests that may not run on a model
+)
+
+// step is a pod of a sequence: milli-CPU, and milli of each of so many devices.
+type step struct{ cpu, devices, milli int64 }
+
+// deviceLeftover is what is known of a device by how much is left of it.
+type deviceLeftover struct {
+	lost       [tables]float64 // GPUs that will be lost
+	leastWaste float64         // GPUs that the largest typical pod that fits would leave
+	dead       float64         // GPUs left if no typical pod fits, else 0
+	square     float64         // of the GPUs left
+	counts     []int64         // how many pods of each Profile.milli it takes
+}
+
+// leftovers is what the profile says about leftovers of GPUs, laid out for looking it up. Source: policies/linear/leftover_tables.py.
+type leftovers struct {
+	byDeviceLeft []deviceLeftover      // [Whole + 1] by what is left of a device
+	groups       [groups][]groupMember // typical pods by group
+	sequences    [][][]step            // by GPU type, the sequences; the second half of them is GPU pods
+	demand       [][2]float64          // by GPU type: shares of the GPU demand that insists on its model, and that accepts it
+	cpuPerGPU    float64               // milli-CPU that the profile requests with each GPU milli
+	perByte      float64               // milli-CPU that it requests with each byte of memory; 0: it requests no memory
+	cpuUnit      float64               // milli-CPU that it requests with a whole GPU
+	smallest     int64                 // the least milli of a device that a typical pod requests
+	leastCPU     int64                 // the least milli-CPU
+}
+
+// groupMember is a typical pod in a group.
+type groupMember struct {
+	pod        int     // in Profile.pods
+	podsPerCPU float64 // pods for each free milli-CPU
+}
+
+// readLeftovers reads the leftovers of a profile.
+func readLeftovers(reader *profileReader, profile *Profile) (*leftovers, error) {
+	pods, models, values := len(profile.pods), len(profile.names), len(profile.milli)
+	lost := reader.floats("outlook.tables", tables, amounts)
+	counts := reader.ints("outlook.counts", 0, Whole, values, amounts)
+	group := reader.ints("outlook.group", 0, groups-1, pods)
+	podsPerCPU := reader.floats("outlook.pods_per_cpu", pods)
+	order := reader.ints("outlook.sequences", 0, int64(max(0, pods-1)), sequences, anyLength)
+	demand := reader.floats("outlook.model", models+1, 2)
+	ratios := reader.floats("outlook.ratios", 2)
+	smallest := reader.ints("outlook.smallest", 0, Whole, 1)
+	if reader.err != nil {
+		return nil, reader.err
+	}
+	if len(order)/sequences > maxSequence {
+		return nil, reader.wrong("outlook.sequences", "has sequences of more than %d pods", maxSequence)
+	}
+	if pods == 0 && len(order) > 0 {
+		return nil, reader.wrong("outlook.sequences", "is not empty, but there are no typical pods")
+	}
+	result := &leftovers{cpuPerGPU: ratios[0], perByte: ratios[1], smallest: smallest[0], leastCPU: infinite}
+	if result.cpuUnit = Whole * result.cpuPerGPU; result.cpuUnit == 0 {
+		result.cpuUnit = defaultCPUUnit
+	}
+	for i, pod := range profile.pods {
+		result.leastCPU = min(result.leastCPU, pod.cpu)
+		result.groups[group[i]] = append(result.groups[group[i]], groupMember{i, podsPerCPU[i]})
+	}
+	result.byDeviceLeft = byDeviceLeft(profile, lost, counts, result.smallest)
+	for kind := range profile.accepts {
+		if len(profile.resources) > 0 {
+			result.demand = append(result.demand, profile.demand(kind))
+		} else {
+			result.demand = append(result.demand, [2]float64{demand[2*kind], demand[2*kind+1]})
+		}
+		result.sequences = append(result.sequences, steps(profile, order, kind))
+	}
+	return result, nil
+}
+
+// usableCPU is the milli-CPU that pods can still use: less than is free where memory runs out first, at the ratio of CPU to
+// memory of the profile.
+func (o *leftovers) usableCPU(cpu, memory int64) int64 {
+	if o.perByte <= 0 {
+		return cpu
+	}
+	return min(cpu, int64(float64(memory)*o.perByte))
+}
+
+func byDeviceLeft(profile *Profile, lost []float64, counts []int64, smallest int64) []deviceLeftover {
+	result := make([]deviceLeftover, amounts)
+	for left := range result {
+		each := &result[left]
+		for table := range each.lost {
+			each.lost[table] = lost[table*amounts+left]
+		}
+		var fitting int64
+		each.counts = make([]int64, len(profile.milli))
+		for v, milli := range profile.milli {
+			if milli <= int64(left) {
+				fitting = milli
+			}
+			each.counts[v] = counts[v*amounts+left]
+		}
+		each.leastWaste = float64(int64(left)-fitting) / Whole
+		if int64(left) < smallest {
+			each.dead = float64(left) / Whole
+		}
+		each.square = float64(left) / Whole * (float64(left) / Whole)
+	}
+	return result
+}
+
+// demand is the share of the GPU demand that insists on the model of a type of devices, divided among the models that it
+// accepts, and the share that accepts the type. Source: policies/linear/leftovers.py.
+func (m *Profile) demand(kind gpuType) [2]float64 {
+	var result [2]float64
+	total, named, everyName := 0.0, len(m.resources), 1<<len(m.resources)-1
+	for i := range m.pods {
+		total += m.milliOf(i)
+	}
+	for i := range m.pods {
+		if !m.accepts[kind][i] || total == 0 {
+			continue
+		}
+		share := m.milliOf(i) / total
+		result[1] += share
+		models, last := 0, len(m.names)
+		for model := range last {
+			if m.accepts[model<<named|everyName][i] {
+				models++
+			}
+		}
+		if !m.accepts[last<<named|everyName][i] {
+			result[0] += share / float64(models)
+		}
+	}
+	return result
+}
+
+// milliOf is the GPU milli that a typical pod requests, times its share.
+func (m *Profile) milliOf(i int) float64 {
+	pod := &m.pods[i]
+	if pod.count == 0 {
+		return 0
+	}
+	return pod.share * float64(m.milli[pod.value]) * float64(pod.count)
+}
+
+// steps are the sequences as a node with devices of a type sees them.
+func steps(profile *Profile, order []int64, kind gpuType) [][]step {
+	result, length := make([][]step, sequences), len(order)/sequences
+	for s := range result {
+		result[s] = make([]step, length)
+		for j := range result[s] {
+			t := order[s*length+j]
+			pod := profile.pods[t]
+			each := step{cpu: pod.cpu, devices: pod.count}
+			if pod.count > 0 {
+				each.milli = profile.milli[pod.value]
+				if !profile.accepts[kind][t] {
+					each.cpu = infinite
+				}
+			}
+			result[s][j] = each
+		}
+	}
+	return result
+}
+
+// fillSequences is what fixed sequences of typical pods would leave of the node, had it only itself: GPU midway and at the end,
+// and CPU, for all typical pods and for those with GPUs.
+func (d *featureEncoder) fillSequences(live int, idle int64, kind gpuType, cpu int64, out *row) {
+	for live > 0 && d.left[live-1] < d.leftovers.smallest {
+		live-- // of no use to any pod
+	}
+	const half = sequences / 2
+	for part := range 2 {
+		var midways, idles, cpus int64
+		for s := part * half; s < (part+1)*half; s++ {
+			halfway, end, free := d.placeSequence(d.leftovers.sequences[kind][s], live, idle, cpu, part == 1)
+			midways += halfway
+			idles += end
+			cpus += free
+		}
+		out[fFilled+3*part] = float32(float64(midways) * gpu / half)
+		out[fFilled+3*part+1] = float32(float64(idles) * gpu / half)
+		out[fFilled+3*part+2] = float32(float64(cpus) / d.leftovers.cpuUnit / half)
+	}
+}
+
+// placeSequence places the pods of a sequence: GPU milli left midway and at the end, and milli-CPU left.
+func (d *featureEncoder) placeSequence(steps []step, live int, idle, cpu int64, gpusAlone bool) (int64, int64, int64) {
+	rest := d.rest[:live]
+	copy(rest, d.left[:live])
+	halfway, passed := int64(0), false
+	for j := range steps {
+		if cpu < d.leftovers.leastCPU || gpusAlone && (live == 0 || rest[0] < d.leftovers.smallest) {
+			break // nothing fits any more
+		}
+		if each := &steps[j]; each.cpu <= cpu {
+			if each.devices == 0 {
+				cpu -= each.cpu
+			} else if each.devices <= int64(live) && rest[each.devices-1] >= each.milli {
+				take(rest, each.devices, each.milli)
+				cpu -= each.cpu
+				idle -= each.devices * each.milli
+			}
+		}
+		if j == midway {
+			halfway, passed = idle, true
+		}
+	}
+	if !passed {
+		halfway = idle
+	}
+	return halfway, idle, cpu
+}
+
+// take takes milli of the fullest device that suffices, as often as wanted; there are enough. What is left stays sorted.
+func take(rest []int64, wanted, milli int64) {
+	for range wanted {
+		i := len(rest) - 1
+		for rest[i] < milli {
+			i--
+		}
+		amount := rest[i] - milli
+		for i+1 < len(rest) && rest[i+1] > amount {
+			rest[i] = rest[i+1]
+			i++
+		}
+		rest[i] = amount
+	}
+}

@@ -1,0 +1,184 @@
+// Package remote asks a score service (steersman serve) for the scores of nodes, and which nodes keep a pod's latency
+// limit.
+//
+// The service follows the cluster by itself, so a question is the pod and the names of the nodes that passed the
+// filters: only these, because the service puts its choice alone at the top, and that must be a node that the pod can
+// go to. Names are sent once; after that the version stands for them that the service gave them (NodeSets), as long as
+// both remember it.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/internal/scoring"
+)
+
+const (
+	scoresPath, limitsPath = "/v1/scores", "/v1/limits"
+	// bytesOfScore and bytesOverhead bound an answer: a score and its comma with room for spaces, and the rest of it.
+	bytesOfScore, bytesOverhead = 8, 1 << 12
+	reloadInterval              = 10 * time.Second
+)
+
+// Config says where the service is, and how to be let in. Files are reloaded when they change.
+type Config struct {
+	Endpoint  string // URL of the service without a path of its own: http://127.0.0.1:5000
+	TokenFile string // holds a bearer token; "" for none
+	CAFile    string // certificates that the service's must be signed by; "" for those of the system
+	CertFile  string // a certificate for the service to know us by; "" for none
+	KeyFile   string // its key
+}
+
+// check is the first field that is invalid, and why; nil if all are valid.
+func (c *Config) check() error {
+	where, err := url.Parse(c.Endpoint)
+	switch {
+	case err != nil || where.Host == "" || where.Scheme != "http" && where.Scheme != "https":
+		return fmt.Errorf("endpoint: %q is no URL; http://HOST:PORT or https://HOST:PORT is right", c.Endpoint)
+	case where.User != nil || where.RawQuery != "" || where.Fragment != "":
+		return fmt.Errorf("endpoint: %q holds more than an address; HOST:PORT alone is right", where.Redacted())
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return errors.New("certFile, keyFile: one is of no use without the other")
+	case where.Scheme == "http" && (c.CAFile != "" || c.CertFile != ""):
+		return errors.New("caFile, certFile: are for https; the endpoint is http")
+	}
+	return nil
+}
+
+// Declined is the answer of a service that has no scores about a pod, and says so.
+type Declined struct {
+	Reason string // shadow, canary, deadline, overload, stale, policy, unusual: see apps/service/admission.py
+}
+
+func (d *Declined) Error() string { return fmt.Sprintf("the service has no opinion: %s", d.Reason) }
+
+// Failure returns the error that a circuit breaker counts for an error of Scores: nil where the service works and only
+// declines this pod.
+func Failure(err error) error {
+	var declined *Declined
+	if errors.As(err, &declined) && declined.Reason != "deadline" && declined.Reason != "overload" {
+		return nil
+	}
+	return err
+}
+
+// Client asks a service. Many goroutines may use it at a time.
+type Client struct {
+	endpoint        string
+	reloadingClient *reloadingClient
+	nodes           snapshotNodes
+}
+
+var _ scoring.Source = (*Client)(nil)
+
+// New is a client that reads its files again until ctx is done. The error names the field that is invalid; a file
+// that cannot be used is not one: the scores fail until it can be.
+func New(ctx context.Context, config Config, snapshot scoring.Snapshot) (*Client, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	result := newReloadingClient(config)
+	go result.keep(ctx, reloadInterval)
+	endpoint := strings.TrimSuffix(config.Endpoint, "/")
+	return &Client{endpoint: endpoint, reloadingClient: result, nodes: snapshotNodes{list: snapshot}}, nil
+}
+
+// Scores asks the service, see scoring.Source. The error is a Declined where the service says that it has no scores,
+// and else one line about what went wrong.
+func (c *Client) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
+	most := bytesOverhead + bytesOfScore*len(nodes)
+	return c.ask(ctx, scoresPath, pod, nodes, most, func(content []byte, asked *nodeSetRequest) (string, error) {
+		got := &target{out: out[:len(nodes)], order: asked.order}
+		err := got.decode(content, asked.version)
+		return got.version, err
+	})
+}
+
+// ask sends a question about a pod and nodes, and decodes an answer of so many bytes at most. decode returns the version
+// that the service gave the node set.
+func (c *Client) ask(
+	ctx context.Context, path string, pod *v1.Pod, nodes []fwk.NodeInfo, most int,
+	decode func(content []byte, asked *nodeSetRequest) (string, error),
+) error {
+	content, err := json.Marshal(stripPod(pod))
+	if err != nil {
+		return fmt.Errorf("the pod cannot be encoded: %w", err)
+	}
+	for range 2 {
+		asked, err := c.nodes.ask(nodes)
+		if err != nil {
+			return err
+		}
+		answer, err := c.post(ctx, path, asked.question(content), asked.version, most)
+		if errors.Is(err, errUnknownSet) {
+			c.nodes.setVersion(asked.list, "")
+			continue // with the names
+		}
+		if err != nil {
+			return err
+		}
+		version, err := decode(answer, &asked)
+		if err == nil && asked.version == nil {
+			c.nodes.setVersion(asked.list, version)
+		}
+		return err
+	}
+	return errUnknownSet
+}
+
+var errUnknownSet = errors.New("the service does not know the version of the node set")
+
+// post sends a body and returns the answer of so many bytes at most. version: that was sent instead of names, nil: none
+// was.
+func (c *Client) post(ctx context.Context, path string, body, version []byte, most int) ([]byte, error) {
+	transport, err := c.reloadingClient.now()
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header = transport.header
+	answer, err := transport.client.Do(request)
+	if err != nil {
+		return nil, requestError(ctx, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	content, err := io.ReadAll(io.LimitReader(answer.Body, int64(most)+1))
+	switch {
+	case err != nil:
+		return nil, requestError(ctx, err)
+	case answer.StatusCode == http.StatusNotFound && version != nil:
+		return nil, errUnknownSet
+	case answer.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the service answers with status %d: %s", answer.StatusCode, errorMessage(content))
+	case len(content) > most:
+		return nil, fmt.Errorf("the answer is longer than %d bytes, too long for this question", most)
+	}
+	return content, nil
+}
+
+// requestError is an error of a request, short: the deadline is what matters where it is over.
+func requestError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("the service did not answer: %w", context.Cause(ctx))
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("the service cannot be asked: %w", err)
+}

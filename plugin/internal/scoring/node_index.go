@@ -1,0 +1,61 @@
+package scoring
+
+import fwk "k8s.io/kube-scheduler/framework"
+
+// Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
+type Snapshot func() ([]fwk.NodeInfo, error)
+
+// runs is how many stretches of the snapshot are followed at a time: kube-scheduler filters several side by side.
+const runs = 4
+
+// Places knows which node is where in kube-scheduler's snapshot. The zero value knows none.
+type Places struct {
+	infos []fwk.NodeInfo // of the snapshot: the same object as long as it is the same node
+	index map[string]int // by name
+	next  [runs]int      // where nodes that are found by their place are expected
+}
+
+// Follow records the nodes of a snapshot, and reports whether they are others than before, or in another order.
+func (p *Places) Follow(infos []fwk.NodeInfo) bool {
+	if p.has(infos) {
+		return false
+	}
+	p.infos = append([]fwk.NodeInfo(nil), infos...)
+	p.index = make(map[string]int, len(infos))
+	for n, info := range infos {
+		if node := info.Node(); node != nil {
+			p.index[node.Name] = n
+		}
+	}
+	return true
+}
+
+func (p *Places) has(infos []fwk.NodeInfo) bool {
+	if len(infos) != len(p.infos) {
+		return false
+	}
+	for n, info := range infos {
+		if p.infos[n] != info {
+			return false
+		}
+	}
+	return true
+}
+
+// All is the nodes, in the order of the snapshot.
+func (p *Places) All() []fwk.NodeInfo { return p.infos }
+
+// Find is where a node is. Nodes that passed the filters come nearly in the order of the snapshot, so most are the next
+// one of a run, which takes a fraction of the time of a look at the index.
+func (p *Places) Find(info fwk.NodeInfo) (int, bool) {
+	for r, n := range p.next {
+		if n < len(p.infos) && p.infos[n] == info {
+			p.next[r] = n + 1
+			return n, true
+		}
+	}
+	n, known := p.index[info.Node().Name]
+	copy(p.next[1:], p.next[:])
+	p.next[0] = n + 1
+	return n, known
+}

@@ -1,0 +1,232 @@
+package gpushare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/scoring"
+)
+
+// Name is what configurations call the plugin.
+const Name = "SteersmanGpuShare"
+
+var (
+	_ fwk.PreFilterPlugin   = &Plugin{}
+	_ fwk.FilterPlugin      = &Plugin{}
+	_ fwk.ReservePlugin     = &Plugin{}
+	_ fwk.BindPlugin        = &Plugin{}
+	_ fwk.EnqueueExtensions = &Plugin{}
+	_ fwk.SignPlugin        = &Plugin{}
+)
+
+// Plugin implements shared GPUs for a profile.
+type Plugin struct {
+	handle      fwk.Handle
+	ledger      *gpu.Ledger
+	nodes       nodes
+	checking    sync.Once
+	configError string // about the profile
+}
+
+// New makes the plugin of a profile. It has no arguments.
+func New(_ context.Context, arguments runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	if unknown, ok := arguments.(*runtime.Unknown); ok && len(unknown.Raw) > 0 {
+		return nil, fmt.Errorf("pluginConfig of %s: it takes no args", Name)
+	}
+	plugin := &Plugin{handle: handle, ledger: gpu.Assumed}
+	return plugin, plugin.follow()
+}
+
+// Name is the plugin's name.
+func (*Plugin) Name() string { return Name }
+
+// follow forgets pods and nodes that are deleted.
+func (p *Plugin) follow() error {
+	informers := p.handle.SharedInformerFactory().Core().V1()
+	_, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if pod, ok := deleted(obj).(*v1.Pod); ok {
+			p.ledger.Release(pod.UID)
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if node, ok := deleted(obj).(*v1.Node); ok {
+			p.nodes.forget(node.Name)
+		}
+	}})
+	return err
+}
+
+// deleted is an object that an informer says was deleted.
+func deleted(obj any) any {
+	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return last.Obj
+	}
+	return obj
+}
+
+// PreFilter reads what the pod requests. Pods without GPUs are none of ours.
+func (p *Plugin) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
+	request, err := requestOf(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	}
+	if request.Count == 0 {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if configError := p.configurationError(); configError != "" && request.IsShared() {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, configError)
+	}
+	state.Write(Name, requestState{request})
+	return nil, nil
+}
+
+// requestOf is what a waiting pod requests. It may come with devices of another life, which must make sense all the same.
+func requestOf(pod *v1.Pod) (gpu.Request, error) {
+	request, err := gpu.RequestOf(pod)
+	if err == nil {
+		_, err = gpu.ParseIndex(pod.Annotations[gpu.IndexKey], request.Count)
+	}
+	return request, err
+}
+
+// requestState is what the pod of this cycle requests.
+type requestState struct{ gpu.Request }
+
+// Clone returns the request itself, which is never written to.
+func (a requestState) Clone() fwk.StateData { return a }
+
+// PreFilterExtensions are none: Filter counts the pods of the node that it is shown.
+func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+// Filter lets a pod that shares GPUs on nodes that have enough devices with enough left, of a model that it accepts. Of
+// others it looks at the model alone: how many GPUs there are is for NodeResourcesFit, or DynamicResources where a
+// DeviceClass serves them.
+//
+// Whose devices the kubelet or a DRA driver chose, and whose the annotations name, may be the same ones, so a node has
+// pods of one way only.
+func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	result, err := state.Read(Name)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	request, node := result.(requestState), p.nodes.nodeState(p.ledger, info)
+	if !request.IsShared() {
+		return filterPlugged(request.Request, info, node)
+	}
+	switch {
+	case node.Err != nil:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) had GPUs that make no sense")
+	case int64(len(node.Free)) < request.Count && !node.Counts(request.Resource):
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have so many GPUs")
+	case !node.Accepts(request.Request):
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
+	case node.Plugged > 0 && !node.Counts(request.Resource):
+		return fwk.NewStatus(fwk.Unschedulable, "node(s) had pods whose GPUs the kubelet chose")
+	case !node.Fits(request.Request):
+		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
+	}
+	return nil
+}
+
+// filterPlugged is Filter for a pod that asks a device plugin or a DeviceClass for its GPUs.
+func filterPlugged(request gpu.Request, info fwk.NodeInfo, node *gpu.Node) *fwk.Status {
+	switch {
+	case node.Err == nil && !request.Accepts(gpu.ModelOf(info.Node(), request.Resource)):
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
+	case node.Sharing > 0 && !node.Counts(request.Resource):
+		return fwk.NewStatus(fwk.Unschedulable, "node(s) had pods that share GPUs")
+	}
+	return nil
+}
+
+// Reserve chooses the devices that the pod gets on its node: those of the profile's policy, if it has scores, else
+// those that fit best. Those of a device plugin the kubelet chooses; where GPUs are counted, there are none to choose.
+//
+// What other pods hold is counted with all reservations, those of pods that the snapshot lacks among them.
+func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, name string) *fwk.Status {
+	result, err := state.Read(Name)
+	if err != nil {
+		return nil // a pod without GPUs
+	}
+	request := result.(requestState)
+	if !request.IsShared() {
+		return nil
+	}
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(name)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	node := p.ledger.NodeForReservation(info, pod.UID)
+	if !node.Fits(request.Request) {
+		if there := p.ledger.NodeWithout(info, pod.UID); there.Fits(request.Request) {
+			return fwk.AsStatus(errReservedByOthers)
+		}
+		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
+	}
+	if node.Counts(request.Resource) {
+		return nil
+	}
+	p.ledger.Reserve(pod.UID, name, p.choose(request.Request, pod, info, node.Free), request.Milli)
+	return nil
+}
+
+// errReservedByOthers has the pod tried again soon: the next snapshot has the other pods, or they are gone.
+var errReservedByOthers = errors.New("the node's devices are promised to pods that the scheduler's snapshot lacks")
+
+func (p *Plugin) choose(request gpu.Request, pod *v1.Pod, info fwk.NodeInfo, free []int64) uint64 {
+	if selector := scoring.DeviceSelectorFor(p.handle.ProfileName()); selector != nil {
+		if devices, ok := selector.Devices(pod, info); ok && request.MayHave(devices, free) {
+			return devices
+		}
+	}
+	return request.BestFit(free)
+}
+
+// Unreserve takes the devices back.
+func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
+	p.ledger.Release(pod.UID)
+}
+
+// SignPod says what the filter looks at, so that equal pods may be decided upon together.
+func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	request, err := requestOf(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
+	}
+	return []fwk.SignFragment{{Key: Name, Value: request}}, nil
+}
+
+// configurationError is what is wrong with the profile: another plugin would bind the pod, without its devices.
+func (p *Plugin) configurationError() string {
+	p.checking.Do(func() {
+		profile, ok := p.handle.(interface{ ListPlugins() *config.Plugins })
+		if !ok {
+			return
+		}
+		for _, plugin := range profile.ListPlugins().Bind.Enabled {
+			if plugin.Name == Name {
+				return
+			}
+			if plugin.Name == names.DefaultBinder {
+				break
+			}
+		}
+		p.configError = fmt.Sprintf("profile %q does not bind by %s; enable it at bind, too", p.handle.ProfileName(), Name)
+	})
+	return p.configError
+}

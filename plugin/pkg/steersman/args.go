@@ -1,0 +1,149 @@
+package steersman
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Modes: the policy is evaluated in this process; a score service is asked; either, but scores stay neutral.
+const (
+	modeNative  = "native"
+	modeService = "service"
+	modeShadow  = "shadow"
+)
+
+// Args are the plugin's in a KubeSchedulerConfiguration.
+type Args struct {
+	// Mode is native (the default), service or shadow.
+	Mode string `json:"mode"`
+	// Policy is the name of a built-in policy; "" for the policy of the file.
+	Policy string `json:"policy"`
+	// PolicyFile was made by "steersman policy prepare": a policy, and the profile of typical pods that some built-in ones
+	// need, too. It is reloaded when it changes.
+	PolicyFile string `json:"policyFile"`
+	// Endpoint is the address of a score service: http://127.0.0.1:5000. Whatever nodes' metrics are needed for is asked of
+	// it: the scores of policies on telemetry, and in the modes native and service which nodes keep a pod's latency limit.
+	Endpoint string `json:"endpoint"`
+	// TokenFile holds a bearer token for the service.
+	TokenFile string `json:"tokenFile"`
+	// CAFile holds the certificates that the service's is checked by; those of the system where it is "".
+	CAFile string `json:"caFile"`
+	// CertFile and KeyFile are a client certificate.
+	CertFile string `json:"certFile"`
+	KeyFile  string `json:"keyFile"`
+	// Timeout is how long a pod may wait for its scores: 50ms.
+	Timeout string `json:"timeout"`
+	// Breaker says when a policy or service that fails is left alone for a while.
+	Breaker BreakerArgs `json:"breaker"`
+
+	timeout time.Duration
+	open    time.Duration
+}
+
+// BreakerArgs say when a circuit breaker opens.
+type BreakerArgs struct {
+	// Failures that are not compensated by successes open it: 5.
+	Failures int `json:"failures"`
+	// Open is how long it then stays so before one pod tries again: 10s.
+	Open string `json:"open"`
+}
+
+const (
+	minTimeout, maxTimeout = time.Millisecond, 5 * time.Second
+	minOpen, maxOpen       = 100 * time.Millisecond, time.Hour
+	maxFailures            = 1000
+)
+
+// parseArgs decodes and checks the arguments. The error is one line and names the field.
+func parseArgs(given runtime.Object) (*Args, error) {
+	args := &Args{
+		Mode: modeNative, Timeout: "50ms", Breaker: BreakerArgs{Failures: 5, Open: "10s"},
+	}
+	if given != nil {
+		raw, ok := given.(*runtime.Unknown)
+		if !ok {
+			return nil, fmt.Errorf("args: are %T, no object", given)
+		}
+		if err := decode(raw, args); err != nil {
+			return nil, fmt.Errorf("args: %s", oneLine(err))
+		}
+	}
+	if err := args.check(); err != nil {
+		return nil, fmt.Errorf("args.%w", err)
+	}
+	return args, nil
+}
+
+func decode(raw *runtime.Unknown, into *Args) error {
+	content := raw.Raw
+	if len(content) == 0 {
+		return nil
+	}
+	if raw.ContentType == runtime.ContentTypeYAML {
+		var err error
+		if content, err = yaml.YAMLToJSONStrict(content); err != nil {
+			return err
+		}
+	}
+	problems, err := json.UnmarshalStrict(content, into)
+	if err != nil {
+		return err
+	}
+	return errors.Join(problems...)
+}
+
+// check is the first field that is wrong, and what would be right.
+func (a *Args) check() error {
+	var err error
+	switch {
+	case !slices.Contains([]string{modeNative, modeService, modeShadow}, a.Mode):
+		return fmt.Errorf("mode: %q is none; native, service or shadow is right", a.Mode)
+	case a.Breaker.Failures < 1 || a.Breaker.Failures > maxFailures:
+		return fmt.Errorf("breaker.failures: %d is out of range; 1 to %d is right", a.Breaker.Failures, maxFailures)
+	}
+	if a.timeout, err = duration("timeout", a.Timeout, minTimeout, maxTimeout); err != nil {
+		return err
+	}
+	if a.open, err = duration("breaker.open", a.Breaker.Open, minOpen, maxOpen); err != nil {
+		return err
+	}
+	return a.checkSource()
+}
+
+// checkSource checks that there is one source of scores.
+func (a *Args) checkSource() error {
+	local := a.Policy != "" || a.PolicyFile != ""
+	switch {
+	case a.Mode == modeNative && !local:
+		return errors.New(`policyFile: is missing; give a file that "steersman policy prepare" made, or policy`)
+	case a.Mode == modeService && local:
+		return errors.New("policyFile, policy: are for the modes native and shadow; the service has its own")
+	case a.Mode == modeService && a.Endpoint == "":
+		return errors.New("endpoint: is missing; http://HOST:PORT of a score service is right")
+	case a.Mode == modeShadow && local == (a.Endpoint != ""):
+		return errors.New("mode: shadow asks a policy or a service; give either policyFile, policy, or endpoint")
+	case a.Endpoint == "" && a.TokenFile+a.CAFile+a.CertFile+a.KeyFile != "":
+		return errors.New("tokenFile, caFile, certFile, keyFile: are for a service; give endpoint")
+	}
+	return nil
+}
+
+func duration(field, text string, least, most time.Duration) (time.Duration, error) {
+	parseDuration, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is no duration; such as 50ms or 10s is right", field, text)
+	}
+	if parseDuration < least || parseDuration > most {
+		return 0, fmt.Errorf("%s: %s is out of range; %s to %s is right", field, text, least, most)
+	}
+	return parseDuration, nil
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,179 @@
+package steersman
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	v1helper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/remote"
+)
+
+// limitSource tells which nodes keep a pod's hard limit of latency.
+type limitSource interface {
+	Limit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (*remote.Limit, error)
+}
+
+// restriction marks, in the CycleState, a pod that is left only the nodes that keep its limit.
+type restriction struct{}
+
+// Clone implements fwk.StateData.
+func (r restriction) Clone() fwk.StateData { return r }
+
+const restrictionKey = fwk.StateKey(Name + "/latency")
+
+// eviction marks, in the CycleState, that a node is looked at without pods that could be evicted from it.
+type eviction struct{}
+
+// Clone implements fwk.StateData.
+func (e eviction) Clone() fwk.StateData { return e }
+
+const evictionKey = fwk.StateKey(Name + "/eviction")
+
+// PreFilter leaves a pod with a hard limit of its latency the nodes that keep it, if there are such nodes among those
+// that fit for it. The service says which these are; if it does not within the timeout, the pod has no limit. It never
+// refuses a pod.
+//
+// Whether a node fits is decided by its own state: resources, GPUs, taints, node affinity, ports. A pod
+// that no such node takes for another reason, such as anti-affinity, is tried again without its limit (PostFilter).
+func (p *Plugin) PreFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+) (result *fwk.PreFilterResult, status *fwk.Status) {
+	if p.limits == nil || !isLimited(pod) {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	defer func() {
+		if cause := recover(); cause != nil {
+			p.logger.log(reasonPanic, fmt.Errorf("panic: %v", cause))
+			result, status = nil, fwk.NewStatus(fwk.Skip)
+		}
+	}()
+	if p.retryWithoutLimit.take(pod.UID) {
+		p.recorder.observeLimit("relaxed")
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	kept := p.nodesWithinLimit(ctx, pod, nodes)
+	if len(kept) == 0 {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	state.Write(restrictionKey, restriction{})
+	return &fwk.PreFilterResult{NodeNames: sets.New(kept...)}, nil
+}
+
+// isLimited reports whether a pod has an annotation that limits its latency, valid or not.
+func isLimited(pod *v1.Pod) bool {
+	for _, key := range remote.LimitKeys {
+		if _, there := pod.Annotations[key]; there {
+			return true
+		}
+	}
+	return false
+}
+
+// nodesWithinLimit is the nodes that keep the pod's limit; none: it is not to be restricted.
+func (p *Plugin) nodesWithinLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) []string {
+	var open []fwk.NodeInfo
+	for _, node := range nodes {
+		if isFeasible(pod, node) {
+			open = append(open, node)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	limit, err := p.requestLimit(ctx, pod, open)
+	if err != nil {
+		p.logger.log(reasonOf(err), err)
+		p.recorder.observeLimit("no answer")
+		return nil
+	}
+	if len(limit.Ignored) > 0 {
+		p.handle.EventRecorder().Eventf(
+			pod, nil, v1.EventTypeWarning, "LatencyLimitIgnored", "Scheduling", "%s", strings.Join(limit.Ignored, "; "))
+	}
+	if limit.Outcome != "" {
+		p.recorder.observeLimit(limit.Outcome)
+	}
+	return limit.Nodes
+}
+
+// requestLimit asks the service within the timeout, and tells its breaker how it went.
+func (p *Plugin) requestLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (*remote.Limit, error) {
+	if !p.limitBreaker.Allow() {
+		return nil, errOpen
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.args.timeout)
+	defer cancel()
+	limit, err := p.limits.Limit(ctx, pod, nodes)
+	p.limitBreaker.Done(remote.Failure(err))
+	return limit, err
+}
+
+// PostFilter retries a pod at once without its limit if no node that keeps the limit can take it.
+func (p *Plugin) PostFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
+) (*fwk.PostFilterResult, *fwk.Status) {
+	if _, err := state.Read(restrictionKey); err == nil {
+		p.retryWithoutLimit.put(pod.UID)
+		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{klog.KObj(pod).String(): pod})
+	}
+	return nil, fwk.NewStatus(fwk.Unschedulable)
+}
+
+// PreFilterExtensions implements fwk.PreFilterPlugin.
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+
+// AddPod implements fwk.PreFilterExtensions.
+func (p *Plugin) AddPod(context.Context, fwk.CycleState, *v1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
+	return nil
+}
+
+// RemovePod notes that preemption looks at a node, see Filter.
+func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+	state.Write(evictionKey, eviction{})
+	return nil
+}
+
+// Filter refuses nodes in the dry run of a preemption as long as the pod is restricted by its limit: before anything is
+// evicted it is tried without the limit, on all nodes. PostFilter plugins run in the order of the configuration, so
+// DefaultPreemption may come before PostFilter of this plugin. It refuses no node to a pod that is placed.
+func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ fwk.NodeInfo) *fwk.Status {
+	if _, err := state.Read(restrictionKey); err != nil {
+		return nil
+	}
+	if _, err := state.Read(evictionKey); err != nil {
+		return nil
+	}
+	return fwk.NewStatus(fwk.Unschedulable, "no pod is evicted for a latency limit before other nodes were tried")
+}
+
+// isFeasible reports whether the pod could go to the node, other pods aside.
+func isFeasible(pod *v1.Pod, node fwk.NodeInfo) bool {
+	info, ok := node.(*framework.NodeInfo)
+	if !ok || info.Node() == nil || len(scheduler.AdmissionCheck(pod, info, false)) > 0 {
+		return false
+	}
+	_, tainted := v1helper.FindMatchingUntoleratedTaint(
+		klog.Background(), info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling, false)
+	request, err := gpu.RequestOf(pod)
+	if tainted || err != nil {
+		return false
+	}
+	if request.Count == 0 {
+		return true
+	}
+	there := gpu.NodeState(node)
+	return there.Err == nil && there.Accepts(request) && there.Fits(request)
+}
+
+func preventsScheduling(taint *v1.Taint) bool {
+	return taint.Effect == v1.TaintEffectNoSchedule || taint.Effect == v1.TaintEffectNoExecute
+}

@@ -1,0 +1,117 @@
+package steersman
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"steersman.dev/plugin/internal/breaker"
+	"steersman.dev/plugin/internal/native"
+)
+
+const subsystem = "steersman_plugin"
+
+// The plugin's metrics, on the scheduler's own /metrics.
+var (
+	decisions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "decisions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods by what ranked their nodes: scored (the policy), or neutral (nothing).",
+	}, []string{"profile", "outcome"})
+	unscored = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "unscored_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods whose nodes the policy did not rank, by reason.",
+	}, []string{"profile", "reason"})
+	agreement = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "agreement_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods bound: whether they went where the policy wanted.",
+	}, []string{"profile", "agrees"})
+	latencyLimits = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "latency_limits_total", StabilityLevel: metrics.ALPHA,
+		Help: "Attempts at pods with a hard limit of latency, by what became of it: kept_safely, kept, kept_by_no_node, " +
+			"not_measured, no_answer (the service was not asked, or gave none in time), or relaxed (other filters left none of " +
+			"the nodes that keep it).",
+	}, []string{"profile", "outcome"})
+	seconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "decision_duration_seconds", StabilityLevel: metrics.ALPHA,
+		Help: "Time that scores took.", Buckets: metrics.ExponentialBuckets(0.00001, 2, 20),
+	}, []string{"profile"})
+	policyReads = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "policy_reads_total", StabilityLevel: metrics.ALPHA,
+		Help: "Times that a changed policy file was read, by result: loaded or refused.",
+	}, []string{"profile", "result"})
+	policyLoaded = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "policy_loaded", StabilityLevel: metrics.ALPHA,
+		Help: "1 if there is a policy.",
+	}, []string{"profile"})
+	policySince = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "policy_loaded_timestamp_seconds", StabilityLevel: metrics.ALPHA,
+		Help: "Unix time at which the policy in use was read.",
+	}, []string{"profile"})
+	breakerState = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "breaker_state", StabilityLevel: metrics.ALPHA,
+		Help: "1 for the state of the circuit breaker: closed, open or half-open.",
+	}, []string{"profile", "state"})
+)
+
+var register = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(
+		decisions, unscored, agreement, latencyLimits, seconds, policyReads, policyLoaded, policySince, breakerState)
+})
+
+// recorder counts for one profile.
+type recorder struct{ profile string }
+
+func newRecorder(profile string) *recorder {
+	register()
+	return &recorder{profile}
+}
+
+func (m *recorder) observeScored() { decisions.WithLabelValues(m.profile, "scored").Inc() }
+
+func (m *recorder) observeNeutral(reason string) {
+	decisions.WithLabelValues(m.profile, "neutral").Inc()
+	unscored.WithLabelValues(m.profile, reason).Inc()
+}
+
+func (m *recorder) observeDuration(took time.Duration) {
+	seconds.WithLabelValues(m.profile).Observe(took.Seconds())
+}
+
+func (m *recorder) observeLimit(outcome string) {
+	latencyLimits.WithLabelValues(m.profile, strings.ReplaceAll(outcome, " ", "_")).Inc()
+}
+
+func (m *recorder) observeBinding(agrees bool) {
+	label := "false"
+	if agrees {
+		label = "true"
+	}
+	agreement.WithLabelValues(m.profile, label).Inc()
+}
+
+// observePolicyRead records a look at the policy file: the policy in use, and what was wrong with the file.
+func (m *recorder) observePolicyRead(loaded *native.LoadedPolicy, err error) {
+	result, value := "loaded", 0.0
+	if err != nil {
+		result = "refused"
+	}
+	if loaded != nil {
+		value = 1
+		policySince.WithLabelValues(m.profile).Set(float64(loaded.Since.UnixNano()) / 1e9)
+	}
+	policyReads.WithLabelValues(m.profile, result).Inc()
+	policyLoaded.WithLabelValues(m.profile).Set(value)
+}
+
+func (m *recorder) observeBreaker(now breaker.State) {
+	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
+		value := 0.0
+		if state == now {
+			value = 1
+		}
+		breakerState.WithLabelValues(m.profile, state.String()).Set(value)
+	}
+}

@@ -1,0 +1,178 @@
+// Package steersman is a score plugin for kube-scheduler: nodes are ranked by a policy of steersman, which is evaluated
+// in this process (native) or asked of a score service.
+//
+// It never costs a pod its node. Whatever goes wrong, PreScore and Score succeed, every node gets the same score, so
+// that the other plugins decide, and a counter says why.
+package steersman
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/internal/breaker"
+	"steersman.dev/plugin/internal/native"
+	"steersman.dev/plugin/internal/scoring"
+)
+
+// Name is what a KubeSchedulerConfiguration calls the plugin.
+const Name = "Steersman"
+
+// reloadInterval is the time between looks at files and at the breaker.
+const reloadInterval = time.Second
+
+// Plugin scores nodes for one profile.
+type Plugin struct {
+	args              *Args
+	source            scoring.Source
+	policyStore       *native.PolicyStore // nil if a service is asked
+	limits            limitSource         // nil without a service
+	limitBreaker      *breaker.Breaker
+	retryWithoutLimit *retryWithoutLimit
+	handle            fwk.Handle
+	breaker           *breaker.Breaker
+	recorder          *recorder
+	logger            *throttledLogger
+}
+
+var (
+	_ fwk.PreFilterPlugin  = (*Plugin)(nil)
+	_ fwk.FilterPlugin     = (*Plugin)(nil)
+	_ fwk.PostFilterPlugin = (*Plugin)(nil)
+	_ fwk.PreScorePlugin   = (*Plugin)(nil)
+	_ fwk.ScorePlugin      = (*Plugin)(nil)
+	_ fwk.ScoreExtensions  = (*Plugin)(nil)
+	_ fwk.SignPlugin       = (*Plugin)(nil)
+	_ fwk.PostBindPlugin   = (*Plugin)(nil)
+)
+
+// New is the plugin of a profile. It fails if its arguments are invalid, and not because a file or a service is not
+// there.
+func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	args, err := parseArgs(given)
+	if err != nil {
+		return nil, err
+	}
+	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", handle.ProfileName())
+	plugin := &Plugin{
+		args:              args,
+		retryWithoutLimit: newRetryWithoutLimit(),
+		handle:            handle,
+		breaker:           breaker.New(args.Breaker.Failures, args.open),
+		limitBreaker:      breaker.New(args.Breaker.Failures, args.open),
+		recorder:          newRecorder(handle.ProfileName()),
+		logger:            newThrottledLogger(logger),
+	}
+	if err := plugin.createSources(ctx, logger, handle); err != nil {
+		return nil, fmt.Errorf("args.%w", err)
+	}
+	go plugin.watchFiles(ctx)
+	return plugin, nil
+}
+
+// Name implements fwk.Plugin.
+func (p *Plugin) Name() string { return Name }
+
+// watchFiles reloads the policy file and publishes the state of the breaker from time to time.
+func (p *Plugin) watchFiles(ctx context.Context) {
+	ticker := time.NewTicker(reloadInterval)
+	defer ticker.Stop()
+	for {
+		p.recorder.observeBreaker(p.breaker.State())
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if p.policyStore != nil {
+			p.policyStore.Reload()
+		}
+	}
+}
+
+// stateKey is the key of a pod's scores in the CycleState.
+const stateKey = fwk.StateKey(Name)
+
+// scoreResult holds the scores of the nodes that a pod may go to.
+type scoreResult struct {
+	nodes  []fwk.NodeInfo // those that were asked about
+	scores []int64        // by their position; nil: all are equal
+	wanted string         // the node that would be chosen; "" if there are no scores
+	reason string         // why there is none
+}
+
+// Clone implements fwk.StateData; scores does not change.
+func (o *scoreResult) Clone() fwk.StateData { return o }
+
+// PreScore requests the scores of all nodes. It always succeeds.
+func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	began := time.Now()
+	result := p.scoreNodes(ctx, pod, nodes)
+	state.Write(stateKey, result)
+	p.recorder.observeDuration(time.Since(began))
+	return nil
+}
+
+// Score is that of a node without scores; NormalizeScore writes what PreScore found, for all nodes at once. It always
+// succeeds.
+func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
+	return scoring.Neutral, nil
+}
+
+// ScoreExtensions is the plugin itself.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
+
+// NormalizeScore writes the scores that PreScore found. It always succeeds.
+func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, out fwk.NodeScoreList) *fwk.Status {
+	writeScores(state, out)
+	return nil
+}
+
+// writeScores writes the scores that PreScore found, if it is enabled and found any.
+func writeScores(state fwk.CycleState, out fwk.NodeScoreList) {
+	value, err := state.Read(stateKey)
+	if err != nil {
+		return
+	}
+	if result, ok := value.(*scoreResult); ok && result.matches(out) {
+		for i := range out {
+			out[i].Score = result.scores[i]
+		}
+	}
+}
+
+// matches reports whether there are scores about these nodes, which kube-scheduler lists in the order of PreScore.
+func (o *scoreResult) matches(listed fwk.NodeScoreList) bool {
+	if o.scores == nil || len(listed) != len(o.nodes) {
+		return false
+	}
+	for i, node := range o.nodes {
+		if node.Node().Name != listed[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+// PostBind counts whether the pod went where the source wanted it.
+func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
+	value, err := state.Read(stateKey)
+	if err != nil {
+		return // there was but one node
+	}
+	result, ok := value.(*scoreResult)
+	if !ok || result.wanted == "" {
+		return
+	}
+	agrees := result.wanted == node
+	p.recorder.observeBinding(agrees)
+	if p.args.Mode == modeShadow {
+		klog.FromContext(ctx).Info("Shadow decision", "plugin", Name, "pod", klog.KObj(pod), "node", node,
+			"wanted", result.wanted, "agrees", agrees)
+	}
+}

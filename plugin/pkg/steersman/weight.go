@@ -1,0 +1,64 @@
+package steersman
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/scoring"
+)
+
+// WeightName is what a KubeSchedulerConfiguration calls the plugin Weight.
+const WeightName = "SteersmanGpuWeight"
+
+// Weight repeats the scores of Steersman for pods that request GPUs, and is skipped for others. Its weight in a profile
+// is what the policy counts more for pods with GPUs.
+//
+// It is a plugin of its own because kube-scheduler multiplies integer scores by the weight of their plugin: with a
+// weight that lets one point decide, no score of Steersman could count little.
+type Weight struct{}
+
+var (
+	_ fwk.PreScorePlugin  = (*Weight)(nil)
+	_ fwk.ScorePlugin     = (*Weight)(nil)
+	_ fwk.ScoreExtensions = (*Weight)(nil)
+	_ fwk.SignPlugin      = (*Weight)(nil)
+)
+
+// NewWeight is the plugin of a profile. It has no arguments.
+func NewWeight(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return &Weight{}, nil
+}
+
+// Name implements fwk.Plugin.
+func (*Weight) Name() string { return WeightName }
+
+// PreScore leaves pods without GPUs out.
+func (*Weight) PreScore(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+	if request, err := gpu.RequestOf(pod); err != nil || request.Count == 0 {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	return nil
+}
+
+// Score is that of a node without scores, see Plugin.Score.
+func (*Weight) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
+	return scoring.Neutral, nil
+}
+
+// ScoreExtensions is the plugin itself.
+func (w *Weight) ScoreExtensions() fwk.ScoreExtensions { return w }
+
+// NormalizeScore writes the scores that Steersman's PreScore found, if the profile has that plugin.
+func (*Weight) NormalizeScore(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, out fwk.NodeScoreList,
+) *fwk.Status {
+	writeScores(state, out)
+	return nil
+}
+
+// SignPod adds nothing to what Steersman says of a pod.
+func (*Weight) SignPod(context.Context, *v1.Pod) ([]fwk.SignFragment, *fwk.Status) { return nil, nil }

@@ -1,0 +1,1 @@
+"""Transitions that agents learn from: replay buffers, rollouts, recordings."""

@@ -1,0 +1,126 @@
+"""Recordings: transitions of some policy in an environment, stored to learn from without it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from steersman.agents.base import Step
+from steersman.agents.buffers.replay import unflatten
+from steersman.agents.networks.tensors import Actions, Arrays, sample_candidates, take
+from steersman.core.errors import InputError
+
+CHUNK = 256
+_KEYS = {"actions", "rewards", "terminated", "truncated"}
+_PARTS = ("nodes", "pod", "context", "mask", "groups")
+_NEEDED = _KEYS | {f"{side}.{part}" for side in ("before", "after") for part in _PARTS}
+
+
+def check_file(file: Path) -> None:
+    """Check that a file is a recording, without reading its arrays. Raises InputError: it is not."""
+    with _opened(file):
+        pass
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Yield the archive of a recording. Raises InputError: an array is missing, or it is another file."""
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            for name in sorted(_NEEDED - set(archive.files)):
+                raise InputError(file, "", name, "is missing; a recording has it")
+            yield archive
+    except FileNotFoundError as error:
+        raise InputError(file, "", "", "there is no such file") from error
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(file, "", "", "not a recording; an .npz file of transitions is right") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Transitions [B, ...] as an environment gives them, of all nodes.
+
+    Attributes:
+        before: observations.
+        actions: int64 [B] node slots.
+        rewards: float32 [B].
+        terminated: bool [B].
+        truncated: bool [B].
+        after: next observations, before any reset; undefined where `terminated`.
+    """
+
+    before: Arrays
+    actions: Actions
+    rewards: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    after: Arrays
+
+    def __len__(self) -> int:
+        """Return the number of transitions."""
+        return len(self.actions)
+
+    def check(self, file: Path, space: spaces.Space[Any], candidates: int) -> None:
+        """Check that an agent in an environment can learn from it.
+
+        Args:
+            file: where it was loaded from.
+            space: the environment's `single_observation_space`.
+            candidates: nodes in the agent's sample; transitions of fewer nodes, or with 0, must be of as many nodes.
+
+        Raises:
+            InputError: it was made with another view, or on a cluster of another size.
+        """
+        assert isinstance(space, spaces.Dict)
+        for part in ("nodes", "pod", "context"):
+            there, here = self.before[part].shape[-1], (space[part].shape or ())[-1]
+            if there != here:
+                raise InputError(
+                    file, "", f"before.{part}", f"has {there} features, here are {here}: it is of another view"
+                )
+        there, here = self.before["mask"].shape[1], (space["mask"].shape or ())[0]
+        if there != here and not 0 < candidates < min(there, here):
+            raise InputError(
+                file, "", "before.nodes", f"has {there} nodes, here are {here}; fewer --candidates than both allow it"
+            )
+
+    def steps(self, candidates: int, rng: np.random.Generator) -> Iterator[Step]:
+        """Yield steps as an agent with so many candidates has them, `CHUNK` transitions at a time."""
+        for start in range(0, len(self), CHUNK):
+            part = slice(start, start + CHUNK)
+            seen = sample_candidates(take(self.before, part), candidates, rng, self.actions[part])
+            after = sample_candidates(take(self.after, part), candidates, rng)
+            yield Step(
+                seen.observation,
+                seen.to_rows(self.actions[part]),
+                self.rewards[part],
+                self.terminated[part],
+                self.truncated[part],
+                after.observation,
+            )
+
+    @classmethod
+    def load(cls, file: Path) -> Recording:
+        """Read a recording of `steersman workload record`.
+
+        Raises:
+            InputError: the file is missing, is not a recording, or its arrays do not match.
+        """
+        with _opened(file) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        for name in sorted(_NEEDED):
+            if arrays[name].shape[:1] != arrays["actions"].shape:
+                raise InputError(file, "", name, f"{arrays[name].shape} entries for {arrays['actions'].shape} actions")
+        fits = arrays["before.mask"][np.arange(len(arrays["actions"])), arrays["actions"]] > 0
+        if not fits.all():
+            raise InputError(file, f"transition {int(fits.argmin())}", "actions", "its mask forbids this node")
+        own = {name: arrays[name] for name in _KEYS}
+        return cls(before=unflatten("before", arrays), after=unflatten("after", arrays), **own)

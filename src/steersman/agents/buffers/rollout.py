@@ -1,0 +1,89 @@
+"""Rollouts: a policy's latest decisions, their rewards and advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.agents.base import Step
+from steersman.agents.networks.tensors import Actions, Arrays, take
+
+Values = Callable[[Arrays], npt.NDArray[np.float32]]
+"""A critic: observations [B, ...] to values [B]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """T decisions in each of E environments, flattened to B = T E in that order.
+
+    Attributes:
+        observation: [B, ...].
+        rows: int64 [B] the rows that were chosen.
+        values: float32 [B] the critic's values.
+        advantages: float32 [B].
+        targets: float32 [B] targets of the critic.
+    """
+
+    observation: Arrays
+    rows: Actions
+    values: npt.NDArray[np.float32]
+    advantages: npt.NDArray[np.float32]
+    targets: npt.NDArray[np.float32]
+
+
+def rollout(steps: Sequence[Step], critic: Values, discount: float, trace: float) -> Rollout:
+    """Return consecutive steps with values and advantages by a critic."""
+    shape = len(steps), len(steps[0].rows)
+    observation = {name: np.concatenate([s.before[name] for s in steps]) for name in steps[0].before}
+    terminated = np.stack([s.terminated for s in steps])
+    truncated = np.stack([s.truncated for s in steps])
+    values = critic(observation).reshape(shape)
+    # The next observation is the next decision's, except where an episode was cut off and at the end of the rollout.
+    following = np.concatenate([values[1:], np.zeros((1, shape[1]), np.float32)])
+    apart = truncated.copy()
+    apart[-1] |= ~terminated[-1]
+    if apart.any():
+        ends = [take(s.after, rows) for s, rows in zip(steps, apart, strict=True) if rows.any()]
+        following[apart] = critic({name: np.concatenate([end[name] for end in ends]) for name in ends[0]})
+    rewards = np.stack([s.reward for s in steps])
+    advantages = generalised_advantages(rewards, values, following, terminated, truncated, discount, trace)
+    rows = np.concatenate([s.rows for s in steps])
+    return Rollout(observation, rows, values.ravel(), advantages.ravel(), (advantages + values).ravel())
+
+
+def generalised_advantages(
+    rewards: npt.NDArray[np.float32],
+    values: npt.NDArray[np.float32],
+    following: npt.NDArray[np.float32],
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+    discount: float,
+    trace: float,
+) -> npt.NDArray[np.float32]:
+    """Return generalised advantage estimates (Schulman et al., ICLR 2016), all arrays [T, E].
+
+        d_t = r_t + discount V(s_t+1) - V(s_t),    A_t = d_t + discount trace A_t+1
+
+    After a terminated episode nothing follows, so V(s_t+1) counts as zero. After a truncated one V(s_t+1) counts, but
+    the sum ends, for the next row belongs to another episode.
+
+    Args:
+        rewards: r_t.
+        values: V(s_t).
+        following: V(s_t+1), of the observation before any reset.
+        terminated: where the episode has ended.
+        truncated: where it was cut off.
+        discount: from 0 to 1.
+        trace: lambda, from 0 (one step, little variance) to 1 (to the end, no bias).
+    """
+    delta = rewards + discount * np.where(terminated, 0.0, following) - values
+    keep = discount * trace * ~(terminated | truncated)
+    advantages = np.zeros_like(rewards)
+    running = np.zeros(rewards.shape[1])
+    for t in range(len(rewards) - 1, -1, -1):
+        running = delta[t] + keep[t] * running
+        advantages[t] = running
+    return advantages

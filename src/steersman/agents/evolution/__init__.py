@@ -1,0 +1,1 @@
+"""Evolution strategies over policies: candidates and how they are evaluated."""

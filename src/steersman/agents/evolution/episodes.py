@@ -1,0 +1,278 @@
+"""Evolution in environments: candidates run whole episodes, and a search strategy compares their returns.
+
+No gradients, no torch. All candidates of a generation run the same episodes side by side in one vector environment
+(common random numbers), so that they differ by their weights alone. The fitness of a candidate is the mean sum of its
+rewards; nothing is discounted and no value is estimated.
+
+The search does not move in the weights themselves but in those of standardised features (mean 0, deviation 1, along
+random episodes): features have different units, and a step should mean as much for each of them. Features that never
+vary are left out. A linear network chooses by differences between nodes, so there the deviation is that within a
+decision, for each kind of pod, and features that are equal for all nodes are left out, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from steersman.agents.configs import EpisodeEvolutionConfig
+from steersman.agents.evolution.population import INPUTS, Population, Weights, first_weights, shapes_of
+from steersman.agents.networks.spec import KINDS, NetworkConfig
+from steersman.core import evolution_strategies
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.policies.networks.layers import first_bests
+
+Array = npt.NDArray[np.float64]
+MakeEnv = Callable[[int], VectorEnv[Any, Any, Any]]
+"""Map a number of copies to a vector environment, which is seeded by a list with a seed for each copy."""
+
+SEEDS = 1 << 31
+NORMALIZATION_STEPS = 200
+"""Decisions of each copy from which features are standardised."""
+MIN_STD = 1e-3
+
+
+class Scale(NamedTuple):
+    """Standardisation of features, [4, F] for each kind of pod (`linear`) or [1, F].
+
+    Attributes:
+        mean: [4 or 1, F].
+        unit: [4 or 1, F] one over the deviation, 0 where the feature is left out.
+    """
+
+    mean: Array
+    unit: Array
+
+
+class EpisodeEvolution:
+    """Evolution strategy on episodes.
+
+    Args:
+        make_env: makes the environments; they reset in the same step.
+        spec: the network: `linear`, `mlp` or `deepsets`, without normalisation and dropout.
+        config: options.
+        seed: of candidates and episodes.
+        start: initial weights, see `agents.networks.score_networks.export`; None: see `population.first_weights`.
+
+    Raises:
+        UsageError: this search cannot train the network or use the environment.
+        SteersmanError: `start` is of another network.
+    """
+
+    algorithm = "evolution"
+
+    def __init__(
+        self,
+        make_env: MakeEnv,
+        spec: NetworkConfig,
+        config: EpisodeEvolutionConfig,
+        seed: int,
+        start: Mapping[str, npt.NDArray[Any]] | None = None,
+    ) -> None:
+        self.shapes, self.spec, self.config = shapes_of(spec), spec, config
+        self.env = make_env(config.population * config.episodes)
+        if self.env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+            raise UsageError("evolution needs environments that reset in the same step (AutoresetMode.SAME_STEP)")
+        self.rng = np.random.default_rng(seed)
+        self.scale = _scale(self.env, spec, self.rng)
+        # Random initial weights are those of standardised features.
+        first = first_weights(spec, self.rng) if start is None else _normalize(self._checked(start), spec, self.scale)
+        self.base, self.free = _flat(first), _flat(_trainable_mask(self.shapes, spec, self.scale)) > 0
+        point, draws = self.base[self.free], int(self.rng.integers(SEEDS))
+        self.strategy = evolution_strategies.build(
+            config.strategy,
+            point,
+            step=config.step,
+            population=config.population,
+            seed=draws,
+            learning_rate=config.learning_rate,
+        )
+        self.average = self.strategy.mean.copy()
+        self.steps = self.episodes = self.iterations = 0
+
+    def _checked(self, start: Mapping[str, npt.NDArray[Any]]) -> Weights:
+        if {name: array.shape for name, array in start.items()} != self.shapes:
+            raise SteersmanError(f"the weights to start from are not those of a {self.spec.name} network of this size")
+        return {name: np.array(array, dtype=np.float32) for name, array in start.items()}
+
+    def weights(self, points: Array) -> Weights:
+        """Return [C, ...] weights by name, of C points of the search, [C, D]."""
+        whole = np.repeat(self.base[None], len(points), axis=0)
+        whole[:, self.free] = points
+        return _denormalize(_named(whole, self.shapes), self.spec, self.scale)
+
+    def best(self) -> Weights:
+        """Return the weights of the search's mean, averaged over late generations."""
+        return {name: array[0] for name, array in self.weights(self.average[None]).items()}
+
+    def act(self, observation: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+        """Return node slots [E] that the best weights choose for any number of observations; ties: the lowest slot."""
+        scores = Population(self.spec, self.weights(self.average[None])).scores(observation)
+        return first_bests(scores, observation["nodes"])
+
+    def iterate(self) -> dict[str, float]:
+        """Run one generation.
+
+        Returns:
+            `steps` and `episodes` so far, `return` (mean of the population), `best` (of its best candidate), `step`.
+
+        Raises:
+            SteersmanError: candidates are no longer finite numbers.
+        """
+        candidates = self.strategy.ask()
+        if not np.isfinite(candidates).all():
+            raise SteersmanError(f"the search diverged in generation {self.iterations + 1}: a weight is not finite")
+        returns = self._play(Population(self.spec, self.weights(candidates)))
+        values = returns.reshape(self.config.population, self.config.episodes).mean(axis=1)
+        self.strategy.tell(values)
+        self.iterations += 1
+        self.episodes += len(returns)
+        memory = min(self.config.memory, 1 - 1 / (1 + self.iterations))
+        self.average = memory * self.average + (1 - memory) * self.strategy.mean
+        return {
+            "steps": float(self.steps),
+            "episodes": float(self.episodes),
+            "return": float(values.mean()),
+            "best": float(values.max()),
+            "step": float(getattr(self.strategy, "step", 0.0)),
+        }
+
+    def _play(self, population: Population) -> Array:
+        """Return [population episodes] the return of each episode; a candidate's are side by side."""
+        observation = _begin(self.env, self.rng, self.config.episodes)
+        going = np.ones(self.env.num_envs, dtype=np.bool_)
+        returns = np.zeros(self.env.num_envs)
+        while going.any():
+            observation, rewards, terminated, truncated, _ = self.env.step(population.choose(observation))
+            returns += np.where(going, rewards, 0.0)
+            self.steps += int(going.sum())
+            going &= ~(np.asarray(terminated) | np.asarray(truncated))
+        return returns
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later generations depend on."""
+        return {
+            "algorithm": self.algorithm,
+            "strategy": self.strategy.state_dict(),
+            "average": self.average.copy(),
+            "base": self.base.copy(),
+            "scale": [self.scale.mean.copy(), self.scale.unit.copy()],
+            "rng": json.dumps(self.rng.bit_generator.state),
+            "counts": [self.steps, self.episodes, self.iterations],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a search with the same environments, network and options.
+
+        Raises:
+            SteersmanError: the state is of another search.
+        """
+        if state.get("algorithm") != self.algorithm or len(state.get("base", ())) != len(self.base):
+            raise SteersmanError("the checkpoint is of another search; give the options it was made with")
+        self.strategy.load_state_dict(state["strategy"])
+        self.average, self.base = np.array(state["average"]), np.array(state["base"])
+        self.scale = Scale(*(np.array(part) for part in state["scale"]))
+        self.free = _flat(_trainable_mask(self.shapes, self.spec, self.scale)) > 0
+        self.rng.bit_generator.state = json.loads(state["rng"])
+        self.steps, self.episodes, self.iterations = state["counts"]
+
+
+def _begin(env: VectorEnv[Any, Any, Any], rng: np.random.Generator, different: int) -> Mapping[str, npt.NDArray[Any]]:
+    """Reset all copies with this many different seeds, repeated, and return the observation."""
+    drawn = rng.integers(SEEDS, size=different)
+    seeds: Any = [int(seed) for seed in np.resize(drawn, env.num_envs)]  # gymnasium's type allows one seed only
+    observation: Mapping[str, npt.NDArray[Any]] = env.reset(seed=seeds)[0]
+    return observation
+
+
+# Standardised features ------------------------------------------------------------------------------------------------
+
+
+def _scale(env: VectorEnv[Any, Any, Any], spec: NetworkConfig, rng: np.random.Generator) -> Scale:
+    """Step at random, and standardise by the features of the feasible nodes."""
+    observation = _begin(env, rng, env.num_envs)
+    sums = np.zeros((KINDS if spec.name == "linear" else 1, 3, spec.sizes.joint))  # of 1, of values, of squares
+    for _ in range(NORMALIZATION_STEPS):
+        mask = observation["mask"] > 0
+        if spec.name == "linear":
+            _within_decisions(observation, mask, spec.sizes.node, sums)
+        else:
+            _over_all(observation, mask, sums)
+        observation, *_ = env.step(np.where(mask, rng.random(mask.shape), -1.0).argmax(axis=1))
+    count = np.maximum(sums[:, 0], 1.0)
+    mean = sums[:, 1] / count
+    spread = np.sqrt(np.maximum(sums[:, 2] / count - mean**2, 0.0))
+    return Scale(mean, np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > MIN_STD))
+
+
+def _within_decisions(
+    observation: Mapping[str, npt.NDArray[Any]], mask: npt.NDArray[np.bool_], width: int, sums: Array
+) -> None:
+    """Add the differences of the `width` features of nodes from their mean over the feasible nodes, by kind of pod."""
+    nodes, count = observation["nodes"].astype(np.float64), np.maximum(mask.sum(axis=1), 1)
+    mean = (nodes * mask[:, :, None]).sum(axis=1) / count[:, None]
+    squares = (((nodes - mean[:, None]) * mask[:, :, None]) ** 2).sum(axis=1)
+    kinds = observation["pod"][:, :KINDS] > 0
+    for k in range(KINDS):
+        sums[k, 0] += count[kinds[:, k]].sum()
+        sums[k, 2, :width] += squares[kinds[:, k]].sum(axis=0)
+
+
+def _over_all(observation: Mapping[str, npt.NDArray[Any]], mask: npt.NDArray[np.bool_], sums: Array) -> None:
+    """Add features over the feasible nodes of all decisions."""
+    e, n = mask.nonzero()
+    rows = np.concatenate([observation["nodes"][e, n], observation["pod"][e], observation["context"][e]], axis=1)
+    rows = rows.astype(np.float64)
+    sums[0, 0] += len(rows)
+    sums[0, 1] += rows.sum(axis=0)
+    sums[0, 2] += (rows**2).sum(axis=0)
+
+
+def _denormalize(weights: dict[str, Array], spec: NetworkConfig, scale: Scale) -> Weights:
+    """Return weights of features, [C, ...], from those of standardised ones: W diag(unit) and b - W diag(unit) mean."""
+    denormalized = dict(weights)
+    name = INPUTS[spec.name]
+    denormalized[f"{name}.weight"] = weights[f"{name}.weight"] * scale.unit
+    if spec.name != "linear":  # whose scores are compared within a decision alone, so that means cancel
+        denormalized[f"{name}.bias"] = weights[f"{name}.bias"] - denormalized[f"{name}.weight"] @ scale.mean[0]
+    return {name: array.astype(np.float32) for name, array in denormalized.items()}
+
+
+def _normalize(weights: Weights, spec: NetworkConfig, scale: Scale) -> dict[str, Array]:
+    """Return weights of standardised features from those of features; 0 for features that are left out."""
+    normalized: dict[str, Array] = {name: array.astype(np.float64) for name, array in weights.items()}
+    name = INPUTS[spec.name]
+    if spec.name != "linear":
+        kept = normalized[f"{name}.weight"] * (scale.unit > 0)
+        normalized[f"{name}.bias"] = normalized[f"{name}.bias"] + kept @ scale.mean[0]
+    deviation = np.divide(1.0, scale.unit, out=np.zeros_like(scale.unit), where=scale.unit > 0)
+    normalized[f"{name}.weight"] = normalized[f"{name}.weight"] * deviation
+    return normalized
+
+
+def _trainable_mask(shapes: Mapping[str, tuple[int, ...]], spec: NetworkConfig, scale: Scale) -> dict[str, Array]:
+    """Return 1 where a weight can change a choice, by name."""
+    masks = {name: np.ones(shape) for name, shape in shapes.items()}
+    masks[f"{INPUTS[spec.name]}.weight"] *= scale.unit > 0
+    masks["head.bias"][:] = 0.0  # it is the same for all nodes
+    return masks
+
+
+def _flat(arrays: Mapping[str, npt.NDArray[Any]]) -> Array:
+    return np.concatenate([array.ravel() for array in arrays.values()]).astype(np.float64)
+
+
+def _named(flat: Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Return [C, ...] arrays by name, of vectors [C, D]."""
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
+    parts = np.split(flat, ends[:-1], axis=1)
+    return {name: part.reshape(len(flat), *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}

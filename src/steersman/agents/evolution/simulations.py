@@ -1,0 +1,454 @@
+"""Evolution on workloads: whole runs in compiled code, and a search strategy that compares how they ended.
+
+No gradients, no torch. A generation draws a few workloads with fresh arrivals; every candidate runs on the same ones
+(common random numbers), so that candidates differ by their weights alone. The fitness of a candidate is its mean gain
+on the reference policy, with losses counted one and a half times: consistent gains beat large gains with losses.
+
+The search starts at FGD with the planned losses of devices (`policies.linear.planning`), or at a policy of an earlier
+search, and moves in units of how much a feature's change differs between the nodes that a pod could go to, so that a
+step means as much in every direction. A network on the same features (`agents.evolution.residual`) may be added to the
+linear policy; it starts as zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution.residual import Residual, mean_units
+from steersman.core import evolution_strategies
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.processes import Workers
+from steersman.objectives import measures, summary
+from steersman.objectives import registry as objectives
+from steersman.objectives.judging import reward
+from steersman.objectives.measures import Objective
+from steersman.policies.base import Policy
+from steersman.policies.features import view
+from steersman.policies.heuristics.local_scores import FGD
+from steersman.policies.linear.arrays import KINDS, RULES, VIEW, WEIGHTS
+from steersman.policies.linear.gpu_features import FEATURES, FILLED, TABLE
+from steersman.policies.linear.leftovers import TABLES
+from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.linear.views import accumulate_variance
+from steersman.policies.networks.observation_encoder import summary_of
+from steersman.policies.registry import resolve
+from steersman.simulation import engine
+from steersman.simulation.arrivals import Schedule, resample, schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.workload import Workload
+
+Array = npt.NDArray[np.float64]
+Candidates = tuple[int, int, list[LinearPolicy]]
+"""A workload, the seed of an episode, and the policies that run on it."""
+
+SHARE = 1  # the kind of pods that ask for a part of one device
+MIN_STD = 1e-6
+RULE_UNIT = 0.2
+"""Step of the weight of a heuristic, whose scores differ by about five points between nodes."""
+ARRIVALS_BETWEEN_LOOKS = 40
+LEAST_LOOKS = 25
+"""Least number of decisions that are sampled of a run: a kind of pods never sampled has no units to move in."""
+SPREAD_SEED = 7
+PLANS_KEPT = 16
+POINTS = 100.0
+LEAST_COST = 5.0
+"""Percent of unallocated GPU; smaller costs count as this, so that tiny savings are not inflated."""
+SHORT_WAIT = 900.0
+"""Seconds: mean waits well below it count as equal."""
+WAITING_TIME = "waiting-time"
+AT_THE_END = ("allocation", "fragmentation", "balance", "most-allocated", "least-allocated")
+"""Objectives that are measured in the state at a run's end."""
+FGD_TERM, RULES_TERM = "fgd", "rules"
+FEATURE_GROUPS = {"tables": range(TABLE, FILLED), "sequences": range(FILLED, FEATURES)}
+"""What `EvolutionConfig.without` can name beside features: leftover tables, and sequences of typical pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationTask:
+    """The protocol, and what is measured at an episode's end.
+
+    Attributes:
+        objective: one of `AT_THE_END` or a weighted sum of them, or `waiting-time`, see `objectives.registry`.
+        protocol: `timed` for `waiting-time`, else one in which nothing leaves.
+        ratio: arriving GPU demand over capacity (`inflation`).
+        load: demand over capacity; None takes the trace's own times (`timed`).
+        mean_duration: mean seconds, see `simulation.arrivals.schedule` (`timed`).
+
+    Raises:
+        UsageError: the objective is unknown, is not measured at a run's end, or needs another protocol.
+    """
+
+    objective: str = "allocation"
+    protocol: Literal["inflation", "arrivals", "timed"] = "inflation"
+    ratio: float = 1.3
+    load: float | None = None
+    mean_duration: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        names = [objective.name for objective in objectives.resolve(self.objective).objectives]
+        for name in names:
+            if name not in (*AT_THE_END, WAITING_TIME):
+                raise UsageError(
+                    f"evolution on workloads measures whole runs at their end, where {name!r} means nothing; known are "
+                    f"{', '.join((*AT_THE_END, WAITING_TIME))}, others with --view cluster"
+                )
+        waits = WAITING_TIME in names
+        if waits and len(names) > 1:
+            raise UsageError(f"objective {self.objective!r}: {WAITING_TIME!r} is in seconds and cannot be mixed here")
+        if waits != (self.protocol == "timed"):
+            right = "timed" if waits else "inflation or arrivals"
+            raise UsageError(f"objective {self.objective!r} needs --protocol {right}")
+
+    @property
+    def metric(self) -> str:
+        """Return the name of `cost` in a model card."""
+        known = {"allocation": "gpu_unallocated_percent", WAITING_TIME: "waiting_time_mean_seconds"}
+        return known.get(self.objective, "loss_percent")
+
+    def cost(self, execution: Execution) -> float:
+        """Return the cost of a finished run: percent short of the objective, or mean wait in seconds."""
+        if self.objective == WAITING_TIME:
+            metrics = execution.result("timed", 0, self.ratio).metrics
+            return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
+        weighted = objectives.resolve(self.objective)
+        nodes = execution.state.arrays
+        row = summary_of(nodes, execution.cluster.fragments.total.sum(), 0)
+        shares = [_shortfall(objective, row) for objective in weighted.objectives]
+        return POINTS * float(np.dot(weighted.weights, shares))
+
+    def gain(self, reference: float, cost: float) -> float:
+        """Return the saving in percent of the reference's cost.
+
+        Waits differ by factors between runs, and a run in which nearly nothing waits must not outweigh all others: they
+        are compared by logarithm, in hundredths.
+        """
+        if self.objective == WAITING_TIME:
+            return POINTS * math.log((reference + SHORT_WAIT) / (cost + SHORT_WAIT))
+        return POINTS * (reference - cost) / max(reference, LEAST_COST)
+
+    def said(self, gain: float, reference: str) -> str:
+        """Format a gain on a policy of that name."""
+        if self.objective == WAITING_TIME:
+            return f"{math.exp(-gain / POINTS):.2f} times the wait of {reference}"
+        return f"{gain:.2f} % saved of what {reference} loses"
+
+    def play(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> float:
+        """Return the cost of a whole run of a policy."""
+        execution = Execution(simulator, plan, policy, seed, record=False)
+        execution.finish(None)
+        return self.cost(execution)
+
+
+def _shortfall(objective: Objective, row: Array) -> float:
+    """Return the share by which a cluster in the state of a summary, [15], falls short of one of `AT_THE_END`."""
+    if objective.number == measures.ALLOCATION:
+        return float(1.0 - row[summary.GPU_TAKEN] / max(row[summary.GPU_TOTAL], 1.0))
+    if objective.number == measures.FRAGMENTATION:
+        return float(row[summary.FRAGMENTED] / max(row[summary.GPU_TOTAL], 1.0))
+    return 1.0 - reward(objectives.WeightedObjectives(objective.name, (objective,), (1.0,)), row, row)
+
+
+class CandidateEvaluator:
+    """Workloads prepared for many episodes; each process has its own."""
+
+    def __init__(self, workloads: Sequence[Workload], task: SimulationTask, reference: str) -> None:
+        self.simulators = [Simulator(workload) for workload in workloads]
+        self.task, self.reference = task, resolve(reference)
+        self._known: dict[tuple[int, int], tuple[Schedule, float]] = {}
+
+    def plan(self, which: int, seed: int) -> tuple[Schedule, float]:
+        """Return arrivals of a training episode of workload `which`, and the reference policy's cost on them."""
+        if (which, seed) not in self._known:
+            simulator, task = self.simulators[which], self.task
+            if task.protocol == "inflation":
+                plan = resample(simulator.workload, ratio=task.ratio, seed=seed)
+            else:
+                plan = schedule(
+                    simulator.workload,
+                    task.protocol,
+                    seed=seed,
+                    ratio=task.ratio,
+                    load=task.load,
+                    mean_duration=task.mean_duration,
+                )
+            while len(self._known) >= PLANS_KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[which, seed] = plan, task.play(simulator, plan, self.reference, seed)
+        return self._known[which, seed]
+
+    def gain(self, which: int, seed: int, policy: Policy) -> float:
+        """Return a policy's saving in one episode, see `SimulationTask.gain`."""
+        plan, reference = self.plan(which, seed)
+        return self.task.gain(reference, self.task.play(self.simulators[which], plan, policy, seed))
+
+    @cached_property
+    def spread(self) -> Array:
+        """Return [4, 2, F] by kind of pod how much a feature's change, and the feature after, differ between nodes.
+
+        It is the mean standard deviation within a decision, along runs of the reference policy.
+        """
+        sums, count = np.zeros((KINDS, 2, FEATURES)), np.zeros(KINDS)
+        moments = np.zeros((5, FEATURES))
+        weights = fgd_weights()
+        for simulator in self.simulators:
+            plan = resample(simulator.workload, ratio=1.0, seed=SPREAD_SEED)
+            execution = Execution(simulator, plan, LinearPolicy("fgd", weights), SPREAD_SEED, record=False)
+            between = max(1, min(ARRIVALS_BETWEEN_LOOKS, len(plan.pods) // LEAST_LOOKS))
+            for until in range(between, len(plan.pods), between):
+                if execution.advance(until) == engine.DONE:
+                    break
+                cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
+                accumulate_variance(
+                    cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, sums, count, moments
+                )
+        spread: Array = np.sqrt(sums / np.maximum(count, 1.0)[:, None, None])
+        return spread
+
+
+def fgd_weights() -> Array:
+    """Return [4, W] the weights that equal FGD."""
+    weights = np.zeros((KINDS, WEIGHTS))
+    weights[:, 2 * FEATURES] = 1.0
+    return weights
+
+
+class ExcludedFeatures(NamedTuple):
+    """What a policy may not use.
+
+    Attributes:
+        features: [F] whether a feature of a node's state is left out.
+        fgd: whether FGD's score is.
+        rules: whether the scores of the other heuristics are.
+    """
+
+    features: npt.NDArray[np.bool_]
+    fgd: bool
+    rules: bool
+
+
+def excluded_features(without: str) -> ExcludedFeatures:
+    """Parse `EvolutionConfig.without`.
+
+    Raises:
+        UsageError: a part of it is not a feature; the message lists the features.
+    """
+    names = [feature.name.removesuffix("_after") for feature in view(VIEW).node[:FEATURES]]
+    out = np.zeros(FEATURES, dtype=np.bool_)
+    chosen = [name.strip() for name in without.split(",") if name.strip()]
+    for name in chosen:
+        if name in FEATURE_GROUPS:
+            out[FEATURE_GROUPS[name]] = True
+        elif name in names:
+            out[names.index(name)] = True
+        elif name not in (FGD_TERM, RULES_TERM):
+            known = ", ".join((FGD_TERM, RULES_TERM, *FEATURE_GROUPS, *names))
+            raise UsageError(f"without {name!r}: no feature is called so; there are {known}")
+    return ExcludedFeatures(out, FGD_TERM in chosen, RULES_TERM in chosen)
+
+
+class Evolution:
+    """Evolution strategy on simulated workloads.
+
+    Args:
+        workloads: the workloads of training.
+        task: protocol and objective.
+        config: options.
+        seed: of candidates and episodes.
+        jobs: number of processes; the result does not depend on it.
+        start: the policy to continue from, of the same network; None: FGD with planned losses.
+        arena: the prepared workloads of a search on the same ones with one process; None: they are prepared here.
+
+    Raises:
+        UsageError: `start` is given, and `without` leaves out what it may use.
+    """
+
+    algorithm = "evolution"
+
+    def __init__(
+        self,
+        workloads: Sequence[Workload],
+        task: SimulationTask,
+        config: EvolutionConfig,
+        seed: int,
+        jobs: int = 1,
+        start: LinearPolicy | None = None,
+        arena: CandidateEvaluator | None = None,
+    ) -> None:
+        if start is not None and config.without:
+            raise UsageError("--without belongs to a search from the beginning, not to one from a policy")
+        self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs
+        self.arena = CandidateEvaluator(self.workloads, task, config.reference) if arena is None else arena
+        spread = self.arena.spread
+        # A feature that never differs is left out, and so is one of a kind of pods that never arrives.
+        without = excluded_features(config.without)
+        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > MIN_STD) & ~without.features)
+        point = np.zeros_like(spread)
+        # FGD's score among them, which has no weight of its own to search for.
+        usable = np.full(RULES, 0.0 if without.rules else 1.0)
+        usable[FGD] = 0.0 if without.fgd else 1.0
+        self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * usable
+        if config.network == "mlp":
+            self.rule_units = np.zeros((KINDS, 0))
+        if start is None:
+            self.base = np.zeros((KINDS, WEIGHTS)) if without.fgd else fgd_weights()
+            losses = TABLE + TABLES.index("planned")
+            point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
+        else:
+            self.base = start.weights
+        self.base_rules = np.zeros((KINDS, RULES))
+        if start is not None and start.rules is not None:
+            self.base_rules = start.rules
+        self.residual, added = None, np.zeros(0)
+        if config.network == "mlp":
+            units = np.where(without.features, 0.0, mean_units(spread, MIN_STD))
+            layers = () if start is None else start.network
+            self.residual = Residual(config.widths, units, with_fgd=not without.fgd, base=layers)
+            added = self.residual.start(seed)
+        self.strategy = evolution_strategies.build(
+            config.strategy,
+            np.concatenate([point.ravel(), np.zeros(self.rule_units.size), added]),
+            step=config.step,
+            population=config.population,
+            seed=seed,
+            learning_rate=config.learning_rate,
+        )
+        self.average = self.strategy.mean.copy()
+        self.rng = np.random.default_rng(seed)
+        self.drawable = np.arange(len(self.workloads))
+        self.queue: list[int] = []
+        self.steps = self.iterations = 0
+        self._workers: Workers[Candidates, Array] = Workers(
+            jobs, partial(_open_evaluator, self.workloads, task, config.reference)
+        )
+
+    def _weights(self, point: Array) -> Array:
+        """Return [4, W] the linear part of a point: by kind of pod, of changes and states after, in units of spread."""
+        change, after = np.moveaxis(point[: self.units.size].reshape(KINDS, 2, FEATURES) * self.units, 1, 0)
+        weights = self.base.copy()
+        weights[:, :FEATURES] += after
+        weights[:, FEATURES : 2 * FEATURES] += change
+        if self.rule_units.size:
+            weights[:, 2 * FEATURES] += self._points(point)[:, FGD]
+        return weights
+
+    def _points(self, point: Array) -> Array:
+        """Return [4, R] how much a point of each heuristic's score counts beyond its initial weight."""
+        at = self.units.size
+        return point[at : at + self.rule_units.size].reshape(KINDS, RULES) * self.rule_units
+
+    def _policy(self, point: Array, name: str) -> LinearPolicy:
+        if self.residual is None:
+            rules = self.base_rules + self._points(point)
+            rules[:, FGD] = 0.0  # is in the weights
+            return LinearPolicy(name, self._weights(point), rules if rules.any() else None)
+        return LinearPolicy(name, self._weights(point), network=self.residual.layers(point[self.units.size :]))
+
+    def policy(self, name: str) -> LinearPolicy:
+        """Return the policy of the search's mean, averaged over late generations."""
+        return self._policy(self.average, name)
+
+    def best(self) -> Array:
+        """Return [4, W] the linear part of that policy."""
+        return self._weights(self.average)
+
+    def iterate(self) -> dict[str, float]:
+        """Run one generation.
+
+        Returns:
+            `steps` (episodes so far), `gain` (percent, mean of the population), `best` (of its best candidate), `step`.
+
+        Raises:
+            SteersmanError: candidates are no longer finite numbers.
+        """
+        episodes = self._draw()
+        candidates = self.strategy.ask()
+        if not np.isfinite(candidates).all():
+            raise SteersmanError(f"the search diverged in generation {self.iterations + 1}: a weight is not finite")
+        gains = self._play(candidates, episodes)
+        values = gains.mean(axis=1) + self.config.loss_weight * np.minimum(gains, 0.0).mean(axis=1)
+        self.strategy.tell(values)
+        self.iterations += 1
+        self.steps += gains.size
+        memory = min(self.config.memory, 1 - 1 / (1 + self.iterations))
+        self.average = memory * self.average + (1 - memory) * self.strategy.mean
+        step = float(getattr(self.strategy, "step", 0.0))
+        return {
+            "steps": float(self.steps),
+            "gain": float(gains.mean()),
+            "best": float(gains.mean(axis=1).max()),
+            "step": step,
+        }
+
+    def draw_from(self, which: npt.NDArray[np.int64]) -> None:
+        """Draw episodes from these workloads only from now on; from all if there are fewer than `config.episodes`."""
+        few = len(which) < self.config.episodes
+        self.drawable, self.queue = np.arange(len(self.workloads)) if few else which, []
+
+    def _draw(self) -> list[tuple[int, int]]:
+        """Return the workloads and seeds of the next generation."""
+        while len(self.queue) < self.config.episodes:
+            self.queue += [int(i) for i in self.rng.permutation(self.drawable)]
+        drawn, self.queue = self.queue[: self.config.episodes], self.queue[self.config.episodes :]
+        return [(which, int(self.rng.integers(1 << 31))) for which in drawn]
+
+    def _play(self, candidates: Array, episodes: list[tuple[int, int]]) -> Array:
+        """Return [population, episodes] gains. An episode's candidates stay in one process, which caches its states."""
+        chunks = [
+            (which, seed, part)
+            for which, seed in episodes
+            for part in np.array_split(np.arange(len(candidates)), max(1, self.jobs))
+        ]
+        work = [(which, seed, [self._policy(candidates[i], "candidate") for i in part]) for which, seed, part in chunks]
+        if self.jobs == 1:
+            results = [_gains(self.arena, item) for item in work]
+        else:
+            answers = dict(self._workers.answers(work))
+            results = [answers[position] for position in range(len(work))]
+        result = iter(results)
+        return np.stack([np.concatenate([next(result) for _ in range(max(1, self.jobs))]) for _ in episodes], axis=1)
+
+    def close(self) -> None:
+        """Stop the processes."""
+        self._workers.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later generations depend on."""
+        return {
+            "algorithm": self.algorithm,
+            "strategy": self.strategy.state_dict(),
+            "average": self.average.copy(),
+            "rng": self.rng.bit_generator.state,
+            "queue": list(self.queue),
+            "counts": [self.steps, self.iterations],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state of a search with the same workloads, task and options."""
+        if state.get("algorithm") != self.algorithm or len(state["average"]) != len(self.average):
+            raise SteersmanError("the checkpoint is of another search; give the options it was made with")
+        self.strategy.load_state_dict(state["strategy"])
+        self.average = np.array(state["average"])
+        self.rng.bit_generator.state = state["rng"]
+        self.queue = list(state["queue"])
+        self.steps, self.iterations = state["counts"]
+
+
+def _open_evaluator(
+    workloads: Sequence[Workload], task: SimulationTask, reference: str
+) -> Callable[[Candidates], Array]:
+    """Return the function that runs episodes in a worker process."""
+    return partial(_gains, CandidateEvaluator(workloads, task, reference))
+
+
+def _gains(arena: CandidateEvaluator, candidates: Candidates) -> Array:
+    which, seed, policies = candidates
+    return np.array([arena.gain(which, seed, each) for each in policies])

@@ -1,0 +1,1 @@
+"""Networks in PyTorch, their inputs, and sampling from their scores."""

@@ -1,0 +1,71 @@
+"""Configuration of a network: name, numbers of features, layers. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from steersman.core.errors import UsageError
+from steersman.policies.networks.registry import find_network
+
+NORMALISATIONS = ("none", "layer", "batch")
+KINDS = 4  # of pods: no GPU, a share of one, one, several
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureCounts:
+    """Numbers of features of a node, the pod and the context."""
+
+    node: int
+    pod: int
+    context: int
+
+    @property
+    def joint(self) -> int:
+        """Return the size of x_n."""
+        return self.node + self.pod + self.context
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Configuration of a network.
+
+    Attributes:
+        name: of a network, see `policies.networks.registry`.
+        sizes: numbers of features.
+        hidden: the widths of the layers (`deepsets`: of phi and again of rho; `gnn`: of the attention); `linear`: none.
+        dropout: the share of hidden activations that training zeroes, from 0 to below 1.
+        normalisation: of each layer before its relu: `none`, `layer` (over a node's features), `batch` (over the rows
+            of a batch; in evaluation mode by running statistics, so one observation at a time gives the same scores).
+
+    Raises:
+        UsageError: an unknown name or a number out of range.
+    """
+
+    name: str
+    sizes: FeatureCounts
+    hidden: tuple[int, ...] = (64, 64)
+    dropout: float = 0.0
+    normalisation: str = "none"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        has_layers = find_network(self.name).has_layers
+        if self.normalisation not in NORMALISATIONS:
+            raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")
+        if has_layers and (not self.hidden or min(self.hidden) < 1):
+            raise UsageError(f"the network {self.name!r} needs hidden layers of 1 unit or more, not {self.hidden}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise UsageError(f"a dropout of {self.dropout} does not work; 0 or more and less than 1 is right")
+        if self.sizes.pod < KINDS:
+            raise UsageError(f"a pod has {self.sizes.pod} features; its {KINDS} kinds come first, so {KINDS} or more")
+
+
+def sizes_of(space: gymnasium.Space[Any]) -> FeatureCounts:
+    """Return the numbers of features of an environment's `single_observation_space`."""
+    if not isinstance(space, gymnasium.spaces.Dict):
+        raise UsageError(f"agents need observations with nodes, pod, context, mask and groups, not {space}")
+    shapes = {name: box.shape or () for name, box in space.spaces.items()}
+    return FeatureCounts(shapes["nodes"][-1], shapes["pod"][-1], shapes["context"][-1])

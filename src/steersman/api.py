@@ -1,0 +1,239 @@
+"""The public Python API: what the command line does, in a few lines of Python.
+
+import steersman
+
+workload = steersman.load_workload("nodes.yaml", "pods.yaml")  # or a packaged one: load_workload("default")
+evaluation = steersman.evaluate(workload, ["kube-default", "fgd", "steersman"], seeds=5)
+evaluation  # tables in a notebook
+evaluation.to_frame()  # of pandas or polars
+evaluation.write("out")  # report.html and CSV files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steersman.agents import registry as algorithms
+from steersman.agents.registry import AlgorithmSpec
+from steersman.core.errors import UsageError
+from steersman.core.extensions import register_extension
+from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
+from steersman.evaluation.experiment import Experiment
+from steersman.objectives import registry as objectives
+from steersman.objectives.measures import Objective
+from steersman.policies import registry as policy_registry
+from steersman.policies.base import Policy
+from steersman.policies.networks import registry as networks
+from steersman.policies.networks.registry import NetworkSpec
+from steersman.policies.registry import as_policy
+from steersman.policies.user_policy import PolicyProtocol
+from steersman.simulation.protocols import choose_protocols
+from steersman.simulation.result import Protocol, RunResult
+from steersman.simulation.run import Simulator
+from steersman.workloads import loading
+from steersman.workloads.formats import registry as formats
+from steersman.workloads.formats.base import WorkloadFormat
+from steersman.workloads.formats.openb.traces import embedded, known_names
+from steersman.workloads.workload import RunningPods, Workload
+
+if TYPE_CHECKING:
+    from steersman.apps.load.live_cluster import LiveCluster
+    from steersman.training.plans import EnvironmentOptions
+    from steersman.training.result import TrainingResult
+    from steersman.training.run import OnIteration
+
+FIRST_SEED = 42
+
+AnyPolicy = str | Policy | PolicyProtocol
+"""A policy, its name (also a sum such as `fgd=2,best-fit=1`, a file, or `module:Class`), or a user's own object."""
+
+
+def load_workload(
+    nodes: str | Path, pods: str | Path | None = None, *, running: RunningPods = RunningPods.FREE
+) -> Workload:
+    """Return a workload from files or folders in any format, or a packaged one by its name.
+
+    Args:
+        nodes: file or folder of nodes, or of nodes and pods; or the name of a packaged workload such as `default`.
+        pods: file or folder of pods.
+        running: what to do with pods that run on a node already.
+
+    Raises:
+        InputError: something is missing or invalid in the files.
+    """
+    if pods is None and str(nodes) in known_names() and not Path(nodes).exists():
+        return embedded(str(nodes))
+    return loading.load_workload(nodes, pods, running=running)
+
+
+def load_policy(policy: AnyPolicy) -> Policy:
+    """Return the policy of a name, a file or a user's own object. Raises UsageError: there is none."""
+    return as_policy(policy)
+
+
+def simulate(
+    workload: Workload,
+    policy: AnyPolicy,
+    *,
+    protocol: Protocol = "inflation",
+    seed: int = FIRST_SEED,
+    ratio: float = 1.3,
+    load: float | None = None,
+    mean_duration: float | None = None,
+    record: bool = False,
+) -> RunResult:
+    """Return the result of one run of a policy on a workload.
+
+    Args:
+        workload: nodes and pods.
+        policy: the policy that decides.
+        protocol: `inflation`, `arrivals` or `timed`.
+        seed: seed of the order of arrivals.
+        ratio: arrived GPU demand over GPU capacity (`inflation`).
+        load: demand over capacity of generated arrivals (`timed`), None: the times of the trace.
+        mean_duration: mean seconds of pods whose source states no end (`timed`).
+        record: whether to keep every placement with its reason.
+    """
+    return Simulator(workload).run(
+        policy, protocol=protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration, record=record
+    )
+
+
+def evaluate(
+    workloads: Workload | Sequence[Workload],
+    policies: Sequence[AnyPolicy],
+    *,
+    seeds: int | Iterable[int] = 5,
+    protocol: Protocol | None = None,
+    ratio: float = 1.3,
+    load: float | None = None,
+    mean_duration: float | None = None,
+    baseline: AnyPolicy | None = None,
+    bound: bool = False,
+    jobs: int = 1,
+) -> Evaluation:
+    """Compare policies on workloads over seeds, with confidence intervals.
+
+    Args:
+        workloads: one, or several of different names.
+        policies: of different names.
+        seeds: the seeds, or their number.
+        protocol: None: all that the workloads have the data for.
+        ratio: arrived GPU demand over GPU capacity (`inflation`).
+        load: demand over capacity of generated arrivals (`timed`), None: the times of the trace.
+        mean_duration: mean seconds of pods whose source states no end (`timed`).
+        baseline: the policy that others are compared with; None: the first.
+        bound: whether to compute an upper bound on any scheduler's allocation (needs SciPy).
+        jobs: number of processes; policies that are objects must be picklable for more than one.
+
+    Raises:
+        UsageError: an argument is empty, repeated or contradicts another.
+        SteersmanError: a run failed.
+    """
+    several = (workloads,) if isinstance(workloads, Workload) else tuple(workloads)
+    numbers = tuple(range(FIRST_SEED, FIRST_SEED + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not several:
+        raise UsageError("there is no workload; give at least one")
+    protocols = choose_protocols(several, mean_duration=mean_duration).protocols if protocol is None else (protocol,)
+    chosen = tuple(policies)
+    experiments = [
+        Experiment(several, chosen, numbers, each, ratio, load, mean_duration if each == "timed" else None)
+        for each in protocols
+    ]
+    first = chosen[0] if baseline is None else baseline
+    if first not in chosen:
+        raise UsageError(f"baseline {first!r} is none of the policies")
+    return evaluate_experiments(experiments, baseline=first, jobs=jobs, bound=bound)
+
+
+def train(
+    source: Workload | Sequence[Workload] | EnvironmentOptions,
+    output: str | Path,
+    *,
+    algorithm: str = "evolution",
+    name: str | None = None,
+    iterations: int | None = None,
+    minutes: float | None = None,
+    patience: int = 0,
+    validate_every: int | None = None,
+    jobs: int = 1,
+    resume: bool = False,
+    on_iteration: OnIteration | None = None,
+    **options: Any,
+) -> TrainingResult:
+    """Train a policy by evolution or reinforcement learning; `steersman train` writes the same files.
+
+    Args:
+        source: workloads, or the options of an environment (`WorkloadOptions`, `DeploymentsOptions`, `LatencyOptions`).
+        output: folder of the run.
+        algorithm: name of a registered algorithm.
+        name: name of the policy, None: that of the folder.
+        iterations: maximum number of iterations, None: the algorithm's default.
+        minutes: maximum duration, None: no limit.
+        patience: stop after this many validations without improvement; 0: never.
+        validate_every: iterations between validations, None: the algorithm's default.
+        jobs: number of processes of evolution on workloads.
+        resume: resume the run in `output`.
+        on_iteration: called after each iteration.
+        **options: of `training.plans.make_plan`: `protocol`, `objective`, `network`, `hidden`, `seed` and others.
+
+    Raises:
+        UsageError: an option is invalid or contradicts another.
+        MissingExtraError: torch or Gymnasium is not installed.
+        SteersmanError: the run failed.
+    """
+    from steersman.training.plans import algorithm_of, make_plan
+    from steersman.training.plans import train as run_training
+    from steersman.training.result import TrainingResult
+    from steersman.training.run import TrainingLimits
+
+    folder = Path(output)
+    what = (source,) if isinstance(source, Workload) else source
+    plan = make_plan(what, name=name or folder.name, algorithm=algorithm, **options)
+    spec = algorithm_of(plan)
+    limits = TrainingLimits(iterations or spec.iterations, minutes, validate_every or spec.validate_every, patience)
+    progress = run_training(plan, folder, limits, jobs=jobs, resume=resume, on_iteration=on_iteration)
+    return TrainingResult(plan, folder, progress)
+
+
+def connect(kubeconfig: str | Path | None = None, context: str | None = None) -> LiveCluster:
+    """Return a live cluster: the one that kubectl would use, unless arguments name another. Nothing is changed in it.
+
+    Args:
+        kubeconfig: a file, None: as kubectl finds it.
+        context: a context of that file, None: its current one.
+
+    Raises:
+        SteersmanError: there is no such cluster.
+    """
+    from steersman.apps.load.live_cluster import LiveCluster
+    from steersman.apps.load.target import find_target
+
+    return LiveCluster(find_target(None if kubeconfig is None else Path(kubeconfig), context))
+
+
+def register_policy(name: str, policy: object) -> None:
+    """Register a policy of your own for this process: a class or an object with the methods of `PolicyProtocol`."""
+    policy_registry.register(name, policy)
+
+
+def register_objective(objective: Objective) -> None:
+    """Register an objective of your own for this process. Raises UsageError: it is not an `Objective`."""
+    register_extension("objective", objectives.ENTRY_POINTS, objective, Objective)
+
+
+def register_format(workload_format: WorkloadFormat | type[WorkloadFormat]) -> None:
+    """Register a format of workload files for this process. Raises UsageError: it is not a `WorkloadFormat`."""
+    register_extension("format", formats.ENTRY_POINTS, workload_format, WorkloadFormat)
+
+
+def register_algorithm(spec: AlgorithmSpec) -> None:
+    """Register an algorithm for this process. Raises UsageError: it is not an `AlgorithmSpec`."""
+    register_extension("algorithm", algorithms.ENTRY_POINTS, spec, AlgorithmSpec)
+
+
+def register_network(spec: NetworkSpec) -> None:
+    """Register a network for this process. Raises UsageError: it is not a `NetworkSpec`."""
+    register_extension("network", networks.ENTRY_POINTS, spec, NetworkSpec)

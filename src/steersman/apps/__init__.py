@@ -1,0 +1,1 @@
+"""Applications: what runs for long or talks to a live cluster."""

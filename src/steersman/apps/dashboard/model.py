@@ -1,0 +1,197 @@
+"""Model of a live cluster from two watches: requests on each node, waiting pods, recent bindings."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import msgspec
+
+from steersman.apps.dashboard.objects import NodeObject, PodObject, pod_key, requests_key
+from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node, Requests
+from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER, is_finished, node_from_object, pod_from_object
+from steersman.core.errors import InputError
+
+RATE_SECONDS = 5.0
+"""Window of the mean rate of bindings."""
+REQUESTS_KEPT = 8192
+
+
+@dataclass(slots=True)
+class ResourceUse:
+    """Sums of the requests on a node: milli-CPU, bytes, milli-GPU."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpu_milli: int = 0
+    pods: int = 0
+
+    def add(self, pod: PodUse, sign: int) -> None:
+        """Add the requests of a pod (`sign` 1) or subtract them (-1)."""
+        self.cpu_milli += sign * pod.cpu_milli
+        self.memory_bytes += sign * pod.memory_bytes
+        self.gpu_milli += sign * pod.gpu_milli
+        self.pods += sign
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """Requests of a pod, its scheduler, and its node ("" while it waits)."""
+
+    node: str
+    scheduler: str
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpu_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node, its condition and its pods' requests."""
+
+    node: Node
+    ready: bool
+    use: ResourceUse
+
+    @property
+    def state(self) -> str:
+        """What keeps pods off the node, "" for nothing."""
+        return "cordoned" if self.ready and self.node.unschedulable else "" if self.ready else "not ready"
+
+    def fraction(self, column: str) -> float:
+        """Return requested / allocatable of `cpu`, `memory`, `pods` or `gpu`; 0 without a limit or capacity."""
+        used, there = self.amounts(column)
+        return used / there if there else 0.0
+
+    def amounts(self, column: str) -> tuple[float, float]:
+        """Return requested and allocatable cores, GiB, pods or devices; 0 allocatable pods where there is no limit."""
+        node, use = self.node, self.use
+        match column:
+            case "cpu":
+                return use.cpu_milli / 1000, node.cpu_milli / 1000
+            case "memory":
+                return use.memory_bytes / (1 << 30), node.memory_bytes / (1 << 30)
+            case "pods":
+                return use.pods, 0 if node.pods >= UNLIMITED else node.pods
+            case _:
+                return use.gpu_milli / GPU_MILLI, node.gpu_total
+
+
+@dataclass(slots=True)
+class ClusterView:
+    """State of a cluster for display.
+
+    Attributes:
+        version: incremented with every change.
+        bound: bindings of pods that were seen waiting.
+        unreadable: nodes and pods that make no sense, with the reason: they are counted, but without capacity or
+            requests.
+    """
+
+    version: int = 0
+    bound: int = 0
+    unreadable: dict[str, str] = field(default_factory=dict)
+    _nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
+    _pods: dict[str, PodUse] = field(default_factory=dict)
+    _uses: defaultdict[str, ResourceUse] = field(default_factory=lambda: defaultdict(ResourceUse))
+    _waiting: Counter[str] = field(default_factory=Counter)
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def rows(self) -> list[NodeRow]:
+        """Return a row for each node, unordered."""
+        return [NodeRow(node, ready, self._uses[name]) for name, (node, ready) in self._nodes.items()]
+
+    def waiting(self) -> Mapping[str, int]:
+        """Return the number of pods without a node, by scheduler."""
+        return {name: count for name, count in sorted(self._waiting.items()) if count}
+
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of nodes and of unfinished pods."""
+        return len(self._nodes), len(self._pods)
+
+    def rate(self, now: float) -> float:
+        """Return the bindings per second over the last seconds; to be called regularly."""
+        self._samples.append((now, self.bound))
+        while len(self._samples) > 2 and self._samples[1][0] <= now - RATE_SECONDS:
+            self._samples.popleft()
+        since, before = self._samples[0]
+        return (self.bound - before) / (now - since) if now > since else 0.0
+
+    def put_node(self, obj: NodeObject) -> None:
+        """Add or update a node."""
+        name = obj["metadata"]["name"]
+        try:
+            node = node_from_object(obj)
+            self.unreadable.pop(name, None)
+        except InputError as error:
+            node = Node(name, 0, 0, 0)
+            self.unreadable[name] = str(error)
+        conditions = obj.get("status", {}).get("conditions") or ()
+        ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+        self._nodes[name] = node, ready
+        self.version += 1
+
+    def drop_node(self, name: str) -> None:
+        """Remove a node."""
+        self.unreadable.pop(name, None)
+        self._nodes.pop(name, None)
+        self.version += 1
+
+    def put_pod(self, obj: PodObject) -> None:
+        """Add or update a pod."""
+        if is_finished(obj):
+            self.drop_pod(pod_key(obj))
+            return
+        key, pod = pod_key(obj), self._decoded(obj)
+        before = self._pods.get(key)
+        if pod == before:
+            return
+        if before is not None:
+            self.bound += not before.node and bool(pod.node)
+            self._count(before, -1)
+        self._pods[key] = pod
+        self._count(pod, 1)
+
+    def drop_pod(self, key: str) -> None:
+        """Remove a deleted or finished pod."""
+        self.unreadable.pop(key, None)
+        if (before := self._pods.pop(key, None)) is not None:
+            self._count(before, -1)
+
+    def _count(self, pod: PodUse, sign: int) -> None:
+        if pod.node:
+            self._uses[pod.node].add(pod, sign)
+        else:
+            self._waiting[pod.scheduler] += sign
+        self.version += 1
+
+    def _decoded(self, obj: PodObject) -> PodUse:
+        spec = obj.get("spec", {})
+        where = spec.get("nodeName") or "", spec.get("schedulerName") or DEFAULT_SCHEDULER
+        try:
+            requests = _requests(requests_key(obj))
+        except InputError as error:
+            self.unreadable[pod_key(obj)] = str(error)
+            return PodUse(*where)
+        self.unreadable.pop(pod_key(obj), None)
+        return PodUse(*where, requests.cpu_milli, requests.memory_bytes, requests.gpu_total_milli)
+
+    def node_problems(self) -> dict[str, str]:
+        """Return nodes that get no pods since they make no sense, with the reason."""
+        return {name: self.unreadable[name] for name in sorted(self.unreadable.keys() & self._nodes.keys())}
+
+    def nodes_known(self) -> set[str]:
+        """Return the names of all nodes."""
+        return set(self._nodes)
+
+    def pods_known(self) -> set[str]:
+        """Return namespace and name of all unfinished pods."""
+        return set(self._pods)
+
+
+@lru_cache(REQUESTS_KEPT)
+def _requests(key: bytes) -> Requests:
+    """Return the requests of a pod; cached, since most pods request the same as others."""
+    return pod_from_object(msgspec.json.decode(key)).requests

@@ -1,0 +1,102 @@
+"""Process beside the scheduler that fits a policy to a snapshot of the cluster and writes a policy file.
+
+It does not communicate with the scheduler, which loads the file as soon as it exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from steersman.apps.recorder import snapshot
+from steersman.apps.runtime.comparison import NICENESS, basis_of, stored_basis
+from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeConfig
+from steersman.policies.files.policy_file import write_policy
+from steersman.policies.registry import packaged_portfolio
+from steersman.training.search.fit import FITTED, Fit, FitOptions, fit
+from steersman.workloads.workload import Workload
+
+RETRY_INTERVAL_SECONDS = 15.0
+"""Interval of snapshots of a cluster that has too few pods yet or is unreachable."""
+
+log = structlog.get_logger("fit")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFit:
+    """Plan of a fit.
+
+    Attributes:
+        file: policy file to write if the fitted policy is shown to be better than every candidate it is compared with.
+        seconds: duration of the search.
+    """
+
+    file: Path
+    seconds: float
+
+
+def fit_beside(plan: LiveFit, config: KubeConfig) -> None:
+    """Wait until the cluster has enough pods, fit a policy once, and write it if it is better.
+
+    Returns at once if the file holds a policy that was fitted to an equal cluster.
+
+    Raises:
+        SteersmanError: the file is no policy file or cannot be written.
+    """
+    os.nice(NICENESS)
+    while True:
+        workload = _take_snapshot(config)
+        if workload is not None:
+            now = basis_of(workload.nodes, [pod.pod_class for pod in workload.pods])
+            if plan.file.exists() and stored_basis(PolicyReloader(str(plan.file)), now) is not None:
+                log.info("the policy file is fitted to this cluster already", file=str(plan.file))
+                return
+            if not now.skip_reason:
+                break
+            log.debug("a policy cannot be fitted yet", why=now.skip_reason)
+        time.sleep(RETRY_INTERVAL_SECONDS)
+    start = packaged_portfolio()
+    log.info("fitting", nodes=len(workload.nodes), pods=len(workload.pods), seconds=plan.seconds)
+    began = time.monotonic()
+    result = fit(workload, start, FitOptions(seconds=plan.seconds))
+    if result.chosen == FITTED:
+        write_policy(plan.file, result.card, result.arrays)
+    _log_result(result, time.monotonic() - began, plan.file)
+
+
+def _take_snapshot(config: KubeConfig) -> Workload | None:
+    """Return the cluster's present workload, or None if it is unreachable or has no nodes or pods."""
+
+    async def take() -> Workload:
+        async with Client(config) as client:
+            return await snapshot.take_snapshot(client, "the cluster", free=True)
+
+    try:
+        return asyncio.run(take())
+    except SteersmanError as error:
+        log.info("a policy cannot be fitted yet", why=str(error))
+        return None
+
+
+def _log_result(result: Fit, seconds: float, file: Path) -> None:
+    figures = {
+        "gain": round(result.gain, 3),
+        "interval": [round(result.interval.low, 3), round(result.interval.high, 3)],
+        "rival": result.rival,
+        "best": [f"{candidate.name} {candidate.mean:.2f} %" for candidate in result.compared[:3]],
+        "draws": len(result.compared[0].costs),
+        "generations": result.generations,
+        "seconds": round(seconds, 1),
+    }
+    if result.chosen == FITTED:
+        log.info("the fitted policy is better and is kept", file=str(file), **figures)
+    else:
+        log.info("the fitted policy is not shown to be better; the present policy stays in use", **figures)

@@ -1,0 +1,1 @@
+"""Load on a live cluster: random Deployments and replayed pods."""

@@ -1,0 +1,181 @@
+"""Implementation of `steersman workload run` and `replay`, from options to the state left in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from steersman.apps.load import fill_plan, replay
+from steersman.apps.load.capacity import (
+    read_capacity,
+)
+from steersman.apps.load.cleaning import delete_pods
+from steersman.apps.load.driver import DeploymentLoadGenerator, FillOptions, RowLog, planned_seconds
+from steersman.apps.load.driver import FillStats as RowTally
+from steersman.apps.load.fill_plan import FillPlan
+from steersman.apps.load.objects import IMAGE, check_name, selector
+from steersman.apps.load.replay import PodReplay, ReplaySpeed, ReplayStats
+from steersman.apps.load.run_state import Kind, RemovedError, RunState, StateStore, new_id
+from steersman.cluster.model import Pod
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.client import Client
+from steersman.workloads.generators.deployments import ADD, DeploymentSettings, Row
+
+T = TypeVar("T")
+
+Report = Callable[[int, int], None]
+OTHER_FILES = "these are not the pods (or not the --speed or --rate) of the replay that was stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class RunTarget:
+    """Cluster and namespace of a run.
+
+    Attributes:
+        client: connection to the cluster.
+        namespace: namespace of the run's state and of its Deployments.
+        say: called with a line about what is about to be done.
+    """
+
+    client: Client
+    namespace: str
+    say: Callable[[str], None] = lambda _: None
+
+    @property
+    def store(self) -> StateStore:
+        """Store of the run's state."""
+        return StateStore(self.client, self.namespace)
+
+
+async def fill(
+    place: RunTarget,
+    settings: DeploymentSettings,
+    seeds: Sequence[int],
+    manner: FillOptions,
+    output: Path | None,
+    report: Report,
+) -> RowTally:
+    """Fill and clear a cluster. Raises SteersmanError: a run exists already, it cannot be done, or the API refuses."""
+    plan = FillPlan(settings, tuple(seeds), await read_capacity(place.client), manner)
+    rows = plan.rows()
+    return await _play(place, plan.state(rows), rows, manner, output, report)
+
+
+async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> RowTally:
+    """Resume filling a cluster. Raises SteersmanError: there is no such run."""
+    store, state = await stopped(place, "run")
+    plan = FillPlan.of(state)
+    rows = plan.rows()
+    fill_plan.check_digest(state, fill_plan.digest(rows), fill_plan.OTHER_VERSION)
+    return await _drive(place, store, state, rows, plan.manner, output, report)
+
+
+async def replay_rows(
+    place: RunTarget, rows: Sequence[Row], manner: FillOptions, file: str, report: Report, *, resume: bool
+) -> RowTally:
+    """Replay the Deployments of a CSV. Raises SteersmanError: as `fill`; InputError: Kubernetes would refuse a name."""
+    for number, row in enumerate(rows, start=2):
+        check_name(row.name, file, f"line {number}")
+    if not resume:
+        state = RunState("replay", new_id(), fill_plan.digest(rows), {}, len(rows))
+        return await _play(place, state, rows, manner, None, report)
+    store, state = await stopped(place, "replay")
+    fill_plan.check_digest(state, fill_plan.digest(rows), OTHER_FILES)
+    return await _drive(place, store, state, rows, manner, None, report)
+
+
+async def replay_pods(
+    place: RunTarget,
+    pods: Sequence[Pod],
+    pace: ReplaySpeed,
+    report: Report,
+    *,
+    image: str = IMAGE,
+    resume: bool,
+    create_namespaces: bool = False,
+) -> ReplayStats:
+    """Replay pods, in namespaces that are created first if `create_namespaces`. Raises SteersmanError: as `fill`."""
+    timed = replay.scheduled_pods(pods, pace)
+    store = place.store
+    if resume:
+        store, state = await stopped(place, "replay")
+        fill_plan.check_digest(state, replay.digest(timed), OTHER_FILES)
+    else:
+        state = RunState("replay", new_id(), replay.digest(timed), {}, len(timed))
+    player = PodReplay(place.client, store, state, timed, image, report)
+    await player.check_namespaces(create=create_namespaces)
+    if not resume:
+        await store.begin(state)
+    namespaces = {each.pod.namespace for each in timed}
+    return await _cleaned_if_removed(place.client, state, namespaces, player.run())
+
+
+async def stopped(place: RunTarget, kind: Kind) -> tuple[StateStore, RunState]:
+    """Return the stopped run and its store. Raises SteersmanError: there is none, or it is of the other command."""
+    store = place.store
+    state = await store.load()
+    if state is None:
+        raise SteersmanError(f"no workload was stopped in namespace {place.namespace!r}; leave out --resume")
+    if state.kind != kind:
+        raise SteersmanError(
+            f"what was stopped in namespace {place.namespace!r} is a workload {state.kind}: "
+            f"'steersman workload {state.kind} --resume' continues it"
+        )
+    return store, state
+
+
+async def _play(
+    place: RunTarget,
+    state: RunState,
+    rows: Sequence[Row],
+    manner: FillOptions,
+    output: Path | None,
+    report: Report,
+) -> RowTally:
+    """Start to play rows."""
+    store = place.store
+    await store.begin(state)
+    return await _drive(place, store, state, rows, manner, output, report)
+
+
+async def _drive(
+    place: RunTarget,
+    store: StateStore,
+    state: RunState,
+    rows: Sequence[Row],
+    manner: FillOptions,
+    output: Path | None,
+    report: Report,
+) -> RowTally:
+    try:
+        log = RowLog(output, rows[: state.done])
+    except SteersmanError:
+        if not state.done:
+            await store.end()
+        raise
+    place.say(_plan(rows, manner, state.done))
+    driver = DeploymentLoadGenerator(place.client, store, state, rows, manner, log, report)
+    return await _cleaned_if_removed(place.client, state, {place.namespace}, driver.run())
+
+
+def _plan(rows: Sequence[Row], manner: FillOptions, done: int) -> str:
+    """Describe what will be done and how long it takes."""
+    left = [row for row in rows[done:] if row.action == ADD]
+    seconds = planned_seconds(rows, manner, done)
+    time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return (
+        f"{len(left)} Deployments of {sum(row.pod_count for row in left)} pods are to come: at least {time}, longer "
+        "where pods wait for nodes (--interval, --wait, --patience)"
+    )
+
+
+async def _cleaned_if_removed(client: Client, state: RunState, namespaces: Iterable[str], playing: Awaitable[T]) -> T:
+    """Await a run; if it is removed meanwhile, delete what it created after that, too."""
+    try:
+        return await playing
+    except RemovedError:
+        for namespace in sorted(namespaces):
+            await delete_pods(client, namespace, selector(state.id), lambda _, __: None)
+        raise

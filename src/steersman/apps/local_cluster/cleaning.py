@@ -1,0 +1,141 @@
+"""Delete everything that users' namespaces run, by collection and not pod by pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from steersman.apps.local_cluster.stall_timeout import DeletionTimeoutError, until_gone
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.client import ApiError, Client, UnreachableError
+
+SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
+MANAGED_LABEL = "app.kubernetes.io/managed-by"
+MANAGER = "steersman"
+MANAGED_BY = f"{MANAGED_LABEL}={MANAGER}"
+"""Label selector of what `steersman workload` creates."""
+MADE = (
+    "/apis/apps/v1/namespaces/{}/deployments",
+    "/apis/apps/v1/namespaces/{}/replicasets",
+    "/apis/batch/v1/namespaces/{}/jobs",
+    "/api/v1/namespaces/{}/configmaps",
+)
+OWNERS = (
+    "/apis/batch/v1/namespaces/{}/cronjobs",
+    "/apis/batch/v1/namespaces/{}/jobs",
+    "/apis/apps/v1/namespaces/{}/deployments",
+    "/apis/apps/v1/namespaces/{}/statefulsets",
+    "/apis/apps/v1/namespaces/{}/daemonsets",
+    "/apis/apps/v1/namespaces/{}/replicasets",
+    "/api/v1/namespaces/{}/replicationcontrollers",
+)
+"""Collections of controllers, owners of owners first."""
+PODS = "/api/v1/namespaces/{}/pods"
+PATIENCE_SECONDS = 60.0
+
+
+async def clean(client: Client, report: Callable[[int, int], None], *, owners: bool = False) -> int:
+    """Delete what steersman created and all pods of users' namespaces, and return the number of pods.
+
+    Args:
+        client: connection to the cluster.
+        report: called with the number of deleted pods and of all.
+        owners: whether controllers that steersman did not create are deleted, too.
+
+    Raises:
+        SteersmanError: there are such controllers and they are to stay (nothing is deleted then), or the pods do not
+            become
+            fewer.
+    """
+    listed = map(msgspec.json.decode, (await client.list("/api/v1/namespaces")).items)
+    namespaces = [
+        name for foreign_owners in listed if (name := foreign_owners["metadata"]["name"]) not in SYSTEM_NAMESPACES
+    ]
+    if not owners and (foreign_owners := await _foreign_owners(client)):
+        what = f"{len(foreign_owners)} controllers" if len(foreign_owners) > 1 else "a controller"
+        raise SteersmanError(
+            f"nothing was deleted: {what} would make pods anew, such as {foreign_owners[0]}; --owners deletes them, too"
+        )
+
+    async def delete() -> None:
+        for collection in OWNERS if owners else ():
+            for namespace in namespaces:
+                await _delete(client, collection.format(namespace), {"propagationPolicy": "Background"})
+        for collection in MADE:
+            for namespace in namespaces:
+                query = {"labelSelector": MANAGED_BY, "propagationPolicy": "Background"}
+                await _delete(client, collection.format(namespace), query)
+        for namespace in namespaces:
+            await _delete(client, PODS.format(namespace), {"gracePeriodSeconds": "0"})
+
+    try:
+        return await until_gone(delete, lambda: _count(client, namespaces), report, PATIENCE_SECONDS, looks=2)
+    except DeletionTimeoutError as error:
+        owner = await _owner(client)
+        raise SteersmanError(f"{error.left} pods are still there or there again{owner}") from None
+
+
+async def _delete(client: Client, collection: str, query: dict[str, str]) -> None:
+    """Delete a collection until the server's or our timeout; the rest is deleted by the next call.
+
+    Whether the server answers at all and makes progress is noticed by the caller's counts.
+
+    Raises:
+        ApiError: the API server forbids it.
+    """
+    try:
+        await client.delete(collection, query)
+    except UnreachableError:
+        pass
+    except ApiError as error:
+        if error.status in (401, 403):
+            raise
+
+
+async def _foreign_owners(client: Client) -> list[str]:
+    """Return the outermost controllers of users' namespaces that want pods and that steersman did not create."""
+    result = []
+    for collection in OWNERS:
+        path = collection.replace("/namespaces/{}", "")
+        kind = path.rpartition("/")[2].removesuffix("s")
+        for each in map(msgspec.json.decode, (await client.list(path)).items):
+            metadata = each["metadata"]
+            if metadata["namespace"] not in SYSTEM_NAMESPACES and _makes_pods(each):
+                result.append(f"{kind} {metadata['namespace']}/{metadata['name']}")
+    return result
+
+
+def _makes_pods(controller: Mapping[str, Any]) -> bool:
+    """Return whether a controller creates pods: it has no owner, is not scaled to zero, and is no ended Job."""
+    metadata = controller["metadata"]
+    if metadata.get("ownerReferences") or (metadata.get("labels") or {}).get(MANAGED_LABEL) == MANAGER:
+        return False
+    ended = any(
+        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+        for condition in controller.get("status", {}).get("conditions") or ()
+    )
+    return not ended and controller.get("spec", {}).get("replicas", 1) != 0
+
+
+async def _count(client: Client, namespaces: list[str]) -> int:
+    """Return the number of pods by the server's count, without transferring them."""
+    count = 0
+    for namespace in namespaces:
+        page = await client.get(PODS.format(namespace), {"limit": "1"})
+        count += len(page["items"]) + page["metadata"].get("remainingItemCount", 0)
+    return count
+
+
+async def _owner(client: Client) -> str:
+    """Return which controller creates the remaining pods, or what keeps them, for an error message."""
+    for pod in map(msgspec.json.decode, (await client.list("/api/v1/pods")).items):
+        metadata = pod["metadata"]
+        if metadata["namespace"] not in SYSTEM_NAMESPACES:
+            owners = [f"{owner['kind']} {owner['name']}" for owner in metadata.get("ownerReferences", ())]
+            reason = f", which {owners[0]} makes; delete that first" if owners else ""
+            if metadata.get("deletionTimestamp") and (kept := metadata.get("finalizers")):
+                reason = f", whose finalizer {kept[0]} keeps it"
+            return f", such as {metadata['namespace']}/{metadata['name']}{reason}"
+    return ""

@@ -1,0 +1,219 @@
+"""Life cycle of a local cluster: start by the first backend that works, reach its API, stop it by the same backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import structs
+
+from steersman.apps.local_cluster import nodes, record
+from steersman.apps.local_cluster.control_plane import build, containers, servers
+from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
+from steersman.cluster.model import Node
+from steersman.core.errors import InputError, SteersmanError
+from steersman.core.signals import defer_signals
+from steersman.kubernetes import config
+from steersman.kubernetes.client import ApiError, Client, UnreachableError
+from steersman.kubernetes.config import KubeConfig
+
+ANSWER_SECONDS = 60.0
+POLL_SECONDS = 0.2
+KUBECONFIG = "kubeconfig"
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """Backend of a control plane: a container engine, or programs in a folder."""
+
+    engine: str = ""
+    programs: Path | None = None
+
+    def __str__(self) -> str:
+        """Return the text for messages."""
+        return f"containers of {self.engine}" if self.engine else "processes of this machine"
+
+
+def find_control_plane(built: Report, say: Callable[[str], None]) -> ControlPlane:
+    """Return the first backend that works: containers, else programs, which are built if they are missing.
+
+    Args:
+        built: called with the number of compiled packages and of all.
+        say: called with a line about what takes long.
+
+    Raises:
+        SteersmanError: neither works.
+    """
+    engine = containers.find_engine()
+    return ControlPlane(engine=engine) if engine else ControlPlane(programs=build.programs(built, say))
+
+
+def client(cluster_record: ClusterRecord) -> Client:
+    """Return a client of a cluster, a context manager. Raises SteersmanError: its kubeconfig cannot be used."""
+    return Client(config.load(Path(cluster_record.kubeconfig), cluster_record.context))
+
+
+def bring_up(
+    name: str,
+    control_plane: ControlPlane,
+    node_list: Sequence[Node],
+    created: Report,
+    say: Callable[[str], None],
+    *,
+    port: int | None = None,
+) -> ClusterRecord:
+    """Start a control plane and create nodes; on failure everything started is stopped again.
+
+    Args:
+        name: name of the new cluster.
+        control_plane: backend.
+        node_list: nodes, as `nodes.prepared` returns them.
+        created: called with the number of finished steps towards ready nodes, and of all.
+        say: called with a line about anything else.
+        port: port of the API server; None: any that is free.
+
+    Raises:
+        SteersmanError: it did not start.
+    """
+    with record.exclusively(name):
+        check_new(name)
+        folder = record.folder_of(name)
+        kubeconfig = folder / KUBECONFIG
+        way = ClusterBackend.CONTAINERS if control_plane.engine else ClusterBackend.BINARIES
+        context = f"kwok-{name}"  # kwokctl's name of it
+        cluster_record = ClusterRecord(name, way, str(kubeconfig), context, engine=control_plane.engine)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # private keys are written to it
+            record.write(cluster_record)
+            if control_plane.programs is None:
+                containers.start(control_plane.engine, folder, name, kubeconfig, port)
+            else:
+                servers.start(control_plane.programs, folder, name, kubeconfig, port)
+            kubeconfig.chmod(0o600)
+            asyncio.run(_fill(cluster_record, node_list, created))
+            return _finished(cluster_record)
+        except BaseException:
+            with defer_signals():
+                _remove(cluster_record, say)
+            raise
+
+
+def take_over(
+    name: str, existing: KubeConfig, node_list: Sequence[Node], created: Report, say: Callable[[str], None]
+) -> ClusterRecord:
+    """Use an existing cluster, and create nodes in it, which are deleted again on failure.
+
+    Arguments as of `bring_up`.
+
+    Raises:
+        SteersmanError: there is a cluster of the name already, or the API server does not answer.
+    """
+    with record.exclusively(name):
+        check_new(name)
+        asyncio.run(_ask_version(existing))
+        cluster_record = ClusterRecord(
+            name, ClusterBackend.KUBECONFIG, str(existing.source.absolute()), existing.context
+        )
+        try:
+            record.write(cluster_record)
+            asyncio.run(_fill(cluster_record, node_list, created))
+            return _finished(cluster_record)
+        except BaseException:
+            with defer_signals():
+                _remove(cluster_record, say)
+            raise
+
+
+def take_down(name: str, say: Callable[[str], None]) -> bool:
+    """Stop what was started for a cluster and forget it; return False if there is no such cluster.
+
+    Raises:
+        SteersmanError: something cannot be stopped; it may be tried again.
+    """
+    with record.exclusively(name):
+        try:
+            cluster_record = record.find(name)
+        except InputError:  # damaged record: stop the processes and remove the files that are found without it
+            cluster_record = ClusterRecord(name, ClusterBackend.BINARIES, "", "")
+        if cluster_record is None:
+            return False
+        with defer_signals():
+            _remove(cluster_record, say)
+        return True
+
+
+def check_new(name: str) -> None:
+    """Raise SteersmanError if there is a cluster of the name."""
+    result = record.find(name)
+    if result is None:
+        return
+    ended = servers.ended(record.folder_of(name)) if result.way is ClusterBackend.BINARIES else ()
+    if result.ready and ended and len(ended) < len(servers.SERVERS):
+        raise SteersmanError(
+            f"cluster {name!r} exists, but {', '.join(ended)} stopped running; "
+            f"{record.command('down', name)} removes it"
+        )
+    if result.ready and not ended:
+        raise SteersmanError(
+            f"cluster {name!r} is up already ({record.command('status', name)}); "
+            f"{record.command('down', name)} stops it, --name starts another"
+        )
+    raise SteersmanError(f"cluster {name!r} was not stopped well; {record.command('down', name)} removes what is left")
+
+
+async def _fill(cluster_record: ClusterRecord, node_list: Sequence[Node], created: Report) -> None:
+    """Wait until the API answers, then create nodes."""
+    async with client(cluster_record) as api:
+        if cluster_record.way is not ClusterBackend.KUBECONFIG:
+            await _wait_answer(api)
+        if node_list:
+            await nodes.create_nodes(api, node_list, cluster_record.name, created)
+
+
+async def _ask_version(existing: KubeConfig) -> None:
+    async with Client(existing) as api:
+        await api.get("/version")
+
+
+async def _wait_answer(api: Client) -> None:
+    """Wait for a starting control plane. Raises SteersmanError: its last answer, after a minute."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + ANSWER_SECONDS
+    while True:
+        try:
+            await api.request("GET", "/readyz")
+            # Pods are refused until the controller manager has created this.
+            await api.get("/api/v1/namespaces/default/serviceaccounts/default")
+            return
+        except (ApiError, UnreachableError):
+            if loop.time() > until:
+                raise
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _finished(cluster_record: ClusterRecord) -> ClusterRecord:
+    ready = structs.replace(cluster_record, ready=True)
+    record.write(ready)
+    return ready
+
+
+def _remove(cluster_record: ClusterRecord, say: Callable[[str], None]) -> None:
+    folder = record.folder_of(cluster_record.name)
+    if cluster_record.way is ClusterBackend.CONTAINERS:
+        containers.stop(folder, cluster_record.name)
+    elif cluster_record.way is ClusterBackend.BINARIES:
+        servers.stop(folder)
+    else:
+        try:
+            asyncio.run(_delete_nodes(cluster_record))
+        except SteersmanError as error:  # a cluster that we did not start may be gone for good
+            say(f"warning: nodes that steersman created there may be left: {error}")
+    record.forget(cluster_record.name)
+
+
+async def _delete_nodes(cluster_record: ClusterRecord) -> None:
+    async with client(cluster_record) as api:
+        await nodes.delete_nodes(api, cluster_record.name)

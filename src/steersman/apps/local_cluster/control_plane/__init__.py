@@ -1,0 +1,1 @@
+"""Programs of a local control plane: build, start, stop."""

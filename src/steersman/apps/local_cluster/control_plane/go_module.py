@@ -1,0 +1,178 @@
+"""Build programs of a Go module once, into the user's cache folder by a digest of the module's files."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from steersman.apps.local_cluster.folders import locked
+from steersman.core.errors import SteersmanError
+
+KEPT_BUILDS = 3
+SAID_LINES = 3
+DOWNLOADING = "go: downloading "
+SAID_EVERY_SECONDS = 10.0
+
+Report = Callable[[int, int], None]
+"""Called with the number of compiled packages and of all."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module and its programs.
+
+    Attributes:
+        folder: folder of its sources.
+        what: what it builds, for messages ("the control plane").
+        takes: how long that takes, for messages ("about 6 minutes on 2 cores").
+        without_go: message where Go is missing.
+        flags: linker flags.
+        finish: arranges the programs, built into its first argument, in its second.
+        tests: whether test files belong to the digest.
+    """
+
+    folder: Path
+    what: str
+    takes: str
+    without_go: str
+    flags: str
+    finish: Callable[[Path], Path]
+    tests: bool = True
+
+    def digest(self) -> str:
+        """Return a digest of everything that goes into the programs."""
+        digest = hashlib.sha256(f"{platform.system()} {platform.machine()} {self.flags}".encode())
+        for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+            if not self.tests and (file.name.endswith("_test.go") or "testdata" in file.parts):
+                continue
+            content = file.read_bytes()
+            digest.update(f"\n{file.relative_to(self.folder).as_posix()} {len(content)}\n".encode() + content)
+        return digest.hexdigest()[:16]
+
+
+def built(module: Module, builds: Path, report: Report, say: Callable[[str], None]) -> Path:
+    """Return the folder with the module's programs, building them if they are missing.
+
+    Args:
+        module: module to build.
+        builds: folder of all builds of this module.
+        report: called with the progress of compilation.
+        say: called with a line about what takes long.
+
+    Raises:
+        SteersmanError: Go is missing, or the build failed; the message names its log.
+    """
+    target = builds / module.digest()
+    if target.is_dir():
+        os.utime(target)
+        return target
+    go = shutil.which("go")
+    if go is None:
+        raise SteersmanError(module.without_go)
+    with locked(builds / "lock", lambda: say(f"waiting for another steersman that builds {module.what}")):
+        if not target.is_dir():
+            say(f"building {module.what} from Go modules (once, {module.takes})")
+            _build(go, module, target, report, say)
+            _forget_old(builds)
+    return target
+
+
+def kubernetes_version(folder: Path) -> str:
+    """Return the version of Kubernetes that the Go sources in `folder` require, such as `v1.36.3`."""
+    match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (folder / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
+    assert match is not None
+    return match[1]
+
+
+def version_flags(folder: Path) -> str:
+    """Return linker flags: no debugging symbols, and the version that the programs report."""
+    version = kubernetes_version(folder)
+    major, minor = version.removeprefix("v").split(".")[:2]
+    texts = {
+        "k8s.io/component-base/version.gitVersion": version,
+        "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor,
+        "sigs.k8s.io/kwok/pkg/consts.KubeVersion": version.removeprefix("v"),
+    }
+    return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in texts.items())])
+
+
+def _environment() -> dict[str, str]:
+    """Return the user's environment, with settings that make builds reproducible."""
+    flags = "-mod=readonly -trimpath -buildvcs=false"
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags, "GOWORK": "off"}
+
+
+def _build(go: str, module: Module, target: Path, report: Report, say: Callable[[str], None]) -> None:
+    """Build into a folder beside `target`, which is renamed when it is complete."""
+    for old in target.parent.glob("*.part"):  # left by a build that was killed; we hold the lock
+        shutil.rmtree(old)
+    log = target.parent / "build.log"
+    with tempfile.TemporaryDirectory(suffix=".part", dir=target.parent, ignore_cleanup_errors=True) as temporary:
+        part = Path(temporary)
+        with log.open("w", encoding="utf-8") as file:
+            listed = _lines([go, "list", "-deps", "./cmd/..."], module, file, log)
+            packages = sum(1 for _ in _without_downloads(listed, say))
+            command = [go, "build", "-v", "-ldflags", module.flags, "-o", f"{part}{os.sep}", "./cmd/..."]
+            for compiled, _ in enumerate(_without_downloads(_lines(command, module, file, log), say), start=1):
+                report(min(compiled, packages), packages)
+        module.finish(part).rename(target)
+    log.unlink()
+
+
+def _without_downloads(lines: Iterable[str], say: Callable[[str], None]) -> Iterator[str]:
+    """Yield Go's lines except those about downloaded modules, whose number is reported periodically."""
+    downloads, reported_at = 0, -math.inf
+    for line in lines:
+        if not line.startswith(DOWNLOADING):
+            yield line
+            continue
+        downloads += 1
+        if time.monotonic() > reported_at + SAID_EVERY_SECONDS:
+            reported_at = time.monotonic()
+            say(f"downloading Go modules: {downloads} begun")
+
+
+def _lines(command: list[str], module: Module, file: object, log: Path) -> Iterator[str]:
+    """Run Go and yield the lines of its output, which are also logged. Raises SteersmanError: it failed."""
+    last: deque[str] = deque(maxlen=SAID_LINES)
+    with subprocess.Popen(
+        command,
+        cwd=module.folder,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                print(line, end="", file=file)  # type: ignore[call-overload]
+                last.append(line.strip())
+                yield line
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode:
+        message = " | ".join(last) or f"exit status {process.returncode}"
+        raise SteersmanError(f"{module.what} could not be built: {message} (log: {log})")
+
+
+def _forget_old(builds: Path) -> None:
+    """Remove builds of former versions except the latest; running programs keep their open files."""
+    finished = [path for path in builds.iterdir() if path.is_dir()]
+    for old in sorted(finished, key=lambda path: path.stat().st_mtime)[:-KEPT_BUILDS]:
+        shutil.rmtree(old, ignore_errors=True)

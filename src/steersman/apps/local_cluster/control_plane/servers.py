@@ -1,0 +1,210 @@
+"""Control plane of processes on this machine: kwokctl writes certificates and arguments and starts them.
+
+They are stopped here and not by kwokctl, which kills whatever process has a recorded id, even after a reboot, and whose
+build may be gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from steersman.core.errors import SteersmanError
+
+KWOK = "kwok"
+"""KWOK's work folder in the folder of a cluster."""
+KWOKCTL = "kwokctl.pid"
+SERVERS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+STOP_SECONDS = 10.0
+START_SECONDS = 90
+LAST_LINES = 2
+LOCALHOST = "127.0.0.1"
+UNPLAYED = "kwok.x-k8s.io/status=custom"
+"""Annotation of pods whose status KWOK leaves alone, as in KWOK's documentation. Others run at once, and end at once if
+they
+are a Job's."""
+PORTS = (
+    "kubeApiserverPort",
+    "etcdPort",
+    "etcdPeerPort",
+    "kubeControllerManagerPort",
+    "kubeSchedulerPort",
+    "kwokControllerPort",
+)
+
+
+def start(programs: Path, folder: Path, name: str, kubeconfig: Path, port: int | None) -> None:
+    """Start the servers of a cluster.
+
+    Args:
+        programs: folder of `build.programs`.
+        folder: folder of the cluster.
+        name: name of the cluster.
+        kubeconfig: file to write.
+        port: port of the API server; None: any that is free.
+
+    Raises:
+        SteersmanError: the port is taken, or a server did not start; the message has the end of its log.
+    """
+    work = folder / KWOK
+    work.mkdir(parents=True, exist_ok=True)
+    configuration = work / "kwok.yaml"  # JSON is YAML
+    configuration.write_text(json.dumps(_configuration(programs, port), indent=2) + "\n", encoding="utf-8")
+    command = ["--name", name, "create", "cluster", "--kubeconfig", str(kubeconfig), "--wait", f"{START_SECONDS}s"]
+    run_kwokctl([programs / "kwokctl", *command], folder)
+    missing = [server for server in SERVERS if server not in running(folder)]
+    if missing:
+        raise failure(f"{missing[0]} did not start", _cluster_folder(folder) / "logs" / f"{missing[0]}.log", folder)
+
+
+def run_kwokctl(command: Sequence[str | Path], folder: Path) -> None:
+    """Run kwokctl with a work folder of ours. Raises SteersmanError: it failed."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
+    log = folder / "kwokctl.log"
+    _kept_log(folder).unlink(missing_ok=True)
+    command = [str(part) for part in command]
+    with (
+        log.open("w", encoding="utf-8") as file,
+        subprocess.Popen(
+            command,
+            env=environment | {"KWOK_WORKDIR": str(folder / KWOK)},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        try:
+            (folder / KWOKCTL).write_text(str(process.pid), encoding="ascii")  # the servers go on if we are killed
+            process.wait()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise failure("kwokctl failed", log, folder)
+
+
+def failure(what: str, log: Path, folder: Path) -> SteersmanError:
+    """Return an error with the end of a log, which is kept beside the cluster's folder, since that will be removed."""
+    kept = _kept_log(folder)
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        kept.write_text(text, encoding="utf-8")
+    except OSError as error:
+        return SteersmanError(f"{what}, and its log is not there ({error.strerror})")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return SteersmanError(f"{what}: {' | '.join(lines[-LAST_LINES:]) or 'it said nothing'} (log: {kept})")
+
+
+def running(folder: Path) -> dict[str, int]:
+    """Return the process ids of a cluster's running servers by program, and of kwokctl while it starts them.
+
+    An id in a file may be another process's by now, so the process must have been started with files of the cluster.
+    """
+    result = {}
+    for file in (folder / KWOKCTL, *sorted(_cluster_folder(folder).glob("pids/*.pid"))):
+        try:
+            pid = int(file.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue
+        if f"{folder}{os.sep}" in _command(pid):
+            result[file.stem] = pid
+    return result
+
+
+def ended(folder: Path) -> list[str]:
+    """Return the servers of a cluster that should run and do not."""
+    return sorted(set(SERVERS) - running(folder).keys())
+
+
+def stop(folder: Path) -> None:
+    """Kill the servers of a cluster, whose data goes with them, and wait until they have ended.
+
+    On SIGTERM the API server waits ten seconds and more for its clients and for etcd.
+
+    Raises:
+        SteersmanError: one cannot be stopped.
+    """
+    until = time.monotonic() + STOP_SECONDS
+    while servers := running(folder):
+        if time.monotonic() > until:
+            raise SteersmanError(f"cannot be stopped: {', '.join(f'{name} {pid}' for name, pid in servers.items())}")
+        for pid in servers.values():
+            _kill(pid)
+        time.sleep(0.05)
+
+
+def _configuration(programs: Path, port: int | None) -> dict[str, object]:
+    binaries = {
+        "kubeApiserverBinary": "kube-apiserver",
+        "kubeControllerManagerBinary": "kube-controller-manager",
+        "kubeSchedulerBinary": "kube-scheduler",
+        "kubectlBinary": "kubectl",
+        "etcdBinary": "etcd",
+        "kwokControllerBinary": "kwok",
+    }
+    options: dict[str, object] = {
+        "runtime": "binary",
+        "bindAddress": LOCALHOST,
+        "disableQPSLimits": True,
+        **{option: str(programs / program) for option, program in binaries.items()},
+        **dict(zip(PORTS, _free_ports(port), strict=True)),
+    }
+    unplayed = {"key": "disregard-status-with-annotation-selector", "value": UNPLAYED}
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": options,
+        "componentsPatches": [{"name": "kwok-controller", "extraArgs": [unplayed]}],
+    }
+
+
+def _free_ports(first: int | None) -> list[int]:
+    """Return a free port for each of `PORTS`, all held at once so that they differ; the first may be given."""
+    with ExitStack() as held:
+        result = []
+        for port in (first or 0, *(0 for _ in PORTS[1:])):
+            server = held.enter_context(socket.socket())
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                server.bind((LOCALHOST, port))
+            except OSError as error:
+                raise SteersmanError(f"--port {port}: {(error.strerror or str(error)).lower()}") from None
+            result.append(int(server.getsockname()[1]))
+        return result
+
+
+def _kept_log(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.log")
+
+
+def _cluster_folder(folder: Path) -> Path:
+    """Return where kwokctl keeps the cluster, under the cluster's name."""
+    return folder / KWOK / "clusters" / folder.name
+
+
+def _command(pid: int) -> str:
+    """Return the command line of a process, "" if there is no such process or it has ended."""
+    if Path("/proc/self").exists():
+        try:
+            return Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            return ""
+    command = ["ps", "-ww", "-o", "stat=,args=", "-p", str(pid)]  # macOS
+    shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return "" if shown.startswith("Z") else shown
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise SteersmanError(f"process {pid} is another user's; they must stop it") from None

@@ -1,0 +1,129 @@
+"""Record of a cluster that steersman brought up: a JSON file, written atomically."""
+
+from __future__ import annotations
+
+import enum
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from steersman.apps.local_cluster.folders import clusters_root, locked
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.workloads.files import replacing
+
+DEFAULT_NAME = "steersman"
+RECORD = "cluster.json"
+
+
+class ClusterBackend(enum.StrEnum):
+    """How a cluster was started."""
+
+    BINARIES = "binaries"
+    """Servers of this machine, built from Go modules."""
+    CONTAINERS = "containers"
+    """Servers in containers, by kwokctl."""
+    KUBECONFIG = "kubeconfig"
+    """An existing cluster of somebody else."""
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A local cluster.
+
+    Attributes:
+        name: its name.
+        way: how it was started.
+        kubeconfig: absolute path of its kubeconfig.
+        context: context in that file.
+        ready: whether it started completely; false while it starts, and forever if that was killed.
+        engine: container engine that runs it, "" for other backends.
+    """
+
+    name: str
+    way: ClusterBackend
+    kubeconfig: str
+    context: str
+    ready: bool = False
+    engine: str = ""
+
+
+def check_name(name: str) -> str:
+    """Return the name of a cluster. Raises UsageError: it is not a valid one."""
+    if not re.fullmatch("[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", name):
+        raise UsageError(f"--name {name}: a-z, 0-9 and - inside, at most 32, make a name")
+    return name
+
+
+def command(action: str, name: str) -> str:
+    """Return the command that a user types to act on this cluster and no other, for messages."""
+    return f"'steersman cluster {action}" + ("'" if name == DEFAULT_NAME else f" --name {name}'")
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder of a cluster, with its record, its kubeconfig and its servers' data."""
+    return clusters_root() / name
+
+
+def find(name: str) -> ClusterRecord | None:
+    """Return the record of a cluster, None if there is no such cluster. Raises InputError: its file is damaged."""
+    path = folder_of(name) / RECORD
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ClusterRecord)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        problem = f"is damaged ({error}); {command('down', name)} removes the cluster"
+        raise InputError(path, "", "", problem) from None
+
+
+def require(name: str) -> ClusterRecord:
+    """Return the record of a cluster. Raises SteersmanError: it does not exist, or did not start completely."""
+    record = find(name)
+    if record is None:
+        others = ", ".join(names())
+        known = f"; there are {others} (--name)" if others else ""
+        raise SteersmanError(f"no cluster {name!r}: {command('up', name)} starts one{known}")
+    if not record.ready:
+        raise SteersmanError(f"cluster {name!r} did not come up; {command('down', name)} removes what there is of it")
+    return record
+
+
+def names() -> list[str]:
+    """Return the names of all clusters."""
+    return sorted(path.parent.name for path in clusters_root().glob(f"*/{RECORD}"))
+
+
+def write(record: ClusterRecord) -> None:
+    """Write a record. Raises InputError: it cannot be written."""
+    with replacing(folder_of(record.name) / RECORD) as part:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+
+
+def forget(name: str) -> None:
+    """Remove the folder of a cluster, its record last, so that an interrupted removal can be repeated."""
+    folder = folder_of(name)
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != RECORD:
+            path.unlink()
+    (folder / RECORD).unlink(missing_ok=True)
+    folder.rmdir()
+
+
+@contextmanager
+def exclusively(name: str) -> Iterator[None]:
+    """Lock a cluster for starting or stopping it. Raises SteersmanError: another command holds the lock."""
+
+    def refuse() -> None:
+        raise SteersmanError(f"another steersman is starting or stopping cluster {name!r}")
+
+    with locked(clusters_root() / f".{name}.lock", refuse):
+        yield

@@ -1,0 +1,1 @@
+"""Recordings and snapshots of a live cluster."""

@@ -1,0 +1,96 @@
+"""Read the workload of a live cluster: the objects that `kubectl get` would dump, listed through the API."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import NamedTuple
+
+from steersman.apps.runtime.decoding import (
+    ALL_PODS,
+    NODES,
+    decode_objects,
+    documents,
+    example,
+)
+from steersman.core.errors import InputError
+from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.kubernetes.selectors import SELECTING
+from steersman.workloads.formats.yaml_documents import Document
+from steersman.workloads.loading import workload_of_objects
+from steersman.workloads.workload import RunningPods, Workload
+
+
+class Resource(NamedTuple):
+    """Kind of objects that belongs to a workload.
+
+    Attributes:
+        kind, version: of the objects.
+        path: path of their collection, over all namespaces.
+    """
+
+    kind: str
+    version: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        """Plural as in RBAC rules and kubectl, such as `deployments`."""
+        return self.path.rpartition("/")[2]
+
+
+REQUIRED = (Resource("Node", "v1", NODES), Resource("Pod", "v1", ALL_PODS))
+"""Kinds without which there is no workload."""
+OPTIONAL = (
+    *(Resource(each.kind, each.version, each.path) for each in SELECTING),
+    Resource("Deployment", "apps/v1", "/apis/apps/v1/deployments"),
+    Resource("DaemonSet", "apps/v1", "/apis/apps/v1/daemonsets"),
+    Resource("Job", "batch/v1", "/apis/batch/v1/jobs"),
+    Resource("CronJob", "batch/v1", "/apis/batch/v1/cronjobs"),
+    Resource("Namespace", "v1", "/api/v1/namespaces"),
+    Resource("PriorityClass", "scheduling.k8s.io/v1", "/apis/scheduling.k8s.io/v1/priorityclasses"),
+    Resource("PersistentVolumeClaim", "v1", "/api/v1/persistentvolumeclaims"),
+    Resource("PodDisruptionBudget", "policy/v1", "/apis/policy/v1/poddisruptionbudgets"),
+)
+"""Kinds left out with a warning where the API refuses to list them, or does not have them."""
+
+
+async def read_workload(client: Client, name: str, running: RunningPods = RunningPods.FREE) -> Workload:
+    """Return the workload of a cluster's objects, as `workloads.loading` makes it of the same objects.
+
+    Nothing is written. Nodes and pods that make no sense are left out with a warning, as are kinds that may not be
+    listed.
+
+    Args:
+        client: connection to the cluster.
+        name: name of the workload, such as that of the context.
+        running: what becomes of running pods.
+
+    Raises:
+        SteersmanError: nodes or pods may not be listed or there are none; a controller makes no sense.
+    """
+    required = {resource: await _list(client, resource) for resource in REQUIRED}
+    others: list[Document] = []
+    refused = []
+    for resource in OPTIONAL:
+        try:
+            others += await _list(client, resource)
+        except ApiError as error:
+            if error.status not in REFUSALS:
+                raise
+            refused.append(resource.name)
+    warnings = [f"no permission to list {', '.join(refused)}; they are left out"] if refused else []
+    try:
+        return workload_of_objects(name, [*chain(*required.values()), *others], warnings, running=running)
+    except InputError:  # one invalid pod must not hide all others
+        kept = {resource: decode_objects(result) for resource, result in required.items()}
+    for resource, each in kept.items():
+        if each.problems:
+            many = f"{len(each.problems)} {resource.name} make no sense and are left out"
+            warnings.append(f"{many}: {example(each.problems)}")
+    sound = [result.document for each in kept.values() for result in each.objects.objects]
+    return workload_of_objects(name, [*sound, *others], warnings, running=running)
+
+
+async def _list(client: Client, resource: Resource) -> list[Document]:
+    return documents(await client.list(resource.path), resource.kind, resource.version)

@@ -1,0 +1,1 @@
+"""Shared parts of the live applications: the active policy, its workload profile, HTTP servers and tasks."""

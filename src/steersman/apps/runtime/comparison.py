@@ -1,0 +1,327 @@
+"""Choice of the active policy on a live cluster: a learned policy is used only if no rule beats it there.
+
+The comparison is a short simulation on the cluster's nodes, empty, with pods drawn from the recent arrivals. It runs in
+a separate process and no pod waits for it: a rule decides until the result is there. A failed comparison leaves the
+active policy in place and only logs an error and increments a metric.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.cluster.model import Constraints, Node, Pod, PodClass
+from steersman.core.errors import SteersmanError
+from steersman.core.processes import ask_process
+from steersman.policies.base import Policy
+from steersman.policies.heuristics.policy import heuristic
+from steersman.simulation.selection.comparison import RuleComparison, compare, members_of
+from steersman.workloads.shapes import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
+from steersman.workloads.workload import Workload
+
+INITIAL_RULE = "fgd"
+"""Rule that decides until the first comparison has ended: the best published one."""
+LEAST_PODS = 20
+"""Pods that must have arrived before a comparison."""
+MAX_SAMPLED_PODS = 2000
+"""Pods that a comparison draws from; a larger window is sampled uniformly."""
+PODS_GROWTH_FACTOR = 4
+"""Growth of the number of pods in the window since the last comparison that triggers another one."""
+MAX_NODE_CHANGE = 0.05
+"""Share of the nodes that were added, removed or changed shape beyond which a comparison is repeated."""
+MAX_PROFILE_DISTANCE = 0.1
+"""Distance between two workload profiles beyond which a comparison is repeated, in addition to sampling noise."""
+MAX_UNALLOCATED_PERCENT = 50.0
+"""Percent of the GPUs that the best candidate may leave unallocated. Beyond it CPU or memory runs out long before the
+GPUs do under every policy, so differences between policies carry no information about GPU allocation."""
+LIMIT_SECONDS = 300.0
+"""Timeout of a comparison. It takes seconds; the first one on a machine compiles for about a minute."""
+RETRY_SECONDS = 600.0
+"""Delay after a failed comparison."""
+NICENESS = 10
+
+Compare = Callable[[Workload, Policy, str], RuleComparison]
+"""Function that compares a policy with every rule on a workload; the third argument is the active candidate's name."""
+
+log = structlog.get_logger("policy")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonBasis:
+    """Cluster and workload for which a comparison's result is valid.
+
+    Attributes:
+        nodes: number of nodes by shape.
+        requests: share of the pods by GPU request.
+        pods: number of pods observed; None for a policy file's basis, which is exact.
+    """
+
+    nodes: Mapping[Shape, int]
+    requests: Mapping[GpuRequest, float]
+    pods: int | None
+
+    def holds_for(self, now: ComparisonBasis) -> bool:
+        """Return True if nodes and pods have not changed enough to repeat the comparison."""
+        shapes = self.nodes.keys() | now.nodes.keys()
+        changed = sum(abs(self.nodes.get(shape, 0) - now.nodes.get(shape, 0)) for shape in shapes)
+        if changed > MAX_NODE_CHANGE * max(sum(self.nodes.values()), sum(now.nodes.values())):
+            return False
+        assert now.pods is not None
+        if now.pods < LEAST_PODS:
+            return True  # too few pods to detect a change
+        if self.pods is not None and now.pods >= PODS_GROWTH_FACTOR * self.pods:
+            return False
+        smaller_sample = now.pods if self.pods is None else min(now.pods, self.pods)
+        sampling_noise = 0.5 * math.sqrt(len(self.requests.keys() | now.requests.keys()) / smaller_sample)
+        return profile_distance(self.requests, now.requests) <= MAX_PROFILE_DISTANCE + sampling_noise
+
+    @property
+    def skip_reason(self) -> str:
+        """Reason why a comparison is impossible; "" if it is possible."""
+        if not any(gpus for _, _, gpus, _ in self.nodes):
+            return "no node has a GPU"
+        if self.pods is not None and self.pods < LEAST_PODS:
+            return f"fewer than {LEAST_PODS} pods have arrived"
+        return "" if any(count for count, _ in self.requests) else "no pod requests a GPU"
+
+
+def basis_of(nodes: Iterable[Node], classes: Sequence[PodClass]) -> ComparisonBasis:
+    """Return the basis of a comparison on these nodes and pods."""
+    counts = Counter((pod.requests.gpu_count, pod.requests.gpu_milli) for pod in classes)
+    shares = {request: count / len(classes) for request, count in counts.items()}
+    return ComparisonBasis(node_shapes(nodes), shares, len(classes))
+
+
+def stored_basis(file: PolicyReloader, now: ComparisonBasis) -> ComparisonBasis | None:
+    """Return the basis of the comparison that a policy file records, or None if it does not hold for `now`."""
+    compared_on, policy = file.compared_on, file.policy
+    if compared_on is None or policy.prepared is None or compared_on.shapes != shapes_digest(now.nodes):
+        return None
+    shares: dict[GpuRequest, float] = {}
+    for pod in policy.prepared.pods:
+        request = pod.gpu_count, pod.gpu_milli
+        shares[request] = shares.get(request, 0.0) + pod.share
+    basis = ComparisonBasis(now.nodes, shares, None)
+    return basis if basis.holds_for(now) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """Active policy.
+
+    Attributes:
+        policy: the policy; a portfolio's member carries the portfolio's name.
+        member: name of the portfolio's member; "" if the policy is no portfolio.
+        version: digest of the policy file; "" for a rule that replaces the policy.
+    """
+
+    policy: Policy
+    member: str = ""
+    version: str = ""
+
+    def is_same(self, other: PolicyChoice) -> bool:
+        """Return True if both choices select the same policy, member and file version."""
+        return (self.policy.name, self.member, self.version) == (other.policy.name, other.member, other.version)
+
+
+class PolicyComparison:
+    """Choice of the active policy on a live cluster, with its reasons in the log.
+
+    Args:
+        file: the configured policy.
+        unchecked: whether the configured policy is used without a comparison; a portfolio then uses its first member.
+        clock: function that returns the time in seconds.
+        work: function that compares; it runs in a separate process, so it must be a module-level function.
+        limit: timeout of a comparison in seconds.
+
+    Attributes:
+        file: the configured policy.
+        choice: the active policy.
+        result: result of the last comparison; None before the first one.
+        finished: end of the last comparison in seconds of the clock.
+        failures: number of failed comparisons.
+    """
+
+    def __init__(
+        self,
+        file: PolicyReloader,
+        *,
+        unchecked: bool = False,
+        clock: Callable[[], float] = time.time,
+        work: Compare = compare,
+        limit: float = LIMIT_SECONDS,
+    ) -> None:
+        self.file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
+        self.result: RuleComparison | None = None
+        self.finished, self.failures = 0.0, 0
+        self._basis: ComparisonBasis | None = None
+        self._retry_at = 0.0
+        self._logged_reason = ""
+        self.choice = PolicyChoice(heuristic(INITIAL_RULE)) if self.is_needed else self._configured_choice()
+        self._version = self.choice.version
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the configured policy must be compared with the rules before it is used."""
+        return self.file.is_learned and not self._unchecked and not self.file.other_objective
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the active policy was chosen for the policy file's present version."""
+        return self._version == self.file.version
+
+    def _configured_choice(self) -> PolicyChoice:
+        policy = self.file.policy
+        member = policy.members[0].name if policy.members else ""
+        if self.file.is_learned and self.file.other_objective and not self._unchecked:
+            log.info(
+                "the policy is not compared with rules: it has another objective", objective=self.file.other_objective
+            )
+        return PolicyChoice(policy.default_member, member, self.file.version)
+
+    async def look(self, nodes: Sequence[Node], classes: Sequence[PodClass]) -> bool:
+        """Compare if a comparison is due, and return True if the active policy changed.
+
+        Args:
+            nodes: the cluster's nodes.
+            classes: classes of the recent pods.
+        """
+        if not self.is_needed:
+            return not self.is_settled and self._activate(self._configured_choice())
+        if self.recognise(nodes, classes):
+            return True
+        now = basis_of(nodes, classes)
+        is_new = not self.is_settled
+        if self._basis is not None and not is_new and self._basis.holds_for(now):
+            return False
+        if now.skip_reason:
+            self._log_skip(now.skip_reason)
+            return False
+        if self._clock() < self._retry_at and not is_new:
+            return False
+        return await self._compare(nodes, classes, now)
+
+    def recognise(self, nodes: Iterable[Node], classes: Sequence[PodClass]) -> bool:
+        """Activate a policy file that was compared on an equal cluster; return True if the active policy changed."""
+        if not self.is_needed or self.is_settled:
+            return False
+        basis = stored_basis(self.file, basis_of(nodes, classes))
+        if basis is None:
+            return False
+        self._basis = basis
+        log.info("the policy file was compared on an equal cluster when it was written", policy=self.file.policy.name)
+        return self._activate(self._configured_choice())
+
+    async def _compare(self, nodes: Sequence[Node], classes: Sequence[PodClass], now: ComparisonBasis) -> bool:
+        policy, version = self.file.policy, self.file.version
+        log.info("comparing the policy with every rule", policy=policy.name, nodes=len(nodes), pods=len(classes))
+        began = self._clock()
+        try:
+            task = _workload(nodes, classes), policy, self._active_candidate
+            result = await ask_process(_CompareTask(self._work), task, seconds=self._limit, niceness=NICENESS)
+        except SteersmanError as error:
+            self.failures += 1
+            self._retry_at, self._version, self._basis = self._clock() + RETRY_SECONDS, version, None
+            log.error(
+                "the comparison failed; the active policy stays", decides=self.choice.policy.name, error=str(error)
+            )
+            return False
+        if self.file.version != version:
+            return False  # the file changed meanwhile, so the result is of an old policy
+        self.result, self.finished, self._basis = result, self._clock(), now
+        return self._activate(self._select(policy, result, self.finished - began))
+
+    def _select(self, policy: Policy, result: RuleComparison, seconds: float) -> PolicyChoice:
+        """Return the policy to activate after a comparison, and log the reason."""
+        own, rule, best = result.best_own, result.best_rule, result.ranking[0]
+        figures = {
+            "policy": policy.name,
+            "difference": round(result.difference, 3),
+            "best": [f"{result.names[i]} {result.mean(i):.2f} %" for i in result.ranking[:3]],
+            "draws": result.draws,
+            "seconds": round(seconds, 1),
+        }
+        if result.mean(best) > MAX_UNALLOCATED_PERCENT:
+            log.info(
+                "every candidate leaves most GPUs unallocated for these pods; the active policy stays",
+                decides=self.choice.policy.name,
+                **figures,
+            )
+            return self.choice
+        active = result.names.index(self._active_candidate) if self._active_candidate in result.names else None
+        if policy.members and active is not None and active != best and not result.is_clearly_better(best, active):
+            log.info("no candidate is clearly better than the active one", decides=result.names[active], **figures)
+            return self._choice(policy, result, active)
+        if not result.is_good:
+            name = result.names[rule]
+            log.warning("the policy is worse than a rule on this cluster; the rule decides", rule=name, **figures)
+            return self._choice(policy, result, rule)
+        choice = self._choice(policy, result, own)
+        log.info("the policy was compared", member=choice.member, **figures)
+        return choice
+
+    @property
+    def _active_candidate(self) -> str:
+        """Name of the active policy among a comparison's candidates."""
+        return self.choice.member or self.choice.policy.name
+
+    def _choice(self, policy: Policy, result: RuleComparison, candidate: int) -> PolicyChoice:
+        name = result.names[candidate]
+        if not result.own[candidate]:
+            return PolicyChoice(heuristic(name))
+        member = name if policy.members else ""
+        chosen = members_of(policy)[name].renamed(policy.name) if policy.members else policy
+        return PolicyChoice(chosen, member, self.file.version)
+
+    def _activate(self, choice: PolicyChoice) -> bool:
+        """Make a choice the active one; return True if it differs from the previous one."""
+        self._version, previous, self.choice = self.file.version, self.choice, choice
+        return not choice.is_same(previous)
+
+    def _log_skip(self, reason: str) -> None:
+        """Log why there is no comparison, once for each reason."""
+        if reason != self._logged_reason:
+            self._logged_reason = reason
+            log.info("the policy cannot be compared with rules yet", why=reason, decides=self.choice.policy.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _CompareTask:
+    """Adapter from a process's single argument to the three of a comparison."""
+
+    compare: Compare
+
+    def __call__(self, task: tuple[Workload, Policy, str]) -> RuleComparison:
+        return self.compare(*task)
+
+
+def _workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:
+    """Return a workload of the cluster's nodes and pods of these classes.
+
+    Constraints on other pods' labels are left out: the drawn pods have no owners.
+    """
+    if len(classes) > MAX_SAMPLED_PODS:
+        classes = random.Random(0).sample(classes, MAX_SAMPLED_PODS)
+    reduced: dict[Constraints, Constraints] = {}
+    pods = []
+    for i, pod_class in enumerate(classes):
+        constraints = reduced.setdefault(pod_class.constraints, _node_constraints(pod_class.constraints))
+        pods.append(Pod(f"pod-{i}", PodClass(pod_class.requests, constraints)))
+    return Workload("the cluster", tuple(nodes), tuple(pods))
+
+
+def _node_constraints(constraints: Constraints) -> Constraints:
+    """Return the constraints that depend on nodes alone."""
+    return Constraints(
+        gpu_models=constraints.gpu_models,
+        tolerations=constraints.tolerations,
+        node_selector=constraints.node_selector,
+        node_affinity=constraints.node_affinity,
+    )

@@ -1,0 +1,120 @@
+"""HTTP server in the running event loop, with the probes and the metrics that every steersman server offers.
+
+The event loop that does the work also answers the probes: if it is blocked, a probe times out, which is the liveness
+signal.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from steersman.core.errors import SteersmanError
+
+ADDRESS = "127.0.0.1"
+SHUTDOWN_SECONDS = 1.0
+OPEN = ("/metrics", "/healthz", "/livez", "/readyz")
+"""Paths of every server; they need no authentication."""
+
+Checks = Mapping[str, Callable[[], str]]
+"""Functions by check name that return the problem in a few words, "" if the check passes."""
+VERBOSE = "verbose"
+"""Query parameter of a probe that adds the notes, which never fail it."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class WebServer:
+    """HTTP or HTTPS server; an asynchronous context manager that listens inside its block.
+
+    Args:
+        registry: metrics of `/metrics`.
+        healthy: checks of `/healthz` and `/livez`; if one fails, the process should be restarted.
+        ready: additional checks of `/readyz`.
+        notes: checks that are reported with `?verbose` alone and fail no probe: a degraded server that still responds
+            correctly stays in its service's endpoints.
+        address: address to listen on.
+        port: port to listen on; 0 selects a free one.
+        app: application with further routes.
+        tls: TLS context for HTTPS; None for HTTP.
+
+    Attributes:
+        port: port that the server listens on.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        healthy: Checks,
+        ready: Checks,
+        address: str = ADDRESS,
+        port: int = 0,
+        app: web.Application | None = None,
+        tls: ssl.SSLContext | None = None,
+        notes: Checks | None = None,
+    ) -> None:
+        self.port = port
+        self._address, self._tls = address, tls
+        app = web.Application() if app is None else app
+        app.router.add_get("/metrics", _metrics_handler(registry))
+        for path, checks in (("healthz", healthy), ("livez", healthy), ("readyz", {**healthy, **ready})):
+            app.router.add_get(f"/{path}", _probe_handler(path, checks, notes or {}))
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        """Start listening.
+
+        Raises:
+            SteersmanError: the address or port is not available.
+        """
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._address, self.port, ssl_context=self._tls).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            reason = (error.strerror or str(error)).lower()
+            raise SteersmanError(
+                f"--address {self._address} --port {self.port}: cannot listen there: {reason}; --port 0 selects a free "
+                "port"
+            ) from None
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening and close all connections."""
+        await self._runner.cleanup()
+
+
+def _metrics_handler(registry: CollectorRegistry) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    return handle
+
+
+def _probe_handler(name: str, checks: Checks, notes: Checks) -> Handler:
+    """Return a handler with the format of kube-apiserver's probes: one line for each check, then the verdict."""
+
+    async def handle(request: web.Request) -> web.Response:
+        problems = {check: find_problem() for check, find_problem in checks.items()}
+        lines = [
+            f"[-]{check} failed: {problem}" if problem else f"[+]{check} ok" for check, problem in problems.items()
+        ]
+        if VERBOSE in request.query:
+            degraded = {note: find_problem() for note, find_problem in notes.items()}
+            lines += [
+                f"[!]{note} degraded: {problem}" if problem else f"[+]{note} ok" for note, problem in degraded.items()
+            ]
+        failed = any(problems.values())
+        lines.append(f"{name} check {'failed' if failed else 'passed'}")
+        return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
+
+    return handle

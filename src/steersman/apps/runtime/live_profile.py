@@ -1,0 +1,93 @@
+"""Workload profile of a live cluster: the typical pods of a sliding window over arrivals, and their leftover tables."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+import structlog
+
+from steersman.cluster.model import GpuType, PodClass
+from steersman.core.processes import ask_process
+from steersman.policies.linear.leftovers import LeftoverArrays, leftover_arrays
+from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
+
+WINDOW = 10_000
+"""Size of the sliding window in pods."""
+NEW_SHARE = 0.1
+"""Share of the window that must be new before the profile is rebuilt."""
+
+LeftoversTask = tuple[tuple[TypicalPod, ...], tuple[GpuType, ...]]
+"""Typical pods and the types of the cluster's GPUs."""
+
+log = structlog.get_logger("profile")
+
+
+class PodWindow:
+    """Sliding window over the classes of arriving pods."""
+
+    def __init__(self) -> None:
+        self._classes: deque[PodClass] = deque(maxlen=WINDOW)
+        self._new = 0
+
+    def __len__(self) -> int:
+        """Return the number of pods."""
+        return len(self._classes)
+
+    def see(self, pod_class: PodClass) -> None:
+        """Add the class of an arriving pod."""
+        self._classes.append(pod_class)
+        self._new += 1
+
+    @property
+    def classes(self) -> tuple[PodClass, ...]:
+        """Classes in the window, the newest last."""
+        return tuple(self._classes)
+
+    @property
+    def due(self) -> bool:
+        """Whether enough pods arrived since the profile was built to rebuild it."""
+        return self._new > NEW_SHARE * len(self._classes)
+
+    def typical_pods(self) -> tuple[TypicalPod, ...]:
+        """Return the workload profile of the present window, and restart the count of new pods."""
+        self._new = 0
+        return typical_pods(self._classes)
+
+
+class LiveProfile(PodWindow):
+    """Workload profile of a sliding window over pods.
+
+    Attributes:
+        pods: the typical pods in use.
+        leftovers: their leftover tables; None if no policy needs them or they are not computed yet.
+        made_at: time of the last build, in seconds of `time.time`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pods: tuple[TypicalPod, ...] = ()
+        self.leftovers: LeftoverArrays | None = None
+        self.made_at = time.time()
+
+    async def make(self, types: tuple[GpuType, ...], *, leftovers: bool) -> bool:
+        """Rebuild the profile, and return True if it changed. A separate process computes the leftover tables.
+
+        Args:
+            types: types of the cluster's GPUs.
+            leftovers: whether a policy needs the leftover tables.
+        """
+        self.made_at = time.time()
+        pods = self.typical_pods()
+        if pods == self.pods and (self.leftovers is not None or not leftovers):
+            return False
+        # The tables take about a second, for which the event loop must not be blocked.
+        tables = await ask_process(_leftovers, (pods, types)) if leftovers else None
+        self.pods, self.leftovers = pods, tables
+        log.info("workload profile rebuilt", typical_pods=len(pods), of=len(self))
+        return True
+
+
+def _leftovers(task: LeftoversTask) -> LeftoverArrays:
+    pods, types = task
+    return leftover_arrays(pods, profile_arrays(pods, types))

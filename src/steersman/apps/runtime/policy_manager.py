@@ -1,0 +1,192 @@
+"""Active policy of a live cluster and its workload profile, both kept up to date in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+
+import structlog
+
+from steersman.apps.runtime.comparison import INITIAL_RULE, PolicyComparison
+from steersman.apps.runtime.live_profile import LiveProfile
+from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
+from steersman.cluster.model import Constraints, GpuType, Node, PodClass, PodSelector, Requests, TopologySpread
+from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.state import ClusterState
+from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.selectors import Selectors
+from steersman.policies.base import Policy
+from steersman.policies.decision.decider import Decider, NodeChoice
+from steersman.policies.heuristics.policy import heuristic
+from steersman.policies.kube_default.arrays import HOSTNAME
+from steersman.prometheus.collector import Collector
+from steersman.prometheus.configuration import Configuration
+
+PROFILE_INTERVAL_SECONDS = 10.0
+"""Interval of the checks whether the workload profile or the policy file changed."""
+LOOK_SECONDS = 5.0
+"""Interval of the checks whether a comparison with rules is due, until the active policy is settled."""
+SETTLED_INTERVAL_SECONDS = 60.0
+"""Interval of these checks afterwards; on 5,000 nodes a check takes 7 ms."""
+BURST_GROWTH = 1.1
+"""Growth of the number of pods within `LOOK_SECONDS` that counts as a burst. The first pods of a burst belong to a few
+controllers, and the best policy for them may be the worst for the pods that follow, so a comparison waits."""
+MAX_REMEMBERED_WARNINGS = 1000
+"""Warnings that are not repeated. GPU names come from nodes and are unbounded, so beyond this the memory is cleared."""
+EARLY_CHECK_GROWTH = 2
+"""Growth of the number of pods since the last check that makes the next one due early."""
+
+log = structlog.get_logger("policy")
+
+
+class PolicyManager:
+    """Own the active policy and its workload profile; reload the file and request new deciders when either changes.
+
+    Args:
+        policy: the configured policy.
+        telemetry: measurements of the cluster; None without telemetry. The caller keeps them up to date.
+        unchecked: whether a learned policy is used without a comparison with rules on the cluster.
+    """
+
+    def __init__(self, policy: PolicyReloader, telemetry: Collector | None = None, *, unchecked: bool = False) -> None:
+        self.file, self.profile, self.telemetry = policy, LiveProfile(), telemetry
+        self._warned: set[str] = set()
+        self.comparison = PolicyComparison(policy, unchecked=unchecked)
+
+    @property
+    def policy(self) -> Policy:
+        """The configured policy."""
+        return self.file.policy
+
+    @property
+    def deciding(self) -> Policy:
+        """The active policy."""
+        return self.comparison.choice.policy
+
+    def see(self, pod: CachedPod) -> None:
+        """Add an arriving pod to the workload profile's window."""
+        self.profile.see(pod.pod.pod_class)
+
+    def decider(self, cache: ClusterCache) -> Decider:
+        """Return a new decider of the active policy for the cache's state."""
+        self._warn(cache.state.gpu_types)
+        services = LiveSpreadSelectors(cache.selectors)
+        return Decider(
+            cache.state,
+            self.deciding,
+            profile=self.profile.pods,
+            leftovers=self.profile.leftovers,
+            services=services,
+            telemetry=self.telemetry,
+        )
+
+    def _warn(self, types: tuple[GpuType, ...]) -> None:
+        """Log, once each, the cluster's GPU models that the active policy was not trained on."""
+        policy = self.deciding
+        if policy.prepared is not None:
+            for warning in policy.prepared.warnings(policy.name, types):
+                if warning not in self._warned:
+                    if len(self._warned) >= MAX_REMEMBERED_WARNINGS:
+                        self._warned.clear()
+                    self._warned.add(warning)
+                    log.warning(warning)
+
+    def selectors(self, client: Client) -> Selectors | None:
+        """Return the selectors of services and controllers if the policy spreads their pods by default, else None."""
+        return Selectors(client) if self.policy.needs_selectors else None
+
+    async def begin(self, state: ClusterState) -> None:
+        """Build the first workload profile, before the first decider; activate a policy fitted to this cluster.
+
+        Args:
+            state: the cluster's state after the first list.
+        """
+        await self._rebuild_profile(state)
+        self.comparison.recognise(_nodes(state), self.profile.classes)
+
+    async def _rebuild_profile(self, state: ClusterState) -> bool:
+        """Rebuild the workload profile; return True if it changed and the active policy has no embedded profile."""
+        needs_leftovers = any(policy.derives_tables for policy in (self.policy, self.deciding))
+        has_changed = await self.profile.make(state.gpu_types, leftovers=needs_leftovers)
+        return has_changed and self.deciding.prepared is None
+
+    async def keep(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:
+        """Keep the active policy and the workload profile up to date, until cancelled.
+
+        Args:
+            state: function that returns the cluster's state.
+            renew: callback after a change; its owner builds new deciders.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_profile(state, renew))
+            group.create_task(self._keep_choice(state, renew))
+
+    async def _keep_profile(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(PROFILE_INTERVAL_SECONDS)
+            self._warn(state().gpu_types)
+            self.file.renewed()
+            if self.profile.due and await self._rebuild_profile(state()):
+                renew()
+
+    async def _keep_choice(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:
+        checked_at, pods_at_check, previous_pods = -math.inf, 0, len(self.profile)
+        while True:
+            now, pods = time.monotonic(), len(self.profile)
+            is_due = (
+                not self.comparison.is_settled
+                or now - checked_at >= SETTLED_INTERVAL_SECONDS
+                or pods >= EARLY_CHECK_GROWTH * pods_at_check
+            )
+            is_due = is_due and not (self.comparison.is_needed and pods > BURST_GROWTH * previous_pods)
+            previous_pods = pods
+            checked_at, pods_at_check = (now, pods) if is_due else (checked_at, pods_at_check)
+            if is_due and await self.comparison.look(_nodes(state()), self.profile.classes):
+                log.info("the active policy changed", policy=self.deciding.name, member=self.comparison.choice.member)
+                renew()
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def _nodes(state: ClusterState) -> list[Node]:
+    return [node for node in state.nodes if node is not None]
+
+
+def warm_up(
+    policy: Policy, choose: Callable[[Decider, int], NodeChoice | None] = Decider.choose, *, telemetry: bool = False
+) -> None:
+    """Compile all kernels of a policy by choosing a node for two pods on a cluster of one node.
+
+    The second pod has a constraint on other pods, because some kernels run for such pods alone.
+
+    Args:
+        policy: the policy; for a learned one, the rule that decides before the comparison is compiled, too.
+        choose: function that chooses a node for a pod's class.
+        telemetry: whether the kernels of latency limits are compiled.
+    """
+    for candidate in (policy, heuristic(INITIAL_RULE)) if policy.is_learned else (policy,):
+        _choose_twice(candidate, choose, telemetry=telemetry)
+
+
+def _choose_twice(policy: Policy, choose: Callable[[Decider, int], NodeChoice | None], *, telemetry: bool) -> None:
+    state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1, labels={HOSTNAME: "node"}),))
+    requests = Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)
+    spread = TopologySpread(max_skew=9, topology_key=HOSTNAME, hard=True, selector=PodSelector((), None))
+    class_ids = [
+        state.class_id(PodClass(requests, constraints))
+        for constraints in (Constraints(), Constraints(spread=(spread,)))
+    ]
+    collector = Collector(Configuration(), tuple) if telemetry else None
+    decider = Decider(
+        state, policy.default_member.with_profile(None) if policy.prepared else policy, telemetry=collector
+    )
+    if telemetry:
+        decider.choose(class_ids[0], limits=LatencyLimits(1.0, 1.0))
+    for class_id in class_ids:
+        choice = choose(decider, class_id)
+        assert choice is not None
+        state.place(f"pod {class_id}", class_id, choice.slot, choice.devices)
+        decider.changed(choice.slot)

@@ -1,0 +1,67 @@
+"""Metrics of the active policy and of its comparison with the rules on this cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from steersman.apps.runtime.comparison import PolicyComparison
+
+PREFIX = "steersman"
+
+
+class PolicyMetrics(Collector):
+    """Collector of the policy's metrics; a scrape only reads values that exist already.
+
+    Args:
+        comparison: the active policy and the last comparison.
+    """
+
+    def __init__(self, comparison: PolicyComparison) -> None:
+        self._comparison = comparison
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of one scrape."""
+        comparison, choice = self._comparison, self._comparison.choice
+        info = GaugeMetricFamily(
+            f"{PREFIX}_policy_info",
+            "Active policy: its name, the member of a portfolio and the digest of the policy file.",
+            labels=("name", "member", "digest"),
+        )
+        info.add_metric((choice.policy.name, choice.member, choice.version), 1)
+        yield info
+        file = comparison.file
+        reads = CounterMetricFamily(
+            f"{PREFIX}_policy_reads", "Reads of the policy file by result: read or refused.", labels=["result"]
+        )
+        for result, count in file.reads.items():
+            reads.add_metric((result,), count)
+        yield reads
+        broken = GaugeMetricFamily(
+            f"{PREFIX}_policy_file_broken",
+            "1 if the policy file is unusable and the previous policy stays active, else 0.",
+        )
+        broken.add_metric((), int(bool(file.problem)))
+        yield broken
+        failures = CounterMetricFamily(
+            f"{PREFIX}_policy_comparison_failures", "Comparisons of the policy with rules that failed or timed out."
+        )
+        failures.add_metric((), comparison.failures)
+        yield failures
+        if comparison.result is None:
+            return
+        ended = GaugeMetricFamily(
+            f"{PREFIX}_policy_comparison_timestamp_seconds",
+            "Unix time of the last comparison of the policy with rules.",
+        )
+        ended.add_metric((), comparison.finished)
+        yield ended
+        difference = GaugeMetricFamily(
+            f"{PREFIX}_policy_comparison_difference_points",
+            "Unallocated GPUs under the policy minus those under the best rule, in percentage points.",
+        )
+        difference.add_metric((), comparison.result.difference)
+        yield difference

@@ -1,0 +1,140 @@
+"""Coroutines of a command: cancellation by signals, retries of API requests, bounded concurrency, background tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+import uvloop
+
+from steersman.core.signals import SIGNALS
+from steersman.kubernetes.client import ApiError, UnreachableError
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 60.0
+"""Time after which a transient error is no longer retried."""
+WAIT_SECONDS = (0.2, 5.0)
+"""First and longest delay between two attempts."""
+CONCURRENCY = 32
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end. A termination signal cancels it, so that it can clean up.
+
+    Raises:
+        KeyboardInterrupt: a signal cancelled the coroutine and it did not return a result.
+    """
+    received: list[signal.Signals] = []
+    previous_handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    replaced = [
+        number for number, handler in previous_handlers.items() if callable(handler) or handler is signal.SIG_DFL
+    ]
+    if threading.current_thread() is not threading.main_thread():
+        replaced = []
+
+    async def run_with_handlers() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def interrupt(number: signal.Signals) -> None:
+            received.append(number)
+            task.cancel()
+
+        for number in replaced:
+            loop.add_signal_handler(number, interrupt, number)
+        try:
+            return await main
+        finally:
+            for number in replaced:
+                loop.remove_signal_handler(number)
+                signal.signal(number, previous_handlers[number])
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run_with_handlers())
+    except asyncio.CancelledError:
+        if received and callable(handler := previous_handlers[received[0]]):
+            handler(received[0], None)  # the previous handler defines how this process ends
+        raise KeyboardInterrupt from None
+
+
+async def retry_transient(ask: Callable[[], Awaitable[T]], patience: float = PATIENCE_SECONDS) -> T:
+    """Return the response to an idempotent API request; retry with backoff while the API is unreachable or overloaded.
+
+    Args:
+        ask: function that sends the request.
+        patience: seconds until an error is no longer retried.
+
+    Raises:
+        UnreachableError: the API is unreachable for longer than `patience`.
+        ApiError: the API refuses the request, or is overloaded for longer than `patience`.
+    """
+    deadline = asyncio.get_running_loop().time() + patience
+    delay = WAIT_SECONDS[0]
+    while True:
+        try:
+            return await ask()
+        except (ApiError, UnreachableError) as error:
+            is_transient = isinstance(error, UnreachableError) or error.status in (429, 500, 502, 503, 504)
+            if not is_transient or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+        delay = min(2 * delay, WAIT_SECONDS[1])
+
+
+async def run_concurrently(jobs: Iterable[Callable[[], Awaitable[object]]], concurrency: int = CONCURRENCY) -> None:
+    """Run jobs in order, at most `concurrency` at a time. The first failure cancels the running jobs and is raised."""
+    remaining = iter(jobs)
+
+    async def run_jobs() -> None:
+        for job in remaining:
+            await job()
+
+    workers = [asyncio.create_task(run_jobs()) for _ in range(concurrency)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+class BackgroundTasks:
+    """Tasks that run during an `async with` block and are cancelled at its end; a failing task cancels the block.
+
+    Args:
+        coroutines: coroutines to run.
+    """
+
+    def __init__(self, *coroutines: Coroutine[Any, Any, None]) -> None:
+        self._coroutines = coroutines
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: BaseException | None = None
+
+    async def __aenter__(self) -> None:
+        """Start the tasks."""
+        block_task = asyncio.current_task()
+        assert block_task is not None
+
+        def on_done(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None and self._failed is None:
+                self._failed = error
+                block_task.cancel()
+
+        for coroutine in self._coroutines:
+            task = asyncio.create_task(coroutine)
+            task.add_done_callback(on_done)
+            self._tasks.append(task)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._failed is not None:
+            raise self._failed

@@ -1,0 +1,1 @@
+"""The live scheduler: watch the pods that name it, decide by a policy, bind."""

@@ -1,0 +1,155 @@
+"""Bind pods through the API, and look up bindings whose answer was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+import structlog
+
+from steersman.cluster.gpu_resources import PLUGIN_GPUS
+from steersman.cluster.objects.decoding import GPU_INDEX_KEY
+from steersman.cluster.state import device_indices
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.client import ApiError, Client, UnreachableError
+from steersman.kubernetes.objects import PodHead, pod_head
+
+TOO_MANY, CONFLICT, MISSING = 429, 409, 404
+BUSY = (TOO_MANY, 500, 502, 503, 504)
+RETRY_SECONDS = (0.1, 5.0)
+TRIES = 6
+"""Attempts of a binding while the server is too busy."""
+
+log = structlog.get_logger("binder")
+
+
+class BindOutcome(Enum):
+    """Outcome of a binding."""
+
+    BOUND = "bound"
+    LOST = "lost"
+    """The pod or node is gone, or the lease was lost."""
+    TAKEN = "taken"
+    """Another scheduler bound the pod: two schedulers have one name."""
+    REFUSED = "refused"
+    """The server refuses to bind the pod to this node; another decision is needed."""
+
+
+class BindingMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`metadata` of a Binding."""
+
+    name: str
+    namespace: str
+    uid: str
+    annotations: dict[str, str] | None = None
+
+
+class BindingTarget(msgspec.Struct, frozen=True, rename="camel"):
+    """`target` of a Binding."""
+
+    name: str
+    kind: str = "Node"
+    api_version: str = "v1"
+
+
+class Binding(msgspec.Struct, frozen=True, rename="camel"):
+    """A core/v1 Binding. The server merges its annotations into the pod's in the same write."""
+
+    metadata: BindingMeta
+    target: BindingTarget
+    kind: str = "Binding"
+    api_version: str = "v1"
+
+
+def binding(pod: CachedPod, node: str, devices: int) -> Binding:
+    """Return the Binding of a pod. It has the pod's uid, so that a new pod of the same name is not bound.
+
+    Devices are named for pods that request GPUs by annotations; those of a device plugin are chosen by the kubelet.
+    """
+    model = pod.pod
+    is_ours = devices and model.requests.gpu_resource not in PLUGIN_GPUS
+    notes = {GPU_INDEX_KEY: "-".join(map(str, device_indices(devices)))} if is_ours else None
+    return Binding(BindingMeta(model.name, model.namespace, pod.uid, notes), BindingTarget(node))
+
+
+def is_bound_so(pod: PodHead, binding: Binding) -> bool:
+    """Return whether a pod is bound to the node and with the devices of a Binding."""
+    there = pod.metadata.annotations or {}
+    return pod.spec.node_name == binding.target.name and (binding.metadata.annotations or {}).items() <= there.items()
+
+
+class Binder:
+    """Client that binds pods.
+
+    Args:
+        client: connection to the API server.
+        objection: returns, right before each attempt, why a pod must not be bound to this node now; "" for nothing.
+
+    Attributes:
+        errors: number of answers to bindings by HTTP status (0: no answer).
+        taken: number of pods that another scheduler had bound.
+    """
+
+    def __init__(self, client: Client, objection: Callable[[str], str] = lambda _: "") -> None:
+        self.client, self.objection = client, objection
+        self.errors: dict[int, int] = {}
+        self.taken = 0
+
+    async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[BindOutcome, str]:
+        """Bind a pod, and return the outcome with the server's message if it was not bound."""
+        path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}"
+        requested = binding(pod, node, devices)
+        body, wait = msgspec.json.encode(requested), RETRY_SECONDS[0]
+        for _ in range(TRIES):
+            if objection := self.objection(node):
+                return BindOutcome.LOST, objection
+            retry_after, status = 0.0, 0
+            try:
+                await self.client.request("POST", f"{path}/binding", body=body)
+                return BindOutcome.BOUND, ""
+            except ApiError as error:
+                message, status, retry_after = str(error), error.status, error.retry_after
+            except UnreachableError as error:
+                message = str(error)
+                log.warning("binding without an answer", pod=pod.key, node=node, error=message)
+            self._count(status)
+            if status not in (0, CONFLICT, *BUSY):
+                return BindOutcome.LOST if status == MISSING else BindOutcome.REFUSED, message
+            if status != TOO_MANY:
+                pod_now = await self._look(path, pod.uid)
+                if pod_now is None:
+                    return BindOutcome.LOST, message
+                # The conflict may be with our own attempt, whose answer was lost or which the server made twice.
+                # If the pod is bound as requested its resources stay reserved: the watch may report it much later.
+                if is_bound_so(pod_now, requested):
+                    return BindOutcome.BOUND, message
+                if pod_now.spec.node_name:
+                    self.taken += 1
+                    return BindOutcome.TAKEN, f"another scheduler has bound it to {pod_now.spec.node_name}"
+            if status == CONFLICT:
+                return BindOutcome.LOST, message
+            await asyncio.sleep(max(retry_after, wait) * random.uniform(1.0, 1.5))
+            wait = min(2 * wait, RETRY_SECONDS[1])
+        return BindOutcome.REFUSED, message
+
+    async def _look(self, path: str, uid: str) -> PodHead | None:
+        """Return a pod, repeating the request until there is an answer; None: there is no such pod."""
+        wait = RETRY_SECONDS[0]
+        while True:
+            try:
+                head = pod_head(await self.client.request("GET", path))
+                return head if head.metadata.uid == uid else None
+            except ApiError as error:
+                if error.status == MISSING:
+                    return None
+            except (SteersmanError, msgspec.MsgspecError):
+                pass
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(2 * wait, RETRY_SECONDS[1])
+
+    def _count(self, status: int) -> None:
+        self.errors[status] = self.errors.get(status, 0) + 1

@@ -1,0 +1,156 @@
+"""Prometheus metrics of the scheduler: names as kube-scheduler's where it has them, with the prefix `steersman_`.
+
+Events are counted as they happen; states (pending pods, leadership, age of the profile) are read at a scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from steersman.kubernetes.watch import Reflector
+
+PREFIX = "steersman"
+SECONDS = tuple(0.0001 * 2**i for i in range(18))
+"""Buckets of durations, 0.1 ms to 13 s."""
+ATTEMPTS = (1, 2, 4, 8, 16)
+
+Result = Literal["scheduled", "unschedulable", "error"]
+
+
+def _nothing() -> dict[str, int]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSources:
+    """States that are read at a scrape; None is left out.
+
+    Attributes:
+        pending: pending pods by queue.
+        in_flight: bindings in flight.
+        bind_errors: by HTTP status, 0 where there was no answer.
+        reflectors: by resource.
+        is_leader: whether this scheduler may decide.
+        mix_age: seconds since the workload profile was computed.
+        events_dropped: events that were never written.
+        taken: pods of ours that another scheduler bound.
+        node_problems: nodes that take no pods since their objects make no sense.
+    """
+
+    pending: Callable[[], Mapping[str, int]] = _nothing
+    in_flight: Callable[[], int] | None = None
+    bind_errors: Callable[[], Mapping[int, int]] | None = None
+    reflectors: Mapping[str, Reflector] = field(default_factory=dict)
+    is_leader: Callable[[], bool] | None = None
+    mix_age: Callable[[], float] | None = None
+    events_dropped: Callable[[], int] | None = None
+    taken: Callable[[], int] | None = None
+    node_problems: Callable[[], int] | None = None
+
+
+class SchedulerMetrics:
+    """Metrics of one scheduler, in a registry of its own.
+
+    Args:
+        sources: states that are read at a scrape.
+    """
+
+    def __init__(self, sources: MetricSources) -> None:
+        self.registry = CollectorRegistry()
+        self._attempts = self._counter(
+            "schedule_attempts", "Attempts to schedule a pod, by result: scheduled, unschedulable or error.", "result"
+        )
+        self._attempt_seconds = self._seconds(
+            "scheduling_attempt_duration_seconds", "An attempt to schedule a pod: decision and binding.", "result"
+        )
+        self._decision_seconds = self._seconds("scheduling_algorithm_duration_seconds", "A decision alone.")
+        self._decision_cpu_seconds = self._seconds(
+            "scheduling_algorithm_cpu_seconds",
+            "CPU of a decision alone; for the rest of its duration it had no core.",
+        )
+        self._pod_seconds = self._seconds(
+            "pod_scheduling_sli_duration_seconds", "From when a pod was queued until it was bound, all attempts."
+        )
+        self._pod_attempts = Histogram(
+            f"{PREFIX}_pod_scheduling_attempts",
+            "Attempts that a pod took until it was bound.",
+            buckets=ATTEMPTS,
+            registry=self.registry,
+        )
+        self.registry.register(_GaugeCollector(sources))
+        ProcessCollector(registry=self.registry)
+
+    def attempt(self, result: Result, seconds: float) -> None:
+        """Count an attempt to schedule a pod: bound, unschedulable, or failed."""
+        self._attempts.labels(result).inc()
+        self._attempt_seconds.labels(result).observe(seconds)
+
+    def decided(self, seconds: float, cpu_seconds: float) -> None:
+        """Observe the duration of a decision and its CPU time."""
+        self._decision_seconds.observe(seconds)
+        self._decision_cpu_seconds.observe(cpu_seconds)
+
+    def bound(self, seconds: float, attempts: int) -> None:
+        """Observe the time from queueing to binding of a pod, and its number of attempts."""
+        self._pod_seconds.observe(seconds)
+        self._pod_attempts.observe(attempts)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def _seconds(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(f"{PREFIX}_{name}", text, labels, buckets=SECONDS, registry=self.registry)
+
+
+class _GaugeCollector(Collector):
+    """Collector of gauges that are read from their sources."""
+
+    def __init__(self, sources: MetricSources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        s = self._sources
+        yield _gauge("pending_pods", "Pods that wait for a node, by queue.", "queue", s.pending())
+        if s.in_flight is not None:
+            yield _gauge("binds_in_flight", "Binds under way.", "", {"": s.in_flight()})
+        if s.bind_errors is not None:
+            errors = {str(status or "none"): count for status, count in s.bind_errors().items()}
+            yield _counter("bind_errors", "Binds that failed, by HTTP status.", "status", errors)
+        relists = {name: max(reflector.lists - 1, 0) for name, reflector in s.reflectors.items()}
+        restarts = {name: max(reflector.watches - 1, 0) for name, reflector in s.reflectors.items()}
+        yield _counter("relists", "Lists after the first, since a watch could not be resumed.", "resource", relists)
+        yield _counter("watch_restarts", "Watches after the first.", "resource", restarts)
+        if s.is_leader is not None:
+            leads = {"": int(s.is_leader())}
+            yield _gauge("leader_election_master_status", "1 if this scheduler holds the lease.", "", leads)
+        if s.mix_age is not None:
+            yield _gauge("mix_age_seconds", "Since the mix of typical pods was made.", "", {"": s.mix_age()})
+        if s.events_dropped is not None:
+            yield _counter("events_dropped", "Events that were never written.", "", {"": s.events_dropped()})
+        if s.taken is not None:
+            text = "Pods that another scheduler bound while we did: two schedulers answer to one name."
+            yield _counter("bound_by_others", text, "", {"": s.taken()})
+        if s.node_problems is not None:
+            closed = {"": s.node_problems()}
+            yield _gauge("nodes_not_understood", "Nodes that take no pods, since they make no sense.", "", closed)
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=(label,) if label else ())
+    for value, amount in values.items():
+        family.add_metric((value,) if label else (), amount)
+    return family
+
+
+def _counter(name: str, text: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=(label,) if label else ())
+    for value, amount in values.items():
+        family.add_metric((value,) if label else (), amount)
+    return family

@@ -1,0 +1,221 @@
+"""Scheduler process: leader election, metrics and health endpoints, graceful shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from steersman.apps.runtime.http_server import ADDRESS, WebServer
+from steersman.apps.runtime.policy_manager import PolicyManager
+from steersman.apps.runtime.policy_metrics import PolicyMetrics
+from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
+from steersman.apps.scheduler.queue import QueuedPod
+from steersman.apps.scheduler.reporting import Conditions, StatusReporter
+from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
+from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.events import EventRecorder
+from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection
+from steersman.kubernetes.watch import Reflector
+from steersman.prometheus.collector import Collector
+from steersman.prometheus.configuration import Configuration
+from steersman.prometheus.metrics import TelemetryMetrics
+
+STUCK_SECONDS = 10.0
+"""Delay of the event loop beyond which the process is unhealthy."""
+LEASE = "steersman"
+PORT = 10269
+
+FORBIDDEN, LEAST_FORBIDDEN, FORBIDDEN_SECONDS = 403, 3, 900.0
+"""HTTP status of forbidden bindings; so many in a row, the last one this recent, mean that all are forbidden."""
+
+log = structlog.get_logger("scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """Settings of a scheduler process.
+
+    Attributes:
+        policy: name or file, see `policies.registry.resolve`; a file is reloaded when it changes.
+        fitted: policy file that replaces the policy as soon as it exists.
+        unchecked: whether a learned policy decides without having been compared with rules.
+        telemetry: Prometheus queries; None: no telemetry, so limits of latency are ignored.
+        options: pods of this scheduler.
+        leader_elect: whether to decide only while holding a lease.
+        lease_namespace, lease_name: of the lease.
+        address, port: of the endpoints.
+    """
+
+    policy: str
+    fitted: Path | None = None
+    unchecked: bool = False
+    telemetry: Configuration | None = None
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    leader_elect: bool = True
+    lease_namespace: str = "default"
+    lease_name: str = LEASE
+    address: str = ADDRESS
+    port: int = PORT
+
+
+class BindingCheck:
+    """Health check that fails while the API forbids every binding.
+
+    Args:
+        errors: number of answers to bindings by HTTP status.
+        clock: monotonic clock, seconds.
+    """
+
+    def __init__(self, errors: Callable[[], Mapping[int, int]], clock: Callable[[], float] = time.monotonic) -> None:
+        self._errors, self._clock = errors, clock
+        self._seen = self._before = 0
+        self._last = clock()
+
+    def bound(self) -> None:
+        """Record a successful binding."""
+        self._before = self._errors().get(FORBIDDEN, 0)
+
+    def problem(self) -> str:
+        """Return what is wrong; "" while bindings succeed, fail otherwise, or are not tried."""
+        refused, now = self._errors().get(FORBIDDEN, 0), self._clock()
+        if refused > self._seen:
+            self._seen, self._last = refused, now
+        count = refused - self._before
+        if count < LEAST_FORBIDDEN or now - self._last > FORBIDDEN_SECONDS:
+            return ""
+        return f"the last {count} bindings were all forbidden; is there a right to create pods/binding?"
+
+
+class CheckedStatusReporter(StatusReporter):
+    """Status reporter that also tells `check` of bound pods."""
+
+    def __init__(
+        self,
+        metrics: SchedulerMetrics,
+        events: EventRecorder | None,
+        conditions: Conditions | None,
+        check: BindingCheck,
+    ) -> None:
+        super().__init__(metrics, events, conditions)
+        self._check = check
+
+    def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
+        """Report a bound pod and the time since its decision began."""
+        self._check.bound()
+        super().scheduled(queued, node, seconds)
+
+
+class LiveScheduler(Scheduler):
+    """Scheduler with a policy that follows the live workload profile.
+
+    Args:
+        client: connection to the API server.
+        settings: settings.
+    """
+
+    def __init__(self, client: Client, settings: SchedulerSettings) -> None:
+        self.settings = settings
+        self.telemetry = None if settings.telemetry is None else Collector(settings.telemetry, self._nodes)
+        named = PolicyReloader(settings.policy, settings.fitted, has_telemetry=self.telemetry is not None)
+        self.policy_manager = PolicyManager(named, self.telemetry, unchecked=settings.unchecked)
+        self.election = self._election(client) if settings.leader_elect else None
+        self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
+        self.conditions = Conditions(client)
+        reflectors: dict[str, Reflector] = {}
+        self.metrics = SchedulerMetrics(self._sources(reflectors))
+        self.metrics.registry.register(PolicyMetrics(self.policy_manager.comparison))
+        if self.telemetry is not None:
+            self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
+        self.binding_check = BindingCheck(lambda: self.binder.errors)
+        teller = CheckedStatusReporter(self.metrics, self.events, self.conditions, self.binding_check)
+        selectors = self.policy_manager.selectors(client)
+        super().__init__(client, self.policy_manager.decider, teller, settings.options, self._may_decide, selectors)
+        reflectors |= {reflector.resource: reflector for reflector in self.cache.reflectors}
+        self._alive_at = time.monotonic()
+
+    def on_pod_added(self, pod: CachedPod) -> None:
+        """Handle a new pod."""
+        self.policy_manager.see(pod)
+
+    async def run(self) -> None:
+        """Watch, and schedule while leading, until cancelled.
+
+        Raises:
+            ApiError: the API server forbids something that is needed.
+            SteersmanError: the endpoints' port is taken.
+        """
+        checks = {"loop": self._stuck}
+        ready = {"watches": self._unsynced, "bindings": self.binding_check.problem}
+        notes = {"policy": lambda: self.policy_manager.file.problem}
+        settings = self.settings
+        async with (
+            WebServer(self.metrics.registry, checks, ready, settings.address, settings.port, notes=notes) as endpoints,
+            self.events,
+            asyncio.TaskGroup() as group,
+        ):
+            log.info("listening", address=settings.address, port=endpoints.port)
+            beside = [group.create_task(each) for each in (self._beat(), self.watch(), self.conditions.run())]
+            for reflector in self.cache.reflectors:
+                await reflector.synced.wait()
+            if self.telemetry is not None:
+                beside.append(group.create_task(self.telemetry.run()))
+            await self.policy_manager.begin(self.cache.state)
+            gc.collect()
+            gc.freeze()  # nodes and pods stay; a garbage collection over 50,000 of them takes a tenth of a second
+            beside.append(group.create_task(self.policy_manager.keep(lambda: self.cache.state, self.renew)))
+            try:
+                await (self.election.run(self.schedule) if self.election is not None else self.schedule())
+            finally:
+                for task in beside:
+                    task.cancel()
+
+    def _election(self, client: Client) -> LeaderElection:
+        settings = self.settings
+        return LeaderElection(
+            client,
+            settings.lease_namespace,
+            settings.lease_name,
+            labels=dict([APP_LABEL]),
+            annotations={POLICY_KEY: self.policy_manager.policy.name, "steersman.dev/scheduler": settings.options.name},
+        )
+
+    def _nodes(self) -> Collection[str]:
+        return self.cache.state.slots
+
+    def _may_decide(self) -> bool:
+        return self.election is None or self.election.is_leader
+
+    def _sources(self, reflectors: dict[str, Reflector]) -> MetricSources:
+        return MetricSources(
+            pending=lambda: self.queue.counts(),
+            in_flight=lambda: self.in_flight,
+            bind_errors=lambda: self.binder.errors,
+            reflectors=reflectors,
+            is_leader=self._may_decide,
+            mix_age=lambda: time.time() - self.policy_manager.profile.made_at,
+            events_dropped=lambda: self.events.dropped,
+            taken=lambda: self.binder.taken,
+            node_problems=lambda: len(self.cache.node_problems),
+        )
+
+    async def _beat(self) -> None:
+        """Record periodically that the event loop runs."""
+        while True:
+            self._alive_at = time.monotonic()
+            await asyncio.sleep(1.0)
+
+    def _stuck(self) -> str:
+        still = time.monotonic() - self._alive_at
+        return f"the event loop stood still for {still:.0f} s" if still > STUCK_SECONDS else ""
+
+    def _unsynced(self) -> str:
+        missing = [reflector.resource for reflector in self.cache.reflectors if not reflector.synced.is_set()]
+        return f"not listed yet: {', '.join(missing)}" if missing else ""

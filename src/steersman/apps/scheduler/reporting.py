@@ -1,0 +1,171 @@
+"""Report what the scheduler does: events, the condition of pods, metrics, logs. No report delays a decision."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from steersman.apps.scheduler.binder import BUSY, CONFLICT, MISSING
+from steersman.apps.scheduler.metrics import SchedulerMetrics
+from steersman.apps.scheduler.queue import QueuedPod
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.client import STRATEGIC_PATCH, ApiError, Client
+from steersman.kubernetes.events import EventRecorder, ObjectReference
+
+CONDITION_WRITERS = 4
+CONDITIONS_WAITING = 10_000
+TRIES, RETRY_SECONDS = 6, 0.2
+"""Attempts to write a condition; the wait between them doubles."""
+
+log = structlog.get_logger("scheduler")
+
+
+class StatusReporter:
+    """Reporter of a scheduler's results.
+
+    Args:
+        metrics: counters.
+        events: recorder of events; None: none are written.
+        conditions: writer of pods' conditions, which autoscalers read; None: none are written.
+    """
+
+    def __init__(self, metrics: SchedulerMetrics, events: EventRecorder | None, conditions: Conditions | None) -> None:
+        self.metrics, self.events, self.conditions = metrics, events, conditions
+
+    def decided(self, seconds: float, cpu_seconds: float) -> None:
+        """Report the duration of a decision and its CPU time."""
+        self.metrics.decided(seconds, cpu_seconds)
+
+    def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
+        """Report a bound pod and the time since its decision began."""
+        pod, waited = queued.pod, queued.waited()
+        self.metrics.attempt("scheduled", seconds)
+        self.metrics.bound(waited, queued.attempts + 1)
+        log.debug("scheduled", pod=pod.key, node=node, waited=round(waited, 4), attempts=queued.attempts + 1)
+        if self.events is not None:
+            self.events.record(
+                _reference(pod), "Scheduled", f"Successfully assigned {pod.key} to {node}", action="Binding"
+            )
+
+    def unschedulable(self, queued: QueuedPod, why: str, seconds: float) -> None:
+        """Report a pod that fits nowhere."""
+        self.metrics.attempt("unschedulable", seconds)
+        if why == queued.message:
+            return
+        log.info("unschedulable", pod=queued.pod.key, why=why)
+        self._complain(queued.pod, why)
+        if self.conditions is not None:
+            self.conditions.put(queued.pod, why)
+
+    def ignored(self, queued: QueuedPod, what: str) -> None:
+        """Report a request of a pod that makes no sense; the pod is scheduled without it."""
+        log.warning("annotation ignored", pod=queued.pod.key, why=what)
+        if self.events is not None:
+            self.events.record(_reference(queued.pod), "LatencyLimitIgnored", what, "Warning")
+
+    def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
+        """Report a decision or binding that failed; the pod is tried again."""
+        self.metrics.attempt("error", seconds)
+        log.warning("not bound", pod=queued.pod.key, node=node, why=why)
+        self._complain(queued.pod, why)
+
+    def taken(self, queued: QueuedPod, node: str, why: str) -> None:
+        """Report a pod of ours that another scheduler bound."""
+        log.error(
+            "another scheduler binds the same pods", pod=queued.pod.key, node=node, why=why,
+            mend="run it with --leader-elect, or give one of them another --scheduler-name",
+        )  # fmt: skip
+        self._complain(queued.pod, f"{why}; two schedulers are responsible for {queued.pod.pod.scheduler_name!r}")
+
+    def on_node_problem(self, name: str, problem: str) -> None:
+        """Report a node that takes no pods since its object makes no sense, or that its object is valid again ("")."""
+        if self.events is None:
+            return
+        about = ObjectReference("", name, name, "Node")  # like the kubelet, which sets a node's name as its uid
+        if problem:
+            self.events.record(about, "NodeNotUnderstood", f"steersman places no pods here: {problem}", "Warning")
+        else:
+            self.events.record(about, "NodeUnderstood", "steersman places pods here again")
+
+    def _complain(self, pod: CachedPod, why: str) -> None:
+        if self.events is not None:
+            self.events.record(_reference(pod), "FailedScheduling", why, "Warning")
+
+
+class Conditions:
+    """Writer of the condition `PodScheduled` of unschedulable pods, the newest for each.
+
+    Args:
+        client: connection to the API server.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._waiting: OrderedDict[str, tuple[CachedPod, str]] = OrderedDict()
+        self._wakes = asyncio.Event()
+
+    def put(self, pod: CachedPod, why: str) -> None:
+        """Queue the reason why a pod waits for writing."""
+        self._waiting[pod.key] = pod, why
+        if len(self._waiting) > CONDITIONS_WAITING:
+            self._waiting.popitem(last=False)
+        self._wakes.set()
+
+    async def run(self) -> None:
+        """Write conditions until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CONDITION_WRITERS):
+                group.create_task(self._write())
+
+    async def _write(self) -> None:
+        while True:
+            if not self._waiting:
+                self._wakes.clear()
+                await self._wakes.wait()
+                continue
+            _, (pod, why) = self._waiting.popitem(last=False)
+            try:
+                await self._write_one(pod, why)
+            except SteersmanError as error:
+                log.warning("condition not written", pod=pod.key, error=str(error))
+
+    async def _write_one(self, pod: CachedPod, why: str) -> None:
+        """Write a pod's condition, unless the pod no longer waits, which is checked before every attempt."""
+        path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}/status"
+        wait = RETRY_SECONDS
+        for attempt in range(TRIES):
+            if pod.node or pod.deleting:
+                return
+            try:
+                await self.client.request("PATCH", path, body=_condition(pod, why), content_type=STRATEGIC_PATCH)
+                return
+            except ApiError as error:
+                if error.status == MISSING:
+                    return
+                if error.status not in (CONFLICT, *BUSY) or attempt == TRIES - 1:
+                    raise
+                await asyncio.sleep(max(error.retry_after, wait) * random.uniform(0.8, 1.2))
+                wait *= 2
+
+
+def _condition(pod: CachedPod, why: str) -> bytes:
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": why,
+        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    # The uid protects another pod of the same name, the version a pod that was bound meanwhile.
+    known = {"uid": pod.uid, **({"resourceVersion": pod.version} if pod.version else {})}
+    return msgspec.json.encode({"metadata": known, "status": {"conditions": [condition]}})
+
+
+def _reference(pod: CachedPod) -> ObjectReference:
+    return ObjectReference(pod.pod.namespace, pod.pod.name, pod.uid)

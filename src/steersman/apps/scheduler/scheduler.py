@@ -1,0 +1,386 @@
+"""The scheduling loop: pop a pod, decide, assume it on its node, and bind in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from steersman.apps.scheduler.binder import Binder, BindOutcome
+from steersman.apps.scheduler.hints import Hints
+from steersman.apps.scheduler.queue import QueuedPod, SchedulingQueue
+from steersman.apps.scheduler.reporting import StatusReporter
+from steersman.apps.scheduler.volume_binder import VolumeBinder
+from steersman.cluster.constraints.reasons import message
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.selectors import Selectors
+from steersman.kubernetes.volumes.rules import VolumeFit, VolumePlan, fit
+from steersman.kubernetes.volumes.watch import Volumes
+from steersman.policies.decision.decider import Decider
+
+IN_FLIGHT = 64
+"""Maximum number of concurrent bindings."""
+SCHEDULER_NAME = "steersman"
+FINISH_SECONDS = 4.0
+"""Time for bindings in flight at shutdown. A lost lease is valid for 5 s more (`kubernetes.lease`)."""
+LOST_SECONDS = 0.1
+TELL_AGAIN_SECONDS = 30.0
+"""Minimum time between two computations of why a pod is unschedulable."""
+_NUMBER = re.compile("[0-9]+")
+DECISIONS_PER_YIELD = 8
+"""Decisions after which the event loop serves watches and answers."""
+
+log = structlog.get_logger("scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """Pods of a scheduler.
+
+    Attributes:
+        name: `schedulerName` of its pods.
+        in_flight: maximum number of concurrent bindings.
+    """
+
+    name: str = SCHEDULER_NAME
+    in_flight: int = IN_FLIGHT
+
+
+class Scheduler(Listener):
+    """Scheduler of one cluster.
+
+    Args:
+        client: connection to the API server.
+        make_decider: builds the policy's decider for the state of the cache.
+        reporter: reports results.
+        options: pods of this scheduler.
+        may_decide: returns, before each decision and binding, whether we still hold the lease. If it is false when
+            `watch`
+            starts, another scheduler leads, and all is listed again before leading.
+        selectors: what selects pods for default spreading, for policies that use it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        make_decider: Callable[[ClusterCache], Decider],
+        reporter: StatusReporter,
+        options: SchedulerOptions,
+        may_decide: Callable[[], bool] = lambda: True,
+        selectors: Selectors | None = None,
+    ) -> None:
+        self.options, self.reporter, self.may_decide = options, reporter, may_decide
+        self.queue = SchedulingQueue()
+        self.binder = Binder(client, self._pre_bind_check)
+        self.cache = ClusterCache(client, self, selectors)
+        self.volumes = Volumes(client, self._volumes_changed)
+        self.cache.reflectors += self.volumes.reflectors
+        self.volume_binder = VolumeBinder(client, self.volumes.objects)
+        self._make_decider = make_decider
+        self.decider: Decider | None = None
+        self._relist_before_leading = False
+        self._hints = Hints()
+        self._capacity_generation = self._changes = 0
+        # Why pods of a class and labels fit nowhere ("" until it is computed), and the stamp at which that was found.
+        self._unschedulable_cache: dict[tuple[int, int], tuple[int, str]] = {}
+        self._binding: set[asyncio.Task[None]] = set()
+        self._binding_volumes: set[asyncio.Task[None]] = set()
+        self._free = asyncio.Event()
+
+    # Callbacks of the cache -------------------------------------------------------------------------------------------
+
+    def on_pod_pending(self, pod: CachedPod) -> None:
+        """Queue a pod that waits for a node."""
+        if pod.pod.scheduler_name != self.options.name:
+            return
+        if pod.claims:
+            self.volumes.need()
+        if pod.deleting:
+            self.queue.remove(pod.key)
+        else:
+            self.queue.add(pod)
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """Remove a bound pod from the queue."""
+        self.queue.remove(pod.key)
+
+    def on_pod_deleted(self, pod: CachedPod) -> None:
+        """Remove a deleted or finished pod from the queue."""
+        self.queue.remove(pod.key)
+
+    def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        """Handle a node change; wake unschedulable pods if capacity may have grown."""
+        if self.decider is not None:
+            self.decider.changed(slot)
+        self._changes += 1
+        if may_have_grown:
+            self._capacity_generation += 1
+            self._hints.resources_freed(slot)
+        else:
+            self._hints.pod_placed()
+        self.queue.nudge()
+
+    def on_node_problem(self, name: str, problem: str) -> None:
+        """Report a node whose object makes no sense, or is valid again."""
+        self.reporter.on_node_problem(name, problem)
+
+    def on_rebuilt(self) -> None:
+        """Follow a new state object."""
+        self._hints.forget()
+        self.queue.regroup()
+        self.queue.move_all_to_backoff()
+        self.renew()
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Rebuild the decider after the policy, the workload profile or the state changed."""
+        self._unschedulable_cache.clear()
+        if self.decider is not None:
+            self.decider = self._make_decider(self.cache)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of bindings in flight."""
+        return len(self._binding) + len(self._binding_volumes)
+
+    async def watch(self) -> None:
+        """Keep the cache up to date until cancelled. Raises ApiError: the API server refuses to list or watch."""
+        self._relist_before_leading = not self.may_decide()
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.cache.reflectors:
+                group.create_task(reflector.run())
+
+    async def schedule(self) -> None:
+        """Decide and bind until cancelled, beside `watch`; bindings in flight then get some time."""
+        for reflector in self.cache.reflectors:
+            await reflector.synced.wait()
+        if self._relist_before_leading:
+            # A watch may lag behind bindings of the last leader, or of our own whose answer was lost.
+            await asyncio.gather(*(reflector.relist() for reflector in self.cache.reflectors))
+        self.decider = self._make_decider(self.cache)
+        self._hints.warm(self.cache.state)
+        log.info("scheduling", name=self.options.name, policy=self.decider.name, nodes=len(self.cache.state.slots))
+        try:
+            await self._loop()
+        finally:
+            self.decider = None
+            await self._finish()
+
+    async def _finish(self) -> None:
+        """Give bindings in flight some time, then cancel them; the watch will report what became of them."""
+        for task in self._binding_volumes:  # these may take minutes
+            task.cancel()
+        if self._binding:
+            await asyncio.wait(self._binding, timeout=FINISH_SECONDS)
+        for task in self._binding:
+            task.cancel()
+        await asyncio.gather(*self._binding, *self._binding_volumes, return_exceptions=True)
+
+    async def _loop(self) -> None:
+        decisions = 0
+        while True:
+            self._wake()
+            while len(self._binding) >= self.options.in_flight:
+                self._free.clear()
+                await self._free.wait()
+            queued = self.queue.pop()
+            if queued is None:
+                await self.queue.wait(self._hints.wait_seconds() if self.queue.unschedulable else None)
+                continue
+            if not self.may_decide():  # the lease is lost; the election will cancel us
+                self.queue.add(queued.pod)
+                await asyncio.sleep(LOST_SECONDS)
+                continue
+            self._schedule_one(queued)
+            decisions += 1
+            if decisions % DECISIONS_PER_YIELD == 0:
+                await asyncio.sleep(0)
+
+    def _wake(self) -> None:
+        """Requeue the unschedulable pods that recorded changes may help."""
+        if self.queue.unschedulable and self._hints.wait_seconds() == 0.0:
+            self.queue.wake(self._hints.helped(self.cache.state, self.queue.groups))
+
+    def _schedule_one(self, queued: QueuedPod) -> None:
+        """Decide about one pod and start its binding."""
+        pod, cache, began = queued.pod, self.cache, time.monotonic()
+        if pod.unmodelled:
+            used = " and ".join(pod.unmodelled)
+            why = (
+                f"steersman does not place pods that use {used}; kube-scheduler does (schedulerName default-scheduler)"
+            )
+            self._mark_unschedulable(queued, lambda: why, began, hopeful=False)
+            return
+        if pod.claims and not self.volumes.synced:  # claims are being listed; an event would be premature
+            self.queue.requeue_with_backoff(queued)
+            return
+        volumes = self._fit_volumes(pod) if pod.claims else None
+        if volumes is not None and volumes.problem:
+            why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
+            self._mark_unschedulable(queued, lambda: why, began)
+            return
+        displaced = cache.without_nominated(pod)
+        if not displaced and volumes is None and self._is_known_unschedulable(pod):
+            self._mark_unschedulable(queued, lambda: self._why(pod), began)
+            return
+        mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
+        if pod.pod.latency.ignored and not queued.attempts:
+            self.reporter.ignored(queued, "; ".join(pod.pod.latency.ignored))
+        assert self.decider is not None
+        self.decider.waiting = self.queue.unschedulable
+        cpu = time.thread_time()
+        try:
+            allowed = None if volumes is None else volumes.allowed(cache.state.table)
+            if mixing is not None:
+                allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
+            owner_pods = cache.owner_pods(pod.pod)
+            choice = self.decider.choose(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency, allowed)
+        except SteersmanError as error:
+            self.queue.requeue_with_backoff(queued)
+            self.reporter.failed(queued, "", str(error), time.monotonic() - began)
+            return
+        finally:
+            cache.nominate_again(displaced)
+        self.reporter.decided(time.monotonic() - began, time.thread_time() - cpu)
+        if choice is None and (volumes is not None or mixing is not None):
+            refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
+            self._mark_unschedulable(queued, lambda: message(cache.state, pod.class_id, pod.labels_id, refusals), began)
+            return
+        if choice is None:
+            self._unschedulable_cache[pod.class_id, pod.labels_id] = self._stamp(pod), ""
+            self._mark_unschedulable(queued, lambda: self._why(pod), began)
+            return
+        node = cache.state.nodes[choice.slot]
+        assert node is not None
+        cache.assume(pod, choice.slot, choice.devices)
+        plan = VolumePlan() if volumes is None else volumes.plan(choice.slot)
+        if plan:
+            self.volume_binder.assume(plan, node.name)
+            waits = asyncio.create_task(self._bind_volumes(queued, plan, node.name, choice.devices, began))
+            self._binding_volumes.add(waits)
+            waits.add_done_callback(self._done)
+        else:
+            self._begin_binding(queued, node.name, choice.devices, began)
+
+    def _begin_binding(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
+        task = asyncio.create_task(self._bind(queued, node, devices, began))
+        self._binding.add(task)
+        task.add_done_callback(self._done)
+
+    def _fit_volumes(self, pod: CachedPod) -> VolumeFit:
+        """Return the nodes that a pod's volume claims allow."""
+        if problem := self.volumes.problem:
+            return VolumeFit(problem)
+        return fit(self.volumes.objects, pod.claims, pod.uid, self.cache.state.table, self.cache.claims_on)
+
+    def _volumes_changed(self) -> None:
+        self._hints.volumes_changed()
+        self.queue.nudge()
+
+    def _stamp(self, pod: CachedPod) -> int:
+        """Return a number that changes whenever a pod that fits nowhere may fit somewhere."""
+        return (
+            self._changes
+            if self.cache.state.has_inter_pod_constraints(pod.class_id, pod.labels_id)
+            else self._capacity_generation
+        )
+
+    def _is_known_unschedulable(self, pod: CachedPod) -> bool:
+        """Return whether a pod of this class and labels failed, and nothing has changed since that may help it."""
+        known = self._unschedulable_cache.get((pod.class_id, pod.labels_id))
+        return known is not None and known[0] == self._stamp(pod)
+
+    def _why(self, pod: CachedPod) -> str:
+        """Return why a pod fits nowhere."""
+        key = pod.class_id, pod.labels_id
+        stamp, why = self._unschedulable_cache.get(key, (-1, ""))
+        if stamp != self._stamp(pod) or not why:
+            why = message(self.cache.state, *key)
+            if self.cache.node_problems:
+                why += " " + node_problem_logger(self.cache.node_problems)
+            self._unschedulable_cache[key] = self._stamp(pod), why
+        return why + (" steersman does not preempt pods." if pod.pod.priority > 0 else "")
+
+    def _pre_bind_check(self, node: str) -> str:
+        """Return what forbids binding to a node that was chosen a while ago, "" for nothing."""
+        if not self.may_decide():
+            return "we lead no longer"
+        return "" if node in self.cache.state.slots else f"node {node} was deleted"
+
+    def _mark_unschedulable(
+        self, queued: QueuedPod, why: Callable[[], str], began: float, *, hopeful: bool = True
+    ) -> None:
+        """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
+        self.queue.failed(queued, began, hopeful=hopeful)
+        now, message = self.queue.clock(), queued.message
+        if not message or now - queued.told_at >= TELL_AGAIN_SECONDS:
+            reason, queued.told_at = why(), now
+            if _NUMBER.sub("", reason) != _NUMBER.sub("", message):  # else only the number of nodes differs
+                message = reason
+        self.reporter.unschedulable(queued, message, time.monotonic() - began)
+        queued.message = message
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._binding.discard(task)
+        self._binding_volumes.discard(task)
+        self._free.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("binding failed", error=repr(error))
+
+    async def _bind_volumes(self, queued: QueuedPod, plan: VolumePlan, node: str, devices: int, began: float) -> None:
+        """Bind the claims of an assumed pod, then the pod, while other pods are decided."""
+        try:
+            await self.volume_binder.bind(plan, node)
+        except SteersmanError as error:
+            self._requeue(queued)
+            self.reporter.failed(queued, node, str(error), time.monotonic() - began)
+            return
+        except BaseException:
+            self._requeue(queued)
+            raise
+        finally:
+            self.volume_binder.forget(plan)
+        if self.cache.pods.get(queued.pod.key) is queued.pod:
+            self._begin_binding(queued, node, devices, began)
+
+    async def _bind(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
+        pod = queued.pod
+        try:
+            outcome, message = await self.binder.bind(pod, node, devices)
+        except BaseException:
+            self._requeue(queued)
+            raise
+        seconds = time.monotonic() - began
+        if outcome is BindOutcome.BOUND:
+            if self.cache.pods.get(pod.key) is pod:  # else the name belongs to a new pod
+                self.queue.remove(pod.key)
+            self.reporter.scheduled(queued, node, seconds)
+            return
+        self._requeue(queued)
+        if outcome is BindOutcome.TAKEN:
+            self.reporter.taken(queued, node, message)
+        elif outcome is BindOutcome.REFUSED:
+            self.reporter.failed(queued, node, message, seconds)
+        else:
+            log.info("not bound", pod=pod.key, node=node, why=message)
+
+    def _requeue(self, queued: QueuedPod) -> None:
+        """Forget where a pod was assumed, and retry it after a backoff, unless it is bound or deleted meanwhile."""
+        pod = queued.pod
+        self.cache.forget(pod)
+        if self.cache.pods.get(pod.key) is pod and not pod.node and not pod.deleting:
+            self.queue.requeue_with_backoff(queued)
+
+
+def node_problem_logger(problems: Mapping[str, str]) -> str:
+    """Return a sentence about nodes that take no pods since their objects make no sense."""
+    first = min(problems)
+    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return f"No pods are placed on nodes that are not understood: {first} ({problems[first]}){more}."

@@ -1,0 +1,478 @@
+"""Answer the requests of the service, message by message and without HTTP."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from steersman.apps.service import admission
+from steersman.apps.service.admission import Deadline
+from steersman.apps.service.config import ServiceConfig
+from steersman.apps.service.messages.types import (
+    NULL,
+    ExtenderArgs,
+    ExtenderFilterResult,
+    HostPriority,
+    LimitedNodes,
+    NodeListResponse,
+    ScoreInputs,
+    ScoreRequest,
+    ScoreResponse,
+    Scores,
+    Suggestion,
+)
+from steersman.apps.service.metrics import ServiceMetrics
+from steersman.apps.service.scoring.kernels import BEST
+from steersman.apps.service.scoring.node_scorer import (
+    LARGEST_OBJECT,
+    LARGEST_POD,
+    InvalidRequestError,
+    NodeScorer,
+    NodeSet,
+    NodeSets,
+    NodeSubset,
+    Numbers,
+    Pods,
+    RefusedRequestError,
+    cluster_of,
+)
+from steersman.apps.service.scoring.ranking import HIGHEST, NEUTRAL, Ranking, neutral
+from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.apps.service.scoring.unknown_pods import UnusualPodError
+from steersman.cluster.model import Pod
+from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.state import ClusterState, device_indices
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.objects import named_head
+
+LARGE_SHARE, LARGE_SAVED_SECONDS = 0.002, 0.25
+"""Share of the event loop's time for decoding pods of more than `LARGEST_POD` bytes, and seconds saved up at most."""
+NAMES_FOR_EACH_NODE, NAMES_BEYOND = 2, 1000
+"""Limit of names in a list for a watched cluster, whose nodes may change: names per node, and names in addition."""
+
+
+class WatchedState(Protocol):
+    """State of a watched cluster."""
+
+    @property
+    def node_scorer(self) -> NodeScorer:
+        """Of the policy, about the cluster as it is now."""
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since the state was last known to be current."""
+
+    @property
+    def node_count(self) -> int:
+        """Return the number of nodes listed so far."""
+
+    def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
+        """Return the pod of this JSON if it waits in the cluster in exactly this form."""
+
+    def numbered(self, pod: Pod) -> AbstractContextManager[tuple[NodeScorer, Numbers]]:
+        """Return a scorer and the numbers of a pod, in the cluster or not; both are valid inside the block only."""
+
+    def owner_pods(self, pod: Pod) -> OwnerPods:
+        """Return the pods of the pod's owner."""
+
+
+MakeNodeScorer = Callable[[ClusterState, Pod], NodeScorer]
+Subject = tuple[Pod, Numbers | None]
+"""A pod, and its numbers if it waits in the watched cluster in exactly the form that was sent."""
+
+
+@dataclass(slots=True)
+class ScoreResult:
+    """A ranking, or the reason why there is none.
+
+    Attributes:
+        nodes: nodes of the request.
+        ranking: None where scores are neutral.
+        reason: why they are neutral.
+    """
+
+    nodes: NodeSet
+    ranking: Ranking | None
+    reason: str = ""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the nodes."""
+        return self.nodes.names
+
+    def scores(self, best: int = BEST) -> npt.NDArray[np.int64]:
+        """Return scores of the nodes, [K] from 0 to `best`, which is at most 100."""
+        return neutral(len(self.names), best) if self.ranking is None else self.ranking.scores(best)
+
+
+class Api:
+    """Request handlers of the service.
+
+    Args:
+        config: configuration of the service.
+        policy: returns the policy's current name.
+        watched: the watched cluster; None: every request brings one.
+        scorer_for: returns the policy's scorer for another cluster and a pod.
+        metrics: counts every answer.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        policy: Callable[[], str],
+        watched: WatchedState | None,
+        scorer_for: MakeNodeScorer,
+        metrics: ServiceMetrics,
+    ) -> None:
+        self.config, self.policy, self.watched, self.scorer_for, self.metrics = (
+            config,
+            policy,
+            watched,
+            scorer_for,
+            metrics,
+        )
+        self.sets, self._pods = NodeSets(), Pods()
+        self._large = TimeBudget(LARGE_SHARE, LARGE_SAVED_SECONDS)
+        self._log = structlog.get_logger("service").bind()  # bound once, since every answer reads it
+
+    # Scores ----------------------------------------------------------------------------------------------------------
+
+    def scores(self, question: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> Scores:
+        """Answer `POST /v1/scores`."""
+        opinion = self._result_of(question, deadline, overloaded)
+        return Scores(
+            policy=self.policy(),
+            node_set=self.sets.keep(opinion.nodes),
+            scores=opinion.scores().tolist(),
+            neutral=opinion.reason,
+        )
+
+    def suggest(self, question: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> Suggestion:
+        """Answer `POST /v1/suggestions`."""
+        opinion = self._result_of(question, deadline, overloaded)
+        ranking = opinion.ranking
+        if ranking is None:
+            scores = dict.fromkeys(opinion.names, NEUTRAL)
+            return Suggestion(policy=self.policy(), node="", gpus=[], scores=scores, neutral=opinion.reason)
+        fits = np.isfinite(ranking.raw)
+        return Suggestion(
+            policy=self.policy(),
+            node=ranking.names[ranking.chosen] if ranking.chosen >= 0 else "",
+            gpus=list(device_indices(ranking.devices())),
+            scores={
+                name: score
+                for name, score, there in zip(opinion.names, opinion.scores().tolist(), fits, strict=True)
+                if there
+            },
+        )
+
+    def limit(self, question: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> LimitedNodes:
+        """Answer `POST /v1/limits`; in a cluster that is sent no latency is measured, so nothing is restricted."""
+        watched = self.watched
+        _check_sources(question)
+        if question.cluster is not None:
+            self.check_sent()
+            pod = self._pods.decode(question.pod)
+            state = cluster_of(question.cluster.nodes, question.cluster.pods)
+            return LimitedNodes(node_set=NodeSet(list(state.slots)).version, ignored=list(pod.latency.ignored))
+        if watched is None:
+            raise InvalidRequestError("no cluster is watched here; send one as cluster")
+        nodes = self._nodes_of(question) or watched.node_scorer.all_nodes
+        if reason := admission.refusal(deadline, overloaded=overloaded):
+            return self._no_limit(nodes, reason)
+        try:
+            pod, _ = self._subject(question.pod)
+            if reason := self._excuse(pod) or (admission.SHADOW if self.config.shadow else ""):
+                return self._no_limit(nodes, reason)
+            if not pod.latency.limited:
+                return LimitedNodes(node_set=self.sets.keep(nodes), ignored=list(pod.latency.ignored))
+            with watched.numbered(pod) as (node_scorer, numbers):
+                left, outcome = node_scorer.limited(*numbers, nodes, watched.owner_pods(pod), pod.latency)
+        except UnusualPodError as error:
+            self._log.debug("unusual", why=str(error))
+            return self._no_limit(nodes, admission.UNUSUAL)
+        kept = None if left is None else np.packbits(left, bitorder="little").tobytes()
+        return LimitedNodes(
+            node_set=self.sets.keep(nodes), kept=kept, outcome=outcome, ignored=list(pod.latency.ignored)
+        )
+
+    def _no_limit(self, nodes: NodeSet, reason: str) -> LimitedNodes:
+        self.metrics.fell_back(reason)
+        return LimitedNodes(node_set=self.sets.keep(nodes), neutral=reason)
+
+    def score(self, question: ScoreRequest, deadline: Deadline, overloaded: bool = False) -> ScoreResponse:
+        """Answer `POST /score`; nodes of the watched cluster are taken from the watch, others as they are sent."""
+        names = [_name_of(raw, f"nodes[{i}]") for i, raw in enumerate(question.nodes)]
+        self._check_names(names)
+        if self.watched is not None and not question.pods and self._knows(names):
+            opinion = self._watched_result(lambda: self._subject(question.pod), NodeSet(names), deadline, overloaded)
+        else:
+            opinion = self._sent_result(question.pod, question.nodes, question.pods, deadline, overloaded)
+        return ScoreResponse(scores=dict(zip(opinion.names, opinion.scores().tolist(), strict=True)))
+
+    # kube-scheduler's extender ---------------------------------------------------------------------------------------
+
+    def filter(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> ExtenderFilterResult:
+        """Answer `POST /filter`; every node passes where scores are neutral."""
+        nodes = self._extender_nodes(args)
+        refused: dict[str, str] = {}
+        if reason := admission.refusal(deadline, overloaded=overloaded):
+            self._neutral(None, nodes, reason)
+        else:
+            refused = self._refused(args, nodes)
+        result = ExtenderFilterResult(failed_nodes=refused)
+        if args.nodes is None:
+            result.node_names = [name for name in nodes.names if name not in refused]
+        else:
+            items = zip(args.nodes.items, nodes.names, strict=True)
+            passing = [item for item, name in items if name not in refused]
+            result.nodes = NodeListResponse(items=passing, metadata=args.nodes.metadata)
+        return result
+
+    def _refused(self, args: ExtenderArgs, nodes: NodeSet) -> dict[str, str]:
+        """Return node -> why the pod may not run there; empty where scores are neutral."""
+        try:
+            pod, known = self._extender_subject(args.pod)
+            if reason := self._excuse(pod) or (admission.SHADOW if self.config.shadow else ""):
+                self._neutral(pod, nodes, reason)
+                return {}
+            with self._extender_scorer(args, pod, known) as (node_scorer, numbers):
+                here, why = node_scorer.decider.state.slots, node_scorer.refused(*numbers)
+        except UnusualPodError as error:
+            self._unusual(nodes, error)
+            return {}
+        refused = {name: ", ".join(why[name]) for name in nodes.names if name in why}
+        return refused | {name: "node is not known to steersman" for name in nodes.names if name not in here}
+
+    def prioritize(self, args: ExtenderArgs, deadline: Deadline, overloaded: bool = False) -> list[HostPriority]:
+        """Answer `POST /prioritize`."""
+        nodes = self._extender_nodes(args)
+        if self.watched is not None or args.nodes is None:
+            opinion = self._watched_result(lambda: self._extender_subject(args.pod), nodes, deadline, overloaded)
+        else:
+            opinion = self._sent_result(args.pod, args.nodes.items, (), deadline, overloaded)
+        return list(map(HostPriority, opinion.names, opinion.scores(HIGHEST).tolist()))
+
+    def _extender_nodes(self, args: ExtenderArgs) -> NodeSet:
+        """Return the nodes of the request. Raises InvalidRequestError: there are none, or one is named twice."""
+        if (args.nodes is None) == (bytes(args.node_names) == NULL):
+            raise InvalidRequestError("Nodes or NodeNames: one of them is right")
+        if args.nodes is not None:
+            names = [_name_of(raw, f"Nodes.items[{i}]") for i, raw in enumerate(args.nodes.items)]
+        else:
+            names = _node_names(args.node_names)
+        self._check_names(names)
+        return NodeSet(names)
+
+    def _subject(self, raw: msgspec.Raw) -> Subject:
+        """Decode the pod that was sent. Raises UnusualPodError: it is large, and many large pods were sent lately."""
+        size = len(memoryview(raw))
+        if not LARGEST_POD < size <= LARGEST_OBJECT:
+            return self._pods.decode(raw), None
+        if self._large.is_spent:
+            raise UnusualPodError(f"the pod has {size} bytes, and many such pods were asked about just now")
+        with self._large.charged():
+            return self._pods.decode(raw), None
+
+    def _extender_subject(self, raw: msgspec.Raw) -> Subject:
+        """Return the pod; it is not decoded if the watch has the very same object."""
+        known = None if self.watched is None else self.watched.waiting(raw)
+        return self._subject(raw) if known is None else (known.pod, (known.class_id, known.labels_id))
+
+    @contextmanager
+    def _extender_scorer(
+        self, args: ExtenderArgs, pod: Pod, known: Numbers | None
+    ) -> Iterator[tuple[NodeScorer, Numbers]]:
+        if self.watched is not None:
+            with self._numbered(self.watched, pod, known) as result:
+                yield result
+            return
+        if args.nodes is None:
+            raise InvalidRequestError(
+                "nodeNames: no cluster is watched; send Nodes (nodeCacheCapable: false), or watch one"
+            )
+        node_scorer = self.scorer_for(cluster_of(args.nodes.items, ()), pod)
+        yield node_scorer, node_scorer.number(pod)
+
+    def _numbered(
+        self, watched: WatchedState, pod: Pod, known: Numbers | None
+    ) -> AbstractContextManager[tuple[NodeScorer, Numbers]]:
+        return watched.numbered(pod) if known is None else nullcontext((watched.node_scorer, known))
+
+    # Opinions --------------------------------------------------------------------------------------------------------
+
+    def _result_of(self, question: ScoreInputs, deadline: Deadline, overloaded: bool) -> ScoreResult:
+        _check_sources(question)
+        if question.cluster is not None:
+            sent = question.cluster
+            return self._sent_result(question.pod, sent.nodes, sent.pods, deadline, overloaded)
+        nodes = self._nodes_of(question)
+        return self._watched_result(lambda: self._subject(question.pod), nodes, deadline, overloaded)
+
+    def _nodes_of(self, question: ScoreInputs) -> NodeSet | None:
+        """Return the nodes of a request, None for all. Raises InvalidRequestError: they make no sense."""
+        nodes = None
+        if question.nodes is not None:
+            self._check_names(question.nodes)
+            nodes = NodeSet(question.nodes)
+        elif question.node_set:
+            nodes = self.sets.get(question.node_set)
+        if question.among is not None:
+            if nodes is None:
+                raise InvalidRequestError("among: of which nodes? send nodes or nodeSet, too")
+            nodes = NodeSubset(nodes, question.among)
+        return nodes
+
+    def _watched_result(
+        self, subject: Callable[[], Subject], nodes: NodeSet | None, deadline: Deadline, overloaded: bool
+    ) -> ScoreResult:
+        watched = self.watched
+        if watched is None:
+            raise InvalidRequestError("no cluster is watched here; send one as cluster")
+        node_set = watched.node_scorer.all_nodes if nodes is None else nodes
+        if reason := admission.refusal(deadline, overloaded=overloaded):
+            return self._neutral(None, node_set, reason)
+        try:
+            pod, known = subject()
+        except UnusualPodError as error:
+            return self._unusual(node_set, error)
+
+        def ask() -> Ranking:
+            with self._numbered(watched, pod, known) as (node_scorer, numbers):
+                ranking = node_scorer.ask(*numbers, node_set, lambda: watched.owner_pods(pod), pod.latency)
+                return ranking if node_scorer is watched.node_scorer else ranking.settled()
+
+        return self._result(pod, node_set, ask, deadline)
+
+    def _sent_result(
+        self,
+        raw: msgspec.Raw,
+        nodes: Sequence[msgspec.Raw],
+        pods: Sequence[msgspec.Raw],
+        deadline: Deadline,
+        overloaded: bool,
+    ) -> ScoreResult:
+        self.check_sent()
+        if reason := admission.refusal(deadline, overloaded=overloaded):
+            names = [_name_of(each, f"nodes[{i}]") for i, each in enumerate(nodes)]
+            _check_names(names)
+            return self._neutral(None, NodeSet(names), reason)
+        pod, state = self._pods.decode(raw), cluster_of(nodes, pods)
+        node_set = NodeSet(list(state.slots))
+
+        def ask() -> Ranking:
+            node_scorer = self.scorer_for(state, pod)
+            return node_scorer.ask(*node_scorer.number(pod), node_set, limits=pod.latency)
+
+        return self._result(pod, node_set, ask, deadline, is_sent=True)
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        """Raise InvalidRequestError: there are no names, too many, or one is there twice."""
+        if self.watched is not None and (count := self.watched.node_count):
+            most = NAMES_FOR_EACH_NODE * count + NAMES_BEYOND
+            if len(names) > most:
+                raise InvalidRequestError(
+                    f"nodes: there are {len(names)} names; at most {most} are right for this cluster"
+                )
+        _check_names(names)
+
+    @property
+    def takes_sent(self) -> bool:
+        """Return whether requests may bring clusters."""
+        return self.watched is None or self.config.allow_sent_clusters
+
+    def check_sent(self) -> None:
+        """Raise RefusedRequestError: requests may not bring clusters."""
+        if not self.takes_sent:
+            raise RefusedRequestError(
+                "a cluster is watched here, so questions may bring none of their own; allowSentClusters lets them"
+            )
+
+    def _result(
+        self, pod: Pod, nodes: NodeSet, ask: Callable[[], Ranking], deadline: Deadline, *, is_sent: bool = False
+    ) -> ScoreResult:
+        if reason := self._excuse(pod, is_sent=is_sent) or admission.refusal(deadline, overloaded=False):
+            return self._neutral(pod, nodes, reason)
+        try:
+            ranking = ask()
+        except UnusualPodError as error:
+            return self._unusual(nodes, error)
+        except RefusedRequestError:
+            raise
+        except SteersmanError as error:
+            self._log.error("no scores", pod=_key(pod), error=str(error))
+            return self._neutral(pod, nodes, admission.POLICY)
+        if deadline.passed:
+            return self._neutral(pod, nodes, admission.DEADLINE)
+        node = nodes.names[ranking.chosen] if ranking.chosen >= 0 else ""
+        if self.config.shadow:
+            self._log.info("shadow", pod=_key(pod), node=node, policy=self.policy(), scores=_named(ranking))
+            return self._neutral(pod, nodes, admission.SHADOW)
+        self._log.debug("scored", pod=_key(pod), node=node, nodes=len(nodes.names))
+        self.metrics.scored("" if is_sent else _key(pod), node)
+        return ScoreResult(nodes, ranking)
+
+    def _excuse(self, pod: Pod, *, is_sent: bool = False) -> str:
+        age = None if is_sent or self.watched is None else self.watched.age
+        return admission.skip_reason(self.config, pod, age)
+
+    def _neutral(self, pod: Pod | None, nodes: NodeSet, reason: str) -> ScoreResult:
+        self._log.debug("neutral", pod="" if pod is None else _key(pod), reason=reason)
+        self.metrics.fell_back(reason)
+        return ScoreResult(nodes, None, reason)
+
+    def _unusual(self, nodes: NodeSet, error: UnusualPodError) -> ScoreResult:
+        self._log.debug("unusual", why=str(error))
+        return self._neutral(None, nodes, admission.UNUSUAL)
+
+    def _knows(self, names: Sequence[str]) -> bool:
+        assert self.watched is not None
+        slots = self.watched.node_scorer.decider.state.slots
+        return all(name in slots for name in names)
+
+
+def _check_sources(question: ScoreInputs) -> None:
+    """Raise InvalidRequestError: more than one field says which nodes are meant."""
+    if sum((question.nodes is not None, bool(question.node_set), question.cluster is not None)) > 1:
+        raise InvalidRequestError("nodes, nodeSet and cluster: one of them says which nodes are meant")
+    if question.cluster is not None and question.among is not None:
+        raise InvalidRequestError("among: of a cluster that is sent, all nodes are meant; leave it out")
+
+
+def _key(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _named(ranking: Ranking) -> dict[str, int]:
+    return dict(zip(ranking.names, ranking.scores().tolist(), strict=True))
+
+
+def _node_names(raw: msgspec.Raw) -> list[str]:
+    try:
+        return msgspec.json.decode(raw, type=list[str])
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"NodeNames: {error}") from None
+
+
+def _name_of(raw: msgspec.Raw, where: str) -> str:
+    try:
+        return named_head(raw).metadata.name
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"{where}: {error}") from None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise InvalidRequestError("nodes: there is none; one or more are right")
+    if len(set(names)) < len(names):
+        ((twice, _),) = Counter(names).most_common(1)
+        raise InvalidRequestError(f"nodes: {twice!r} is there twice")

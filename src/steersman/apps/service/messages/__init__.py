@@ -1,0 +1,1 @@
+"""Messages of the score service and their OpenAPI document."""

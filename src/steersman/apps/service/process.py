@@ -1,0 +1,231 @@
+"""Service process: the watched cluster, the policy, and graceful shutdown."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from steersman.apps.runtime.policy_manager import PolicyManager
+from steersman.apps.runtime.policy_metrics import PolicyMetrics
+from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.tasks import BackgroundTasks
+from steersman.apps.service.api import Api
+from steersman.apps.service.config import ServiceConfig
+from steersman.apps.service.metrics import ServiceMetrics
+from steersman.apps.service.scoring.explanation import Explainer, explanation
+from steersman.apps.service.scoring.node_scorer import NodeScorer, Numbers, RefusedRequestError
+from steersman.apps.service.scoring.unknown_pods import UnknownPods
+from steersman.apps.service.server import HttpServer
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.latency_limits import NO_LIMITS
+from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
+from steersman.kubernetes.client import Client
+from steersman.policies.base import Policy
+from steersman.policies.decision.decider import Decider, NodeChoice
+from steersman.prometheus.collector import Collector
+from steersman.prometheus.configuration import read_configuration
+from steersman.prometheus.metrics import TelemetryMetrics
+from steersman.workloads.profile import typical_pods
+
+log = structlog.get_logger("service")
+
+
+class WatchedCluster(Listener):
+    """State of a live cluster, with the policy's scorer for it.
+
+    Args:
+        client: connection to the API server.
+        policy_manager: owner of the policy and its workload profile.
+        metrics: records where pods were bound.
+    """
+
+    def __init__(self, client: Client, policy_manager: PolicyManager, metrics: ServiceMetrics) -> None:
+        self.policy_manager, self.metrics = policy_manager, metrics
+        self.cache = ClusterCache(client, self, policy_manager.selectors(client))
+        self._node_scorer: NodeScorer | None = None
+        self._unknown = UnknownPods(self.cache)
+
+    @property
+    def node_scorer(self) -> NodeScorer:
+        """See `api.WatchedState`. Raises SteersmanError: nothing is known of the cluster yet."""
+        if self._node_scorer is None:
+            raise SteersmanError("nodes and pods are not listed yet; try again")
+        return self._node_scorer
+
+    @property
+    def age(self) -> float:
+        """See `api.WatchedState`: seconds since all watches were up."""
+        return max(reflector.age for reflector in self.cache.reflectors)
+
+    @property
+    def node_count(self) -> int:
+        """See `api.WatchedState`."""
+        return len(self.cache.state.slots)
+
+    def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
+        """See `api.WatchedState`."""
+        return self.cache.waiting(raw)
+
+    def numbered(self, pod: Pod) -> AbstractContextManager[tuple[NodeScorer, Numbers]]:
+        """See `api.WatchedState`."""
+        return self._unknown.numbered(self.node_scorer, pod)
+
+    def owner_pods(self, pod: Pod) -> OwnerPods:
+        """See `api.WatchedState`."""
+        return self.cache.owner_pods(pod)
+
+    def renew(self) -> None:
+        """Rebuild the decider after the policy or its workload profile changed."""
+        self._node_scorer = NodeScorer(self.policy_manager.decider(self.cache))
+
+    def on_pod_added(self, pod: CachedPod) -> None:
+        """See `kubernetes.cache.cluster_cache.Listener`."""
+        self.policy_manager.see(pod)
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """See `kubernetes.cache.cluster_cache.Listener`."""
+        self.metrics.bound(pod.key, pod.node)
+
+    def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        """See `kubernetes.cache.cluster_cache.Listener`."""
+        if self._node_scorer is not None:
+            self._node_scorer.changed(slot)
+
+    def on_rebuilt(self) -> None:
+        """See `kubernetes.cache.cluster_cache.Listener`."""
+        if self._node_scorer is not None:
+            self.renew()
+
+    def _state(self) -> ClusterState:
+        return self.cache.state
+
+    async def run(self) -> None:
+        """Watch the cluster until cancelled. Raises ApiError: the API server refuses."""
+        telemetry = self.policy_manager.telemetry
+        beside = () if telemetry is None else (telemetry.run(),)
+        async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *beside):
+            for reflector in self.cache.reflectors:
+                await reflector.synced.wait()
+            await self.policy_manager.begin(self.cache.state)
+            self.renew()
+            gc.collect()
+            gc.freeze()  # nodes and pods stay; a garbage collection over them takes a tenth of a second
+            log.info("watching", nodes=len(self.cache.state.slots), policy=self.policy_manager.deciding.name)
+            await self.policy_manager.keep(self._state, self.renew)
+
+
+class Service:
+    """The score service.
+
+    Args:
+        config: configuration.
+        client: of the cluster to watch; None: every request brings one.
+
+    Raises:
+        SteersmanError: without a watched cluster the policy must be prepared, and there is no telemetry.
+        InputError: the configuration of telemetry cannot be used.
+    """
+
+    def __init__(self, config: ServiceConfig, client: Client | None) -> None:
+        self.config = config
+        measured = read_configuration(Path(config.telemetry)) if config.telemetry else None
+        if measured is not None and client is None:
+            raise SteersmanError("telemetry is of a cluster that is watched, and none is")
+        self.telemetry = None if measured is None else Collector(measured, self._nodes)
+        # Without a watched cluster there is nothing to compare on; whoever sends requests prepared the policy.
+        unchecked = config.unchecked or client is None
+        file = PolicyReloader(config.policy, has_telemetry=self.telemetry is not None)
+        self.policy_manager = PolicyManager(file, self.telemetry, unchecked=unchecked)
+        if client is None and self.policy.derives_tables:
+            raise SteersmanError(
+                f"policy {config.policy!r} derives tables from typical pods, and without a cluster to watch there are "
+                "none; steersman policy prepare puts them into a file"
+            )
+        self.metrics = ServiceMetrics(None if client is None else lambda: self._age())
+        self.metrics.registry.register(PolicyMetrics(self.policy_manager.comparison))
+        if self.telemetry is not None:
+            self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
+        self.watched = None if client is None else WatchedCluster(client, self.policy_manager, self.metrics)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in use."""
+        return self.policy_manager.policy
+
+    async def run(self, listening: Callable[[int], object] = lambda _: None) -> None:
+        """Serve until cancelled.
+
+        Args:
+            listening: called with the port.
+
+        Raises:
+            ApiError: the API server refuses the watches.
+            SteersmanError: the port is taken.
+            InputError: a file of the configuration cannot be used.
+        """
+        api = Api(self.config, self._name, self.watched, self._scorer_for, self.metrics)
+        explainer = Explainer(self._name, self._member, self.watched, self._scorer_for, api.check_sent)
+        ready = {} if self.watched is None else {"watches": self._unsynced}
+        notes = {"policy": lambda: self.policy_manager.file.problem}
+        async with HttpServer(self.config, api, explainer, self.metrics, {}, ready, notes) as server:
+            log.info("listening", address=self.config.address, port=server.port, policy=self._name())
+            listening(server.port)
+            nothing = ClusterState(())
+            if self.watched is not None:
+                await self.watched.run()
+            else:
+                await self.policy_manager.keep(lambda: nothing, lambda: None)
+
+    def _name(self) -> str:
+        return self.policy_manager.deciding.name
+
+    def _member(self) -> str:
+        return self.policy_manager.comparison.choice.member
+
+    def _scorer_for(self, state: ClusterState, pod: Pod) -> NodeScorer:
+        """Return a scorer for a request's own cluster, whose profile is its pods and the one in question.
+
+        Raises:
+            RefusedRequestError: the policy derives tables from the profile, which takes longer than a request may.
+        """
+        policy = self.policy_manager.deciding
+        if policy.derives_tables:
+            raise RefusedRequestError(
+                f"policy {policy.name!r} derives tables from typical pods, which takes too long for a question that "
+                "brings its cluster; steersman policy prepare puts them into a file"
+            )
+        classes = [state.classes[placed.class_id] for placed in state.placements.values()]
+        return NodeScorer(Decider(state, policy, profile=typical_pods([*classes, pod.pod_class])))
+
+    def _age(self) -> float:
+        assert self.watched is not None
+        return self.watched.age
+
+    def _nodes(self) -> Collection[str]:
+        return () if self.watched is None else self.watched.cache.state.slots
+
+    def _unsynced(self) -> str:
+        assert self.watched is not None
+        return "" if self.watched.cache.synced else "nodes and pods are not listed yet"
+
+
+def choose_by_scores(decider: Decider, class_id: int) -> NodeChoice | None:
+    """Choose a node by a `NodeScorer`, so that `apps.runtime.policy_manager.warm_up` compiles what requests need."""
+    node_scorer = NodeScorer(decider)
+    ranking = node_scorer.ask(class_id, 0, node_scorer.all_nodes)
+    ranking.scores()
+    ranking.devices()
+    node_scorer.refused(class_id, 0)
+    explanation("", node_scorer, (class_id, 0), NO_OWNER_PODS, NO_LIMITS)
+    choice = decider.choose(class_id)
+    assert choice is not None
+    decider.contributions(class_id, 0, NO_OWNER_PODS, choice.slot, choice.slot)  # a cluster of one node
+    return choice

@@ -1,0 +1,1 @@
+"""Scores of nodes for the requests of the score service."""

@@ -1,0 +1,189 @@
+"""Answer `POST /v1/explain`: why a node would be chosen, and why others would not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from steersman.apps.service.messages.types import Explanation, FeatureContribution, RunnerUp, ScoreInputs
+from steersman.apps.service.scoring.node_scorer import InvalidRequestError, NodeScorer, Pods, cluster_of, place
+from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.apps.service.scoring.unknown_pods import UnusualPodError
+from steersman.cluster.constraints.reasons import counted
+from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.state import ClusterState
+from steersman.policies.base import Policy
+from steersman.policies.decision.contributions import Contribution
+from steersman.policies.decision.decider import Decider
+from steersman.policies.telemetry.node_metrics import Telemetry
+from steersman.simulation.selection.comparison import choose_member
+from steersman.workloads.profile import typical_pods
+from steersman.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from steersman.apps.service.api import MakeNodeScorer, WatchedState
+
+RUNNERS_UP = 5
+EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS = 0.03, 1.0
+"""Share of the event loop's time for explanations, which score all nodes several times; seconds saved up at most."""
+
+
+class Explainer:
+    """Request handler of explanations.
+
+    Args:
+        policy: returns the name of the policy in use.
+        member: returns the deciding member of a portfolio; else "".
+        watched: the watched cluster; None: every request brings one.
+        scorer_for: returns the policy's scorer for another cluster and a pod.
+        check_sent: raises RefusedRequestError where requests may not bring a cluster.
+    """
+
+    def __init__(
+        self,
+        policy: Callable[[], str],
+        member: Callable[[], str],
+        watched: WatchedState | None,
+        scorer_for: MakeNodeScorer,
+        check_sent: Callable[[], None],
+    ) -> None:
+        self.policy, self.member, self.watched = policy, member, watched
+        self.scorer_for, self.check_sent = scorer_for, check_sent
+        self._time = TimeBudget(EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS)
+
+    def explain(self, question: ScoreInputs) -> Explanation:
+        """Answer `POST /v1/explain` over all nodes of the cluster.
+
+        Raises:
+            InvalidRequestError: the request makes no sense.
+            RefusedRequestError: it brings a cluster, which is not allowed here.
+            UnusualPodError: explanations used up their share of time.
+            SteersmanError: the policy failed.
+        """
+        if question.nodes is not None or question.node_set or question.among is not None:
+            raise InvalidRequestError("nodes: an explanation is about all nodes; leave it out")
+        if self._time.is_spent:
+            raise UnusualPodError("many explanations were asked for just now; try again")
+        with self._time.charged():
+            return self._explain(question)
+
+    def _explain(self, question: ScoreInputs) -> Explanation:
+        if question.cluster is not None:
+            self.check_sent()
+            pod = Pods().decode(question.pod)
+            node_scorer = self.scorer_for(cluster_of(question.cluster.nodes, question.cluster.pods), pod)
+            result = explanation(self.policy(), node_scorer, node_scorer.number(pod), NO_OWNER_PODS, pod.latency)
+        elif self.watched is not None:
+            pod = Pods().decode(question.pod)
+            with self.watched.numbered(pod) as (node_scorer, numbers):
+                owner_pods = self.watched.owner_pods(pod)
+                result = explanation(self.policy(), node_scorer, numbers, owner_pods, pod.latency)
+        else:
+            raise InvalidRequestError("no cluster is watched here; send one as cluster")
+        result.member = self.member()
+        return result
+
+
+def explain_pod(policy: Policy, workload: Workload, number: int, telemetry: Telemetry | None = None) -> Explanation:
+    """Explain a policy's choice for a pod of a workload, whose other pods are where they say they run.
+
+    Args:
+        policy: the policy; of a portfolio the member that does best on this cluster, empty, with such pods.
+        workload: the cluster; its pods give the workload profile.
+        number: index of the pod.
+        telemetry: the nodes' metrics; None without telemetry.
+
+    Raises:
+        SteersmanError: the policy failed.
+    """
+    member = ""
+    if policy.members:
+        chosen = choose_member(policy, workload)
+        member, policy = chosen.name, chosen.renamed(policy.name)
+    state = ClusterState(workload.nodes)
+    pod, running, waiting = workload.pods[number], Counter[int](), 1
+    for i, each in enumerate(workload.pods):
+        if i == number:
+            continue
+        is_sibling = bool(each.owner) and (each.namespace, each.owner) == (pod.namespace, pod.owner)
+        if each.constraints.node_name in state.slots:
+            running[place(state, each)] += is_sibling
+        else:
+            waiting += is_sibling
+    siblings = OwnerPods({slot: count for slot, count in running.items() if count}, waiting)
+    node_scorer = NodeScorer(
+        Decider(
+            state, policy, profile=typical_pods(workload.pods), services=lambda: workload.services, telemetry=telemetry
+        )
+    )
+    result = explanation(policy.name, node_scorer, node_scorer.number(pod.unbound()), siblings, pod.latency)
+    result.member = member
+    return result
+
+
+def explanation(
+    policy: str,
+    node_scorer: NodeScorer,
+    numbers: tuple[int, int],
+    owner_pods: OwnerPods,
+    limits: LatencyLimits,
+) -> Explanation:
+    """Explain a policy's choice for a pod whose class and labels have these numbers."""
+    ranking = node_scorer.ask(*numbers, None, lambda: owner_pods, limits)
+    state, (c, labels) = node_scorer.decider.state, numbers
+    explanation = Explanation(
+        policy=policy,
+        node="",
+        score=0.0,
+        runners_up=[],
+        features=[],
+        refused=counted(state, c, labels),
+        nodes=len(state.slots),
+    )
+    if ranking.chosen < 0:
+        return explanation
+    raw = ranking.raw
+    fits = np.isfinite(raw)
+    worst, best = float(raw[fits].min()), float(raw[fits].max())
+
+    def points(difference: float) -> float:
+        return 100.0 * difference / (best - worst) if best > worst else 0.0
+
+    def place_of(score: float) -> float:
+        return points(score - worst) if best > worst else 100.0
+
+    explanation.node, explanation.score = ranking.names[ranking.chosen], float(raw[ranking.chosen])
+    explanation.points, explanation.spread = place_of(explanation.score), best - worst
+    explanation.equal = int((raw[fits] == explanation.score).sum()) - 1
+    explanation.decided_by = _decided_by(node_scorer.decider.policy, explanation.equal, others=int(fits.sum()) - 1)
+    order = [int(i) for i in np.argsort(-raw, kind="stable") if fits[i] and i != ranking.chosen]
+    explanation.runners_up = [
+        RunnerUp(node=ranking.names[i], score=float(raw[i]), points=place_of(float(raw[i]))) for i in order[:RUNNERS_UP]
+    ]
+    different = next((i for i in order if raw[i] != explanation.score), None)
+    if different is not None:
+        explanation.compared_with = ranking.names[different]
+        slot, other = state.slots[explanation.node], state.slots[explanation.compared_with]
+        explanation.features = [
+            _feature(each, points(each.contribution))
+            for each in node_scorer.decider.contributions(c, labels, owner_pods, slot, other, limits)
+            if each.contribution
+        ]
+    return explanation
+
+
+def _feature(part: Contribution, points: float) -> FeatureContribution:
+    return FeatureContribution(
+        name=part.name, value=part.value, other=part.other, contribution=part.contribution, points=points
+    )
+
+
+def _decided_by(policy: Policy, equal: int, others: int) -> str:
+    """Return what decided, where `equal` of the `others` feasible nodes have the same score."""
+    if not others:
+        return "it fits on no other node"
+    return policy.tie_rule if equal or policy.scores_nothing else "the score"

@@ -1,0 +1,381 @@
+"""Score nodes for a pod, of a watched cluster or of one that a request brings."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import repeat
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from steersman.apps.service.scoring.kernels import NOWHERE, pick
+from steersman.apps.service.scoring.ranking import Ranking, version_of
+from steersman.cluster.constraints import reasons
+from steersman.cluster.model import Node, Pod
+from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import InputError, SteersmanError
+from steersman.kubernetes.objects import whole
+from steersman.policies.decision.decider import Decider
+
+SETS_KEPT = 64
+"""Lists of nodes that can be named by their version."""
+LARGEST_SET = 4 << 20
+"""Characters of a list, with `NAME_OVERHEAD` for each name; longer ones are not stored."""
+SETS_CHARACTERS = 32 << 20
+"""Characters of all stored lists, with `NAME_OVERHEAD` for each name."""
+NAME_OVERHEAD = 64
+PODS_KEPT, LARGEST_POD, PODS_BYTES = 1024, 16 << 10, 4 << 20
+"""Pods that are cached, so that their replicas need not be decoded; bytes of one, and of all."""
+LARGEST_OBJECT = 2 << 20
+"""Bytes of a Pod or Node; the API server stores none of more than 1.5 MiB."""
+PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
+"""Names that need no further validation."""
+UNKNOWN_METADATA = {"uid", "resourceVersion", "generation", "generateName", "creationTimestamp", "managedFields"}
+UNKNOWN_OF_CONTAINERS = {"env", "envFrom", "volumeMounts"}
+"""Fields that the model of a pod does not read, and that are large or different for each replica."""
+
+
+Numbers = tuple[int, int]
+"""Numbers of a pod's class and labels in a state."""
+
+
+class InvalidRequestError(SteersmanError):
+    """A request makes no sense; the message says why."""
+
+
+class RefusedRequestError(SteersmanError):
+    """A request makes sense but is not allowed here."""
+
+
+class UnknownNodeSetError(SteersmanError):
+    """A version of a list of nodes is unknown or was forgotten."""
+
+
+class NodeSet:
+    """List of nodes in a request; equal lists have equal versions.
+
+    Args:
+        names: names in the order of the request.
+
+    Attributes:
+        names: the same.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._slots = np.zeros(0, dtype=np.int64)
+        self._as_of: object = None
+
+    @cached_property
+    def version(self) -> str:
+        """Return a short name for the list."""
+        return version_of(self.names)
+
+    def slots(self, state: ClusterState, as_of: object) -> npt.NDArray[np.int64]:
+        """Return the slots of the nodes, [K], -1 for unknown ones.
+
+        Args:
+            state: the cluster.
+            as_of: another object whenever a name may stand for another slot.
+        """
+        if self._as_of is not as_of:
+            result = map(state.slots.get, self.names, repeat(-1))
+            self._slots, self._as_of = np.fromiter(result, dtype=np.int64, count=len(self.names)), as_of
+        return self._slots
+
+
+class NodeSubset(NodeSet):
+    """Some of the nodes of a list, in its order.
+
+    Args:
+        whole: the list.
+        mask: see `messages.types.ScoreInputs.among`.
+
+    Raises:
+        InvalidRequestError: the mask is not one of that list, or selects no node.
+    """
+
+    def __init__(self, whole: NodeSet, mask: bytes) -> None:
+        self.whole, count = whole, len(whole.names)
+        length = -(-count // 8)
+        if len(mask) != length:
+            raise InvalidRequestError(f"among: has {len(mask)} bytes; {length} are right for {count} nodes")
+        self._picked = np.flatnonzero(np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little"))
+        if not len(self._picked) or self._picked[-1] >= count:
+            raise InvalidRequestError(f"among: one or more of the lowest {count} bits are right, and no others")
+        super().__init__([whole.names[i] for i in self._picked.tolist()])
+
+    def slots(self, state: ClusterState, as_of: object) -> npt.NDArray[np.int64]:
+        """See `NodeSet`."""
+        return self.whole.slots(state, as_of)[self._picked]
+
+
+class NodeSets:
+    """Lists of nodes by version, least recently used first: at most `SETS_KEPT`, of `SETS_CHARACTERS` together."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, NodeSet] = OrderedDict()
+        self._held = 0
+
+    def keep(self, nodes: NodeSet) -> str:
+        """Store a list, the whole one if these are a subset, and return its version."""
+        if isinstance(nodes, NodeSubset):
+            nodes = nodes.whole
+        if nodes.version not in self._known:
+            if _characters(nodes) > LARGEST_SET:
+                return nodes.version
+            self._known[nodes.version] = nodes
+            self._held += _characters(nodes)
+        self._known.move_to_end(nodes.version)
+        while len(self._known) > SETS_KEPT or self._held > SETS_CHARACTERS:
+            self._held -= _characters(self._known.popitem(last=False)[1])
+        return nodes.version
+
+    def get(self, version: str) -> NodeSet:
+        """Return the list of a version. Raises UnknownNodeSetError: it is unknown."""
+        if version not in self._known:
+            raise UnknownNodeSetError(f"nodeSet {version!r} is not known here; send the names of the nodes")
+        self._known.move_to_end(version)
+        return self._known[version]
+
+
+def _characters(nodes: NodeSet) -> int:
+    """Return about what a list takes in memory, in characters."""
+    return sum(map(len, nodes.names)) + NAME_OVERHEAD * len(nodes.names)
+
+
+class Pods:
+    """Decoder of v1 Pods with a cache: replicas differ only in their name.
+
+    The most recently used are kept: at most `PODS_KEPT`, of `PODS_BYTES` together.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, Pod] = OrderedDict()
+        self._held = 0
+
+    def decode(self, raw: msgspec.Raw) -> Pod:
+        """Return a v1 Pod. Raises InvalidRequestError: it is none."""
+        content = _object(raw, "pod")
+        called = content.get("metadata")
+        name = called.pop("name", None) if isinstance(called, dict) else None
+        key = msgspec.json.encode(_pod_cache_key(content))
+        cached = self._known.get(key)
+        if cached is not None and isinstance(name, str) and PLAIN_NAME.fullmatch(name):
+            self._known.move_to_end(key)
+            return replace(cached, name=name)
+        if isinstance(called, dict):
+            called["name"] = name
+        pod = decode_pod(content)
+        if len(key) <= LARGEST_POD:
+            self._held += len(key) if key not in self._known else 0
+            self._known[key] = pod
+        while len(self._known) > PODS_KEPT or self._held > PODS_BYTES:
+            self._held -= len(self._known.popitem(last=False)[0])
+        return pod
+
+
+def _pod_cache_key(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod without what its model does not read and what differs between replicas."""
+    result = {key: value for key, value in pod.items() if key != "status"}
+    metadata, spec = pod.get("metadata"), pod.get("spec")
+    if isinstance(metadata, dict):
+        result["metadata"] = {key: value for key, value in metadata.items() if key not in UNKNOWN_METADATA}
+    if isinstance(spec, dict):
+        result["spec"] = {key: value for key, value in spec.items() if key != "volumes"}
+        containers = spec.get("containers")
+        if isinstance(containers, list) and all(isinstance(each, dict) for each in containers):
+            result["spec"]["containers"] = [
+                {key: value for key, value in each.items() if key not in UNKNOWN_OF_CONTAINERS} for each in containers
+            ]
+    return result
+
+
+def decode_pod(content: dict[str, Any]) -> Pod:
+    """Return a v1 Pod. Raises InvalidRequestError: it is none."""
+    try:
+        return pod_from_object(content)
+    except InputError as error:
+        raise InvalidRequestError(f"pod: {error}") from None
+
+
+def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> ClusterState:
+    """Return the cluster of v1 Nodes and the v1 Pods that run there. Raises InvalidRequestError: they make none."""
+    result = []
+    for i, raw in enumerate(nodes):
+        try:
+            result.append(node_from_object(_object(raw, f"nodes[{i}]")))
+        except InputError as error:
+            raise InvalidRequestError(f"nodes[{i}]: {error}") from None
+    if not result:
+        raise InvalidRequestError("nodes: there is none; one or more are right")
+    try:
+        state = ClusterState(result)
+    except SteersmanError as error:
+        raise InvalidRequestError(f"nodes: {error}") from None
+    for i, raw in enumerate(pods):
+        try:
+            _place(state, pod_from_object(_object(raw, f"pods[{i}]")))
+        except SteersmanError as error:
+            raise InvalidRequestError(f"pods[{i}]: {error}") from None
+    return state
+
+
+def _place(state: ClusterState, pod: Pod) -> None:
+    name, key = pod.constraints.node_name, f"{pod.namespace}/{pod.name}"
+    if not name:
+        raise InvalidRequestError("has no spec.nodeName; only pods that run are right")
+    if name not in state.slots:
+        raise InvalidRequestError(f"runs on {name!r}, which is none of the nodes")
+    if key in state.placements:
+        raise InvalidRequestError(f"is there twice ({key})")
+    place(state, pod)
+
+
+def place(state: ClusterState, pod: Pod) -> int:
+    """Place a pod on the node that it names, and return that node's slot."""
+    slot = state.slots[pod.constraints.node_name]
+    devices = sum(1 << device for device in pod.gpu_devices) or None
+    c = state.class_id(pod.unbound().pod_class)  # one class, wherever such pods run
+    state.place(f"{pod.namespace}/{pod.name}", c, slot, devices, state.labels_id(pod), force=True)
+    return slot
+
+
+def _object(raw: msgspec.Raw, what: str) -> dict[str, Any]:
+    if len(raw_bytes := memoryview(raw)) > LARGEST_OBJECT:
+        raise InvalidRequestError(
+            f"{what}: has {len(raw_bytes)} bytes; the API stores no object of more than {LARGEST_OBJECT}"
+        )
+    content = whole(raw)
+    if not isinstance(content, dict):
+        raise InvalidRequestError(f"{what}: is no object")
+    return content
+
+
+class NodeScorer:
+    """Scores of nodes by a decider, with caches of node names.
+
+    Args:
+        decider: the decider of the cluster.
+    """
+
+    def __init__(self, decider: Decider) -> None:
+        self.decider = decider
+        self._nodes: list[Node | None] = []
+        self._as_of: object = None
+        self._everywhere: NodeSet | None = None
+        self._reset_index()
+
+    def changed(self, slot: int) -> None:
+        """Handle a change of a node: a pod was placed or removed, or the node was added, changed or deleted."""
+        self.decider.changed(slot)
+        nodes = self.decider.state.nodes
+        if len(nodes) != len(self._nodes):
+            self._reset_index()
+        elif nodes[slot] is not self._nodes[slot]:
+            before, now = self._nodes[slot], nodes[slot]
+            self._nodes[slot] = now
+            if before is None or now is None or before.name != now.name:
+                self._reset_index()
+
+    @property
+    def all_nodes(self) -> NodeSet:
+        """Return all nodes in the order of their slots."""
+        if self._everywhere is None:
+            self._everywhere = NodeSet([node.name for node in self._nodes if node is not None])
+        return self._everywhere
+
+    def with_decider(self, decider: Decider) -> NodeScorer:
+        """Return a scorer of the same nodes by another decider that shares the state."""
+        scorer = copy(self)
+        scorer.decider = decider
+        return scorer
+
+    def number(self, pod: Pod) -> Numbers:
+        """Return the numbers of a pod's class and labels in the state."""
+        return self.decider.state.class_id(pod.pod_class), self.decider.state.labels_id(pod)
+
+    def ask(
+        self,
+        c: int,
+        labels: int,
+        nodes: NodeSet | None = None,
+        owner_pods: Callable[[], OwnerPods] | None = None,
+        limits: LatencyLimits = NO_LIMITS,
+    ) -> Ranking:
+        """Rank nodes for a pod. The choice is the live scheduler's if that node is requested.
+
+        Args:
+            c: the pod's class.
+            labels: its label set.
+            nodes: requested nodes; None: all. Unknown nodes fit nothing.
+            owner_pods: returns the pods of its owner.
+            limits: limits of the latency to its users.
+
+        Raises:
+            SteersmanError: the policy failed.
+        """
+        decider = self.decider
+        there = owner_pods() if owner_pods is not None and decider.policy.needs_peers else NO_OWNER_PODS
+        scores = decider.scores(c, labels, there, limits)
+        by_scores = decider.selects_argmax(limits)
+        choice = None if by_scores else decider.choose(c, labels, there, limits)
+        nodes = nodes or self.all_nodes
+        slots = nodes.slots(decider.state, self._as_of)
+        raw = np.empty(len(slots))
+        chosen = pick(scores, slots, NOWHERE if choice is None else choice.slot, raw)
+        if chosen == NOWHERE or (choice is None and not by_scores):
+            return Ranking(nodes.names, raw, NOWHERE)
+        slot = int(slots[chosen])
+        if choice is not None and slot == choice.slot:
+            return Ranking(nodes.names, raw, chosen, lambda: choice.devices)
+        return Ranking(nodes.names, raw, chosen, partial(decider.devices, c, slot))
+
+    def limited(
+        self, c: int, labels: int, nodes: NodeSet, owner_pods: OwnerPods, limits: LatencyLimits
+    ) -> tuple[npt.NDArray[np.bool_] | None, str]:
+        """Return which nodes a hard limit of latency leaves to a pod, and the outcome of the limit.
+
+        Args:
+            c: the pod's class.
+            labels: its label set.
+            nodes: requested nodes.
+            owner_pods: pods of its owner.
+            limits: limits of the latency to its users.
+
+        Returns:
+            [K] the nodes that are left, in the order of the request, None if the limit restricts nothing; and the
+            outcome, see `policies.telemetry.node_metrics.OUTCOMES`.
+        """
+        decider = self.decider
+        decider.follow()
+        slots = nodes.slots(decider.state, self._as_of)
+        known = slots[slots >= 0]
+        requested = np.zeros(len(decider.state.nodes), dtype=np.bool_)
+        requested[known] = True
+        feasible = decider.state.mask(c, labels) & requested
+        if not feasible.any():
+            return None, ""
+        left, outcome = decider.node_metrics.apply_limit(c, feasible, owner_pods, limits)
+        if (left == feasible).all():
+            return None, outcome
+        return (slots >= 0) & left[slots], outcome
+
+    def refused(self, c: int, labels: int) -> dict[str, tuple[str, ...]]:
+        """Return node -> why a pod of the class with these labels may not run there."""
+        return reasons.reasons(self.decider.state, c, labels)
+
+    def _reset_index(self) -> None:
+        """Reset the index of names after nodes were added or deleted."""
+        self._nodes = list(self.decider.state.nodes)
+        self._as_of, self._everywhere = object(), None

@@ -1,0 +1,99 @@
+"""Score pods that the watched cluster does not have, beside its state and within a share of time.
+
+A pod of the cluster has a class and labels with numbers in the state. Any other pod that a client describes gets
+numbers
+for the time of its request alone, so that no client can enlarge the state, have it rebuilt, or add to the labels that
+are stored. The answer is the one that the pod would get if it were created: pods that it selects by labels that are not
+stored are counted for it one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import TYPE_CHECKING
+
+from steersman.apps.service.scoring.node_scorer import NodeScorer, Numbers
+from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.cluster.model import Pod
+from steersman.cluster.provisional import (
+    complexity,
+    count_selected,
+    known_numbers,
+    pod_selectors,
+    provisional_numbers,
+    selector_keys,
+)
+from steersman.core.errors import SteersmanError
+from steersman.policies.decision.decider import NEVER_REFRESHED
+
+if TYPE_CHECKING:
+    from steersman.kubernetes.cache.cluster_cache import ClusterCache
+
+UNKNOWN_SHARE = 0.05
+"""Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one
+takes
+some milliseconds on thousands of nodes."""
+SELECTING_SHARE = 0.002
+"""Share for those that also select other pods: counting them reads every pod of the cluster without a pause."""
+SAVED_SECONDS = 0.25
+MOST_REQUIREMENTS = 256
+"""Maximum requirements of a class that no pod of the cluster has; each is checked on every node."""
+
+
+class UnusualPodError(SteersmanError):
+    """A request costs more than there is time for now; the message says why."""
+
+
+class UnknownPods:
+    """Numbers for pods that may not be in a watched cluster.
+
+    Args:
+        cache: cache of the cluster.
+    """
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self._cache = cache
+        self._unknown = TimeBudget(UNKNOWN_SHARE, SAVED_SECONDS)
+        self._selecting = TimeBudget(SELECTING_SHARE, SAVED_SECONDS)
+
+    @contextmanager
+    def numbered(self, node_scorer: NodeScorer, pod: Pod) -> Iterator[tuple[NodeScorer, Numbers]]:
+        """Yield a scorer for a pod and the numbers of its class and labels; both are valid inside the block only.
+
+        Args:
+            node_scorer: scorer of the cluster.
+            pod: any pod.
+
+        Raises:
+            UnusualPodError: it is not in the cluster, and scoring it costs more than is left.
+        """
+        decider, kept, constraints = node_scorer.decider, self._cache.selected, pod.pod_class.constraints
+        state = decider.state
+        keys = {key for selector in pod_selectors(constraints) for key in selector_keys(selector)}
+        labels = {key: value for key, value in pod.labels.items() if key in kept or key in keys}
+        known = known_numbers(state, pod.pod_class, pod.namespace, labels) if keys <= kept else None
+        if known is not None:
+            yield node_scorer, known
+            return
+        if complexity(constraints) > MOST_REQUIREMENTS:
+            raise UnusualPodError(
+                f"no pod of the cluster is like this one, and it has over {MOST_REQUIREMENTS} requirements"
+            )
+        budget = self._selecting if any(pod_selectors(constraints)) else self._unknown
+        if budget.is_spent:
+            raise UnusualPodError("no pod of the cluster is like this one, and many such pods were asked about lately")
+        with budget.charged():
+            decider.follow()
+            guest, counted = copy(decider), len(state.term_arrays.matched)
+            try:
+                with provisional_numbers(state):
+                    numbers = state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels)
+                    if not keys <= kept:
+                        count_selected(state, counted, kept, lambda name: self._cache.pods[name].pod)
+                    yield node_scorer.with_decider(guest), numbers
+            finally:
+                decider.cluster.table.log_position[len(state.classes) :] = (
+                    NEVER_REFRESHED  # rows that the next class will use
+                )

@@ -1,0 +1,290 @@
+"""HTTP server of the service: routes, limits, authentication, and errors as one line of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+
+from steersman.apps.runtime.http_server import OPEN, SHUTDOWN_SECONDS, Checks, Handler, WebServer
+from steersman.apps.service.admission import Deadline
+from steersman.apps.service.api import Api
+from steersman.apps.service.authentication import Authenticator
+from steersman.apps.service.config import ServiceConfig
+from steersman.apps.service.limits import (
+    BODY_SECONDS,
+    IDLE_SECONDS,
+    BodyBudget,
+    Connection,
+    Connections,
+    TooManyBodiesError,
+)
+from steersman.apps.service.messages.openapi import Route, openapi
+from steersman.apps.service.messages.types import (
+    Explanation,
+    ExtenderArgs,
+    ExtenderFilterResult,
+    HostPriority,
+    LimitedNodes,
+    Problem,
+    ScoreInputs,
+    ScoreRequest,
+    ScoreResponse,
+    Scores,
+    Suggestion,
+)
+from steersman.apps.service.metrics import ServiceMetrics
+from steersman.apps.service.scoring.explanation import Explainer
+from steersman.apps.service.scoring.node_scorer import InvalidRequestError, RefusedRequestError, UnknownNodeSetError
+from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.apps.service.scoring.unknown_pods import UnusualPodError
+from steersman.core.errors import SteersmanError
+
+LARGE_BODY = 512 << 10
+"""Bytes of a body beyond which decoding takes milliseconds; the names of 5,000 nodes take fewer."""
+LARGE_SHARE, LARGE_SAVED_SECONDS = 0.002, 0.1
+"""Share of the event loop's time for decoding such bodies where no request may bring a cluster, and seconds saved up at
+most."""
+OTHER = "other"
+"""Name of all unknown paths in metrics."""
+
+log = structlog.get_logger("service")
+
+
+class _OneLine(logging.Handler):
+    """Log filter that shortens aiohttp's reports of invalid HTTP to one line without a traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        log.debug("no request", said=record.getMessage(), error=" ".join(str(error or "").split()))
+
+
+_SAID = logging.Logger("service")
+_SAID.addHandler(_OneLine())
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A path that can be requested.
+
+    Attributes:
+        route: its entry in the OpenAPI document.
+        answer: handler of the decoded body.
+        may_be_neutral: whether an overloaded service still answers, neutrally.
+    """
+
+    route: Route
+    answer: Callable[..., Any]
+    may_be_neutral: bool = True
+
+
+def endpoints(api: Api, explainer: Explainer) -> tuple[Endpoint, ...]:
+    """Return all endpoints."""
+
+    def route(path: str, request_type: Any, response_type: Any, summary: str) -> Route:
+        return Route(path, request_type, response_type, summary)
+
+    return (
+        Endpoint(route("/v1/scores", ScoreInputs, Scores, "Scores of nodes for a pod, as an array."), api.scores),
+        Endpoint(
+            route("/v1/limits", ScoreInputs, LimitedNodes, "Nodes that a pod's hard limit of latency leaves."),
+            api.limit,
+        ),
+        Endpoint(route("/v1/suggestions", ScoreInputs, Suggestion, "The node that would be chosen."), api.suggest),
+        Endpoint(
+            route("/v1/explain", ScoreInputs, Explanation, "Why this node, and why not others."),
+            explainer.explain,
+            may_be_neutral=False,
+        ),
+        Endpoint(route("/score", ScoreRequest, ScoreResponse, "Scores of nodes that are sent, by name."), api.score),
+        Endpoint(
+            route("/filter", ExtenderArgs, ExtenderFilterResult, "Scheduler extender: nodes that a pod fits."),
+            api.filter,
+        ),
+        Endpoint(
+            route("/prioritize", ExtenderArgs, list[HostPriority], "Scheduler extender: scores, 0 to 10."),
+            api.prioritize,
+        ),
+    )
+
+
+class HttpServer(WebServer):
+    """The service's HTTP server.
+
+    Args:
+        config: configuration of the service.
+        api, explainer: handlers.
+        metrics: exported at `/metrics`; counts every request.
+        healthy, ready, notes: checks by name, each returns what is wrong in a few words, "" for nothing; see
+            `WebServer`.
+
+    Attributes:
+        port: port that it listens on.
+
+    Raises:
+        InputError: a file of the configuration cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        api: Api,
+        explainer: Explainer,
+        metrics: ServiceMetrics,
+        healthy: Checks,
+        ready: Checks,
+        notes: Checks,
+    ) -> None:
+        self.config, self._metrics = config, metrics
+        self._guard = Authenticator(config)
+        self._whole = 0
+        self._large = None if api.takes_sent else TimeBudget(LARGE_SHARE, LARGE_SAVED_SECONDS)
+        self._bodies, self._connections = BodyBudget(config.max_body_bytes), Connections()
+        self._known = {*OPEN, "/openapi.json"}
+        app = web.Application(client_max_size=config.max_body_bytes, middlewares=[self._watch])
+        routes = endpoints(api, explainer)
+        for each in routes:
+            self._known.add(each.route.path)
+            app.router.add_post(each.route.path, self._handler(each))
+        document = openapi([each.route for each in routes], secured=self._guard.has_token)
+        app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
+        notes = {**notes, "files": lambda: self._guard.problem}
+        metrics.watch_files(lambda: self._guard.problem)
+        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, self._guard.tls, notes)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS, logger=_SAID
+        )
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises SteersmanError: the address and port cannot be bound."""
+        await super().__aenter__()
+        self._beside = [asyncio.create_task(each) for each in (self._connections.sweep(self._open), self._guard.keep())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening and close all connections."""
+        for task in self._beside:
+            task.cancel()
+        await super().__aexit__(kind, error, trace)
+
+    def _open(self) -> Collection[Connection]:
+        server = self._runner.server
+        return () if server is None else server.connections
+
+    @web.middleware
+    async def _watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count and time every request, and turn errors into one line of JSON."""
+        began = asyncio.get_running_loop().time()
+        self._connections.began(request.protocol)
+        try:
+            answer = _problem(401, "a bearer token is needed") if self._is_stranger(request) else await handler(request)
+        except web.HTTPException as error:
+            answer = _of_http(error, self.config.max_body_bytes)
+        except (InvalidRequestError, msgspec.DecodeError) as error:
+            answer = _problem(400, str(error))
+        except UnicodeDecodeError as error:
+            answer = _problem(400, f"body: is no UTF-8: {error.reason}")
+        except UnknownNodeSetError as error:
+            answer = _problem(404, str(error))
+        except RefusedRequestError as error:
+            answer = _problem(403, str(error))
+        except UnusualPodError as error:
+            answer = _problem(503, str(error), {"Retry-After": "1"})
+        except SteersmanError as error:
+            log.error("no answer", path=request.path, error=str(error))
+            answer = _problem(503, str(error))
+        except TooManyBodiesError:
+            answer = _problem(503, "too many bodies are being read; try again", {"Retry-After": "1"})
+            answer.force_close()
+        except TimeoutError:
+            answer = _problem(408, f"the body did not come within {BODY_SECONDS:g} seconds")
+            answer.force_close()
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            answer = _problem(400, f"body: {str(error) or type(error).__name__}")
+            answer.force_close()
+        except Exception:  # an unexpected error: one line in the response, the place where it was raised in the log
+            log.exception("request failed", path=request.path)
+            answer = _problem(500, "the service failed at this; its log says why")
+        finally:
+            self._connections.ended(request.protocol)
+        endpoint = request.path if request.path in self._known else OTHER
+        self._metrics.request(endpoint, answer.status, asyncio.get_running_loop().time() - began)
+        return answer
+
+    def _is_stranger(self, request: web.Request) -> bool:
+        return request.path not in OPEN and self._guard.is_unauthorized(request)
+
+    def _handler(self, endpoint: Endpoint) -> Handler:
+        decode = msgspec.json.Decoder(endpoint.route.request_type).decode
+
+        async def handle(request: web.Request) -> web.Response:
+            deadline = Deadline(self.config.deadline_milliseconds / 1000)
+            body = await self._bodies.read(request)
+            try:
+                return await self._answer(endpoint, decode, body, deadline)
+            finally:
+                self._bodies.release(body)
+
+        return handle
+
+    async def _answer(
+        self, endpoint: Endpoint, decode: Callable[[bytes], Any], body: bytes, deadline: Deadline
+    ) -> web.Response:
+        self._whole += 1
+        try:
+            if len(self._connections) > 1:
+                await asyncio.sleep(0)  # requests whose bodies arrived are counted, slow ones are not
+            overloaded = self._whole > self.config.max_requests
+            if self._large is not None and len(body) > LARGE_BODY:
+                if self._large.is_spent:
+                    message = f"the body has {len(body)} bytes, and many such came just now; try again"
+                    return _problem(503, message, {"Retry-After": "1"})
+                decode = self._large.charging(decode)
+            if endpoint.may_be_neutral:
+                answer = endpoint.answer(decode(body), deadline, overloaded)
+            elif overloaded:
+                return _problem(503, f"{self._whole} requests are being answered; try again", {"Retry-After": "1"})
+            else:
+                answer = endpoint.answer(decode(body))
+            return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        except RecursionError:
+            return _problem(400, "body: nested too deeply")
+        finally:
+            self._whole -= 1
+
+
+def _problem(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    line = " ".join(message.split()).encode("utf-8", "replace").decode()
+    body = msgspec.json.encode(Problem(error=line))
+    more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return web.Response(status=status, body=body, content_type="application/json", headers={**more, **(headers or {})})
+
+
+def _of_http(error: web.HTTPException, largest: int) -> web.Response:
+    """Return what aiohttp refuses in our form."""
+    match error.status:
+        case 404:
+            return _problem(404, "there is no such path; /openapi.json lists those there are")
+        case 405:
+            allowed = ", ".join(sorted(getattr(error, "allowed_methods", ())))
+            return _problem(405, f"the method is not allowed here; {allowed} is right", {"Allow": allowed})
+        case 413:
+            return _problem(413, f"the body is larger than {largest} bytes (maxBodyBytes)")
+    return _problem(error.status, error.reason)
+
+
+def _constant(body: bytes, content_type: str) -> Handler:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=content_type, charset="utf-8")
+
+    return answer

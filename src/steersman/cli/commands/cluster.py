@@ -1,0 +1,457 @@
+"""`steersman cluster`: local Kubernetes clusters with simulated nodes, for experiments."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steersman.cli.options.common import Format, FormatOption, need_subcommand, path
+from steersman.cli.output.display import Progress, print_table, say, status_if_slow
+from steersman.core.errors import SteersmanError, UsageError
+
+if TYPE_CHECKING:
+    from steersman.apps.local_cluster.record import ClusterRecord
+    from steersman.cluster.model import Node
+    from steersman.workloads.topology import Hierarchy
+
+DEFAULT_COUNT = 10
+
+app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
+"""The sub-commands of `steersman cluster`."""
+
+nodes_app = typer.Typer(rich_markup_mode="markdown")
+app.add_typer(nodes_app, name="nodes")
+
+Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the cluster; several can run at a time.")]
+DEFAULT_NAME = "steersman"
+MAX_NODE_WARNINGS = 10
+"""Nodes with problems that are named one by one; further ones are counted."""
+STATUS_SECONDS = 3.0
+"""Timeout of all requests of `status`; a cluster that takes longer is reported as not responding."""
+
+
+DEFAULT_SHAPES = ["64cpu,256Gi,110pods"]
+NodeShapes = Annotated[
+    list[str],
+    typer.Option(
+        metavar="[NAME=]SHAPE[:COUNT]",
+        help="Capacity of each node. Add 8gpu:A100 for 8 GPUs that pods can share, or 8nvidia.com/gpu:A100 for the "
+        "whole GPUs of a device plugin. Several shapes, each with a name: a=8cpu,32Gi:5 b=64cpu,256Gi:20.",
+    ),
+]
+ServersPerRack = Annotated[
+    int, typer.Option(min=0, help="Nodes in a rack (label rack), assigned in order; 0: no racks.")
+]
+RacksPerZone = Annotated[
+    int, typer.Option(min=0, help="Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.")
+]
+KwokTaint = Annotated[
+    bool,
+    typer.Option("--kwok-taint", help="Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Start, inspect, empty and stop a local Kubernetes cluster with simulated nodes."""
+    need_subcommand(context)
+
+
+@app.command()
+def up(
+    name: Name = DEFAULT_NAME,
+    count: Annotated[int | None, typer.Option(min=0, help="Number of equal nodes to create. [default: 10]")] = None,
+    node_shape: NodeShapes = DEFAULT_SHAPES,
+    nodes_from: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="PATH",
+            help="Create the nodes of this file instead: an openb node list (CSV), or a file or folder of Kubernetes "
+            "YAML.",
+        ),
+    ] = None,
+    servers_per_rack: ServersPerRack = 0,
+    racks_per_zone: RacksPerZone = 0,
+    reference_node: Annotated[
+        bool, typer.Option("--reference-node", help="Add a tainted control-plane node that most pods do not tolerate.")
+    ] = False,
+    kwok_taint: KwokTaint = False,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port of the API server. [default: a free port]")
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="FILE", help="Add the nodes to the cluster of this file; start none."),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Context of --kubeconfig. [default: its current context]")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Create nodes in a cluster that steersman did not start.")] = False,
+) -> None:
+    """Start a cluster with a real control plane and nodes simulated by KWOK.
+
+    Pods are scheduled and change phase as on real nodes, but no container starts, so a thousand nodes fit on a laptop.
+    kwokctl starts the control plane if it is installed together with Docker, Podman or nerdctl. Otherwise the control
+    plane is built once from Go modules, which needs Go 1.26 and some minutes. --kubeconfig uses an existing cluster.
+
+    **Example**: steersman cluster up --count 100 --node-shape 96cpu,768Gi,110pods,8gpu:A100 --servers-per-rack 4
+
+    **Several shapes**: steersman cluster up --node-shape cpu=64cpu,256Gi:30 --node-shape gpu=96cpu,768Gi,8gpu:A100:10
+    """
+    from steersman.apps.local_cluster import cluster
+    from steersman.apps.local_cluster.record import check_name
+    from steersman.kubernetes.config import load
+
+    cluster.check_new(check_name(name))
+    hierarchy = _hierarchy(servers_per_rack, racks_per_zone)
+    existing = load(kubeconfig, context) if kubeconfig is not None or context is not None else None
+    if existing is not None and port is not None:
+        raise UsageError("--port does not apply to an existing cluster (--kubeconfig); leave it out")
+    if count is None and nodes_from is None:
+        count = DEFAULT_COUNT if existing is None or node_shape != DEFAULT_SHAPES else 0
+    new_nodes = _new_nodes(count, list(node_shape), nodes_from, reference_node, hierarchy, kwok_taint)
+    if existing is None:
+        with Progress("building packages of the control plane", estimate=False) as progress:
+            control_plane = cluster.find_control_plane(progress.update, say)
+        say(f"starting the control plane ({control_plane})")
+        with Progress("starting nodes") as progress:
+            record = cluster.bring_up(name, control_plane, new_nodes, progress.update, say, port=port)
+    else:
+        if new_nodes and not yes:
+            raise UsageError(
+                f"this would create {len(new_nodes)} nodes at {existing.cluster.server} (context "
+                f"{existing.context!r}), which steersman did not start; --yes if that is meant"
+            )
+        with Progress("starting nodes") as progress:
+            record = cluster.take_over(name, existing, new_nodes, progress.update, say)
+    say(f"cluster {name!r} is up with {len(new_nodes)} nodes; to use it with kubectl:")
+    print(_export(record))
+
+
+@nodes_app.callback(invoke_without_command=True)
+def nodes(
+    context: typer.Context,
+    name: Name = DEFAULT_NAME,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List the nodes with the resources that their pods request, or add and remove nodes.
+
+    In the table, CPU, memory, pods and GPUs are shown as requested / allocatable.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from steersman.apps.local_cluster.occupancy import node_rows
+    from steersman.apps.local_cluster.record import check_name, require
+    from steersman.cli.output import cluster_tables
+
+    record = require(check_name(name))
+    with status_if_slow("reading nodes and pods"):
+        rows, problems = _ask(record, node_rows)
+    if output is Format.TABLE:
+        print_table(cluster_tables.nodes_table(name, rows))
+    else:
+        print(cluster_tables.to_json(rows) if output is Format.JSON else cluster_tables.to_csv(rows), end="")
+    node_problems = [problem for problem in problems if problem.where.startswith("Node ")]
+    for problem in node_problems[:MAX_NODE_WARNINGS]:
+        say(f"warning: steersman places no pods on {problem.where}: {problem.field}: {problem.problem}")
+    if len(node_problems) > MAX_NODE_WARNINGS:
+        say(f"warning: steersman places no pods on {len(node_problems) - MAX_NODE_WARNINGS} more nodes")
+    if len(problems) > len(node_problems):
+        problems = [problem for problem in problems if problem not in node_problems]
+        say(f"warning: {len(problems)} objects are invalid and ignored, such as: {problems[0]}")
+
+
+@nodes_app.command("add")
+def add_nodes(
+    count: Annotated[int, typer.Option(min=1, help="Number of nodes of each shape that states none.")] = 1,
+    node_shape: NodeShapes = DEFAULT_SHAPES,
+    servers_per_rack: ServersPerRack = 0,
+    racks_per_zone: RacksPerZone = 0,
+    kwok_taint: KwokTaint = False,
+    name: Name = DEFAULT_NAME,
+    yes: Annotated[bool, typer.Option("--yes", help="Create nodes in a cluster that steersman did not start.")] = False,
+) -> None:
+    """Add simulated nodes to a cluster that runs; their numbers continue those that are there.
+
+    **Example**: steersman cluster nodes add --count 5 --node-shape gpu=96cpu,768Gi,8gpu:A100
+    """
+    from steersman.apps.local_cluster import nodes as simulated
+    from steersman.apps.local_cluster.node_shapes import parse_groups
+    from steersman.apps.local_cluster.record import ClusterBackend, check_name, require
+
+    groups, record = parse_groups(list(node_shape)), require(check_name(name))
+    if record.way is ClusterBackend.KUBECONFIG and not yes:
+        raise UsageError(
+            f"this would create nodes in context {record.context!r} of {record.kubeconfig}, which steersman did not "
+            "start; --yes if that is meant"
+        )
+    hierarchy = _hierarchy(servers_per_rack, racks_per_zone)
+
+    async def create(client: Any) -> int:
+        there, _ = await simulated.node_names(client, name)
+        bare = [
+            node
+            for group in groups
+            for node in simulated.equal_nodes(
+                count if group.count is None else group.count,
+                group.shape,
+                group.name,
+                simulated.next_number(there, group.name),
+            )
+        ]
+        new_nodes = simulated.prepared(bare, hierarchy, kwok_taint=kwok_taint)
+        await simulated.create_nodes(client, new_nodes, name, progress.update)
+        return len(new_nodes)
+
+    with Progress("starting nodes") as progress:
+        added = _ask(record, create)
+    say(f"cluster {name!r} has {added} more nodes")
+
+
+@nodes_app.command("remove")
+def remove_nodes(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Nodes to remove.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Instead of names: the newest nodes.")] = None,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Remove nodes that steersman created; Kubernetes deletes their pods some seconds later.
+
+    **Example**: steersman cluster nodes remove --count 2
+    """
+    from steersman.apps.local_cluster import nodes as simulated
+    from steersman.apps.local_cluster.record import check_name, require
+
+    if bool(names) == (count is not None):
+        raise UsageError("which nodes? give their names, or --count")
+    record = require(check_name(name))
+
+    async def remove(client: Any) -> int:
+        _, own = await simulated.node_names(client, name)
+        chosen = list(names) if names else own[-count:] if count is not None else []
+        for each in chosen:
+            if each not in own:
+                raise UsageError(f"{each}: there is no such node of those that steersman created in cluster {name!r}")
+        if count is not None and count > len(own):
+            raise UsageError(f"--count {count}: cluster {name!r} has {len(own)} nodes that steersman created")
+        return await simulated.delete_nodes(client, name, chosen)
+
+    with status_if_slow("removing nodes"):
+        removed = _ask(record, remove)
+    say(f"cluster {name!r} has {removed} fewer nodes")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
+    """Run kubectl on the cluster: the one that was built with its control plane, else the one on the PATH.
+
+    **Example**: steersman cluster kubectl get pods -A
+    """
+    import os
+
+    from steersman.apps.local_cluster.record import check_name, require
+
+    record = require(check_name(name))
+    program = _kubectl(record)
+    if program is None:
+        raise SteersmanError("there is no kubectl on the PATH, and none was built for this cluster; install it")
+    command = [program, "--kubeconfig", record.kubeconfig, "--context", record.context, *context.args]
+    os.execv(program, command)
+
+
+def _kubectl(record: ClusterRecord) -> str | None:
+    """Return the path of the kubectl for a cluster, None without one."""
+    import shutil
+
+    from steersman.apps.local_cluster.control_plane import build
+    from steersman.apps.local_cluster.record import ClusterBackend
+
+    if record.way is ClusterBackend.BINARIES:
+        return str(build.programs(lambda *_: None, say) / "kubectl")
+    return shutil.which("kubectl")
+
+
+@app.command()
+def status(name: Name = DEFAULT_NAME) -> None:
+    """Show whether the cluster is up, its nodes and pods, and its kubeconfig.
+
+    The exit status is 1 if a part of the control plane is not running.
+    """
+    from steersman.apps.local_cluster.record import check_name, command, require
+
+    record = require(check_name(name))
+    lines = _ask(record, _status, STATUS_SECONDS)
+    titled = [("Cluster", f"{name}, {_backend(record)}"), *lines, ("Kubeconfig", record.kubeconfig)]
+    titled += [("kubectl", program)] if (program := _kubectl(record)) is not None else []
+    for title, value in titled:
+        print(f"{title + ':':<12}{value}")
+    print(_export(record))
+    if stopped := _stopped_servers(record):
+        raise SteersmanError(
+            f"cluster {name!r}: {stopped} stopped running; {command('down', name)} and then 'up' restart it"
+        )
+
+
+@app.command()
+def clean(
+    name: Name = DEFAULT_NAME,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete every pod even of a cluster that steersman did not start.")
+    ] = False,
+    owners: Annotated[
+        bool,
+        typer.Option("--owners", help="Also delete the Deployments, StatefulSets, Jobs and others that own pods."),
+    ] = False,
+) -> None:
+    """Delete all pods outside kube-system, and what "steersman workload" created.
+
+    If a Deployment, StatefulSet, Job or another controller would recreate pods, nothing is deleted without --owners.
+    """
+    from steersman.apps.local_cluster import cleaning
+    from steersman.apps.local_cluster.record import ClusterBackend, check_name, require
+
+    record = require(check_name(name))
+    if record.way is ClusterBackend.KUBECONFIG and not yes:
+        raise UsageError(
+            f"this would delete all pods of context {record.context!r} of {record.kubeconfig}, which steersman did not "
+            "start; --yes if that is meant"
+        )
+    with Progress("deleting pods") as progress:
+        count = _ask(record, lambda client: cleaning.clean(client, progress.update, owners=owners))
+    say(f"deleted {count} pods")
+
+
+@app.command()
+def down(name: Name = DEFAULT_NAME) -> None:
+    """Stop the cluster and delete its data; from an existing cluster, remove only the nodes that "up" created."""
+    from steersman.apps.local_cluster.cluster import take_down
+    from steersman.apps.local_cluster.record import check_name
+
+    with status_if_slow(f"stopping cluster {name!r}"):
+        stopped = take_down(check_name(name), say)
+    say(f"cluster {name!r} is down" if stopped else f"there is no cluster {name!r}")
+
+
+def _hierarchy(servers_per_rack: int, racks_per_zone: int) -> Hierarchy | None:
+    from steersman.workloads.topology import Hierarchy
+
+    if racks_per_zone and not servers_per_rack:
+        raise UsageError("--racks-per-zone needs --servers-per-rack")
+    return Hierarchy(servers_per_rack, racks_per_zone) if servers_per_rack else None
+
+
+def _new_nodes(
+    count: int | None,
+    shapes: list[str],
+    source: Path | None,
+    reference: bool,
+    hierarchy: Hierarchy | None,
+    kwok_taint: bool,
+) -> list[Node]:
+    """Return the nodes to create, the tainted control-plane node first."""
+    from steersman.apps.local_cluster import nodes
+    from steersman.apps.local_cluster.node_shapes import parse_groups
+
+    groups = parse_groups(shapes)
+    if source is not None:
+        from steersman.workloads.loading import load_nodes
+
+        if count is not None:
+            raise UsageError("--count and --nodes-from exclude each other; leave one out")
+        with status_if_slow(f"reading {source}"):
+            bare_nodes = load_nodes(source)
+    else:
+        if shapes != DEFAULT_SHAPES and count == 0:
+            raise UsageError("--count 0 and --node-shape exclude each other; leave one out")
+        counts = [count if group.count is None else group.count for group in groups]
+        bare_nodes = tuple(
+            node
+            for group, number in zip(groups, counts, strict=True)
+            if number
+            for node in nodes.equal_nodes(number, group.shape, group.name)
+        )
+    new_nodes = nodes.prepared(bare_nodes, hierarchy, kwok_taint=kwok_taint)
+    return [*nodes.prepared([nodes.reference_node(groups[0].shape)]), *new_nodes] if reference else new_nodes
+
+
+async def _status(client: Any) -> list[tuple[str, str]]:
+    from steersman.apps.local_cluster.occupancy import pods_by_phase, ready_nodes
+
+    await _check_ready(client)
+    version = await client.get("/version")
+    ready, total = await ready_nodes(client)
+    phases = await pods_by_phase(client)
+    counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
+    return [
+        ("Kubernetes", f"{version['gitVersion']} at {client.config.cluster.server}"),
+        ("Nodes", f"{ready} of {total} ready"),
+        ("Pods", counts or "none"),
+    ]
+
+
+async def _check_ready(client: Any) -> None:
+    """Raise UnreachableError if a readiness check of the API server fails, such as that of etcd."""
+    from steersman.kubernetes.client import ApiError, UnreachableError
+
+    try:
+        await client.request("GET", "/readyz", query={"verbose": ""})
+    except ApiError as error:
+        failed = re.findall(r"\[-\](\S+) failed", error.message)
+        if error.status >= 500:
+            checks = ", ".join(failed) or error.message
+            raise UnreachableError(f"{client.config.cluster.server} is not ready: {checks} failed") from None
+
+
+def _backend(record: ClusterRecord) -> str:
+    """Return how the cluster runs."""
+    from steersman.apps.local_cluster.record import ClusterBackend
+
+    if record.way is ClusterBackend.KUBECONFIG:
+        return f"existing cluster (context {record.context!r})"
+    if record.way is ClusterBackend.CONTAINERS:
+        return f"containers of {record.engine}"
+    stopped = _stopped_servers(record)
+    return "processes of this machine" + (f", of which {stopped} stopped running" if stopped else "")
+
+
+def _stopped_servers(record: ClusterRecord) -> str:
+    """Return the control plane's processes that should run and do not, for a cluster of local processes."""
+    from steersman.apps.local_cluster.control_plane import servers
+    from steersman.apps.local_cluster.record import ClusterBackend, folder_of
+
+    if record.way is not ClusterBackend.BINARIES:
+        return ""
+    return ", ".join(servers.ended(folder_of(record.name)))
+
+
+def _export(record: ClusterRecord) -> str:
+    import shlex
+
+    return f"export KUBECONFIG={shlex.quote(record.kubeconfig)}"
+
+
+def _ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> Any:
+    """Return the result of `request`, a coroutine function of a client, within a timeout in seconds."""
+    from steersman.apps.local_cluster.cluster import client
+    from steersman.apps.local_cluster.record import ClusterBackend, command
+    from steersman.kubernetes.client import UnreachableError
+
+    async def send() -> Any:
+        async with client(record) as api:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await request(api)
+            except TimeoutError:
+                raise UnreachableError(f"{api.config.cluster.server} did not respond within {seconds:g} s") from None
+
+    try:
+        return asyncio.run(send())
+    except UnreachableError as error:
+        is_local = record.way is not ClusterBackend.KUBECONFIG
+        advice = f"; {command('down', record.name)} and then 'up' restart it" if is_local else ""
+        stopped = f" ({stopped} stopped running)" if (stopped := _stopped_servers(record)) else ""
+        raise SteersmanError(f"cluster {record.name!r} does not respond{stopped}: {error}{advice}") from None

@@ -1,0 +1,270 @@
+"""`steersman evaluate`: comparison of policies on the user's own nodes and pods."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.fitting import FitFirst, FitSeconds, describe_fit, fit_workload
+from steersman.cli.options.common import (
+    POLICIES_HELP,
+    Format,
+    FormatOption,
+    FromNow,
+    Jobs,
+    Load,
+    MeanDuration,
+    Nodes,
+    Output,
+    Pinned,
+    Protocol,
+    ProtocolsOption,
+    Ratio,
+    check_load,
+    check_mean_duration,
+    check_ratio,
+    parse_seeds,
+    path,
+    running_of,
+)
+from steersman.cli.options.inputs import (
+    ClusterContext,
+    ClusterKubeconfig,
+    FromCluster,
+    Inputs,
+    LiveSource,
+    WorkloadNames,
+)
+from steersman.cli.output.display import Warnings, say
+from steersman.core.errors import UsageError
+from steersman.core.processes import (
+    default_jobs,
+)
+
+if TYPE_CHECKING:
+    from steersman.evaluation.experiment import Experiment
+
+
+def evaluate(
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            metavar="POLICY",
+            help=f"Policies to compare, one or several: {POLICIES_HELP}",
+        ),
+    ],
+    output: Output,
+    nodes: Nodes = None,
+    pods: Annotated[
+        list[Path] | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Pods of the workloads, one or several files: openb pod lists (CSV), or files or folders of "
+            "Kubernetes YAML.",
+        ),
+    ] = None,
+    workload: WorkloadNames = None,
+    cluster: FromCluster = False,
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="Seeds, one run of each policy for each: 42, 42-51 or 1,2,5-7.")
+    ] = "42-51",
+    protocol: ProtocolsOption = None,
+    ratio: Ratio = None,
+    load: Load = None,
+    mean_duration: MeanDuration = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="Policy that the others are compared with. [default: the first --policy]"),
+    ] = None,
+    bound: Annotated[
+        bool,
+        typer.Option(
+            "--bound",
+            help="Also compute and plot an upper bound of the GPUs that any scheduler could allocate, by linear "
+            "programming. For inflation and arrivals; needs the extra report.",
+        ),
+    ] = False,
+    fit: FitFirst = False,
+    fit_seconds: FitSeconds = None,
+    pinned: Pinned = False,
+    from_now: FromNow = False,
+    jobs: Jobs = None,
+    output_format: FormatOption = Format.TABLE,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
+) -> None:
+    """Compare policies by simulation on your own nodes and pods: which one should this cluster run?
+
+    Simulates every policy on every workload with every seed and compares them seed by seed with a baseline. Prints a
+    table and writes report.html (plots), results.csv (allocation over each run), metrics.csv (all metrics of each run)
+    and summary.csv (means and differences with 95 % intervals). The same seeds give the same files, except for a policy
+    of --fit, whose search is limited by time.
+
+    **Examples**:
+
+    steersman evaluate --cluster --policy kube-default fgd steersman --output comparison
+
+    steersman evaluate --nodes nodes.csv --pods monday.csv tuesday.csv --policy kube-default fgd --output comparison
+    """
+    running = running_of(pinned, from_now, protocol)
+    live = LiveSource(cluster, kubeconfig, context)
+    inputs = Inputs(nodes, tuple(pods or ()), tuple(workload or ()), live, running)
+    seed_list = parse_seeds(seeds)
+    share = check_ratio(ratio, protocol)
+    check_load(load, protocol)
+    check_mean_duration(mean_duration, protocol)
+    if bound and protocol is Protocol.TIMED:
+        raise UsageError("--bound belongs to --protocol inflation and arrivals, not to timed")
+    if bound and from_now:
+        raise UsageError("--bound does not support pods that stay on their nodes; leave out --from-now or --bound")
+    if fit_seconds is not None and not fit:
+        raise UsageError("--fit-seconds belongs to --fit; give that too, or leave it out")
+    if fit and inputs.count > 1:
+        raise UsageError(f"--fit fits a policy to one workload, and {inputs.count} are given; give one")
+
+    # The imports below load numba, which is slow, so the options are checked first.
+    from steersman.cli.comparison import compare, show
+    from steersman.evaluation.bound.gpu_bound import check_bound
+    from steersman.evaluation.experiment import Experiment
+    from steersman.evaluation.output import check_output
+    from steersman.evaluation.results import EVALUATION_FILES, FITTED
+    from steersman.simulation.protocols import ProtocolChoice, choose_protocols, duration_warnings
+
+    check_output(output, EVALUATION_FILES)
+    baseline = check_policies(policy, baseline, fit=fit)
+    warn = Warnings()
+    workloads = inputs.read(warn)
+    protocols, reason = (
+        choose_protocols(workloads, mean_duration=mean_duration)
+        if protocol is None
+        else ProtocolChoice((protocol.value,), "")
+    )
+    for name, value, owner in (("ratio", ratio, "inflation"), ("mean-duration", mean_duration, "timed")):
+        if value is not None and owner not in protocols:
+            raise UsageError(f"--{name} belongs to {owner}, which is not a protocol of this comparison: {reason}")
+    experiments = [
+        Experiment(workloads, tuple(policy), seed_list, name, share, load, mean_duration if name == "timed" else None)
+        for name in protocols
+    ]
+    if "timed" in protocols:
+        warn([warning for source in workloads for warning in duration_warnings(source, load, mean_duration)])
+    if bound:
+        for source in workloads:
+            check_bound(source, next((name for name in protocols if name != "timed"), "inflation"))
+    options = inputs.to_arguments()
+    options += [part for name in policy for part in ("--policy", name)]
+    options += ["--seeds", seeds, "--baseline", baseline]
+    options += ["--protocol", protocol.value] if protocol is not None else []
+    options += ["--ratio", f"{share:g}"] if "inflation" in protocols else []
+    options += ["--load", f"{load:g}"] if load is not None else []
+    options += ["--mean-duration", f"{mean_duration:g}s"] if mean_duration is not None else []
+    options += ["--bound"] if bound else []
+    options += ["--fit"] if fit else []
+    options += ["--fit-seconds", f"{fit_seconds:g}"] if fit_seconds is not None else []
+    processes = jobs or default_jobs()
+    with tempfile.TemporaryDirectory(prefix="steersman-") as folder:
+        fit_note, files = "", []
+        if fit:
+            experiments, fit_note = fit_to(experiments, Path(folder, FITTED), fit_seconds, processes)
+            files = [Path(folder, FITTED)]
+        outcomes = compare(
+            experiments,
+            baseline=baseline,
+            output=output,
+            jobs=processes,
+            command=shlex.join(["steersman", "evaluate", *options, "--output", output.name]),
+            warn=warn,
+            bound=bound,
+            reason=reason,
+            fitted=fit_note,
+            kept=files,
+        )
+    if reason:
+        say(f"compared in {' and '.join(protocols)}: {reason} (--protocol selects one)")
+    try:
+        show(outcomes, output_format)
+    finally:  # also if standard output was closed (`| head`)
+        names = ["report.html", "results.csv", "metrics.csv", *([FITTED] if fit else []), "summary.csv"]
+        say(f"wrote {', '.join(names[:-1])} and {names[-1]} to {output}")
+
+
+def fit_to(
+    experiments: Sequence[Experiment], file: Path, seconds: float | None, jobs: int
+) -> tuple[list[Experiment], str]:
+    """Fit a policy to the workload of experiments, as `policy fit` does, and add it to them.
+
+    Args:
+        experiments: experiments on one workload that differ in their protocols alone.
+        file: policy file to write; its name becomes the policy's name.
+        seconds: duration of the search; None: by the number of nodes.
+        jobs: number of processes.
+
+    Returns:
+        The experiments with the fitted policy, and a sentence on what was kept.
+
+    Raises:
+        UsageError: the workload has no GPUs.
+    """
+    from steersman.policies.files.policy_file import write_policy
+
+    fitted_to = next((experiment for experiment in experiments if experiment.protocol == "timed"), experiments[0])
+    if any(experiment.protocol != "timed" for experiment in experiments):
+        fitted_to = replace(fitted_to, protocol="inflation", load=None, mean_duration=None)
+    result = fit_workload(
+        fitted_to.workloads[0],
+        fitted_to.protocol,
+        ratio=fitted_to.ratio,
+        load=fitted_to.load,
+        mean_duration=fitted_to.mean_duration,
+        seconds=seconds,
+        jobs=jobs,
+    )
+    write_policy(file, result.card, result.arrays)
+    note = describe_fit(result)
+    say(note)
+    extended = [replace(experiment, policies=(*experiment.policies, str(file))) for experiment in experiments]
+    return extended, note
+
+
+def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool = False) -> str:
+    """Check the names of policies, and return the baseline's.
+
+    Args:
+        policies: values of --policy.
+        baseline: one of them; None: the first.
+        fit: whether a fitted policy is added.
+
+    Raises:
+        UsageError: a policy is unknown, its name is reserved or a duplicate, or the baseline is not one of them.
+    """
+    from steersman.core.extensions import attribute_errors
+    from steersman.evaluation.bound.experiment_limits import BOUND
+    from steersman.policies.registry import resolve
+    from steersman.simulation.run import AS_IT_IS
+    from steersman.training.search.fit import FITTED
+
+    reserved = {BOUND: "the limit", AS_IT_IS: "the recorded placement"}
+    reserved |= {FITTED: "the policy of --fit"} if fit else {}
+    specs: dict[str, str] = {}
+    for spec in policies:
+        with attribute_errors(f"policy {spec!r}"):
+            label = resolve(spec).name
+        if label in reserved:
+            raise UsageError(
+                f"--policy {spec} is called {label}, which is the name of {reserved[label]} in results; rename it"
+            )
+        if label in specs:
+            raise UsageError(
+                f"--policy {spec} and {specs[label]} are both called {label}; names must be unique in results"
+            )
+        specs[label] = spec
+    if baseline is not None and baseline not in policies:
+        raise UsageError(f"--baseline {baseline}: must be one of the policies that run: {', '.join(policies)}")
+    return baseline if baseline is not None else policies[0]

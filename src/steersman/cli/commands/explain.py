@@ -1,0 +1,187 @@
+"""`steersman explain`: a policy's decision for one pod, with its reasons."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.options.cluster import (
+    ClusterName,
+    Context,
+    Kubeconfig,
+    find_cluster,
+    run_with_client,
+    say_without_telemetry,
+)
+from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, Format, FormatOption, TelemetryOption, path
+from steersman.cli.options.inputs import Inputs, WorkloadName
+from steersman.cli.output.display import Warnings, print_table, print_text, status_if_slow
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.workloads.garbage_collection import no_collection
+from steersman.workloads.workload import RunningPods
+
+if TYPE_CHECKING:
+    from steersman.apps.service.messages.types import Explanation
+    from steersman.kubernetes.client import Client
+    from steersman.prometheus.collector import Collector
+    from steersman.workloads.workload import Workload
+
+SHOWN_FEATURES = 10
+"""Features in the table; --format json has all."""
+
+
+def explain(
+    pod: Annotated[str, typer.Option(metavar="NAME", help="Pod to place, as NAME or NAMESPACE/NAME.")],
+    policy: Annotated[str, typer.Option(metavar="POLICY", help=f"Policy to explain: {POLICIES_HELP}")] = "steersman",
+    nodes: Annotated[
+        Path | None, typer.Option(parser=path, metavar="FILE", help=f"Instead of a live cluster: {NODES_HELP}")
+    ] = None,
+    pods: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="FILE", help="With --nodes: the pods; those with spec.nodeName run there."),
+    ] = None,
+    workload: WorkloadName = None,
+    telemetry: TelemetryOption = None,
+    output_format: FormatOption = Format.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+) -> None:
+    """Explain where a policy would place a pod: what separates that node from the runner-up, and why others fail.
+
+    Reads a live cluster, a cluster in files or a packaged workload, and changes nothing. A pod that runs already is
+    placed as if it were still pending.
+
+    **Example**: steersman explain --policy steersman --pod training/worker-0
+
+    **By measured metrics**: steersman explain --policy p0 --telemetry telemetry.yaml --pod web/nginx-0
+    """
+    is_recorded = nodes is not None or pods is not None or workload is not None
+    if is_recorded and (kubeconfig or context or name):
+        raise UsageError(
+            "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, --pods "
+            "and --workload"
+        )
+    if is_recorded and telemetry is not None:
+        raise UsageError(
+            "--telemetry is about a live cluster's metrics; leave it out, or leave out --nodes, --pods and --workload"
+        )
+    files, names = (pods,) if pods else (), (workload,) if workload else ()
+    inputs = Inputs(nodes, files, names, running=RunningPods.AS_WRITTEN) if is_recorded else None
+    if output_format is Format.CSV:
+        raise UsageError("--format csv is not available for an explanation; use table or json")
+
+    with no_collection():  # all objects live until the end, and scanning them would take 0.3 s
+        from steersman.apps.service.scoring.explanation import explain_pod
+        from steersman.policies.registry import resolve
+
+        resolved = resolve(policy)
+        say_without_telemetry(resolved, policy, has_telemetry=telemetry is not None)
+        warn = Warnings()
+        cluster = inputs.read(warn)[0] if inputs is not None else _take_snapshot(kubeconfig, context, name, warn)
+        number = _pod_index(cluster, pod)
+        measured = None if telemetry is None else _measure(telemetry, cluster)
+        with status_if_slow("computing the explanation"):
+            explanation = explain_pod(resolved, cluster, number, measured)
+    if output_format is Format.JSON:
+        import msgspec
+
+        print_text(msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode())
+    else:
+        _print_tables(explanation, pod)
+
+
+def _take_snapshot(kubeconfig: Path | None, context: str | None, name: str | None, warn: Warnings) -> Workload:
+    """Return a live cluster as a workload.
+
+    Raises:
+        SteersmanError: there is no cluster, or it does not respond.
+    """
+    from steersman.apps.recorder import snapshot
+
+    async def take(client: Client) -> Workload:
+        return await snapshot.take_snapshot(client, "the cluster", free=False)
+
+    cluster = run_with_client(find_cluster(kubeconfig, context, name), take)
+    warn(cluster.warnings)
+    return cluster
+
+
+def _measure(file: Path, cluster: Workload) -> Collector:
+    """Return the metrics of a cluster's nodes, by the queries in a file.
+
+    Raises:
+        SteersmanError: the file is invalid, or Prometheus cannot be queried.
+    """
+    from steersman.prometheus.collector import Collector
+    from steersman.prometheus.configuration import read_configuration
+
+    names = [node.name for node in cluster.nodes]
+    collector = Collector(read_configuration(file), lambda: names)
+    with status_if_slow("querying Prometheus"):
+        asyncio.run(collector.query_once())
+    return collector
+
+
+def _pod_index(workload: Workload, spec: str) -> int:
+    """Return the index of the pod that NAME or NAMESPACE/NAME specifies.
+
+    Raises:
+        SteersmanError: no pod has that name, or several have it.
+    """
+    namespace, slash, name = spec.rpartition("/")
+    matches = [
+        i for i, pod in enumerate(workload.pods) if pod.name == name and (not slash or pod.namespace == namespace)
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        candidates = ", ".join(sorted(f"{workload.pods[i].namespace}/{name}" for i in matches))
+        raise SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
+    raise SteersmanError(f"--pod {spec}: there is no such pod among the {len(workload.pods)} of {workload.name}")
+
+
+def _print_tables(explanation: Explanation, pod: str) -> None:
+    from rich import box
+    from rich.table import Table
+
+    policy = explanation.policy
+    if explanation.member:
+        policy = f"{explanation.policy} (its member {explanation.member})"
+    if not explanation.node:
+        print_text(f"{policy} finds no node for {pod}: it fits on none of {explanation.nodes}")
+    else:
+        others = ", ".join(f"{runner_up.node} {runner_up.points:.1f}" for runner_up in explanation.runners_up)
+        then = f"; then {others}" if others else ""
+        print_text(
+            f"{policy} places {pod} on {explanation.node} ({explanation.points:.1f} points, score "
+            f"{explanation.score:.4g}){then}"
+        )
+        equal = explanation.equal
+        ties = f"{equal} other {'nodes have' if equal > 1 else 'node has'} the same score; " if equal else ""
+        print_text(f"{ties}deciding criterion: {explanation.decided_by}")
+        if explanation.runners_up:
+            print_text(
+                "0 and 100 points are the worst and the best score of the nodes on which it fits; they are "
+                f"{explanation.spread:.4g} apart"
+            )
+    if explanation.features:
+        title = f"{explanation.node} and {explanation.compared_with}"
+        table = Table("Contribution to the difference", box=box.SIMPLE_HEAD, title=title)
+        for column in (explanation.node, explanation.compared_with, "points"):
+            table.add_column(column, justify="right")
+        for feature in explanation.features[:SHOWN_FEATURES]:
+            table.add_row(feature.name, f"{feature.value:.4g}", f"{feature.other:.4g}", f"{feature.points:+.1f}")
+        rest = explanation.features[SHOWN_FEATURES:]
+        if rest:
+            table.add_row(f"{len(rest)} more", "", "", f"{sum(feature.points for feature in rest):+.1f}")
+        print_table(table)
+    if explanation.refused:
+        table = Table("Reason why nodes are out", box=box.SIMPLE_HEAD)
+        table.add_column("nodes", justify="right")
+        for reason, count in sorted(explanation.refused.items(), key=lambda item: -item[1]):
+            table.add_row(reason, str(count))
+        print_table(table)

@@ -1,0 +1,407 @@
+"""`steersman policy`: show, prepare, fit and build policy files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
+from steersman.cli.options.common import (
+    Format,
+    FormatOption,
+    Jobs,
+    Load,
+    ManyValues,
+    MeanDuration,
+    Nodes,
+    Pinned,
+    Protocol,
+    ProtocolOption,
+    Ratio,
+    check_load,
+    check_mean_duration,
+    check_ratio,
+    path,
+    running_of,
+)
+from steersman.cli.options.deployments import parse_range
+from steersman.cli.options.inputs import (
+    ClusterContext,
+    ClusterKubeconfig,
+    FromCluster,
+    Inputs,
+    LiveSource,
+    WorkloadName,
+)
+from steersman.cli.output.display import Warnings, print_table, say, status_if_slow
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.processes import (
+    default_jobs,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from steersman.policies.files.policy_file import Arrays, Card
+    from steersman.training.search.fit import Fit
+
+app = typer.Typer(help="Show, prepare, fit and build policy files.", no_args_is_help=True)
+
+KINDS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
+SHOWN_WEIGHTS = 8
+"""Features shown for each kind of pod."""
+
+
+@app.callback()
+def policy() -> None:
+    """Show, prepare, fit and build policy files."""
+
+
+@app.command()
+def show(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="POLICY",
+            help="A policy file (run/policy.safetensors), or steersman or greedy-forecast, which are included.",
+        ),
+    ],
+    output_format: FormatOption = Format.TABLE,
+) -> None:
+    """Show a policy's model card: training data, objective, validation results and largest weights.
+
+    **Example**: steersman policy show run/policy.safetensors
+    """
+    from steersman.policies.files.policy_file import read_policy
+    from steersman.policies.registry import policy_path
+
+    with policy_path(file) as policy_file:
+        card, arrays = read_policy(policy_file)
+    if output_format is Format.JSON:
+        _print_json(card)
+    elif output_format is Format.CSV:
+        _print_csv(card)
+    else:
+        _print_tables(card, arrays)
+
+
+@app.command()
+def prepare(
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="A policy file (run/policy.safetensors), or steersman or greedy-forecast, which are included.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="Policy file to write, such as mine.safetensors.")
+    ],
+    nodes: Nodes = None,
+    pods: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Pods of the workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
+        ),
+    ] = None,
+    workload: WorkloadName = None,
+    cluster: FromCluster = False,
+    pinned: Pinned = False,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
+) -> None:
+    """Embed a workload's profile in a policy file.
+
+    A policy uses the profile of typical pods to plan for pods to come. By default it derives the profile from the
+    workload that it runs on; a prepared policy file always uses the embedded one, as the plugin for kube-scheduler
+    requires. Of a portfolio such as steersman, the member that is best on these nodes and pods in short simulations is
+    prepared.
+
+    **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
+    --output monday.safetensors
+    """
+    live = LiveSource(cluster, kubeconfig, context)
+    running = running_of(pinned, False, None)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
+    _check_output(output)
+
+    # The imports below load numba, which is slow, so the options are checked first.
+    from steersman.policies.files.policy_file import prepare_policy, read_policy, write_policy
+    from steersman.policies.registry import policy_path
+    from steersman.simulation.selection.comparison import choose_member
+
+    with policy_path(policy) as policy_file:
+        read_policy(policy_file)  # an invalid file is reported before the workload is read
+        (source,) = inputs.read(Warnings())
+        with status_if_slow("computing the workload profile"):
+            card, arrays = prepare_policy(policy_file, source, choose_member)
+    write_policy(output, card, arrays)
+    chosen = f", its member {member}" if (member := "".join(card.members)) else ""
+    count = card.profile.typical_pods if card.profile else 0
+    say(f"{output}: {card.name}{chosen} with {count} typical pods of {source.name}")
+
+
+@app.command()
+def fit(
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="Policy file to write, such as mine.safetensors.")
+    ],
+    nodes: Nodes = None,
+    pods: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Pods like those expected: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
+        ),
+    ] = None,
+    workload: WorkloadName = None,
+    cluster: FromCluster = False,
+    pinned: Pinned = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help=f"Duration of the search in seconds. {DURATION_HELP}"),
+    ] = None,
+    generations: Annotated[
+        int | None,
+        typer.Option(min=1, help="Search for this many generations instead of --seconds; the result is reproducible."),
+    ] = None,
+    protocol: ProtocolOption = None,
+    ratio: Ratio = None,
+    load: Load = None,
+    mean_duration: MeanDuration = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 1,
+    jobs: Jobs = None,
+    kubeconfig: ClusterKubeconfig = None,
+    context: ClusterContext = None,
+) -> None:
+    """Fit the shipped policy to one cluster, and write it if it is better than every other policy there.
+
+    Starts from the best weights of the policy steersman, searches for better ones by simulation on these nodes and
+    pods, and compares the result with every built-in rule on random draws of the pods that the search did not use. The
+    fitted policy is kept if a paired test shows that it is better; otherwise the file holds the best other one. The
+    file records what it was fitted to, and the results of all candidates.
+
+    **Example**: steersman policy fit --nodes nodes.yaml --pods pods.yaml --output mine.safetensors
+    """
+    live = LiveSource(cluster, kubeconfig, context)
+    running = running_of(pinned, False, None)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
+    _check_output(output)
+    protocol = protocol or Protocol.INFLATION
+    share = check_ratio(ratio, protocol)
+    check_load(load, protocol)
+    check_mean_duration(mean_duration, protocol)
+
+    # The imports below load numba, which is slow, so the options are checked first.
+    from steersman.policies.files.policy_file import write_policy
+    from steersman.simulation.protocols import duration_warnings
+
+    warn = Warnings()
+    (source,) = inputs.read(warn)
+    if protocol is Protocol.TIMED:
+        warn(duration_warnings(source, load, mean_duration))
+    result = fit_workload(
+        source,
+        protocol.value,
+        ratio=share,
+        load=load,
+        mean_duration=mean_duration,
+        seconds=seconds,
+        generations=generations,
+        seed=seed,
+        jobs=jobs or default_jobs(),
+    )
+    write_policy(output, result.card, result.arrays)
+    _print_fit(result, source.name)
+    say(f"wrote {output}")
+
+
+@app.command(cls=ManyValues)
+def build(
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="Policy file to write, such as mine.safetensors.")
+    ],
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Embedded openb workloads; an additional member is trained on them. [default: none]"
+        ),
+    ] = None,
+    clusters: Annotated[int, typer.Option(min=8, help="Number of random clusters to train on.")] = 400,
+    node_range: Annotated[
+        str, typer.Option("--nodes", metavar="LOW-HIGH", help="Smallest and largest number of nodes of a cluster.")
+    ] = "5-160",
+    generations: Annotated[
+        int,
+        typer.Option(min=1, help="Generations of the search on all clusters; each other search has a share of them."),
+    ] = 1_500,
+    rounds: Annotated[
+        int, typer.Option(min=0, help="Rounds of searches on groups of clusters that the same weights suit.")
+    ] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the clusters and of all searches.")] = 1,
+    jobs: Jobs = None,
+) -> None:
+    """Train a portfolio like the shipped policy steersman: several sets of weights for clusters of many shapes.
+
+    Wherever a portfolio is used, short simulations of that cluster select its best member, built-in rules included.
+
+    **Example**: steersman policy build --clusters 50 --generations 200 --output mine.safetensors
+    """
+    _check_output(output)
+
+    # The imports below load numba, which is slow, so the options are checked first.
+    from steersman.training.search.portfolio import PortfolioPlan, train_portfolio
+    from steersman.workloads.formats.openb.traces import embedded
+
+    openb = tuple(embedded(name) for name in workload or ())
+    plan = PortfolioPlan(
+        clusters, parse_range("--nodes", node_range), generations, rounds, openb, seed, jobs or default_jobs()
+    )
+    train_portfolio(plan, output, say)
+    say(f"wrote {output}")
+
+
+def _print_fit(result: Fit, workload: str) -> None:
+    """Print the comparison's table and a sentence on what was kept."""
+    from rich.table import Table
+
+    unit = "mean wait, s" if result.card.protocol == "timed" else "GPUs not allocated, %"
+    draws = len(result.compared[0].costs)
+    table = Table(title=f"{workload}: {draws} draws that the search did not use", title_justify="left")
+    for column in ("policy", unit):
+        table.add_column(column)
+    for candidate in result.compared:
+        name = f"{candidate.name} (kept)" if candidate.name == result.chosen else candidate.name
+        table.add_row(name, f"{candidate.mean:.2f}")
+    print_table(table)
+    say(describe_fit(result))
+
+
+def _check_output(output: Path) -> None:
+    """Raise UsageError if the name lacks the suffix of policy files, or the file exists and is not a policy file."""
+    from steersman.policies.files.policy_file import SUFFIX, read_policy
+    from steersman.workloads.files import check_writable
+
+    if output.suffix != SUFFIX:
+        raise UsageError(f"--output {output}: the name of a policy file must end in {SUFFIX}")
+    if output.exists():
+        try:
+            read_policy(output)
+        except SteersmanError:
+            raise UsageError(f"--output {output}: exists and is not a policy file; name another file") from None
+    check_writable("--output", output)
+
+
+def _print_json(card: Card) -> None:
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(card), indent=2).decode())
+
+
+def _print_csv(card: Card) -> None:
+    import csv
+    import sys
+
+    import msgspec
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(("field", "value"))
+    for name, value in msgspec.to_builtins(card).items():
+        writer.writerow((name, value if isinstance(value, str) else msgspec.json.encode(value).decode()))
+
+
+def _print_tables(card: Card, arrays: Arrays) -> None:
+    from rich.table import Table
+
+    facts = Table(title=f"Policy {card.name}", title_justify="left", show_header=False)
+    rows = {
+        "network": _network(card),
+        "objective": card.objective,
+        "trained by": f"{card.algorithm}, {card.steps} episodes or decisions, {card.made_by}",
+        "protocol": ", ".join(filter(None, [card.protocol, _amount("ratio", card.ratio), _amount("load", card.load)])),
+        "training": ", ".join(card.training),
+        "validation": ", ".join(card.validation) or "the training workloads, other seeds",
+        "kept for tests": ", ".join(card.test),
+        "seeds": card.seeds,
+        "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),
+        "members": ", ".join(card.members),
+        "profile": _profile(card),
+        "compared on": _compared_on(card),
+        "size": _size(arrays),
+    }
+    for name, text in rows.items():
+        if text:
+            facts.add_row(name, text)
+    print_table(facts)
+    if card.scores:
+        scores = Table(
+            title=f"Results of the {'comparison' if card.compared_on else 'validation'}", title_justify="left"
+        )
+        for column in ("workload", "metric", "policy", "baseline", "mean of the baseline", "runs"):
+            scores.add_column(column)
+        for score in card.scores:
+            means = f"{score.mean:.3f}", score.baseline, f"{score.baseline_mean:.3f}"
+            scores.add_row(score.workload, score.metric, *means, str(score.runs))
+        print_table(scores)
+    if card.network != "portfolio" and ("weights" in arrays or card.network == "linear"):
+        print_table(_largest_weights(card, arrays))
+
+
+def _network(card: Card) -> str:
+    layers = f" {'-'.join(map(str, card.hidden))}" if card.hidden else ""
+    norm = f", {card.normalisation} normalisation" if card.normalisation != "none" else ""
+    return f"{card.network}{layers}{norm} on the features {card.view!r}, version {card.view_version}"
+
+
+def _profile(card: Card) -> str:
+    if card.profile is None:
+        return "that of the workload it runs on"
+    models = f", GPU models {', '.join(card.profile.models)}" if card.profile.models else ""
+    return f"embedded: {card.profile.typical_pods} typical pods of {card.profile.workload}{models}"
+
+
+def _compared_on(card: Card) -> str:
+    comparison = card.compared_on
+    if comparison is None:
+        return ""
+    return f"{comparison.nodes} nodes (shapes {comparison.shapes}), {comparison.draws} draws of pods of the profile"
+
+
+def _size(arrays: Arrays) -> str:
+    from steersman.policies.files.embedded_profile import split
+
+    weights, _ = split(arrays)
+    return f"{sum(array.size for array in weights.values())} weights in {len(weights)} tensors"
+
+
+def _amount(name: str, value: float | None) -> str:
+    return "" if value is None else f"{name} {value:g}"
+
+
+def _largest_weights(card: Card, arrays: Arrays) -> Table:
+    """Return a table of the weights with the largest absolute values, in points per unit of the feature."""
+    import numpy as np
+    from rich.table import Table
+
+    from steersman.policies.files.policy_file import view_of
+
+    view = view_of(card.name, card)
+    features = view.node if "weights" in arrays else (*view.node, *view.pod, *view.context)
+    names = [feature.name for feature in features]
+    part = "" if card.network == "linear" else " of the linear part"
+    table = Table(title=f"Largest weights{part} by kind of pod", title_justify="left")
+    for kind in KINDS:
+        table.add_column(kind)
+    columns = []
+    for weights in arrays["weights"] if "weights" in arrays else arrays["head.weight"]:
+        order = np.argsort(-np.abs(weights), kind="stable")[:SHOWN_WEIGHTS]
+        columns.append([f"{weights[i]:+.3g} {names[i]}" if weights[i] else "" for i in order])
+    for row in zip(*columns, strict=True):
+        if any(row):
+            table.add_row(*row)
+    return table

@@ -1,0 +1,1 @@
+"""`steersman schedule`: the live scheduler, and what runs beside it."""

@@ -1,0 +1,214 @@
+"""`steersman schedule`: the live scheduler, or a shadow of another scheduler."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from steersman.cli.options.cluster import (
+    ClusterName,
+    Context,
+    Kubeconfig,
+    check_new_folder,
+    find_cluster,
+    log_cluster,
+    optional_scheduler,
+    run_with_client,
+    say_without_telemetry,
+)
+from steersman.cli.options.common import POLICIES_HELP, TelemetryOption, UncheckedOption, path
+from steersman.cli.output.display import status_if_slow
+from steersman.cli.output.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.workloads.files import check_writable
+
+PORT = 10269
+FIT_SECONDS = 60.0
+
+
+def check_fit(file: Path, other: str) -> None:
+    """Check that --fit overwrites nothing but a policy file and fits the other options.
+
+    Args:
+        file: value of --fit.
+        other: a given option that excludes --fit, "" if there is none.
+
+    Raises:
+        UsageError: --fit is excluded, or its file cannot be used.
+    """
+    from steersman.policies.files.policy_file import SUFFIX, read_policy
+
+    if other:
+        raise UsageError(f"--fit and {other} exclude each other; leave one out")
+    if file.suffix != SUFFIX:
+        raise UsageError(f"--fit {file}: the name of a policy file must end in {SUFFIX}")
+    if file.exists():
+        try:
+            read_policy(file)
+        except SteersmanError:
+            raise UsageError(f"--fit {file}: exists and is not a policy file; name another file") from None
+    elif not file.parent.is_dir():
+        raise UsageError(f"--fit {file}: there is no folder {file.parent}; create it, or name another file")
+    check_writable("--fit", file)
+
+
+def check_learn(folder: Path, policy: str) -> None:
+    """Check that --learn has a policy file to start from and a folder to write to.
+
+    Raises:
+        UsageError: the policy is not a file, or the folder is not writable.
+    """
+    if not Path(policy).is_file():
+        raise UsageError(f"--learn needs a policy file as --policy, and {policy!r} is not a file")
+    check_writable("--learn", folder, "log")
+
+
+def schedule(
+    policy: Annotated[str, typer.Option(metavar="POLICY", help=f"Policy that places the pods: {POLICIES_HELP}")],
+    scheduler_name: Annotated[
+        str,
+        typer.Option(
+            parser=optional_scheduler,
+            metavar="NAME",
+            help="Schedule the pods with this spec.schedulerName; with --shadow, compare with the scheduler of this "
+            "name. [default: steersman; with --shadow default-scheduler]",
+        ),
+    ] = "",
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow",
+            help="Bind nothing: follow another scheduler and report what the policy would have done instead.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path, metavar="DIR", help="With --shadow: write decisions.csv and summary.csv to this folder."
+        ),
+    ] = None,
+    learn: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="DIR",
+            help="Continue to train the policy file by DQN on the decisions made here, in a separate process, and use "
+            "the result. DIR holds checkpoint, metrics and policy file; an existing run is continued.",
+        ),
+    ] = None,
+    unchecked: UncheckedOption = False,
+    fit: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Fit a policy to this cluster's nodes and pods in a separate process, write it to FILE "
+            "(mine.safetensors), and use it if it is shown to be better than every rule; --policy is used until then.",
+        ),
+    ] = None,
+    fit_seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help=f"With --fit: duration of the search in seconds. [default: {FIT_SECONDS:g}]"),
+    ] = None,
+    telemetry: TelemetryOption = None,
+    in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of concurrent bindings.")] = 64,
+    leader_elect: Annotated[
+        bool,
+        typer.Option(
+            help="Schedule only while holding a Lease, so that one of several replicas is active. Without it, run a "
+            "single replica: two would overcommit nodes."
+        ),
+    ] = True,
+    lease_namespace: Annotated[
+        str, typer.Option(metavar="NAME", help="Namespace of the Lease. [default: the context's namespace]")
+    ] = "",
+    lease_name: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the Lease. [default: the value of --scheduler-name]")
+    ] = "",
+    address: Annotated[str, typer.Option(help="Address that /metrics, /healthz and /readyz listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port that they listen on; 0: a free port.")] = PORT,
+    log_format: LogFormatOption = LogFormat.AUTO,
+    log_level: LogLevelOption = LogLevel.INFO,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+) -> None:
+    """Schedule the pods of a live cluster by any policy, or report what that would change.
+
+    It schedules the pods whose spec.schedulerName is --scheduler-name and leaves all others to the cluster's own
+    scheduler. A pod with a feature that it does not support (pod groups, resource claims) stays pending, with an event
+    that names the feature. On Ctrl-C or SIGTERM it completes the bindings in flight and exits.
+
+    A learned policy is used once short simulations on this cluster's nodes, with pods like the recent ones, have shown
+    that it is at least as good as every rule; until then the rule fgd is used.
+
+    **Example**: steersman schedule --policy steersman
+
+    **With measurements of Prometheus**: steersman schedule --policy p0 --telemetry telemetry.yaml
+
+    **Try it on a real cluster without binding**: steersman schedule --policy steersman --shadow
+    """
+    if output is not None and not shadow:
+        raise UsageError("--output belongs to --shadow; give that too, or leave it out")
+    if output is not None:
+        check_new_folder(output)
+    if learn is not None and shadow:
+        raise UsageError(
+            "--learn does not work with --shadow, whose decisions are not carried out; 'steersman workload record' "
+            "records the other scheduler's decisions"
+        )
+    if fit is not None:
+        check_fit(fit, "--shadow" if shadow else "--learn" if learn is not None else "")
+    elif fit_seconds is not None:
+        raise UsageError("--fit-seconds belongs to --fit; give that too, or leave it out")
+    if learn is not None:
+        check_learn(learn, policy)
+    target = find_cluster(kubeconfig, context, name)
+    configure_logs(log_format, log_level)
+
+    from steersman.apps.runtime.policy_manager import warm_up
+    from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
+    from steersman.apps.scheduler.scheduler import SchedulerOptions
+    from steersman.policies.registry import resolve
+    from steersman.prometheus.configuration import read_configuration
+
+    telemetry_config = None if telemetry is None else read_configuration(telemetry)
+    resolved = resolve(policy)
+    say_without_telemetry(resolved, policy, has_telemetry=telemetry_config is not None)
+    log_cluster(target)
+    scheduler = scheduler_name or ("default-scheduler" if shadow else "steersman")
+    if fit is not None:
+        from steersman.cli.commands.schedule.fit import fitting
+    if learn is not None:
+        from steersman.cli.commands.schedule.learn import learning, prepare
+
+        plan, learned_policy = prepare(target, policy, scheduler, learn)
+        policy = str(learned_policy)
+    with status_if_slow("compiling for this machine (once, about half a minute)"):
+        warm_up(resolved, telemetry=telemetry_config is not None)
+    if shadow:
+        from steersman.cli.commands.schedule.shadow import follow
+
+        follow(target, policy, scheduler, output, telemetry_config, unchecked=unchecked)
+        return
+    with ExitStack() as stack:
+        if learn is not None:
+            stack.enter_context(learning(plan, learn, target.config, log_format, log_level))
+        if fit is not None:
+            stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, log_format, log_level))
+        settings = SchedulerSettings(
+            policy=policy,
+            fitted=fit,
+            unchecked=unchecked,
+            telemetry=telemetry_config,
+            options=SchedulerOptions(scheduler, in_flight),
+            leader_elect=leader_elect,
+            lease_namespace=lease_namespace or target.config.namespace,
+            lease_name=lease_name or scheduler,
+            address=address,
+            port=port,
+        )
+        run_with_client(target, lambda client: LiveScheduler(client, settings).run())

@@ -1,0 +1,134 @@
+"""`steersman schedule --shadow`: follow another scheduler until Ctrl-C, then report the differences."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+
+import structlog
+from rich import box
+from rich.table import Table
+
+from steersman.apps.load.target import ClusterTarget
+from steersman.apps.runtime.policy_manager import PolicyManager
+from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.scheduler.shadow import AgreementStats, ClusterSummary, Shadow
+from steersman.cli.options.cluster import check_new_folder, run_with_client
+from steersman.cli.output.display import print_table, say
+from steersman.cluster.state import ClusterState
+from steersman.kubernetes.client import Client
+from steersman.prometheus.collector import Collector
+from steersman.prometheus.configuration import Configuration
+
+DECISIONS, SUMMARY = "decisions.csv", "summary.csv"
+REPORT_SECONDS = 30.0
+
+TITLES = {
+    "nodes_in_use": "Nodes in use",
+    "cpu_percent": "CPU requested, %",
+    "memory_percent": "Memory requested, %",
+    "gpu_percent": "GPUs requested, %",
+    "cpu_deviation_percent": "Standard deviation of CPU across nodes, points",
+    "fragmented_gpus": "Idle GPUs that typical pods cannot use",
+    "unplaced": "Pods without a node",
+}
+
+log = structlog.get_logger("shadow")
+
+
+def follow(
+    target: ClusterTarget,
+    policy: str,
+    shadowed: str,
+    output: Path | None,
+    telemetry: Configuration | None = None,
+    *,
+    unchecked: bool = False,
+) -> None:
+    """Follow a scheduler, and print the cluster as it is and as the policy would have made it.
+
+    Args:
+        target: the cluster.
+        policy: name or file of the policy.
+        shadowed: name of the scheduler to follow.
+        output: folder of the result files; None: no files.
+        telemetry: configuration of Prometheus; None without telemetry.
+        unchecked: whether a learned policy is used without a comparison with rules.
+    """
+    with ExitStack() as stack:
+        decisions = None
+        if output is not None:
+            check_new_folder(output)
+            output.mkdir(parents=True, exist_ok=True)
+            decisions = stack.enter_context((output / DECISIONS).open("w", newline="", buffering=1))
+        manager = PolicyManager(PolicyReloader(policy, has_telemetry=telemetry is not None), unchecked=unchecked)
+
+        async def run(client: Client) -> tuple[AgreementStats, ClusterSummary, ClusterSummary]:
+            selectors = manager.selectors(client)
+            shadow = Shadow(client, manager.decider, shadowed, selectors=selectors, came=manager.see, output=decisions)
+            if telemetry is not None:
+                manager.telemetry = Collector(telemetry, lambda: shadow.actual.cache.state.slots)
+            await _run(shadow, manager)
+            return (shadow.tally, *shadow.pictures())
+
+        stats, actual, counterfactual = run_with_client(target, run)
+    if output is not None:
+        _write(output / SUMMARY, stats, actual, counterfactual)
+    print_table(_table(actual, counterfactual, shadowed, manager.policy.name))
+    say(
+        f"{stats.decisions} decisions of {shadowed}; in the same state {manager.policy.name} would have chosen the "
+        f"same node for {stats.agreed} ({stats.agreement_percent:.1f} %)" + (f"; wrote {output}" if output else "")
+    )
+
+
+async def _run(shadow: Shadow, manager: PolicyManager) -> None:
+    """Follow the scheduler until cancelled."""
+
+    def state() -> ClusterState:
+        return shadow.actual.cache.state
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            stats = shadow.tally
+            log.info(
+                "agreement", decisions=stats.decisions, agreed=stats.agreed, percent=round(stats.agreement_percent, 1)
+            )
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(shadow.run(lambda: manager.begin(state())))
+            group.create_task(manager.keep(state, shadow.renew))
+            group.create_task(report())
+            if manager.telemetry is not None:
+                group.create_task(manager.telemetry.run())
+    except asyncio.CancelledError:
+        return
+
+
+def _write(file: Path, stats: AgreementStats, actual: ClusterSummary, counterfactual: ClusterSummary) -> None:
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("metric", "scheduler", "policy"))
+        writer.writerow(("decisions", stats.decisions, stats.decisions))
+        writer.writerow(("agreement_percent", "", f"{stats.agreement_percent:.4f}"))
+        for field in fields(ClusterSummary):
+            values = getattr(actual, field.name), getattr(counterfactual, field.name)
+            writer.writerow((field.name, *map(_number, values)))
+
+
+def _table(actual: ClusterSummary, counterfactual: ClusterSummary, scheduler: str, policy: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("Metric")
+    table.add_column(f"actual, by {scheduler}", justify="right")
+    table.add_column(f"instead, by {policy}", justify="right")
+    for name, title in TITLES.items():
+        table.add_row(title, _number(getattr(actual, name)), _number(getattr(counterfactual, name)))
+    return table
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.2f}"

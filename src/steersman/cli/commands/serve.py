@@ -1,0 +1,149 @@
+"""`steersman serve`: the score service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from steersman.cli.options.cluster import (
+    ClusterName,
+    Context,
+    Kubeconfig,
+    find_cluster,
+    log_cluster,
+    run_with_client,
+    say_without_telemetry,
+)
+from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, TelemetryOption, UncheckedOption, path
+from steersman.cli.options.inputs import Inputs
+from steersman.cli.output.display import Warnings, status_if_slow
+from steersman.cli.output.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
+from steersman.core.errors import UsageError
+
+
+def serve(
+    policy: Annotated[
+        str | None, typer.Option(metavar="POLICY", help=f"Policy that scores: {POLICIES_HELP} [default: steersman]")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path, metavar="FILE", help="YAML with these and further options; the command line overrides it."
+        ),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option(help="Watch a live cluster; --no-watch: every request contains its nodes and pods.")
+    ] = True,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="FILE", help=f"With --no-watch: prepare the policy for these. {NODES_HELP}"),
+    ] = None,
+    pods: Annotated[
+        Path | None, typer.Option(parser=path, metavar="FILE", help="With --nodes: the pods that are typical.")
+    ] = None,
+    shadow: Annotated[
+        bool | None, typer.Option(help="Return neutral scores, and log what the policy would have returned.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free port. [default: 5000]")
+    ] = None,
+    deadline: Annotated[
+        float | None,
+        typer.Option(metavar="MS", help="Milliseconds after which scores are neutral. [default: 50]"),
+    ] = None,
+    allow_sent_clusters: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-sent-clusters/--no-sent-clusters",
+            help="Whether requests may contain a cluster of their own beside the watched one. [default: no]",
+        ),
+    ] = None,
+    unchecked: UncheckedOption = False,
+    telemetry: TelemetryOption = None,
+    log_format: LogFormatOption = LogFormat.AUTO,
+    log_level: LogLevelOption = LogLevel.INFO,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+) -> None:
+    """Serve a policy's scores over HTTP, for kube-scheduler's extender or plugin and other clients.
+
+    POST /v1/scores, /v1/suggestions, /v1/explain, /score, and an extender's /filter and /prioritize; /openapi.json
+    describes them. It binds nothing. On any failure nodes get neutral scores, and the other scheduler decides. It
+    listens on localhost unless --address is given; TLS, tokens, canaries and limits are in --config.
+
+    **Example**: steersman serve --policy steersman, then open http://127.0.0.1:5000/openapi.json
+
+    **Without a cluster to watch**: steersman serve --no-watch --nodes nodes.csv --pods pods.csv
+    """
+    from steersman.apps.service.config import ServiceConfig, check, read_config
+    from steersman.prometheus.configuration import read_configuration
+
+    if not watch and (kubeconfig is not None or context is not None or name is not None):
+        raise UsageError("--no-watch follows no cluster; leave out --kubeconfig, --context and --name")
+    if watch and (nodes is not None or pods is not None):
+        raise UsageError("--nodes and --pods are for --no-watch; a watched cluster's own are used otherwise")
+    inputs = Inputs(nodes, (pods,) if pods else ()) if nodes is not None or pods is not None else None
+    settings = ServiceConfig() if config is None else read_config(config)
+
+    import msgspec
+
+    given = {"policy": policy, "shadow": shadow, "address": address, "port": port, "deadline_milliseconds": deadline}
+    given["allow_sent_clusters"] = allow_sent_clusters
+    given["unchecked"] = unchecked or None
+    given["telemetry"] = None if telemetry is None else str(telemetry)
+    settings = msgspec.structs.replace(settings, **{key: value for key, value in given.items() if value is not None})
+    check(settings, config or "options")
+    if not watch and settings.telemetry:
+        raise UsageError("--no-watch follows no cluster, so there is nothing that --telemetry could measure")
+    if settings.telemetry:
+        read_configuration(Path(settings.telemetry))
+    target = find_cluster(kubeconfig, context, name) if watch else None
+    configure_logs(log_format, log_level)
+
+    from steersman.apps.runtime.policy_manager import warm_up
+    from steersman.apps.runtime.tasks import run
+    from steersman.apps.service.process import Service, choose_by_scores
+    from steersman.policies.registry import resolve
+
+    decides = resolve(settings.policy)
+    say_without_telemetry(decides, settings.policy, has_telemetry=bool(settings.telemetry))
+    if target is not None:
+        log_cluster(target)
+    elif inputs is None and decides.derives_tables:
+        raise UsageError(
+            f"--policy {settings.policy} derives tables from typical pods, and --no-watch follows no cluster; give "
+            "--nodes and --pods, or a file of 'steersman policy prepare'"
+        )
+    with ExitStack() as stack:
+        if inputs is not None and decides.derives_tables:
+            prepared = stack.enter_context(_prepared(settings.policy, inputs))
+            settings = msgspec.structs.replace(settings, policy=str(prepared))
+            decides = resolve(settings.policy)
+        with status_if_slow("compiling for this machine (once, about half a minute)"):
+            warm_up(decides, choose_by_scores, telemetry=bool(settings.telemetry))
+        if target is None:
+            run(Service(settings, None).run())
+        else:
+            run_with_client(target, lambda client: Service(settings, client).run())
+
+
+@contextmanager
+def _prepared(policy: str, inputs: Inputs) -> Iterator[Path]:
+    """Yield a temporary file of a policy that is prepared for a workload. Raises SteersmanError: it cannot be."""
+    from steersman.policies.files.policy_file import prepare_policy, write_policy
+    from steersman.policies.registry import policy_path
+    from steersman.simulation.selection.comparison import choose_member
+
+    (workload,) = inputs.read(Warnings())
+    with TemporaryDirectory(prefix="steersman-") as folder, policy_path(policy) as source:
+        file = Path(folder, source.name)
+        with status_if_slow("preparing the policy for these nodes and pods"):
+            write_policy(file, *prepare_policy(source, workload, choose_member))
+        yield file

@@ -1,0 +1,112 @@
+"""`steersman top`: live view of a cluster's nodes and their utilization."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.options.cluster import ClusterName, Context, Kubeconfig, find_cluster, run_with_client
+from steersman.cli.output.display import print_table, status_if_slow
+from steersman.core.errors import SteersmanError, UsageError
+
+if TYPE_CHECKING:
+    from steersman.apps.dashboard.render import ViewOptions
+    from steersman.apps.load.target import ClusterTarget
+
+
+class Sort(enum.StrEnum):
+    """Sort key of the nodes."""
+
+    NAME = "name"
+    CPU = "cpu"
+    MEMORY = "memory"
+    PODS = "pods"
+    GPU = "gpu"
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print the table once as plain text, and exit.")] = False,
+    sort: Annotated[
+        Sort, typer.Option(help="Sort nodes by name, or by requested share of a resource, highest first.")
+    ] = Sort.NAME,
+    pattern: Annotated[
+        str,
+        typer.Option("--filter", metavar="TEXT", help="Show only nodes whose name, GPU model or state contains TEXT."),
+    ] = "",
+    name: ClusterName = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Watch a live cluster: requested resources of each node, pending pods, and bindings per second.
+
+    Bars show requested resources as a share of allocatable ones. Keys: n, c, m, p, g sort by name, CPU, memory, pods,
+    GPUs (press again to reverse), / filters, q quits.
+
+    **Example**: steersman top --sort gpu
+    """
+    from steersman.apps.dashboard.render import ViewOptions
+
+    target = find_cluster(kubeconfig, context, name)
+    options = ViewOptions(sort.value, pattern=pattern)
+    if once:
+        _print_once(target, options)
+    elif not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("steersman top needs a terminal; 'steersman top --once' prints plain text")
+    else:
+        _watch(target, options)
+
+
+def _print_once(target: ClusterTarget, options: ViewOptions) -> None:
+    from steersman.apps.dashboard import render
+    from steersman.apps.dashboard.model import ClusterView
+    from steersman.apps.dashboard.watch import Leader, fetch_snapshot, leaders
+    from steersman.kubernetes.client import Client
+
+    async def fetch(client: Client) -> tuple[ClusterView, list[Leader]]:
+        return await fetch_snapshot(client), await leaders(client)
+
+    with status_if_slow("reading nodes and pods"):
+        view, current_leaders = run_with_client(target, fetch)
+    rows = options.of(view.rows())
+    for line in render.heading(view, _title(target), None, current_leaders, len(rows)):
+        print(line)
+    print_table(render.once_table(rows, _blocks()))
+
+
+def _watch(target: ClusterTarget, options: ViewOptions) -> None:
+    """Show the live view until the user quits.
+
+    Raises:
+        SteersmanError: the view ended for another reason.
+    """
+    from steersman.apps.dashboard.app import TopApp
+    from steersman.kubernetes.client import Client
+
+    async def show(client: Client) -> str | None:
+        problem = await TopApp(client, _title(target), options, _blocks()).run_async()
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # a signal cancelled the task, but textual swallows the error
+            raise asyncio.CancelledError
+        return problem
+
+    if (problem := run_with_client(target, show)) is not None:
+        raise SteersmanError(problem)
+
+
+def _title(target: ClusterTarget) -> str:
+    return target.config.context or target.config.cluster.server
+
+
+def _blocks() -> str:
+    """Return the characters of bars: blocks, or ASCII if the output's encoding has no blocks."""
+    from steersman.apps.dashboard.render import ASCII, BLOCKS
+
+    try:
+        BLOCKS.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return ASCII
+    return BLOCKS

@@ -1,0 +1,1 @@
+"""`steersman train` and `steersman tune`."""

@@ -1,0 +1,105 @@
+"""`steersman tune`: search for good options of training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from steersman.cli.options.algorithms import with_options
+from steersman.cli.options.common import (
+    Jobs,
+    path,
+)
+from steersman.cli.options.file import merge_options
+from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask, given_options
+from steersman.cli.options.training_plan import TrainOptions, compile_plan, iteration_counts, plan_of
+from steersman.cli.output.display import Progress, Warnings, print_text
+from steersman.core.processes import (
+    default_jobs,
+)
+from steersman.workloads.files import check_writable
+
+DEFAULT_TRIALS = 20
+TRIAL_SHARE = 0.4
+"""Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
+
+
+@with_options
+def tune(
+    task: TrainingTask,
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FOLDER", help="Folder of the study; an existing study is continued.")
+    ],
+    scenario: Scenario,
+    network_options: NetworkOptions,
+    learning: LearningOptions,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Number of trials to add to the study. [default: 20; with --minutes as many as time allows]"
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Maximum duration in minutes; running trials then end early. [default: no limit]"),
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations of a trial. [default: 40 % of those of train]")
+    ] = None,
+    validate_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Iterations between validations; a trial can be pruned after each. [default: 40 % of those of train]",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of each trial's training.")] = 1,
+    jobs: Jobs = None,
+    **declared: Any,
+) -> None:
+    """Search for good options of **train** on your workloads, with Optuna.
+
+    Each trial is a short training run; unpromising ones are pruned. Options that you give are fixed; the algorithm's
+    other options are searched. Writes study.db (the study), best.json (the best options, for **train** --options) and
+    tuning.html (plots). Needs the extra train.
+
+    **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
+    """
+    options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
+    check_writable("--output", output, "log")
+    plan = plan_of(options, name=output.name, seed=seed, warn=Warnings())
+    default_iterations, default_interval = (
+        max(1, round(TRIAL_SHARE * count)) for count in iteration_counts(options, None, None)
+    )
+
+    from steersman.training.plans import gain
+    from steersman.training.run import TrainingLimits
+    from steersman.training.tuning import study as tuning
+
+    max_trials = trials or (None if minutes else DEFAULT_TRIALS)
+    tuning.check_minutes(minutes)
+    compile_plan(plan)
+    with Progress("tuning") as progress:
+        outcome = tuning.tune(
+            plan,
+            output,
+            TrainingLimits(iterations or default_iterations, validate_every=validate_every or default_interval),
+            fixed={*options.declared, *given_options(options.network)},
+            trials=max_trials,
+            minutes=minutes,
+            workers=jobs or default_jobs(),
+            on_trial=lambda done, _: progress.update(min(done, max_trials or done), max_trials or done + 1),
+        )
+    best_options = ", ".join(f"{name} {_formatted(value)}" for name, value in outcome.best_options.items())
+    print_text(
+        f"Best of {outcome.finished} finished and {outcome.pruned} pruned trials: "
+        f"{gain(plan, outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {best_options}.\n"
+        f"Plots are in {output / tuning.PLOTS}; the best options, for steersman train --options, are in "
+        f"{output / tuning.BEST}."
+    )
+
+
+def _formatted(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

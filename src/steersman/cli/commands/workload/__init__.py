@@ -1,0 +1,1 @@
+"""`steersman workload`: files, live clusters, recordings."""

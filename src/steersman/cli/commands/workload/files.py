@@ -1,0 +1,311 @@
+"""`steersman workload`: generate and convert workload files, and add racks. `load` and `record` use live clusters."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.commands.workload import load, record
+from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
+from steersman.cli.options.common import ManyValues, need_subcommand, path
+from steersman.cli.options.deployments import (
+    CpuLoad,
+    CpuRequests,
+    Interval,
+    MemoryLoad,
+    MemoryRequests,
+    PodLoad,
+    Replicas,
+    Resets,
+    Wait,
+    parse_range,
+    value_lists,
+)
+from steersman.cli.options.inputs import Inputs, WorkloadName
+from steersman.cli.output.display import Warnings, say, status_if_slow
+from steersman.core.errors import UsageError
+from steersman.workloads.files import check_writable, replacing
+from steersman.workloads.formats.registry import BUILT_IN
+
+if TYPE_CHECKING:
+    from steersman.cluster.model import Node
+    from steersman.workloads.generators.deployments import DeploymentSettings, Row
+
+app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
+"""The subcommands of `steersman workload`."""
+for live in (load.run, load.replay, record.record, record.snapshot):
+    app.command()(live)
+
+
+class RandomDistribution(enum.StrEnum):
+    """Distribution that `random` draws from."""
+
+    TRAINING = "training"
+    VALIDATION = "validation"
+
+
+Folder = Annotated[
+    Path,
+    typer.Option("--output", parser=path, metavar="FOLDER", help="Folder of the files: new or empty."),
+]
+Nodes = Annotated[
+    Path | None,
+    typer.Option(
+        parser=path, metavar="PATH", help="Nodes: an openb node list (CSV), or a file or folder of Kubernetes YAML."
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Generate, convert and record workloads, and run them on a live cluster."""
+    need_subcommand(context)
+
+
+@app.command()
+def generate(
+    output: Folder,
+    nodes: Nodes = None,
+    node_count: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1_000_000, help="Without --nodes: this many equal nodes, and one tainted control-plane node."
+        ),
+    ] = 10,
+    node_cpu: Annotated[str, typer.Option(help="CPU of each such node.")] = "64",
+    node_memory: Annotated[str, typer.Option(help="Memory of each such node.")] = "256Gi",
+    node_pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods of each such node.")] = 110,
+    cpu_load: CpuLoad = 0.5,
+    memory_load: MemoryLoad = 0.5,
+    pod_load: PodLoad = 0.5,
+    cluster_resets: Resets = 1,
+    interval: Interval = 10.0,
+    wait: Wait = 60.0,
+    replicas: Replicas = "5-15",
+    cpu_requests: CpuRequests = "",
+    memory_requests: MemoryRequests = "",
+    scheduler_name: Annotated[
+        str, typer.Option(parser=scheduler, metavar="NAME", help="The pods' schedulerName.")
+    ] = "custom-scheduler",
+    namespace: Annotated[str, typer.Option(parser=dns_label, metavar="NAME", help="The pods' namespace.")] = "default",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the workload; the same seed gives the same files.")] = 42,
+    csv: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="FILE", help="Also write the Deployments as a CSV for --replay."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="FILE", help="Take the Deployments from such a CSV instead."),
+    ] = None,
+) -> None:
+    """Generate random Deployments that fill a cluster to a target load, several times.
+
+    Writes nodes.yaml and pods.yaml, whose pods have creation and deletion times for `--protocol timed`.
+    The CSV has the columns name, pod_count, cpu_request, cpu_limit, mem_request, mem_limit, action (add or delete).
+
+    **Example**: steersman workload generate --node-count 20 --cpu-load 0.7 --cluster-resets 3 --output busy
+    """
+    from steersman.workloads.convert import convert
+    from steersman.workloads.generators import deployments
+    from steersman.workloads.loading import load_nodes
+    from steersman.workloads.workload import Workload
+
+    if csv is not None and csv.resolve().is_relative_to(output.resolve()):
+        raise UsageError(
+            f"--csv {csv} lies in --output, where its Deployments would count twice; put it beside the folder"
+        )
+    check_new_folder(output)
+    if csv is not None:
+        check_writable("--csv", csv)
+    least, most = parse_range("--replicas", replicas)
+    settings = deployments.DeploymentSettings(
+        cpu_load=cpu_load,
+        memory_load=memory_load,
+        pod_load=pod_load,
+        resets=cluster_resets,
+        interval_seconds=interval,
+        wait_seconds=wait,
+        min_replicas=least,
+        max_replicas=most,
+        **value_lists(cpu_requests, memory_requests),
+    )
+    if nodes is not None:
+        with status_if_slow(f"reading {nodes}"):
+            cluster = load_nodes(nodes)
+    else:
+        cluster = deployments.cluster(node_count, cpu=node_cpu, memory=node_memory, pods=node_pods)
+    with status_if_slow("making the pods"):
+        rows = _rows(settings, cluster, seed, replay)
+        pods = deployments.replay(
+            rows,
+            interval_seconds=interval,
+            wait_seconds=wait,
+            scheduler_name=scheduler_name,
+            namespace=namespace,
+            file=str(replay or ""),
+        )
+    with status_if_slow(f"writing {len(cluster)} nodes and {len(pods)} pods"):
+        convert(Workload(output.name, cluster, pods), "yaml", output)
+    if csv is not None:
+        with replacing(csv) as part:
+            deployments.write_rows(rows, part)
+    added = sum(1 for row in rows if row.action == deployments.ADD)
+    say(f"wrote {output}: {len(cluster)} nodes, {added} Deployments, {len(pods)} pods")
+
+
+@app.command()
+def random(
+    output: Folder,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="How many clusters, in sub-folders if several.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first one; the others have the seeds that follow.")] = 1,
+    node_range: Annotated[
+        str, typer.Option("--nodes", metavar="LOW-HIGH", help="The smallest and the largest number of nodes.")
+    ] = "5-2000",
+    distribution: Annotated[
+        RandomDistribution,
+        typer.Option(
+            help="training, or validation: other shapes of nodes, other sizes of pods, and other random numbers."
+        ),
+    ] = RandomDistribution.VALIDATION,
+) -> None:
+    """Generate random GPU clusters with pods, to compare policies on many shapes.
+
+    Writes nodes.yaml and pods.yaml. Sizes, GPU models, shares and whole GPUs, CPU and memory per GPU, constraints,
+    the order of pods and their times are drawn as steersman.workloads.generators.clusters documents.
+
+    **Example**: steersman workload random --count 20 --nodes 5-200 --output clusters
+    """
+    from steersman.workloads.convert import convert
+    from steersman.workloads.generators.clusters import Distribution, random_cluster
+
+    low, high = parse_range("--nodes", node_range)
+    if count == 1:
+        check_new_folder(output)
+    check_writable("--output", output, "nodes.yaml")
+    with status_if_slow(f"drawing {count} clusters"):
+        for number in range(seed, seed + count):
+            workload = random_cluster(number, distribution=Distribution(distribution.value), nodes=(low, high))
+            convert(workload, "yaml", output if count == 1 else output / workload.name)
+    say(f"wrote {count} clusters to {output}" if count > 1 else f"wrote nodes.yaml and pods.yaml to {output}")
+
+
+@app.command()
+def convert(
+    output: Folder,
+    to: Annotated[
+        str, typer.Option(metavar="FORMAT", help=f"The format to write: {', '.join(BUILT_IN)}, or that of a package.")
+    ],
+    nodes: Nodes = None,
+    pods: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="PATH",
+            help="Pods: an openb pod list, Deployments as CSV, or a file or folder of Kubernetes YAML.",
+        ),
+    ] = None,
+    workload: WorkloadName = None,
+    lossy: Annotated[
+        bool,
+        typer.Option("--lossy", help="Leave out what the format cannot say, and count it, instead of ending there."),
+    ] = False,
+) -> None:
+    """Write a workload in another format.
+
+    yaml: nodes.yaml and pods.yaml, with Deployments and other controllers expanded into pods.
+    openb: nodes.csv and pods.csv.
+    deployments: nodes.yaml and deployments.csv (name, pod_count, cpu_request, ..., action).
+    One of --nodes and --pods is enough if a folder holds both, or to convert only nodes or pods.
+
+    **Example**: steersman workload convert --nodes nodes.csv --pods monday.csv --to yaml --output monday
+    """
+    from steersman.workloads.convert import convert as write
+    from steersman.workloads.formats.registry import find_format
+    from steersman.workloads.loading import load_workload
+    from steersman.workloads.workload import RunningPods
+
+    find_format(to)
+    check_new_folder(output)
+
+    warn = Warnings()
+    if workload is not None:
+        (result,) = Inputs(nodes, (pods,) if pods else (), (workload,)).read(warn)
+    else:
+        with status_if_slow(f"reading {pods or nodes}"):
+            result = load_workload(nodes, pods, partial=True, running=RunningPods.AS_WRITTEN)
+        warn(result.warnings)
+    with status_if_slow(f"writing {len(result.nodes)} nodes and {len(result.pods)} pods"):
+        files = {"nodes_file": nodes or pods or result.name, "pods_file": pods or nodes or result.name}
+        warn(write(result, to, output, lossy=lossy, **files))
+    say(f"wrote {output}: {len(result.nodes)} nodes, {len(result.pods)} pods")
+
+
+@app.command(cls=ManyValues)
+def topology(
+    data_dir: Annotated[
+        list[Path] | None,
+        typer.Option(
+            parser=path,
+            metavar="FOLDER",
+            help="Workload folders, or folders of them; several may follow, each is numbered anew.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(parser=path, metavar="FILE", help="A single node list instead of a folder.")
+    ] = None,
+    pods: Annotated[
+        Path | None, typer.Option(parser=path, metavar="FILE", help="A single pod list instead of a folder.")
+    ] = None,
+    servers_per_rack: Annotated[
+        int, typer.Option(min=1, help="Nodes that share a rack, in the order of the list.")
+    ] = 4,
+    racks_per_zone: Annotated[
+        int, typer.Option(min=0, help="Racks that share a zone (topology.kubernetes.io/zone); 0: no zones.")
+    ] = 0,
+    scheduler_name: Annotated[
+        str,
+        typer.Option(
+            parser=optional_scheduler,
+            metavar="NAME",
+            help="Written into pods that name no scheduler, or the default one. [default: pods stay as they are]",
+        ),
+    ] = "",
+) -> None:
+    """Label the nodes of workloads with racks and servers, and name a scheduler in the pods.
+
+    Labels every node rack=rack-I and server=srv-J in the order of the list; existing labels are kept.
+    Writes YAML beside each node and pod list (YAML or openb CSV), with -hier at the end of its name. Such a file
+    replaces its original when a folder is read later.
+
+    **Example**: steersman workload topology --data-dir data/monday data/tuesday --servers-per-rack 4
+    """
+    from steersman.workloads.topology import Hierarchy, write_hierarchy
+
+    if not data_dir and nodes is None and pods is None:
+        raise UsageError("give --data-dir FOLDER, or --nodes FILE and --pods FILE")
+    with status_if_slow("labelling the nodes"):
+        written = write_hierarchy(
+            data_dir or (),
+            Hierarchy(servers_per_rack, racks_per_zone),
+            scheduler_name,
+            node_list=nodes,
+            pod_list=pods,
+        )
+    for result in written:
+        say(f"wrote {result.path}: {result.nodes} nodes, {result.pods} pods")
+    kept = sum(result.kept_schedulers for result in written)
+    if kept:
+        Warnings()([f"{kept} pods name another scheduler than {scheduler_name} and keep it"])
+
+
+def _rows(settings: DeploymentSettings, cluster: tuple[Node, ...], seed: int, replay: Path | None) -> tuple[Row, ...]:
+    import numpy as np
+
+    from steersman.workloads.generators import deployments
+
+    if replay is not None:
+        return deployments.read_rows(replay)
+    return deployments.generate(settings, cluster, np.random.default_rng(seed))

@@ -1,0 +1,289 @@
+"""`steersman workload run` and `replay`: workloads on live clusters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.options.cluster import (
+    ClusterName,
+    Context,
+    Kubeconfig,
+    Yes,
+    dns_label,
+    find_cluster,
+    optional_dns_label,
+    optional_scheduler,
+    run_with_client,
+    scheduler,
+)
+from steersman.cli.options.common import parse_seeds, path
+from steersman.cli.options.deployments import (
+    CpuLoad,
+    CpuRequests,
+    Interval,
+    MemoryLoad,
+    MemoryRequests,
+    PodLoad,
+    Replicas,
+    Resets,
+    Wait,
+    parse_range,
+    value_lists,
+)
+from steersman.cli.output.display import Progress, say, status_if_slow
+from steersman.cli.output.logs import say_warnings
+from steersman.core.errors import UsageError
+from steersman.workloads.files import check_writable
+
+if TYPE_CHECKING:
+    from steersman.apps.load.driver import FillStats
+    from steersman.apps.load.replay import ReplayStats
+    from steersman.apps.load.target import ClusterTarget
+    from steersman.cluster.model import Pod
+    from steersman.kubernetes.client import Client
+    from steersman.workloads.generators.deployments import Row
+
+DEFAULT_SEED = 42
+
+Namespace = Annotated[str, typer.Option(parser=dns_label, metavar="NAME", help="Namespace of the Deployments.")]
+SchedulerName = Annotated[
+    str, typer.Option(parser=scheduler, metavar="NAME", help="Scheduler of the pods (spec.schedulerName).")
+]
+Patience = Annotated[float, typer.Option(min=0, help="Seconds that a Deployment waits for earlier pods to be bound.")]
+Image = Annotated[str, typer.Option(help="Image of the containers; it must have the command sleep.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
+Clean = Annotated[bool, typer.Option("--clean", help="Only delete what 'workload run' and 'workload replay' created.")]
+
+
+def run(
+    cpu_load: CpuLoad = 0.5,
+    memory_load: MemoryLoad = 0.5,
+    pod_load: PodLoad = 0.5,
+    cluster_resets: Resets = 1,
+    scheduler_name: SchedulerName = "steersman",
+    namespace: Namespace = "default",
+    interval: Interval = 10.0,
+    wait: Wait = 60.0,
+    patience: Patience = 60.0,
+    replicas: Replicas = "5-15",
+    cpu_requests: CpuRequests = "",
+    memory_requests: MemoryRequests = "",
+    image: Image = "busybox",
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"Seed of the Deployments, as in workload generate. [default: {DEFAULT_SEED}]"),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="A-B", help="Several seeds in turn; each fills --resets times.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="FILE", help="CSV file of the run, for replay and simulate."),
+    ] = None,
+    resume: Resume = False,
+    clean: Clean = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+    yes: Yes = False,
+) -> None:
+    """Fill a live cluster with random Deployments to a target load, clear it, and fill it again.
+
+    The next Deployment is created when --interval is over and all pods are bound. Loads are shares of the nodes that
+    take
+    pods without tolerations; other pods' requests count. The state is kept in the cluster (a ConfigMap), so that a
+    run that was stopped or killed continues with --resume, with its original options.
+
+    The CSV has the columns name, pod_count, cpu_request, cpu_limit, mem_request, mem_limit, action (add or delete).
+
+    **Example**: steersman workload run --cpu-load 0.5 --resets 2 --interval 2 --output run.csv
+    """
+    target = find_cluster(kubeconfig, context, name)
+    say_warnings()
+    if clean:
+        _clean(target, yes)
+        return
+    if output is not None:
+        check_writable("--output", output)
+    target.require_consent("create and delete Deployments", yes=yes)
+
+    from steersman.apps.load import commands
+    from steersman.apps.load.driver import FillOptions
+    from steersman.workloads.generators.deployments import DeploymentSettings
+
+    if seed is not None and seeds is not None:
+        raise UsageError("--seed is one, --seeds are several; give one of them")
+    drawn = parse_seeds(seeds) if seeds is not None else (DEFAULT_SEED if seed is None else seed,)
+    least, most = parse_range("--replicas", replicas)
+    settings = DeploymentSettings(
+        cpu_load=cpu_load,
+        memory_load=memory_load,
+        pod_load=pod_load,
+        resets=cluster_resets,
+        interval_seconds=interval,
+        wait_seconds=wait,
+        min_replicas=least,
+        max_replicas=most,
+        **value_lists(cpu_requests, memory_requests),
+    )
+    manner = FillOptions(scheduler_name, image, interval, wait, patience)
+    with Progress("playing Deployments") as progress, _Stoppable(progress) as report:
+
+        async def play(client: Client) -> FillStats:
+            place = commands.RunTarget(client, namespace, say)
+            if resume:
+                return await commands.resume_fill(place, output, report)
+            return await commands.fill(place, settings, drawn, manner, output, report)
+
+        tally = run_with_client(target, play)
+    _tell_rows(tally)
+
+
+def replay(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            parser=path,
+            metavar="FILE...",
+            help="Pods: an openb pod list, or files or folders of Kubernetes YAML; or the CSV of workload run.",
+        ),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(help="Seconds of the trace per second, such as 3600; also shortens --interval, --wait.")
+    ] = 1.0,
+    rate: Annotated[
+        float,
+        typer.Option(help="Pods per second, instead of their times. [default: their times; without, all at once]"),
+    ] = 0.0,
+    scheduler_name: Annotated[
+        str,
+        typer.Option(
+            parser=optional_scheduler,
+            metavar="NAME",
+            help='Scheduler of the pods; "": the one they name.',
+        ),
+    ] = "steersman",
+    namespace: Annotated[
+        str,
+        typer.Option(parser=optional_dns_label, metavar="NAME", help="Namespace of all pods. [default: their own]"),
+    ] = "",
+    create_namespaces: Annotated[
+        bool, typer.Option("--create-namespaces", help="Create missing namespaces of the pods; they are kept.")
+    ] = False,
+    interval: Interval = 10.0,
+    wait: Wait = 60.0,
+    patience: Patience = 60.0,
+    image: Image = "busybox",
+    resume: Resume = False,
+    clean: Clean = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+    yes: Yes = False,
+) -> None:
+    """Replay a workload on a live cluster: create and delete its pods at their times.
+
+    A pod runs as long as in the trace from when it is bound, as with --protocol timed in the simulator. Pods without
+    an end stay. The CSV of workload run is replayed as Deployments, with --interval and --wait. A replay that was
+    stopped
+    continues with --resume and the same files.
+
+    **Example**: steersman workload replay pods.csv --speed 3600 --scheduler-name default-scheduler
+    """
+    target = find_cluster(kubeconfig, context, name)
+    say_warnings()
+    if clean:
+        _clean(target, yes)
+        return
+    if not files:
+        raise UsageError("replay needs a FILE of pods or Deployments")
+    target.require_consent("create and delete pods", yes=yes)
+
+    from steersman.apps.load import commands
+    from steersman.apps.load.driver import FillOptions
+    from steersman.apps.load.replay import ReplaySpeed, placed
+
+    pace = ReplaySpeed(speed, rate)
+    with status_if_slow("reading the workload"):
+        source = _read(files)
+    with Progress("playing the workload") as progress, _Stoppable(progress) as report:
+        if source.rows:
+            manner = FillOptions(scheduler_name or "steersman", image, interval / speed, wait / speed, patience)
+
+            async def play_rows(client: Client) -> FillStats:
+                place, file = commands.RunTarget(client, namespace or "default", say), str(files[0])
+                return await commands.replay_rows(place, source.rows, manner, file, report, resume=resume)
+
+            _tell_rows(run_with_client(target, play_rows))
+            return
+
+        async def play(client: Client) -> ReplayStats:
+            pods = placed(source.pods, scheduler_name, namespace)
+            place = commands.RunTarget(client, namespace or "default")
+            return await commands.replay_pods(
+                place, pods, pace, report, image=image, resume=resume, create_namespaces=create_namespaces
+            )
+
+        tally = run_with_client(target, play)
+    waiting = f"; {tally.waiting} have no node" if tally.waiting else ""
+    say(f"created {tally.created} pods, deleted {tally.deleted}{waiting}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The content of files: Deployments as CSV, or pods."""
+
+    rows: tuple[Row, ...] = ()
+    pods: tuple[Pod, ...] = ()
+
+
+class _Stoppable:
+    """Forward progress, and print how to continue if the command is stopped after it has begun."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.begun = progress, False
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        return self._report
+
+    def _report(self, done: int, total: int) -> None:
+        self.begun = True
+        self.progress.update(done, total)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.begun and kind is not None and issubclass(kind, KeyboardInterrupt):
+            say("stopped; the same command with --resume goes on, with --clean it removes what was made")
+
+
+def _clean(target: ClusterTarget, yes: bool) -> None:
+    from steersman.apps.load.cleaning import clean
+
+    target.require_consent("delete what 'steersman workload' made", yes=yes)
+    with Progress("deleting pods") as progress:
+        count = run_with_client(target, lambda client: clean(client, progress.update))
+    say(f"deleted {count} pods")
+
+
+def _tell_rows(tally: FillStats) -> None:
+    late = f"; {tally.waited} times pods still had no node after --patience" if tally.waited else ""
+    say(f"made {tally.deployments} Deployments of {tally.pods} pods{late}")
+
+
+def _read(files: list[Path]) -> _Source:
+    """Return Deployments if there is nothing else, else pods."""
+    from steersman.workloads.loading import load_pods, open_source
+
+    result = [open_source(file).deployment_rows() for file in files]
+    if all(rows is not None for rows in result):
+        return _Source(rows=tuple(row for rows in result for row in rows or ()))
+    pods = tuple(pod for file in files for pod in load_pods(file))
+    twice = [key for key, count in Counter(f"{pod.namespace}/{pod.name}" for pod in pods).items() if count > 1]
+    if twice:
+        raise UsageError(f"pod {twice[0]} is in several of these files; names must be unique")
+    return _Source(pods=pods)

@@ -1,0 +1,153 @@
+"""`steersman workload record` and `snapshot`: write the decisions and the state of a live cluster to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.options.cluster import (
+    ClusterName,
+    Context,
+    Kubeconfig,
+    check_new_folder,
+    find_cluster,
+    run_with_client,
+    scheduler,
+)
+from steersman.cli.options.common import path
+from steersman.cli.output.display import Progress, Warnings, say, status_if_slow
+from steersman.cli.output.logs import say_warnings
+from steersman.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from steersman.kubernetes.client import Client
+    from steersman.workloads.workload import Workload
+
+MAX_RECORDED_BYTES = 4 << 30
+
+
+def record(
+    output: Annotated[
+        Path,
+        typer.Option(parser=path, metavar="FOLDER", help="Folder of the recording: new or empty."),
+    ],
+    scheduler_name: Annotated[
+        str, typer.Option(parser=scheduler, metavar="NAME", help="Scheduler whose decisions are recorded.")
+    ] = "default-scheduler",
+    view: Annotated[str, typer.Option(help="View that agents observe: cluster, or gpu for GPU nodes.")] = "cluster",
+    objective: Annotated[
+        str | None,
+        typer.Option(help="Rewarded objective, as in train. [default: allocation with GPUs, else balance]"),
+    ] = None,
+    decisions: Annotated[int, typer.Option(min=2, help="Maximum number of decisions.")] = 5000,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Maximum duration in minutes. [default: until Ctrl-C]")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+) -> None:
+    """Record the decisions of a live cluster's scheduler as training data.
+
+    Ends after --decisions or --minutes, or at Ctrl-C. The folder has transitions.npz for train --recording, and
+    nodes.yaml and pods.yaml, the workload that was scheduled. Nothing is changed in the cluster.
+
+    **Example**: steersman workload record --minutes 10 --output recording, then
+    steersman train --algorithm imitation --recording recording/transitions.npz --nodes recording/nodes.yaml
+    --workload recording/pods.yaml --protocol timed --output imitator
+    """
+    target = find_cluster(kubeconfig, context, name)
+    say_warnings()
+
+    from steersman.apps.recorder import recording
+    from steersman.apps.runtime.decoding import (
+        read_nodes,
+    )
+    from steersman.objectives import registry
+    from steersman.policies.features import view as find_view
+
+    seen = find_view(view)
+    if objective is not None:
+        registry.resolve(objective)
+    check_new_folder(output)
+    with Progress("recording decisions") as progress:
+        nodes = run_with_client(target, read_nodes)
+        needed = 2 * 4 * decisions * len(nodes) * len(seen.node)
+        if needed > MAX_RECORDED_BYTES:
+            most = decisions * MAX_RECORDED_BYTES // needed
+            raise UsageError(f"--decisions {decisions} on {len(nodes)} nodes do not fit into memory; {most} do")
+        profile = registry.resolve(objective or ("allocation" if any(node.gpu_count for node in nodes) else "balance"))
+        registry.check(profile, "the cluster", nodes, None)
+        limit = None if minutes is None else 60 * minutes
+        journal = run_with_client(
+            target,
+            lambda client: recording.watch(
+                client,
+                scheduler_name,
+                decisions,
+                limit,
+                report=lambda done: progress.update(done, decisions),
+                started=lambda: say(f"recording {scheduler_name}; Ctrl-C ends it"),
+            ),
+        )
+    with status_if_slow(f"working out what was seen before {journal.decisions} decisions"):
+        written = recording.write(journal, seen, profile, output)
+    count = written.skipped_decisions
+    skipped = f"; {count} decisions were left out: their order is not known" if count else ""
+    say(
+        f"wrote {output}: {written.transitions} transitions ({profile.name}), "
+        f"{written.nodes} nodes, {written.pods} pods{skipped}"
+    )
+
+
+def snapshot(
+    output: Annotated[
+        Path, typer.Option(parser=path, metavar="FILE", help="A YAML file to write, or a new folder for several.")
+    ],
+    free: Annotated[
+        bool,
+        typer.Option("--free", help="Leave out where pods run."),
+    ] = False,
+    anonymise: Annotated[
+        bool,
+        typer.Option("--anonymise", help="Hash names and values of labels; equal ones stay equal."),
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    name: ClusterName = None,
+) -> None:
+    """Write a live cluster as a workload: its nodes, its pods and where they run, and the selectors of its Services.
+
+    Run **evaluate** on a snapshot to see what another policy would have done with these pods, and what it would do
+    from now on. Only fields that scheduling reads are written: no environment, no commands, no secrets.
+
+    **Example**: steersman workload snapshot --output mine.yaml, then
+    steersman evaluate --nodes mine.yaml --pods mine.yaml --protocol arrivals --policy kube-default fgd --output out
+    """
+    target = find_cluster(kubeconfig, context, name)
+
+    from steersman.apps.recorder import snapshot as taking
+    from steersman.apps.recorder.anonymization import anonymised
+    from steersman.workloads.files import check_writable
+    from steersman.workloads.workload import workload_name
+
+    if taking.is_file(output):
+        check_writable("--output", output)
+    else:
+        check_new_folder(output)
+
+    async def take(client: Client) -> tuple[Workload, str]:
+        workload = await taking.take_snapshot(client, workload_name(output), free=free)
+        return workload, await taking.identity(client) if anonymise else ""
+
+    with status_if_slow("reading the cluster"):
+        workload, secret = run_with_client(target, take)
+    Warnings()(workload.warnings)
+    if anonymise:
+        workload = anonymised(workload, secret)
+    with status_if_slow(f"writing {len(workload.nodes)} nodes and {len(workload.pods)} pods"):
+        taking.write_snapshot(workload, output)
+    bound = sum(bool(pod.constraints.node_name) for pod in workload.pods)
+    say(f"wrote {output}: {len(workload.nodes)} nodes, {len(workload.pods)} pods, {bound} of them on their nodes")

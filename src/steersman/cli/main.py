@@ -1,0 +1,177 @@
+"""The command `steersman`: root command, errors and exit status.
+
+The exit status is 0 for success, 1 for failure, 2 for wrong usage, and as shells have it if a signal ended the command:
+130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from steersman.cli.commands.cluster import app as cluster
+from steersman.cli.commands.demo import demo
+from steersman.cli.commands.evaluate import evaluate
+from steersman.cli.commands.explain import explain
+from steersman.cli.commands.policy import app as policy
+from steersman.cli.commands.probe import probe
+from steersman.cli.commands.schedule.command import schedule
+from steersman.cli.commands.serve import serve
+from steersman.cli.commands.simulate import simulate
+from steersman.cli.commands.top import top
+from steersman.cli.commands.training.train import train
+from steersman.cli.commands.training.tune import tune
+from steersman.cli.commands.workload.files import app as workload
+from steersman.cli.options.common import ManyValues
+from steersman.cli.output.display import one_line, say
+from steersman.core.errors import SteersmanError
+from steersman.core.signals import interruptible
+from steersman.version import __version__
+
+INTERRUPTED = 130
+TRACEBACK = "STEERSMAN_TRACEBACK"
+
+app = typer.Typer(
+    name="steersman",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command(cls=ManyValues)(evaluate)
+app.command()(explain)
+app.command()(probe)
+app.command()(schedule)
+app.command()(serve)
+app.command()(simulate)
+app.command()(top)
+app.command(cls=ManyValues)(train)
+app.command(cls=ManyValues)(tune)
+app.add_typer(cluster, name="cluster")
+app.add_typer(policy, name="policy")
+app.add_typer(workload, name="workload")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    """Which scheduler should a Kubernetes cluster run, and what would it gain?
+
+    Start with **steersman demo**; then compare schedulers on your own nodes and pods with **steersman evaluate**.
+    """
+    if version:
+        print(f"steersman {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status. An error is one line on standard error."""
+    lost = open_closed_streams()
+    with interruptible() as signals:
+        try:
+            status = run(arguments)
+        except KeyboardInterrupt:  # another signal, while the first was handled
+            status = INTERRUPTED
+    if status == INTERRUPTED:
+        return signals.status()
+    return status or int(lost)
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run the command line with open streams; return `INTERRUPTED` for every interruption."""
+    try:
+        status = app(args=arguments, prog_name="steersman", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output has closed the pipe. Python would fail when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (KeyboardInterrupt, typer.Abort):
+        say("interrupted")
+        return INTERRUPTED
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+            return 1  # how rich ends on a closed pipe
+        if os.environ.get(TRACEBACK):
+            raise
+        message, status = describe(error)
+        say(one_line(message) if status == INTERRUPTED else f"error: {one_line(message)}")
+        return status
+    if status == INTERRUPTED:  # typer's answer to Ctrl-C
+        say("interrupted")
+    return status if isinstance(status, int) else 0
+
+
+def open_closed_streams() -> bool:
+    """Open standard streams that were closed (`>&-`) on the null device; return whether output is lost.
+
+    Otherwise the next file that is opened would take their place, and printing would write to it.
+    """
+    while (stream := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(stream, True)
+    os.close(stream)
+    lost = False
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+            lost = True
+    return lost
+
+
+def describe(error: BaseException) -> tuple[str, int]:
+    """Return the message of an error, and the exit status, which is never 0."""
+    match error:
+        case BaseExceptionGroup(exceptions=several):  # concurrent tasks; errors with a message come first
+            return describe(min(several, key=lambda each: not isinstance(each, SteersmanError | BaseExceptionGroup)))
+        case SteersmanError():
+            return str(error), error.exit_status or SteersmanError.exit_status
+        case typer.BadParameter():
+            return bad_value(error), error.exit_code
+        case typer.TyperException():
+            return usage_hint(error.format_message()), error.exit_code
+        case OSError(filename=str(file)):
+            return f"{file}: {error.strerror}", 1
+        case OSError():
+            return str(error), 1
+        case MemoryError():
+            return "out of memory", 1
+    name = type(error).__name__
+    return f"this is a bug in steersman: {name}: {error} (set {TRACEBACK}=1 to see where)", 1
+
+
+NOT_A_VALUE = {
+    "float_parsing": "is not a number",
+    "float_type": "is not a number",
+    "int_parsing": "is not a whole number",
+    "int_parsing_size": "is too large",
+    "int_from_float": "is not a whole number",
+    "int_type": "is not a whole number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+}
+"""What the kinds of errors mean that typer has from pydantic."""
+
+
+def bad_value(error: typer.BadParameter) -> str:
+    """Return typer's message about an invalid value in the form of our own: `--jobs 0: must be ...`."""
+    result: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
+    option = str(getattr(error.param, "opts", [""])[0])
+    if not (result and option and result[0]["type"] in NOT_A_VALUE):
+        return usage_hint(error.format_message())
+    problem = NOT_A_VALUE[result[0]["type"]].format(**result[0].get("ctx", {}))
+    return f"{option} {result[0]['input']}: {problem} (see --help)"
+
+
+def usage_hint(message: str) -> str:
+    """Return typer's message about a wrong option in the form of the other messages."""
+    message = message.replace("Value error, ", "").rstrip(".")
+    return f"{message[:1].lower()}{message[1:]} (see --help)"

@@ -1,0 +1,267 @@
+"""Options that several commands share: how they are spelled, parsed and explained."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from steersman.core.errors import UsageError
+from steersman.workloads.workload import RunningPods
+
+MAX_SEEDS = 100_000
+MAX_SEED = (1 << 63) - 1
+MAX_RATIO = 100.0
+SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+RATIO = 1.3
+
+
+class Protocol(enum.StrEnum):
+    """Arrival protocol."""
+
+    INFLATION = "inflation"
+    TIMED = "timed"
+    ARRIVALS = "arrivals"
+
+
+class Format(enum.StrEnum):
+    """Format of the result on standard output."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+class ManyValues(TyperCommand):
+    """A command whose repeatable options also take several values after one flag: `--pods a b` is `--pods a --pods b`.
+
+    For commands without positional arguments only.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the flag before every further value, then parse as usual."""
+        repeatable = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
+        return super().parse_args(ctx, repeat_flags(args, repeatable))
+
+
+def repeat_flags(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
+    """Return `--pods a b` as `--pods a --pods b` for every flag in `repeatable`."""
+    repeated: list[str] = []
+    flag, values = "", 0
+    for argument in arguments:
+        if argument.startswith("-") and len(argument) > 1:
+            name, equals, _ = argument.partition("=")
+            flag, values = (name if name in repeatable else ""), len(equals)
+        elif flag:
+            if values:
+                repeated.append(flag)
+            values += 1
+        repeated.append(argument)
+    return repeated
+
+
+def need_subcommand(context: typer.Context) -> None:
+    """Show the help of a command group, and end as for wrong usage, if no subcommand was given."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+        raise typer.Exit(UsageError.exit_status)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds of `42-51`, `42` or `1,2,5-7`, in the order given.
+
+    Raises:
+        UsageError: anything else, a repeated seed, or more than 100,000 of them.
+    """
+    seeds: dict[int, None] = {}
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        low = _seed(text, first)
+        high = _seed(text, last) if dash else low
+        if high < low:
+            raise UsageError(f"--seeds {text}: {part.strip()} runs backwards; write {high}-{low}")
+        if high - low >= MAX_SEEDS or len(seeds) + high - low >= MAX_SEEDS:
+            raise UsageError(f"--seeds {text}: more than {MAX_SEEDS} seeds")
+        for seed in range(low, high + 1):
+            if seed in seeds:
+                raise UsageError(f"--seeds {text}: {seed} is there twice")
+            seeds[seed] = None
+    return tuple(seeds)
+
+
+def _seed(text: str, digits: str) -> int:
+    digits = digits.strip()
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19 or int(digits) > MAX_SEED:
+        raise UsageError(f"--seeds {text}: {digits!r} is not a seed; write 42, 42-51 or 1,2,5-7")
+    return int(digits)
+
+
+def check_ratio(ratio: float | None, protocol: Protocol | None) -> float:
+    """Return the ratio, or its default. Protocol None: by the data, which is read later.
+
+    Raises:
+        UsageError: it is not above 0 and at most 100, or the protocol does not use it.
+    """
+    if ratio is None:
+        return RATIO
+    if protocol not in (None, Protocol.INFLATION):
+        raise UsageError(f"--ratio belongs to --protocol inflation, not to {protocol}")
+    if not (math.isfinite(ratio) and 0 < ratio <= MAX_RATIO):
+        raise UsageError(f"--ratio {ratio:g}: must be above 0 and at most {MAX_RATIO:g} (1.3 = 130 % of the GPUs)")
+    return ratio
+
+
+def check_load(load: float | None, protocol: Protocol | None) -> float | None:
+    """Return the load.
+
+    Raises:
+        UsageError: it is not above 0 and at most 100, or the protocol does not use it.
+    """
+    if load is not None and protocol is not Protocol.TIMED:
+        raise UsageError(
+            f"--load belongs to --protocol timed{f', not to {protocol}' if protocol else '; give that, too'}"
+        )
+    if load is not None and not (math.isfinite(load) and 0 < load <= MAX_RATIO):
+        raise UsageError(f"--load {load:g}: must be above 0 and at most {MAX_RATIO:g} (0.9 = 90 % of the cluster)")
+    return load
+
+
+def check_mean_duration(seconds: float | None, protocol: Protocol | None) -> float | None:
+    """Return the mean duration in seconds.
+
+    Raises:
+        UsageError: nothing leaves in the protocol. Without one, by data, the option is for `timed`.
+    """
+    if seconds is not None and protocol not in (None, Protocol.TIMED):
+        raise UsageError(f"--mean-duration belongs to --protocol timed, not to {protocol}")
+    return seconds
+
+
+def duration_seconds(text: str) -> float:
+    """Return the seconds of `90s`, `30m`, `2h` or `1.5d`; for typer, which adds the option's name to errors."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text.strip(), re.ASCII)
+    seconds = float(match[1]) * SECONDS_OF[match[2]] if match else 0.0
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is no duration above 0; such as 90s, 30m, 2h or 1.5d are right")
+    return seconds
+
+
+def running_of(pinned: bool, from_now: bool, protocol: str | None) -> RunningPods:
+    """Return what to do with running pods. Protocol None: by the data, which is read later.
+
+    Raises:
+        UsageError: both are given, or the protocol does not allow one.
+    """
+    if pinned and from_now:
+        raise UsageError("--pinned and --from-now exclude each other: pods that stand go nowhere; leave out one")
+    if from_now and protocol not in (None, Protocol.INFLATION, Protocol.ARRIVALS):
+        raise UsageError(f"--from-now belongs to --protocol inflation and arrivals, not to {protocol}")
+    return RunningPods.PINNED if pinned else RunningPods.FROM_NOW if from_now else RunningPods.FREE
+
+
+def path(text: str | Path) -> Path:
+    """Return a path that is not empty: `--nodes "$FORGOTTEN"` is an error, not the current folder."""
+    if not str(text).strip():
+        raise ValueError("it is empty; name a file or folder")
+    return Path(text)
+
+
+POLICIES_HELP = (
+    "random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, least-allocated, most-allocated, "
+    "balanced-allocation, greedy-forecast, kube-default, steersman, by telemetry ma, la, lc, p0, a weighted sum "
+    "such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), or your own as "
+    "module:Class."
+)
+TelemetryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--telemetry",
+        parser=path,
+        metavar="FILE",
+        help="YAML with queries of Prometheus: ma, la, lc, p0 and policies trained with --protocol latency decide by "
+        "them, and latency limits in pods' annotations apply to every policy.",
+    ),
+]
+UncheckedOption = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="A learned policy decides from the first pod on, without a comparison with rules on this cluster; "
+        "steersman by the first of its members.",
+    ),
+]
+NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kubernetes YAML."
+Nodes = Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)]
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        parser=path,
+        metavar="FOLDER",
+        help="Folder of the result files: new, empty, or with former results of this command.",
+    ),
+]
+ProtocolOption = Annotated[
+    Protocol | None,
+    typer.Option(
+        help="inflation: pods drawn from the trace until they request RATIO times the GPUs, none leaves. timed: "
+        "pods arrive and leave by the times in the trace, and wait if they fit nowhere. "
+        "arrivals: in the order of the file, none leaves. [default: inflation]"
+    ),
+]
+ProtocolsOption = Annotated[
+    Protocol | None,
+    typer.Option(
+        help="inflation: pods drawn from the workload until they request RATIO times the GPUs, none leaves. "
+        "timed: pods arrive and leave by the times in the data, and wait if they fit nowhere. "
+        "arrivals: in the order of the data, none leaves. [default: by the data, timed and inflation where pods have "
+        "times, else inflation and arrivals]"
+    ),
+]
+Ratio = Annotated[
+    float | None,
+    typer.Option(help=f"inflation only: requested GPUs as a share of all GPUs. [default: {RATIO}]"),
+]
+Pinned = Annotated[
+    bool,
+    typer.Option(
+        "--pinned",
+        help="Kubernetes objects: running pods may only go to their node. [default: they are placed anew, except "
+        "those of DaemonSets, static ones and those that no other node allows]",
+    ),
+]
+FromNow = Annotated[
+    bool,
+    typer.Option(
+        "--from-now",
+        help="Kubernetes objects: running pods stay where they are, then pending ones arrive, then in inflation "
+        "more like them. [default: all are placed from scratch]",
+    ),
+]
+Load = Annotated[
+    float | None,
+    typer.Option(
+        help="timed only: requested share of the cluster, by pods that arrive at random. "
+        "[default: the times in the trace]",
+    ),
+]
+MeanDuration = Annotated[
+    float | None,
+    typer.Option(
+        "--mean-duration",
+        parser=duration_seconds,
+        metavar="TIME",
+        help="timed only: mean duration (exponential) of pods without an end: 90s, 30m, 2h, 1.5d. "
+        "[default: to the end, with --load 1h]",
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Number of processes; results do not depend on it. [default: all cores]")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the result on standard output.")]

@@ -1,0 +1,99 @@
+"""Training options from a file, such as `best.json` of `steersman tune`; the command line overrides them."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from steersman.agents.registry import find_algorithm
+from steersman.cli.options.training import NetworkOptions, Normalisation
+from steersman.cli.options.training_plan import TrainOptions
+from steersman.core.config.fields import config_fields
+from steersman.core.errors import InputError, UsageError
+from steersman.policies.networks.registry import find_network
+
+COMMON: dict[str, type[Any]] = {
+    "algorithm": str,
+    "network": str,
+    "hidden": str,
+    "dropout": float,
+    "normalisation": Normalisation,
+    "reference": str,
+}
+"""What a file may say beside the options of an algorithm."""
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def merge_options(options: TrainOptions) -> TrainOptions:
+    """Return the options, with those of the file `--options` that the command line does not state.
+
+    Raises:
+        InputError: the file is not a JSON object, or holds something that is not an option of the algorithm.
+    """
+    file = options.task.options
+    if file is None:
+        return options
+    stated = _read(file)
+    common = {name: _value(file, name, stated.pop(name), COMMON[name]) for name in COMMON if name in stated}
+    for name, find in (("algorithm", find_algorithm), ("network", find_network)):
+        if name in common:
+            try:
+                find(common[name])
+            except UsageError as error:
+                raise InputError(file, "", name, str(error)) from None
+    options = replace(
+        options,
+        task=_filled(options.task, common, ("algorithm", "network")),
+        network=_filled(options.network, common, tuple(field.name for field in fields(NetworkOptions))),
+        learning=_filled(options.learning, common, ("reference",)),
+    )
+    known = config_fields(options.algorithm.config)
+    for name in stated:
+        if name not in known:
+            raise InputError(file, "", name, f"is no option of {options.algorithm.label}; it has {', '.join(known)}")
+    declared = {name: _value(file, name, value, known[name].type) for name, value in stated.items()}
+    return replace(options, declared=declared | options.declared)
+
+
+def _filled(options: Any, stated: dict[str, Any], names: tuple[str, ...]) -> Any:
+    """Return options with those of the file that were not given."""
+    return replace(
+        options, **{name: stated[name] for name in names if name in stated and getattr(options, name) is None}
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(file, "", "", f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(file, "", "", f"is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(file, "", "", 'is no JSON object such as {"learning_rate": 0.001}')
+    return content
+
+
+def _value(file: Path, name: str, value: Any, kind: Any) -> Any:
+    """Return the value as an option of that type. Raises InputError: it is invalid."""
+    if choices := _choices(kind):
+        if value not in choices:
+            raise InputError(file, "", name, f"is {value!r}; {', '.join(choices)} are right")
+        return kind(value) if isinstance(kind, type) else value
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is float and numeric:
+        return float(value)
+    if type(value) is not kind:
+        raise InputError(file, "", name, f"is {value!r}; {WORDS[kind]} is right")
+    return value
+
+
+def _choices(kind: Any) -> list[str]:
+    """Return the values of an enumeration of texts, or of a Literal."""
+    if isinstance(kind, type):
+        return [str(choice.value) for choice in kind] if issubclass(kind, enum.Enum) else []
+    return [str(choice) for choice in get_args(kind)]

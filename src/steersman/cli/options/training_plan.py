@@ -1,0 +1,336 @@
+"""From the options of `steersman train` and `steersman tune` to a plan; contradictions are errors before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from steersman.agents.registry import (
+    EVOLUTION,
+    IN_ENVIRONMENTS,
+    ON_WORKLOADS,
+    AlgorithmSpec,
+    algorithm_specs,
+    find_algorithm,
+)
+from steersman.cli.options.algorithms import group_by_value, options_of, settings_of
+from steersman.cli.options.common import Protocol, check_load, check_ratio, running_of
+from steersman.cli.options.inputs import NONE_RUNS, LiveSource
+from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask, given_options
+from steersman.cli.options.training_workloads import full_name, read_workloads
+from steersman.cli.output.display import Warnings, status_if_slow
+from steersman.core.config.fields import flag
+from steersman.core.errors import UsageError
+from steersman.policies.networks.registry import find_network
+from steersman.workloads.workload import RunningPods
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from steersman.envs.deployments.environment import DeploymentsOptions
+    from steersman.envs.latency.environment import LatencyOptions
+    from steersman.training.plans import AnyPlan, EnvironmentOptions
+    from steersman.workloads.workload import Workload
+
+WITH_WORKLOADS = ("inflation", "arrivals", "timed")
+
+OPTION_PROTOCOLS = {
+    "ratio": ("inflation",),
+    "load": ("timed", "latency"),
+    "view": WITH_WORKLOADS,
+    "servers_per_rack": (*WITH_WORKLOADS, "deployments"),
+    "node_count": ("deployments", "latency"),
+    "replicas": ("deployments", "latency"),
+}
+"""Options of scenarios and their protocols; those that are not here belong to `deployments`, `penalty` to all."""
+
+MAX_WIDTH = 65_536
+EQUAL_SHARE = (
+    0.5  # share of the episodes with --mixed-nodes: on equal nodes differences are small, and must be learned, too
+)
+EPISODES = "validation_episodes"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """Options of training.
+
+    Attributes:
+        task, scenario, network, learning: options by subject.
+        declared: options of algorithms and of the cluster of `latency` that were given.
+    """
+
+    task: TrainingTask
+    scenario: Scenario
+    network: NetworkOptions
+    learning: LearningOptions
+    declared: dict[str, Any]
+
+    @property
+    def algorithm(self) -> AlgorithmSpec:
+        """Return the algorithm. Raises SteersmanError: there is none of that name."""
+        whole_runs = self.protocol in WITH_WORKLOADS and self.scenario.view in (None, "gpu")
+        return find_algorithm(self.task.algorithm or EVOLUTION, ON_WORKLOADS if whole_runs else IN_ENVIRONMENTS)
+
+    @property
+    def is_on_workloads(self) -> bool:
+        """Return whether candidates run whole simulations of workloads, without an environment."""
+        return self.algorithm.plays == ON_WORKLOADS
+
+    @property
+    def protocol(self) -> str:
+        """Return the protocol."""
+        return self.task.protocol.value
+
+    @property
+    def running(self) -> RunningPods:
+        """Return what to do with running pods. Raises UsageError: the options contradict each other."""
+        return running_of(self.task.pinned, self.task.from_now, self.protocol)
+
+    @property
+    def network_name(self) -> str:
+        """Return the name of the network."""
+        return self.task.network or self.algorithm.network
+
+
+def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> AnyPlan:
+    """Return the plan of training.
+
+    Raises:
+        UsageError: options contradict each other, or one is out of range.
+    """
+    config = options_of(options.algorithm, options.declared)
+    settings = settings_of(options.protocol, options.declared)
+    _check_network(options)
+    _check_scenario(options)
+    if options.network.start is not None:
+        _check_start(options.network.start)
+    arguments = _whole_simulations(options, warn) if options.is_on_workloads else _learning(options, settings, warn)
+
+    from steersman.training.plans import make_plan
+
+    return make_plan(
+        arguments.pop("source"),
+        name=name,
+        algorithm=options.task.algorithm or EVOLUTION,
+        test=tuple(full_name(each) for each in options.task.test or ()),
+        network=options.network_name,
+        hidden=None if options.network.hidden is None else widths(options.network.hidden),
+        reference=options.learning.reference,
+        validation_episodes=options.learning.validation_episodes,
+        start=options.network.start,
+        seed=seed,
+        settings=config,
+        **arguments,
+    )
+
+
+def compile_plan(plan: AnyPlan) -> None:
+    """Compile the kernels that training needs, with a message if it takes long.
+
+    Raises:
+        UsageError: an option of the environment is invalid.
+    """
+    from steersman.cli.compiling import MESSAGE, compile_for
+    from steersman.training.search.evolve import EvolutionPlan
+
+    if isinstance(plan, EvolutionPlan):
+        compile_for((), plan.training)
+        return
+    with status_if_slow(MESSAGE):
+        env = plan.scene.make(1)
+        env.reset(seed=0)
+        env.step(env.heuristic(plan.rule))
+
+
+def iteration_counts(options: TrainOptions, iterations: int | None, validate_every: int | None) -> tuple[int, int]:
+    """Return the number of iterations of a run, and the number between two validations."""
+    algorithm = options.algorithm
+    return iterations or algorithm.iterations, validate_every or algorithm.validate_every
+
+
+def _check_network(options: TrainOptions) -> None:
+    find_network(options.network_name)
+    algorithm = options.algorithm
+    if options.network_name not in algorithm.supported_networks:
+        trained = {spec.label: ", ".join(spec.supported_networks) for spec in algorithm_specs()}
+        raise UsageError(
+            f"--network {options.network_name} cannot be trained by {algorithm.label}; these can: "
+            + "; ".join(group_by_value(trained, True))
+        )
+
+
+def _check_scenario(options: TrainOptions) -> None:
+    """Check that every given option applies to the protocol and the algorithm. Raises UsageError: one does not."""
+    scenario, protocol = given_options(options.scenario), options.protocol
+    for name in scenario:
+        owners = OPTION_PROTOCOLS.get(name, (protocol,) if name == "penalty" else ("deployments",))
+        if protocol not in owners:
+            raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(owners)}, not to {protocol}")
+    if options.task.cluster and (options.task.workload or options.task.nodes):
+        raise UsageError("--cluster and --workload say both what is trained on; give one of them, and no --nodes")
+    LiveSource(options.task.cluster, options.task.kubeconfig, options.task.context)
+    for name in ("pinned", "from_now"):
+        if getattr(options.task, name) and not (options.task.nodes or options.task.cluster):
+            raise UsageError(f"{flag(name)} belongs to --nodes and files of pods, or --cluster; {NONE_RUNS}")
+    for name in ("workload", "validation", "nodes", "cluster"):
+        if getattr(options.task, name) and protocol not in WITH_WORKLOADS:
+            raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(WITH_WORKLOADS)}, not to {protocol}")
+    if protocol in WITH_WORKLOADS and not (options.task.workload or options.task.cluster):
+        raise UsageError(
+            f"--protocol {protocol} needs --workload, such as --workload default or a file of pods, or --cluster"
+        )
+    network, learning = given_options(options.network), given_options(options.learning)
+    if options.algorithm.name == EVOLUTION:
+        idle = {"environments", "device", "teacher", "recording"} & learning.keys()
+        idle |= {"dropout", "normalisation"} & network.keys()
+        if options.is_on_workloads:
+            useless = set() if find_network(options.network_name).has_layers else {"hidden"}
+            idle |= {"penalty", "servers_per_rack"} & scenario.keys() | useless & network.keys()
+        if idle:
+            raise UsageError(f"{flag(min(idle))} does not apply to {options.algorithm.label}")
+
+
+def _check_start(start: Path) -> None:
+    """Check that the initial policy is a policy file, before workloads are read. Raises SteersmanError: it is not."""
+    from steersman.policies.files.policy_file import read_policy
+    from steersman.policies.registry import policy_path
+
+    with policy_path(str(start)) as file:
+        read_policy(file)
+
+
+def _whole_simulations(options: TrainOptions, warn: Warnings) -> dict[str, Any]:
+    """Return the arguments of `make_plan` for evolution on workloads."""
+    scenario, protocol = options.scenario, Protocol(options.protocol)
+    share, load = check_ratio(scenario.ratio, protocol), check_load(scenario.load, protocol)
+
+    # Below this line numba is imported; errors in the options above are reported at once.
+    from steersman.policies.registry import check_policy_names
+
+    if options.learning.reference is not None:
+        check_policy_names([options.learning.reference])
+    return {
+        "source": _training_workloads(options, warn),
+        "protocol": protocol.value,
+        "objective": options.task.objective,
+        "ratio": share,
+        "load": load,
+        "validation": _validation_workloads(options, warn),
+    }
+
+
+def _learning(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -> dict[str, Any]:
+    """Return the arguments of `make_plan` for learning in environments."""
+    from steersman.agents.buffers import recording
+    from steersman.training.environment import check_rule
+    from steersman.training.learning import find_device
+
+    algorithm, learning = options.algorithm, options.learning
+    if algorithm.name != EVOLUTION:
+        algorithm.load()
+        find_device(learning.device or "cpu")
+    for rule in filter(None, (learning.teacher, learning.reference)):
+        check_rule(options.protocol, rule)
+    if learning.recording is not None:
+        recording.check_file(learning.recording)
+    more = {key: value for key, value in given_options(learning).items() if key not in ("reference", EPISODES)}
+    if (dropout := options.network.dropout) is not None:
+        more["dropout"] = dropout
+    if options.network.normalisation is not None:
+        more["normalisation"] = options.network.normalisation.value
+    more["source"] = _environment(options, settings, warn)
+    if options.protocol in WITH_WORKLOADS:
+        more |= {"protocol": options.protocol, "validation": _validation_workloads(options, warn)}
+    return more
+
+
+def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
+    """Return the training workloads: a live cluster, or workloads by name or in files."""
+    task = options.task
+    if not task.cluster:
+        return read_workloads(task.workload or [], task.nodes, options.running, warn)
+    return (LiveSource(task.cluster, task.kubeconfig, task.context).read(options.running, warn),)
+
+
+def _validation_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
+    return read_workloads(options.task.validation or [], options.task.nodes, options.running, warn)
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """Return the layers of `128,64`. Raises UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part) <= MAX_WIDTH for part in parts):
+        raise UsageError(f"--hidden {text}: widths from 1 to {MAX_WIDTH} such as 128,64 are right")
+    return tuple(int(part) for part in parts)
+
+
+def _range(name: str, text: str) -> tuple[int, int]:
+    """Return the ends of `5-20`; `5` is both. Raises UsageError."""
+    low, dash, high = (part.strip() for part in text.partition("-"))
+    ends = (low, high if dash else low)
+    if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends) or int(ends[0]) > int(ends[1]):
+        raise UsageError(f"{flag(name)} {text}: a number such as 10 or a range such as 5-20 is right")
+    return int(ends[0]), int(ends[1])
+
+
+def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -> EnvironmentOptions:
+    """Return the options of the environment."""
+    from steersman.training.environment import OBJECTIVES
+
+    scenario, task = options.scenario, options.task
+    common: dict[str, Any] = {"objective": task.objective or OBJECTIVES[options.protocol]}
+    if scenario.penalty is not None:
+        common["penalty"] = scenario.penalty
+    if options.protocol == "deployments":
+        return _deployments(scenario, common)
+    if options.protocol == "latency":
+        return _latency(scenario, settings, common)
+    from steersman.envs.inflation.episodes import WorkloadOptions
+
+    return WorkloadOptions(
+        workload=_training_workloads(options, warn),
+        ratio=check_ratio(scenario.ratio, Protocol(options.protocol)),
+        load=check_load(scenario.load, Protocol(options.protocol)),
+        view=scenario.view or "cluster",
+        servers_per_rack=scenario.servers_per_rack or 0,
+        **common,
+    )
+
+
+def _deployments(scenario: Scenario, common: dict[str, Any]) -> DeploymentsOptions:
+    from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
+    from steersman.workloads.generators.deployments import DeploymentSettings
+
+    given = given_options(scenario)
+    settings: dict[str, Any] = {name: given[name] for name in ("cpu_load", "memory_load", "pod_load") if name in given}
+    if "replicas" in given:
+        settings["min_replicas"], settings["max_replicas"] = _range("replicas", given["replicas"])
+    if "cluster_resets" in given:
+        settings["resets"] = given["cluster_resets"]
+    plain = ("node_cpu", "node_memory", "node_pods", "servers_per_rack")
+    options: dict[str, Any] = {name: given[name] for name in plain if name in given}
+    if "node_count" in given:
+        low, high = _range("node_count", given["node_count"])
+        options["nodes"] = low if low == high else (low, high)
+    if scenario.mixed_nodes:
+        options |= {"shapes": MIXED_SHAPES, "equal_share": EQUAL_SHARE}
+    return DeploymentsOptions(settings=DeploymentSettings(**settings), **options, **common)
+
+
+def _latency(scenario: Scenario, settings: dict[str, Any], common: dict[str, Any]) -> LatencyOptions:
+    from steersman.envs.latency.environment import LatencyOptions
+    from steersman.workloads.generators.latency_settings import LatencySettings, checked
+
+    if scenario.node_count is not None:
+        low, high = _range("node_count", scenario.node_count)
+        if low != high:
+            raise UsageError(
+                f"--node-count {scenario.node_count}: with --protocol latency a number such as 12 is right"
+            )
+        settings |= {"nodes": low, "max_nodes": max(low, LatencySettings().max_nodes)}
+    if scenario.load is not None:
+        settings |= {"load": scenario.load}
+    if scenario.replicas is not None:
+        settings |= {"replicas": _range("replicas", scenario.replicas)[1]}
+    return LatencyOptions(settings=checked(LatencySettings(**settings)), **common)

@@ -1,0 +1,39 @@
+"""The training workloads: packaged ones by name, or files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steersman.cli.options.common import path
+from steersman.cli.output.display import Warnings
+from steersman.cli.reading import read_workload
+from steersman.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from steersman.workloads.workload import RunningPods, Workload
+
+
+def full_name(name: str) -> str:
+    """Return the name of a workload in results."""
+    from steersman.workloads.formats.openb.traces import POD_FILE, embedded_names
+
+    return f"{POD_FILE}{name}" if name in embedded_names() else name
+
+
+def read_workloads(names: list[str], nodes: Path | None, running: RunningPods, warn: Warnings) -> tuple[Workload, ...]:
+    """Return packaged workloads by name, or with `nodes` those in files. Raises UsageError: there is none."""
+    from steersman.workloads.formats.openb.traces import embedded, known_names
+
+    result = []
+    for name in names:
+        if nodes is None:
+            if name not in known_names():
+                raise UsageError(
+                    f"--workload {name}: give --nodes for a file of pods; embedded are {', '.join(known_names())}"
+                )
+            result.append(embedded(name))
+            warn(result[-1].warnings)
+        else:
+            result.append(read_workload(nodes, path(name), running, warn))
+    return tuple(result)

@@ -1,0 +1,1 @@
+"""Output of commands: messages, progress, tables and logs."""

@@ -1,0 +1,66 @@
+"""The nodes of a cluster on standard output: a table, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+
+from steersman.apps.local_cluster.occupancy import OccupancyRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GIB = 1 << 30
+
+
+def nodes_table(name: str, rows: Sequence[OccupancyRow]) -> Table:
+    """Return the requests and capacity of each node, without columns that are empty for all nodes."""
+    table = Table(title=f"Cluster {name}: {len(rows)} nodes", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    columns: list[tuple[str, bool, Callable[[OccupancyRow], str]]] = [
+        ("Node", False, lambda row: row.name),
+        ("Ready", False, lambda row: "yes" if row.ready else "no"),
+        ("CPU", True, lambda row: f"{_number(row.cpu_requested_milli / 1000)} / {_number(row.cpu_milli / 1000)}"),
+        ("GiB", True, lambda row: f"{_number(row.memory_requested_bytes / GIB)} / {_number(row.memory_bytes / GIB)}"),
+        ("Pods", True, lambda row: f"{row.pods_there} / {'any' if row.pods is None else row.pods}"),
+        ("GPUs", True, lambda row: f"{_number(row.gpus_requested)} / {row.gpus}" if row.gpus else ""),
+        ("Model", False, lambda row: row.gpu_model),
+        ("Zone", False, lambda row: row.zone),
+        ("Rack", False, lambda row: row.rack),
+    ]
+    shown = []
+    for title, is_number, cell in columns:
+        cells = [cell(row) for row in rows]
+        if title == "Node" or any(cells):
+            table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
+            shown.append(cells)
+    for row_cells in zip(*shown, strict=True):
+        table.add_row(*row_cells)
+    return table
+
+
+def to_csv(rows: Sequence[OccupancyRow]) -> str:
+    """Return the rows as CSV with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in fields(OccupancyRow)])
+    for row in rows:
+        values = asdict(row) | {"ready": str(row.ready).lower()}
+        writer.writerow(["" if value is None else value for value in values.values()])
+    return text.getvalue()
+
+
+def to_json(rows: Sequence[OccupancyRow]) -> str:
+    """Return the rows as JSON."""
+    return json.dumps([asdict(row) for row in rows], indent=2) + "\n"
+
+
+def _number(value: float) -> str:
+    """Return a number with at most two decimals, without trailing zeros."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

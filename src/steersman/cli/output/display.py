@@ -1,0 +1,245 @@
+"""Terminal output: one-line messages, a progress bar after two seconds, tables."""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.table import Table
+
+    from steersman.training.run import TrainingProgress
+
+PATIENCE_SECONDS = 2.0
+LINE_EVERY_SECONDS = 10.0
+REFRESH_SECONDS = 0.1
+PIPE_WIDTH = 200
+TEXT_WIDTH = 118
+PROGRESS_METRICS = (
+    "gain",
+    "reward",
+    "return",
+    "loss",
+    "allocation",
+    "throughput",
+)  # metrics of an iteration that a line of progress shows
+
+
+def say(message: str) -> None:
+    """Print a line on standard error. A closed terminal is no error."""
+    with suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+
+
+def say_text(text: str) -> None:
+    """Print paragraphs on standard error."""
+    say(wrapped(text, min(terminal_width(), TEXT_WIDTH) if sys.stderr.isatty() else TEXT_WIDTH))
+
+
+def print_text(text: str) -> None:
+    """Print paragraphs on standard output."""
+    print(wrapped(text, min(width(), TEXT_WIDTH)))
+
+
+def wrapped(text: str, room: int) -> str:
+    """Return paragraphs, wrapped at words to `room` columns; indented lines (commands to copy) stay whole."""
+    wrapper = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line if line.startswith(" ") else wrapper.fill(line) for line in text.splitlines())
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks."""
+    return " ".join(text.split())
+
+
+@contextmanager
+def status_if_slow(message: str) -> Iterator[None]:
+    """Print a message if the block takes more than two seconds."""
+    timer = threading.Timer(PATIENCE_SECONDS, say, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Warnings:
+    """Print every warning once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, warnings: Sequence[str]) -> None:
+        """Print the warnings that were not printed yet."""
+        for warning in warnings:
+            if warning not in self._said:
+                self._said.add(warning)
+                say(f"warning: {one_line(warning)}")
+
+
+class Progress:
+    """Progress of `total` steps: nothing for two seconds, then a bar, or an occasional line off a terminal.
+
+    Args:
+        what: name of the activity.
+        estimate: whether steps are similar enough to estimate the remaining time; else the elapsed time is shown.
+    """
+
+    def __init__(self, what: str, *, estimate: bool = True) -> None:
+        self._what, self._total, self._done, self._estimate = what, 0, 0, estimate
+        self._began = time.monotonic()
+        self._bar: Bar | None = None
+        self._first_done, self._first_at = 0, 0.0
+        self._said = time.monotonic() + PATIENCE_SECONDS - LINE_EVERY_SECONDS
+        self._timer = threading.Timer(PATIENCE_SECONDS, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        """Start the clock."""
+        if sys.stderr.isatty():
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Clear the line."""
+        self._timer.cancel()
+        if self._timer.ident is not None:
+            self._timer.join()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, total: int) -> None:
+        """Show that `done` of `total` steps are done."""
+        self._done, self._total = done, total
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+        elif not sys.stderr.isatty():
+            self._line(time.monotonic())
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        clock = TimeRemainingColumn() if self._estimate else TimeElapsedColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), clock)
+        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        bar.add_task(self._what, total=self._total or None, completed=self._done)
+        bar.start()
+        self._bar = bar
+
+    def _line(self, now: float) -> None:
+        if not self._first_done:
+            self._first_done, self._first_at = self._done, now
+        if now - self._said >= LINE_EVERY_SECONDS and 0 < self._done < self._total:
+            self._said = now
+            # Counted from the first finished step: loading before it is not repeated.
+            since = self._done - self._first_done
+            seconds = (now - self._first_at) / since * (self._total - self._done) if since else 0.0
+            left = f", about {seconds:.0f} s left" if since else ""
+            so_far = f", {now - self._began:.0f} s so far"
+            say(f"{self._what}: {self._done} of {self._total}{left if self._estimate else so_far}")
+
+
+class Scroll(enum.StrEnum):
+    """Display of training progress."""
+
+    LINE = "line"
+    SCROLL = "scroll"
+    NONE = "none"
+
+
+class TrainingProgressBar:
+    """Progress of a training run.
+
+    Args:
+        iterations: at most.
+        minutes: at most.
+        scroll: `line`, a line that is updated on a terminal, or an occasional one elsewhere; `scroll`, a line for every
+            iteration; `none`.
+    """
+
+    def __init__(self, iterations: int, minutes: float | None, scroll: Scroll = Scroll.LINE) -> None:
+        self._iterations, self._seconds, self._scroll = iterations, 60 * minutes if minutes else math.inf, scroll
+        self._said = time.monotonic()
+        self._live = sys.stderr.isatty() and scroll is Scroll.LINE
+        self._first: tuple[int, float] | None = None
+
+    def __enter__(self) -> Self:
+        """Start the clock."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Clear the line."""
+        if self._live:
+            self._write("\n")
+
+    def update(self, standing: TrainingProgress, numbers: dict[str, float]) -> None:
+        """Show the progress after an iteration."""
+        if self._first is None:
+            self._first = standing.iteration, standing.seconds
+        now = time.monotonic()
+        waits = now - self._said < (REFRESH_SECONDS if self._live else LINE_EVERY_SECONDS)
+        if self._scroll is Scroll.NONE or (
+            self._scroll is Scroll.LINE and waits and standing.iteration < self._iterations
+        ):
+            return
+        self._said = now
+        texts = [f"{name} {value:.4g}" for name, value in numbers.items() if name in PROGRESS_METRICS]
+        if math.isfinite(standing.best):
+            texts.append(f"best validation {standing.best:.2f}")
+        head = f"training: {standing.iteration} of {self._iterations}{self._left(standing)}"
+        text = ": ".join(filter(None, (head, ", ".join(texts))))
+        self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
+
+    def _left(self, standing: TrainingProgress) -> str:
+        assert self._first is not None
+        done, took = standing.iteration - self._first[0], standing.seconds - self._first[1]
+        if not done:
+            return ""
+        left = min(took / done * (self._iterations - standing.iteration), self._seconds - standing.seconds)
+        return f", about {max(left, 0.0) / 60:.0f} min left" if left >= 90 else f", about {max(left, 0.0):.0f} s left"
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def terminal_width() -> int:
+    """Return the number of columns of the terminal."""
+    from rich.console import Console
+
+    return Console().width
+
+
+def width() -> int:
+    """Return the columns for a table on standard output: those of the terminal, many if there is none."""
+    return terminal_width() if sys.stdout.isatty() else PIPE_WIDTH
+
+
+def print_table(table: Table) -> None:
+    """Print a table on standard output, with its texts unchanged: a file named `jobs[v2]` is not markup."""
+    from rich.console import Console
+
+    Console(width=width(), highlight=False, markup=False, emoji=False).print(table)

@@ -1,0 +1,198 @@
+"""The outcome on standard output: a table, CSV or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from steersman.evaluation.report.headline import INTERVAL, LIMIT_NAME, Headline, count, fixed
+from steersman.evaluation.summary import SummaryRow
+
+if TYPE_CHECKING:
+    from steersman.simulation.result import RunResult
+
+
+GAP, EDGES = 3, 2
+"""Columns of the terminal between two columns of a table, and at its ends."""
+NAME_WIDTH = 19
+"""The longest name of a built-in policy; longer ones are folded before a column is left out."""
+LEAST_IMPORTANT = (
+    "Frag. %",
+    "CPU %",
+    "GPU %",
+    f"{INTERVAL}, pods",
+    "Diff. pods",
+    "GPUs left",
+    "CPU left",
+    "Pods waiting",
+    "95 % wait s",
+    "Pods failed",
+)
+"""Columns that a narrow terminal goes without, the first one first; then their neighbours from right to left."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    cells: list[str]
+
+    def width(self, *, wrapped: bool) -> int:
+        titles = self.title.split() if wrapped else [self.title]
+        return max(map(cell_len, [*titles, *self.cells]))
+
+
+def comparison_table(headline: Headline, width: int) -> Table:
+    """Return the policies, the best first, on the only workload or as the mean over all of them.
+
+    A number is never cut: if `width` is too small for the table, columns are left out and named below.
+    """
+    others = headline.others(headline.workload)
+    order = [*headline.order(headline.workload), *others]
+    columns = []
+    for column in headline.columns(headline.workload):
+        cells = [column.cells[policy] for policy in order]
+        columns.append(_Column(column.short, [cell.text for cell in cells]))
+        if column.notes:
+            columns.append(_Column(column.notes, [cell.note for cell in cells]))
+    titles = [others.get(policy, policy) for policy in order]
+    names = _Column("Policy", [title + (" *" if title == headline.baseline else "") for title in titles])
+    kept, widths = _fitting(names, columns, width)
+    table = _table(f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}")
+    table.caption = f"* baseline: differences are to {headline.baseline}, seed by seed"
+    if len(kept) < len(columns):
+        missing = ", ".join(column.title for column in columns if column not in kept)
+        table.caption += f"\nNo room here for {missing}."
+    table.add_column(names.title, overflow="fold", width=widths[0])
+    for shown, room in zip(kept, widths[1:], strict=True):
+        table.add_column(shown.title, justify="right", width=room)
+    for row, name in enumerate(names.cells):
+        if row == len(headline.policies):
+            table.add_section()
+        table.add_row(name, *(Text(shown.cells[row], no_wrap=True) for shown in kept))
+    return table
+
+
+def _fitting(names: _Column, columns: list[_Column], width: int) -> tuple[list[_Column], list[int]]:
+    """Return the columns that fit beside the policies' names, at least one, and the widths of names and columns.
+
+    Titles are wrapped first, then long names are folded, then columns left out.
+    """
+    kept = list(columns)
+    whole = names.width(wrapped=False)
+    least = min(whole, max(NAME_WIDTH, 3 * width // 10))
+    while True:
+        for wrapped in (False, True):
+            widths = [column.width(wrapped=wrapped) for column in kept]
+            room = width - EDGES - sum(widths) - GAP * len(widths)
+            if room >= (least if wrapped else whole):
+                return kept, [min(room, whole), *widths]
+        if len(kept) == 1:
+            return kept, [max(room, 1), *widths]
+        titles = [column.title for column in kept]
+        worst = next((title for title in LEAST_IMPORTANT if title in titles[1:]), titles[-1])
+        del kept[len(titles) - 1 - titles[::-1].index(worst)]
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left", pad_edge=False)
+
+
+def workloads_table(headline: Headline, width: int) -> Table:
+    """Return the primary metric of every workload and policy, and the limit; one row each if space is scarce."""
+    limit = headline.limits is not None
+    shown = [*headline.policies, *([LIMIT_NAME] if limit else [])]
+    means = {
+        workload: headline.means(workload) | ({LIMIT_NAME: headline.limit(workload)} if limit else {})
+        for workload in headline.workloads
+    }
+    best = {workload: headline.order(workload)[0] for workload in headline.workloads}
+    cells = {
+        (w, p): Text(fixed(mean, 2), style="bold" if p == best[w] else "", no_wrap=True)
+        for w, of_workload in means.items()
+        for p, mean in of_workload.items()
+    }
+    title = f"{headline.primary_title}, mean of {count(len(headline.seeds), 'seed')}"
+    widths = [
+        max(cell_len(policy), *(cells[workload, policy].cell_len for workload in headline.workloads))
+        for policy in shown
+    ]
+    names = max(map(cell_len, ["Workload", *headline.workloads]))
+    room = width - EDGES - sum(widths) - GAP * len(widths)
+    table = _table(title)
+    table.add_column("Workload", overflow="fold")
+    if room >= min(names, NAME_WIDTH):
+        for policy in shown:
+            table.add_column(policy, justify="right", no_wrap=True)
+        for workload in headline.workloads:
+            table.add_row(workload, *(cells[workload, policy] for policy in shown))
+        return table
+    table.add_column("Policy", overflow="fold")
+    table.add_column("Mean", justify="right", no_wrap=True)
+    for workload in headline.workloads:
+        for policy in [*headline.order(workload), *shown[len(headline.policies) :]]:
+            table.add_row(workload, policy, cells[workload, policy])
+    return table
+
+
+def run_table(run: RunResult) -> Table:
+    """Return the metrics of one run, without undefined ones."""
+    table = _table(f"{run.policy} on {run.workload}, seed {run.seed}, {run.protocol}")
+    table.add_column("Metric", overflow="fold")
+    table.add_column("Value", justify="right", no_wrap=True)
+    table.add_column("Unit", no_wrap=True)
+    for metric in run.metrics:
+        if not math.isfinite(metric.value):
+            continue  # undefined
+        digits = 0 if metric.value == int(metric.value) else 2
+        table.add_row(metric.name, fixed(metric.value, digits), metric.unit)
+    return table
+
+
+def to_json(records: Sequence[object]) -> str:
+    """Return records as JSON, null for undefined values."""
+    return json.dumps(records, indent=2, allow_nan=False)
+
+
+def summary_records(summary: Sequence[SummaryRow]) -> list[dict[str, object]]:
+    """Return the rows of `summary.csv` with its column names."""
+    records = []
+    for row in summary:
+        record = {
+            "workload": row.workload,
+            "policy": row.policy,
+            "protocol": row.protocol,
+            "metric": row.metric,
+            "unit": row.unit,
+            "runs": row.runs,
+            "mean": row.mean,
+            "ci_low": row.interval.low,
+            "ci_high": row.interval.high,
+            "baseline": row.baseline or None,
+            "difference": row.difference,
+            "difference_ci_low": row.difference_interval.low,
+            "difference_ci_high": row.difference_interval.high,
+        }
+        records.append({name: finite(value) for name, value in record.items()})
+    return records
+
+
+def metric_records(run: RunResult) -> list[dict[str, object]]:
+    """Return the rows of `metrics.csv` with its column names."""
+    key = {"workload": run.workload, "policy": run.policy, "seed": run.seed, "protocol": run.protocol}
+    return [
+        {**key, "metric": metric["name"], "unit": metric["unit"], "value": finite(metric["value"])}
+        for metric in map(asdict, run.metrics)
+    ]
+
+
+def finite(value: object) -> object:
+    """Return the value, None for NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,568 @@
+"""Constraints on other pods: host ports, pod (anti-)affinity and topology spread, as counts and kernels.
+
+Pods count by their *labels* (namespace and labels, interned) and by their class. Every distinct selector of a class or
+a
+policy is counted per node as pods are placed and removed, so that a check costs O(nodes), not O(pods).
+The rules are kube-scheduler 1.36's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.constraints.node import MISSING, NodeTable, affinity_nodes, holds, tolerated_nodes
+from steersman.cluster.model import (
+    Constraints,
+    HostPort,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodSelector,
+    Toleration,
+    TopologySpread,
+)
+from steersman.core.compiled import inlined_kernel, kernel
+
+PORT, AFFINITY, ANTI_AFFINITY, SPREAD, PREFERRED, SOFT_SPREAD = range(6)
+"""Kinds of rules. Rules up to `SPREAD` refuse nodes; `PREFERRED` and `SOFT_SPREAD` only affect scores."""
+
+KIND, COUNTED, KEY, OWNED, WEIGHT, SELF, MIN_DOMAINS, INCLUDED = range(8)
+"""Columns of `InterPodArrays.rules`."""
+RULE_COLUMNS = 8
+
+UNBOUNDED = 1 << 62
+
+SELECTOR, OWNED_KEY, OWNED_WEIGHT = range(3)
+"""Columns of `InterPodArrays.owned_terms`."""
+
+HARD_AFFINITY_WEIGHT = (
+    1  # score of an existing pod's required affinity for a pod that it matches (kube-scheduler's default)
+)
+
+EVERY_ADDRESS = "0.0.0.0"
+NOTHING = PodSelector(None, frozenset())
+
+
+class InterPodArrays(NamedTuple):
+    """Rules of classes about other pods, and the counts that they read.
+
+    N node slots, C classes, Q rules, L label sets, S selectors, O owned terms, P host ports, K topology keys, I node
+    filters.
+
+    Attributes:
+        rules: [Q, 8] int64, those of class c in rows `rule_start[c]` to `rule_start[c + 1]`, in the pod's own order
+            within a kind. Columns:
+
+            - `KIND`: `PORT`, `AFFINITY` and `ANTI_AFFINITY` (required), `SPREAD` (DoNotSchedule), `PREFERRED` (affinity
+              or anti-affinity), `SOFT_SPREAD` (ScheduleAnyway).
+            - `COUNTED`: row of `matched` that the rule reads (for `PORT`: row of `ports`). A required affinity
+              counts pods that match *all* of the class's required affinity terms. A spread over an empty selector `{}`
+              counts no pod.
+            - `KEY`: row of `domain`.
+            - `OWNED`: row of `owned` that a pod with this rule adds to; -1 for ports and spreads.
+            - `WEIGHT`: of `PREFERRED`, negative for anti-affinity; `max_skew` of spreads; else 0.
+            - `SELF`: column of `matches` that says whether the pod itself is one of those counted.
+            - `MIN_DOMAINS`: of spreads.
+            - `INCLUDED`: row of `included`, the nodes over which a spread counts (its node inclusion policies).
+
+            Columns that do not apply are 0.
+        rule_start: [C + 1] int64.
+        matches: [L, S] bool, whether a selector matches pods with these labels.
+        matched: [S, N] int32 pods on the node that the selector matches.
+        owned_terms: [O, 3] int64, distinct terms that pods own: `SELECTOR` (column of `matches`), `OWNED_KEY` (row of
+            `domain`), `OWNED_WEIGHT` (score added where an incoming pod matches: 1 for required affinity, w and -w for
+            preferred affinity and anti-affinity, 0 for required anti-affinity, which refuses instead).
+        owned: [O, N] int32, how often pods on the node own the term.
+        owned_total: [O] int64, its sum over nodes.
+        port_conflicts: [P, P] bool, whether two host ports (address, protocol, number) exclude each other; symmetric.
+        ports: [P, N] int32, how many pods on the node hold the port.
+        domain: [K, N] int32, number of the node's value of the topology key; -1 where it lacks the key, or is free.
+        domains: [K] int64, above the highest number in the row of `domain` (some numbers may have no node).
+        included: [I, N] bool, nodes that a node filter accepts; False in free slots.
+        scratch: [D] int64, D the most domains of a key (at least 1): a buffer for kernels, which own no memory.
+    """
+
+    rules: npt.NDArray[np.int64]
+    rule_start: npt.NDArray[np.int64]
+    matches: npt.NDArray[np.bool_]
+    matched: npt.NDArray[np.int32]
+    owned_terms: npt.NDArray[np.int64]
+    owned: npt.NDArray[np.int32]
+    owned_total: npt.NDArray[np.int64]
+    port_conflicts: npt.NDArray[np.bool_]
+    ports: npt.NDArray[np.int32]
+    domain: npt.NDArray[np.int32]
+    domains: npt.NDArray[np.int64]
+    included: npt.NDArray[np.bool_]
+    scratch: npt.NDArray[np.int64]
+
+
+@kernel
+def terms_place(terms: InterPodArrays, c: int, labels: int, n: int) -> None:
+    """Count a pod of class `c` with these labels on node `n`."""
+    _count(terms, c, labels, n, 1)
+
+
+@kernel
+def terms_remove(terms: InterPodArrays, c: int, labels: int, n: int) -> None:
+    """Undo `terms_place` with the same arguments, exactly."""
+    _count(terms, c, labels, n, -1)
+
+
+@inlined_kernel
+def _count(terms: InterPodArrays, c: int, labels: int, n: int, sign: int) -> None:
+    for s in range(terms.matches.shape[1]):
+        if terms.matches[labels, s]:
+            terms.matched[s, n] += sign
+    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
+        owned = terms.rules[q, OWNED]
+        if terms.rules[q, KIND] == PORT:
+            terms.ports[terms.rules[q, COUNTED], n] += sign
+        elif owned >= 0:
+            terms.owned[owned, n] += sign
+            terms.owned_total[owned] += sign
+
+
+@kernel
+def terms_active(terms: InterPodArrays, c: int, labels: int) -> bool:
+    """Return whether `terms_mask` could refuse a node: the class has a hard rule, or a pod's anti-affinity matches."""
+    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
+        if terms.rules[q, KIND] <= SPREAD:
+            return True
+    active = False
+    for o in range(terms.owned_total.shape[0]):
+        active = active or _excludes(terms, o, labels)
+    return active
+
+
+@kernel
+def terms_mask(terms: InterPodArrays, c: int, labels: int, out: npt.NDArray[np.bool_]) -> None:
+    """Clear out[n], [N] bool, where a rule about other pods refuses a pod of class `c` with these labels."""
+    _existing_mask(terms, labels, out)
+    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
+        _rule_mask(terms, c, labels, q, out)
+
+
+@kernel
+def rule_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
+    """Clear out[n] where one rule of class `c` refuses the pod; `q` -1: where the anti-affinity of placed pods does."""
+    if q < 0:
+        _existing_mask(terms, labels, out)
+    else:
+        _rule_mask(terms, c, labels, q, out)
+
+
+@inlined_kernel
+def _rule_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
+    kind = terms.rules[q, KIND]
+    if kind == PORT:
+        _port_mask(terms, terms.rules[q, COUNTED], out)
+    elif kind == AFFINITY:
+        _affinity_mask(terms, c, labels, q, out)
+    elif kind == ANTI_AFFINITY:
+        sum_domains(terms, terms.matched, terms.rules[q, COUNTED], terms.rules[q, KEY])
+        _refuse_domains(terms, terms.rules[q, KEY], out)
+    elif kind == SPREAD:
+        _spread_mask(terms, c, labels, q, out)
+
+
+@inlined_kernel
+def _port_mask(terms: InterPodArrays, port: int, out: npt.NDArray[np.bool_]) -> None:
+    for p in range(terms.ports.shape[0]):
+        if terms.port_conflicts[port, p]:
+            for n in range(out.shape[0]):
+                if terms.ports[p, n] > 0:
+                    out[n] = False
+
+
+@inlined_kernel
+def sum_domains(terms: InterPodArrays, counts: npt.NDArray[np.int32], row: int, key: int) -> int:
+    """Write the sums of counts[row] over the nodes of each domain to `scratch[:domains[key]]`; return the total."""
+    all_nodes = 0
+    for d in range(terms.domains[key]):
+        terms.scratch[d] = 0
+    for n in range(counts.shape[1]):
+        d = terms.domain[key, n]
+        if d >= 0:
+            terms.scratch[d] += counts[row, n]
+            all_nodes += counts[row, n]
+    return all_nodes
+
+
+@inlined_kernel
+def _affinity_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
+    """Refuse nodes whose domain has no counted pod, or that have no domain.
+
+    The first pod of a group, one that its own terms match while no counted pod is in a domain of any of them, may
+    start it anywhere.
+    """
+    first = terms.matches[labels, terms.rules[q, SELF]]
+    for other in range(terms.rule_start[c], terms.rule_start[c + 1]):
+        if terms.rules[other, KIND] == AFFINITY:
+            total = sum_domains(terms, terms.matched, terms.rules[other, COUNTED], terms.rules[other, KEY])
+            first = first and total == 0
+    key = terms.rules[q, KEY]
+    sum_domains(terms, terms.matched, terms.rules[q, COUNTED], key)
+    for n in range(out.shape[0]):
+        d = terms.domain[key, n]
+        if d < 0 or (terms.scratch[d] == 0 and not first):
+            out[n] = False
+
+
+@inlined_kernel
+def _existing_mask(terms: InterPodArrays, labels: int, out: npt.NDArray[np.bool_]) -> None:
+    """Refuse nodes whose domain has a pod with a required anti-affinity that matches these labels."""
+    for o in range(terms.owned_total.shape[0]):
+        if _excludes(terms, o, labels):
+            sum_domains(terms, terms.owned, o, terms.owned_terms[o, OWNED_KEY])
+            _refuse_domains(terms, terms.owned_terms[o, OWNED_KEY], out)
+
+
+@inlined_kernel
+def _excludes(terms: InterPodArrays, o: int, labels: int) -> bool:
+    """Return whether owned term `o` is a required anti-affinity of some placed pod and matches the labels."""
+    if terms.owned_terms[o, OWNED_WEIGHT] != 0 or terms.owned_total[o] == 0:
+        return False
+    return bool(terms.matches[labels, terms.owned_terms[o, SELECTOR]])
+
+
+@inlined_kernel
+def _refuse_domains(terms: InterPodArrays, key: int, out: npt.NDArray[np.bool_]) -> None:
+    """Refuse every domain of the key with a sum in `scratch`."""
+    for n in range(out.shape[0]):
+        d = terms.domain[key, n]
+        if d >= 0 and terms.scratch[d] > 0:
+            out[n] = False
+
+
+@inlined_kernel
+def _spread_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
+    """Refuse nodes that lack the key, or whose domain would exceed the skew with one pod more.
+
+    Skew is the domain's pods after placement minus the fewest in any eligible domain: one with an included node that
+    has the keys of *all* hard spread rules of the class.
+    """
+    key, total = terms.rules[q, KEY], terms.scratch
+    for d in range(terms.domains[key]):
+        total[d] = -1
+    for n in range(out.shape[0]):
+        if terms.included[terms.rules[q, INCLUDED], n] and _has_spread_keys(terms, c, n):
+            d = terms.domain[key, n]
+            total[d] = max(total[d], 0) + terms.matched[terms.rules[q, COUNTED], n]
+    eligible, fewest = 0, UNBOUNDED
+    for d in range(terms.domains[key]):
+        if total[d] >= 0:
+            eligible += 1
+            fewest = min(fewest, int(total[d]))
+    if eligible < terms.rules[q, MIN_DOMAINS]:
+        fewest = 0
+    self_match = 1 if terms.matches[labels, terms.rules[q, SELF]] else 0
+    most = terms.rules[q, WEIGHT] + fewest - self_match
+    for n in range(out.shape[0]):
+        d = terms.domain[key, n]
+        if d < 0 or max(total[d], 0) > most:
+            out[n] = False
+
+
+@inlined_kernel
+def _has_spread_keys(terms: InterPodArrays, c: int, n: int) -> bool:
+    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
+        if terms.rules[q, KIND] == SPREAD and terms.domain[terms.rules[q, KEY], n] < 0:
+            return False
+    return True
+
+
+class PlacedPods(Protocol):
+    """A placed pod as counts need it."""
+
+    @property
+    def labels_id(self) -> int:
+        """Number of its labels."""
+
+    @property
+    def slot(self) -> int:
+        """Slot of its node."""
+
+
+Filter = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | None, tuple[Toleration, ...] | None]
+"""A node filter: nodeSelector, required node affinity, and tolerations of the taints (None: taints are ignored)."""
+
+Rule = tuple[int, int, int, int, int, int, int, int]
+"""A row of `InterPodArrays.rules`."""
+
+
+class InterPodConstraints:
+    """Numbers of label sets, selectors and topology keys, and the arrays about them.
+
+    New classes, selectors and labels are added to the arrays together when `arrays` is next called. Label set 0 is that
+    of a
+    pod without labels in the namespace `default`.
+
+    Args:
+        table: nodes; changes must be announced by `node_changed` and `grow`.
+    """
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._labels: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        self._label_sets: list[tuple[str, Mapping[str, str]]] = []
+        self._selectors: dict[tuple[PodSelector, ...], int] = {}
+        self._owned: dict[tuple[int, int, int], int] = {}
+        self._ports: dict[HostPort, int] = {}
+        self._keys: dict[str, int] = {}
+        self._filters: dict[Filter, int] = {}
+        self._rules: list[Rule] = []
+        self._rule_start = [0]
+        self._match_buffer = np.zeros((0, 0), dtype=np.bool_)
+        self._arrays = _empty(len(table))
+        self.labels_id("default", {})
+
+    def labels_id(self, namespace: str, labels: Mapping[str, str]) -> int:
+        """Return the number of a label set: a row of `matches`."""
+        key = (namespace, frozenset(labels.items()))
+        known = self._labels.get(key)
+        if known is None:
+            known = self._labels[key] = len(self._labels)
+            self._label_sets.append((namespace, dict(labels)))
+        return known
+
+    def selector_id(self, *selectors: PodSelector) -> int:
+        """Return the number of pods that match all the selectors: a row of `matched`, a column of `matches`."""
+        return self._selectors.setdefault(selectors, len(self._selectors))
+
+    def key_id(self, topology_key: str) -> int:
+        """Return the number of a topology key: a row of `domain`."""
+        return self._keys.setdefault(topology_key, len(self._keys))
+
+    def included_id(self, constraints: Constraints, *, affinity: bool = True, taints: bool = False) -> int:
+        """Return the number of the node filter of a spread constraint: a row of `included`.
+
+        `affinity` honours the pod's node selector and required node affinity, `taints` the nodes' taints.
+        """
+        result: Filter = (
+            constraints.node_selector if affinity else (),
+            constraints.node_affinity if affinity else None,
+            constraints.tolerations if taints else None,
+        )
+        return self._filters.setdefault(result, len(self._filters))
+
+    def add_class(self, constraints: Constraints) -> None:
+        """Append the rules of the next class."""
+        rules = [self._port(port) for port in constraints.host_ports]
+        for term in constraints.affinity:
+            joint = self.selector_id(*(each.selector for each in constraints.affinity))
+            rules.append((AFFINITY, joint, *self._owned_term(term, HARD_AFFINITY_WEIGHT), 0, joint, 0, 0))
+        for term in constraints.anti_affinity:
+            counted = self.selector_id(term.selector)
+            rules.append((ANTI_AFFINITY, counted, *self._owned_term(term, 0), 0, counted, 0, 0))
+        rules += [self._spread(spread, constraints) for spread in constraints.spread]
+        for sign, terms in ((1, constraints.preferred_affinity), (-1, constraints.preferred_anti_affinity)):
+            for preferred in terms:
+                counted, weight = self.selector_id(preferred.term.selector), sign * preferred.weight
+                rules.append((PREFERRED, counted, *self._owned_term(preferred.term, weight), weight, counted, 0, 0))
+        self._rules += rules
+        self._rule_start.append(len(self._rules))
+
+    def _port(self, port: HostPort) -> Rule:
+        number = self._ports.setdefault(port, len(self._ports))
+        return (PORT, number, 0, -1, 0, 0, 0, 0)
+
+    def _owned_term(self, term: PodAffinityTerm, weight: int) -> tuple[int, int]:
+        """Return rows of `domain` and `owned`."""
+        key = self.key_id(term.topology_key)
+        owned = (self.selector_id(term.selector), key, weight)
+        return key, self._owned.setdefault(owned, len(self._owned))
+
+    def _spread(self, spread: TopologySpread, constraints: Constraints) -> Rule:
+        # An empty selector {} counts no pods, but does match the incoming pod itself.
+        counted = self.selector_id(NOTHING if spread.selector.requirements == () else spread.selector)
+        included = self.included_id(constraints, affinity=spread.honor_node_affinity, taints=spread.honor_node_taints)
+        kind = SPREAD if spread.hard else SOFT_SPREAD
+        key, itself = self.key_id(spread.topology_key), self.selector_id(spread.selector)
+        return (kind, counted, key, -1, spread.max_skew, itself, spread.min_domains, included)
+
+    @property
+    def label_sets(self) -> Sequence[tuple[str, Mapping[str, str]]]:
+        """Namespace and labels of each label set, by number."""
+        return self._label_sets
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing needs to be counted: no class has a rule, no selector has a number."""
+        return not self._rules and not self._selectors
+
+    def arrays(self, placed: Collection[PlacedPods] = ()) -> InterPodArrays:
+        """Return the arrays with everything new added; pods that are `placed` count for new selectors too.
+
+        Kernels update them in place. They are replaced when anything gets a new number, so do not keep them.
+        """
+        old = self._arrays
+        if len(self._rule_start) > len(old.rule_start):
+            self._extend_rules()
+        if len(self._keys) > len(old.domain) or len(self._filters) > len(old.included):
+            self._extend_nodes()
+        if (len(self._label_sets), len(self._selectors)) != old.matches.shape:
+            self._extend_matches(placed)
+        return self._arrays
+
+    def node_changed(self, slot: int) -> None:
+        """Handle a new, changed or removed node in this slot, whose pods stay."""
+        arrays, here = self._arrays, self._table.permuted([slot])
+        for row, key in enumerate(list(self._keys)[: len(arrays.domain)]):
+            arrays.domain[row, slot] = here.label(key).ids[0]
+            arrays.domains[row] = len(here.label(key).numbers)
+        for row, each in enumerate(list(self._filters)[: len(arrays.included)]):
+            arrays.included[row, slot] = _included(here, each)[0]
+        self._arrays = arrays._replace(scratch=_scratch(arrays.domains))
+
+    def grow(self) -> None:
+        """Handle free slots that were added to the table."""
+        old = self._arrays
+        more = len(self._table) - old.domain.shape[1]
+        self._arrays = old._replace(
+            matched=np.pad(old.matched, ((0, 0), (0, more))),
+            owned=np.pad(old.owned, ((0, 0), (0, more))),
+            ports=np.pad(old.ports, ((0, 0), (0, more))),
+            domain=np.pad(old.domain, ((0, 0), (0, more)), constant_values=MISSING),
+            included=np.pad(old.included, ((0, 0), (0, more))),
+        )
+
+    def permuted(self, table: NodeTable, order: npt.NDArray[np.int64]) -> InterPodConstraints:
+        """Return a copy for `table`, the slots of this one in another order, that shares nothing mutable."""
+        chosen, old = InterPodConstraints(table), self._arrays
+        chosen._labels, chosen._label_sets = self._labels.copy(), self._label_sets.copy()
+        chosen._selectors, chosen._owned, chosen._ports = self._selectors.copy(), self._owned.copy(), self._ports.copy()
+        chosen._keys, chosen._filters = self._keys.copy(), self._filters.copy()
+        chosen._rules, chosen._rule_start = self._rules.copy(), self._rule_start.copy()
+        chosen._match_buffer = old.matches  # without spare rows, so either copies before it writes
+        chosen._arrays = old._replace(
+            matched=old.matched.take(order, axis=1),
+            owned=old.owned.take(order, axis=1),
+            owned_total=old.owned_total.copy(),
+            ports=old.ports.take(order, axis=1),
+            domain=old.domain.take(order, axis=1),
+            domains=old.domains.copy(),
+            included=old.included.take(order, axis=1),
+            scratch=old.scratch.copy(),
+        )
+        return chosen
+
+    def _extend_rules(self) -> None:
+        """Add rules, owned terms and ports, which nobody owns or holds yet since their classes are new."""
+        old, size, ports = self._arrays, len(self._table), list(self._ports)
+        more = len(self._owned) - len(old.owned)
+        conflicts = np.array([_conflict(a, b) for a in ports for b in ports], dtype=np.bool_)
+        self._arrays = old._replace(
+            rules=np.array(self._rules, dtype=np.int64).reshape(-1, RULE_COLUMNS),
+            rule_start=np.array(self._rule_start, dtype=np.int64),
+            owned_terms=np.array(list(self._owned), dtype=np.int64).reshape(-1, 3),
+            owned=np.concatenate([old.owned, np.zeros((more, size), dtype=np.int32)]),
+            owned_total=np.concatenate([old.owned_total, np.zeros(more, dtype=np.int64)]),
+            port_conflicts=conflicts.reshape(len(ports), len(ports)),
+            ports=np.concatenate([old.ports, np.zeros((len(ports) - len(old.ports), size), dtype=np.int32)]),
+        )
+
+    def _extend_nodes(self) -> None:
+        """Add domains and node filters."""
+        old, size = self._arrays, len(self._table)
+        columns = [self._table.label(key) for key in list(self._keys)[len(old.domain) :]]
+        filters = list(self._filters)[len(old.included) :]
+        domain = np.array([column.ids for column in columns], dtype=np.int32).reshape(len(columns), size)
+        included = np.array([_included(self._table, each) for each in filters], dtype=np.bool_)
+        sizes = np.array([len(column.numbers) for column in columns], dtype=np.int64)
+        domains = np.concatenate([old.domains, sizes])
+        self._arrays = old._replace(
+            domain=np.concatenate([old.domain, domain]),
+            domains=domains,
+            included=np.concatenate([old.included, included.reshape(len(filters), size)]),
+            scratch=_scratch(domains),
+        )
+
+    def _extend_matches(self, placed: Collection[PlacedPods]) -> None:
+        """Add which selectors match which labels, in a buffer with spare rows, and the counts of new selectors."""
+        old, size = self._arrays, len(self._table)
+        labels, selectors = len(self._label_sets), len(self._selectors)
+        known_labels, known = old.matches.shape
+        buffer = self._match_buffer
+        if buffer.shape[0] < labels or buffer.shape[1] != selectors:
+            capacity = max(labels, 2 * buffer.shape[0] if buffer.shape[0] < labels else buffer.shape[0])
+            buffer = np.zeros((capacity, selectors), dtype=np.bool_)
+            buffer[:known_labels, :known] = old.matches
+            self._match_buffer = buffer
+        self._match(buffer, range(known_labels, labels), range(selectors))
+        self._match(buffer, range(known_labels), range(known, selectors))
+        matched = np.zeros((selectors - known, size), dtype=np.int32)
+        if len(matched) and placed:
+            of_pods = np.array([(pod.labels_id, pod.slot) for pod in placed], dtype=np.int64)
+            for row, hits in enumerate(buffer[of_pods[:, 0], known:].T):
+                matched[row] = np.bincount(of_pods[hits, 1], minlength=size)
+        self._arrays = old._replace(matches=buffer[:labels], matched=np.concatenate([old.matched, matched]))
+
+    def _match(self, matches: npt.NDArray[np.bool_], rows: range, columns: range) -> None:
+        """Fill a block of `matches`; labels are looked up by pairs, so that most selectors try few of them."""
+        by_pair: dict[tuple[str, str], list[int]] = {}
+        for row in rows:
+            for pair in self._label_sets[row][1].items():
+                by_pair.setdefault(pair, []).append(row)
+        all_selectors = list(self._selectors)
+        for column in columns:
+            selectors = all_selectors[column]
+            for row in _candidates(selectors, by_pair, rows):
+                matches[row, column] = all(_selects(selector, *self._label_sets[row]) for selector in selectors)
+
+
+def _candidates(
+    selectors: Sequence[PodSelector], by_pair: Mapping[tuple[str, str], list[int]], rows: range
+) -> Iterable[int]:
+    """Return the rows that selectors may match: those with a value that the first In requirement lists."""
+    for requirement in (r for selector in selectors for r in selector.requirements or ()):
+        if requirement.operator == "In":
+            return [row for value in requirement.values for row in by_pair.get((requirement.key, value), ())]
+    return rows
+
+
+def _selects(selector: PodSelector, namespace: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a selector matches pods of the namespace with these labels."""
+    if selector.requirements is None or (selector.namespaces is not None and namespace not in selector.namespaces):
+        return False
+    return all(holds(requirement, labels) for requirement in selector.requirements)
+
+
+def _conflict(a: HostPort, b: HostPort) -> bool:
+    """Return whether two host ports exclude each other: same number and protocol, and an address in common."""
+    if (a.port, a.protocol or "TCP") != (b.port, b.protocol or "TCP"):
+        return False
+    addresses = {a.ip or EVERY_ADDRESS, b.ip or EVERY_ADDRESS}
+    return EVERY_ADDRESS in addresses or len(addresses) == 1
+
+
+def _included(table: NodeTable, accepts: Filter) -> npt.NDArray[np.bool_]:
+    """Return the nodes that a node filter accepts, [N]."""
+    selector, affinity, tolerations = accepts
+    included = affinity_nodes(table, selector, affinity)
+    return included if tolerations is None else included & tolerated_nodes(table, tolerations)
+
+
+def _scratch(domains: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.zeros(max(domains, default=1), dtype=np.int64)
+
+
+def _empty(size: int) -> InterPodArrays:
+    return InterPodArrays(
+        rules=np.zeros((0, RULE_COLUMNS), dtype=np.int64),
+        rule_start=np.zeros(1, dtype=np.int64),
+        matches=np.zeros((0, 0), dtype=np.bool_),
+        matched=np.zeros((0, size), dtype=np.int32),
+        owned_terms=np.zeros((0, 3), dtype=np.int64),
+        owned=np.zeros((0, size), dtype=np.int32),
+        owned_total=np.zeros(0, dtype=np.int64),
+        port_conflicts=np.zeros((0, 0), dtype=np.bool_),
+        ports=np.zeros((0, size), dtype=np.int32),
+        domain=np.zeros((0, size), dtype=np.int32),
+        domains=np.zeros(0, dtype=np.int64),
+        included=np.zeros((0, size), dtype=np.bool_),
+        scratch=np.zeros(1, dtype=np.int64),
+    )

@@ -1,0 +1,169 @@
+"""Reasons why a pod may not run on nodes, in kube-scheduler's words and in the order of its filters.
+
+Source: Kubernetes 1.36.3, pkg/scheduler/framework/types.go (FitError) and the filter plugins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import EXTENDED, PODS
+from steersman.cluster.constraints import inter_pod as dynamic
+from steersman.cluster.constraints import node as static
+from steersman.cluster.gpu_resources import shown_name
+from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.state import ClusterState
+
+NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+NO_SPREAD = "node(s) didn't match pod topology spread constraints"
+NO_SPREAD_LABEL = f"{NO_SPREAD} (missing required label)"
+NO_AFFINITY = "node(s) didn't match pod affinity rules"
+NO_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+Mask = npt.NDArray[np.bool_]
+
+Refusing = Generator[tuple[str, Mask], None, Mask]
+"""Yields reasons and the nodes that each applies to; returns the nodes that pass."""
+
+
+FurtherRefusals = Sequence[Sequence[tuple[str, npt.NDArray[np.bool_]]]]
+"""For each filter outside the state, in order: reasons, and the nodes that each applies to."""
+
+
+def refusals(
+    state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()
+) -> Iterator[tuple[str, Mask]]:
+    """Yield reasons and the nodes that each applies to, [N]: those that passed all filters before it.
+
+    A node that lacks several resources has as many reasons. `further` is what other filters refuse, after those of
+    resources.
+    """
+    rules = _rules(state, class_id)
+    left = state.table.occupied
+    left = yield from _by_constraints(state, class_id, left)
+    left = yield from _by_rules(state, class_id, labels_id, rules.get(dynamic.PORT, []), left)
+    left = yield from _by_resources(state, class_id, left)
+    for group in further:
+        for why, refused in group:
+            yield why, left & refused
+        left = left & ~np.any([refused for _, refused in group], axis=0)
+    for kind in (dynamic.SPREAD, dynamic.AFFINITY, dynamic.ANTI_AFFINITY):
+        left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
+    yield from _by_rules(state, class_id, labels_id, [-1], left)
+
+
+def reasons(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str, tuple[str, ...]]:
+    """Return node name -> why a pod of the class with these labels may not run there, for refused nodes alone."""
+    result: dict[str, tuple[str, ...]] = {}
+    for why, where in refusals(state, class_id, labels_id):
+        for slot in np.flatnonzero(where).tolist():
+            node = state.nodes[slot]
+            assert node is not None
+            result[node.name] = (*result.get(node.name, ()), why)
+    return result
+
+
+def message(state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()) -> str:
+    """Return why a pod fits nowhere, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.`."""
+    if not state.slots:
+        return "no nodes available to schedule pods"
+    return sentence(len(state.slots), counted(state, class_id, labels_id, further))
+
+
+def counted(state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()) -> dict[str, int]:
+    """Return the number of refused nodes by reason."""
+    counts: Counter[str] = Counter()
+    for why, where in refusals(state, class_id, labels_id, further):
+        counts[why] += int(where.sum())
+    return {why: count for why, count in counts.items() if count}
+
+
+def sentence(nodes: int, counts: Mapping[str, int]) -> str:
+    """Return the sentence that none of so many nodes is available, with the number of nodes by reason."""
+    parts = sorted(f"{count} {why}" for why, count in counts.items() if count)
+    return f"0/{nodes} nodes are available: {', '.join(parts)}."
+
+
+def insufficient_gpu(resource: str) -> str:
+    """Return the reason for nodes that have too few GPUs of a name."""
+    return f"Insufficient {shown_name(resource)}"
+
+
+def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:
+    """Return the class's rules about other pods, by kind."""
+    terms, result = state.term_arrays, dict[int, list[int]]()
+    for q in range(terms.rule_start[class_id], terms.rule_start[class_id + 1]):
+        result.setdefault(int(terms.rules[q, dynamic.KIND]), []).append(q)
+    return result
+
+
+def _by_constraints(state: ClusterState, class_id: int, left: Mask) -> Refusing:
+    pod_class = state.classes[class_id]
+    why = static.reasons(state.table, pod_class.constraints, pod_class.requests.gpu_resource)
+    refused = np.array([bool(each) for each in why], dtype=np.bool_)
+    for each in dict.fromkeys(filter(None, why)):
+        yield each, left & np.array([one == each for one in why], dtype=np.bool_)
+    return left & ~refused
+
+
+def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
+    arrays, request = state.arrays, state.class_arrays.request[class_id]
+    requests = state.classes[class_id].requests
+    names = ["cpu", "memory", "", "ephemeral-storage", *state.resources]
+    refused = np.zeros_like(left)
+    for r in [PODS, *(r for r in range(len(request)) if r != PODS)]:
+        if request[r] <= 0:
+            continue
+        short = left & (request[r] > arrays.free[:, r])
+        refused |= short
+        if r == PODS:
+            yield "Too many pods", short
+        elif r < len(names):
+            yield f"Insufficient {names[r]}", short
+        else:  # the column that no node offers
+            for name, _ in requests.extended:
+                if name not in state.resources:
+                    yield f"Insufficient {name}", short
+    if requests.gpu_count:
+        devices = np.arange(arrays.gpu_free.shape[1]) < arrays.gpu_count[:, None]
+        enough = ((arrays.gpu_free >= requests.gpu_milli) & devices).sum(axis=1)
+        if requests.gpu_resource in state.resources:
+            column = EXTENDED + state.resources.index(requests.gpu_resource)
+            free = arrays.free[:, column] if requests.gpu_milli == GPU_MILLI else 0
+            enough = np.where(arrays.allocatable[:, column] > 0, free, enough)
+        offered = static.offering_nodes(state.table, requests.gpu_resource)
+        short = left & ((enough < requests.gpu_count) | ~offered)
+        refused |= short
+        yield insufficient_gpu(requests.gpu_resource), short
+    return left & ~refused
+
+
+def _by_rules(state: ClusterState, class_id: int, labels_id: int, rules: list[int], left: Mask) -> Refusing:
+    """Refuse by rules about other pods (-1: anti-affinity of placed pods)."""
+    terms = state.term_arrays
+    for q in rules:
+        passes = np.ones(len(left), dtype=np.bool_)
+        dynamic.rule_mask(terms, class_id, labels_id, q, passes)
+        refused = left & ~passes
+        kind = None if q < 0 else int(terms.rules[q, dynamic.KIND])
+        if kind == dynamic.SPREAD:
+            unlabelled = refused & (terms.domain[terms.rules[q, dynamic.KEY]] < 0)
+            yield NO_SPREAD_LABEL, unlabelled
+            yield NO_SPREAD, refused & ~unlabelled
+        else:
+            yield _RULE_REASONS[kind], refused
+        left = left & passes
+    return left
+
+
+_RULE_REASONS = {
+    dynamic.PORT: NO_PORTS,
+    dynamic.AFFINITY: NO_AFFINITY,
+    dynamic.ANTI_AFFINITY: NO_ANTI_AFFINITY,
+    None: NO_EXISTING,
+}

@@ -1,0 +1,1 @@
+"""Kubernetes v1 objects to the model and back."""

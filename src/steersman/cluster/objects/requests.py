@@ -1,0 +1,236 @@
+"""Requests of a pod: kube-scheduler's sum over containers, sidecars, overhead and pod-level resources.
+
+The rule is k8s.io/component-helpers/resource.PodRequests with the API server's defaults (limits imply requests) and
+`UseStatusResources`: a pod that is being resized holds the maximum of its spec, what the kubelet has allocated and what
+is in effect. Sums are taken in nano-units and rounded up once, as a scheduler with exact quantities would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from steersman.cluster.objects.fields import FieldError, Object, items, join, mapping, text
+from steersman.core.quantities import MAX_AMOUNT, MAX_CPU_MILLI, MAX_MEMORY_BYTES, NANO, ceil_div, nano, plausible
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL = "ephemeral-storage"
+HUGEPAGES = "hugepages-"
+
+# kube-scheduler scores a container without a request as if it requested this much (GetNonzeroRequests).
+NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}
+
+Amounts = dict[str, int]
+"""Nano-units of each resource."""
+
+
+NO_STATUS: Object = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Resized:
+    """Kubelet's status of running containers.
+
+    Attributes:
+        holds: by name of a container, the larger of what is allocated and what is in effect.
+        pod: the same of the pod's own resources; None: not stated.
+        infeasible: the kubelet will never grant the spec's requests, so they do not count.
+    """
+
+    holds: Mapping[str, Amounts]
+    pod: Amounts | None
+    infeasible: bool
+
+    def effective(self, stated: Amounts, holds: Amounts | None) -> Amounts:
+        """Return what counts where `stated` is requested and `holds` is held."""
+        if holds is None:
+            return stated
+        return dict(holds) if self.infeasible else _larger(stated, holds)
+
+
+def pod_requests(spec: Object, path: str, status: Object = NO_STATUS) -> tuple[Amounts, Amounts]:
+    """Return the nano-units that a pod requests, exactly and in the non-zero view of scoring.
+
+    Args:
+        spec: of the pod.
+        path: of `spec`, for errors.
+        status: of the pod, with what the kubelet has granted to a pod that is being resized.
+
+    Raises:
+        FieldError: an amount is invalid.
+    """
+    resized = _resized(status, join(path.removesuffix("spec").removesuffix("."), "status"))
+    containers = [_container(c, where, resized) for c, where in items(spec, "containers", path)]
+    if not containers:
+        raise FieldError(join(path, "containers"), "is missing or empty; a pod needs one container or more")
+    inits = []
+    for c, where in items(spec, "initContainers", path):
+        is_sidecar = text(c, "restartPolicy", where) == "Always"
+        inits.append((_container(c, where, resized if is_sidecar else None), is_sidecar))
+    plain = _aggregate(containers, inits, {})
+    pod_level = _pod_level(spec, path, plain, resized)
+    # With pod-level resources a default applies only to what neither the pod nor a container states.
+    assumed = {name: amount for name, amount in NONZERO.items() if not pod_level or name not in {**plain, **pod_level}}
+    nonzero = _aggregate(containers, inits, assumed)
+    overhead = _amounts(mapping(spec, "overhead", path), join(path, "overhead"))
+    results = []
+    for total in (plain, nonzero):
+        total.update(pod_level)
+        _add(total, overhead)
+        _check_sums(total, path)
+        results.append(total)
+    return results[0], results[1]
+
+
+def _check_sums(total: Amounts, path: str) -> None:
+    """Raise FieldError: plausible quantities have an implausible sum."""
+    for name, amount in total.items():
+        most = amount_limit(name) or 0
+        if amount > most:
+            problem = f"ask for {amount // NANO} of {name} in all, beyond any real machine (at most {most // NANO})"
+            raise FieldError(join(path, "containers"), problem)
+
+
+def amount_limit(name: str) -> int | None:
+    """Return the nano-units of a resource that a real machine may have; None: it is no resource of a container."""
+    if name not in (CPU, MEMORY, EPHEMERAL) and not name.startswith(HUGEPAGES) and "/" not in name:
+        return None
+    return {CPU: MAX_CPU_MILLI * NANO // 1000, MEMORY: MAX_MEMORY_BYTES * NANO}.get(name, MAX_AMOUNT * NANO)
+
+
+def pod_limits(spec: Object, path: str) -> Amounts:
+    """Return the nano-units that the only container of a pod may use at most. Raises FieldError.
+
+    Empty where several containers, overhead or pod-level resources share the pod's requests.
+    """
+    containers = list(items(spec, "containers", path))
+    if len(containers) != 1 or any(spec.get(key) for key in ("initContainers", "overhead", "resources")):
+        return {}
+    container, where = containers[0]
+    resources, where = mapping(container, "resources", where), join(where, "resources")
+    return _amounts(mapping(resources, "limits", where), join(where, "limits"))
+
+
+def units(amount: int, per_unit: int = 1) -> int:
+    """Return nano-units rounded up to 1 / `per_unit` of a unit."""
+    return ceil_div(amount * per_unit, NANO)
+
+
+def is_resizing(spec: Object, status: Object) -> bool:
+    """Return whether what counts of a pod may change without its spec.
+
+    Raises:
+        FieldError: an amount is invalid.
+    """
+    resized = _resized(status, "status")
+    if any(c.get("type") in ("PodResizePending", "PodResizeInProgress") for c, _ in _conditions(status, "status")):
+        return True
+    for key in ("containers", "initContainers"):
+        for container, where in items(spec, key, "spec"):
+            holds = resized.holds.get(text(container, "name", where))
+            if holds is not None and _container(container, where, None) != holds:
+                return True
+    return False
+
+
+def _resized(status: Object, path: str) -> _Resized:
+    holds = {}
+    for key in ("containerStatuses", "initContainerStatuses"):
+        for entry, where in items(status, key, path):
+            held = _held(entry, where)
+            if held is not None:
+                holds[text(entry, "name", where)] = held
+    conditions = (c for c, _ in _conditions(status, path))
+    infeasible = any(c.get("type") == "PodResizePending" and c.get("reason") == "Infeasible" for c in conditions)
+    return _Resized(holds, _held(status, path), infeasible)
+
+
+def _conditions(status: Object, path: str) -> Iterable[tuple[Object, str]]:
+    return items(status, "conditions", path)
+
+
+def _held(entry: Object, path: str) -> Amounts | None:
+    """Return the larger of what is allocated and in effect; None where no resources are in effect."""
+    if entry.get("resources") is None:
+        return None
+    resources, where = mapping(entry, "resources", path), join(path, "resources")
+    actual = _amounts(mapping(resources, "requests", where), join(where, "requests"))
+    return _larger(actual, _amounts(mapping(entry, "allocatedResources", path), join(path, "allocatedResources")))
+
+
+def _larger(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _container(container: Object, path: str, resized: _Resized | None) -> Amounts:
+    resources, where = mapping(container, "resources", path), join(path, "resources")
+    requests = _amounts(mapping(resources, "requests", where), join(where, "requests"))
+    limits = _amounts(mapping(resources, "limits", where), join(where, "limits"))
+    stated = {**limits, **requests}
+    if resized is None or not resized.holds:
+        return stated
+    return resized.effective(stated, resized.holds.get(text(container, "name", path)))
+
+
+def _pod_level(spec: Object, path: str, containers: Amounts, resized: _Resized) -> Amounts:
+    """Return pod-level requests: those stated, and for a stated limit what the containers request, else the limit."""
+    resources, where = mapping(spec, "resources", path), join(path, "resources")
+    if not resources:
+        return {}
+    requests = _amounts(mapping(resources, "requests", where), join(where, "requests"))
+    limits = _amounts(mapping(resources, "limits", where), join(where, "limits"))
+    for name, limit in limits.items():
+        requests.setdefault(name, containers.get(name, limit))
+    for name in requests:
+        if name not in (CPU, MEMORY) and not name.startswith(HUGEPAGES):
+            raise FieldError(where, f"{name!r} is no pod-level resource; cpu, memory and hugepages are")
+    effective = resized.effective(requests, resized.pod)
+    return {name: effective.get(name, 0) for name in requests}
+
+
+def _amounts(quantities: Object, path: str) -> Amounts:
+    result = {}
+    for name, quantity in quantities.items():
+        where = join(path, name)
+        limit = amount_limit(name)
+        if limit is None:
+            problem = (
+                "is no resource of a container; cpu, memory, ephemeral-storage, hugepages-SIZE and DOMAIN/NAME are"
+            )
+            raise FieldError(where, problem)
+        try:
+            result[name] = plausible(nano(quantity), limit, quantity)
+        except ValueError as error:
+            raise FieldError(where, str(error)) from None
+    return result
+
+
+def _aggregate(
+    containers: Iterable[Amounts], inits: Iterable[tuple[Amounts, bool]], assumed: Mapping[str, int]
+) -> Amounts:
+    """Return the requests of containers and sidecars together, and of each init container with earlier sidecars."""
+    total: Amounts = {}
+    for amounts in containers:
+        _add(total, {**assumed, **amounts})
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for stated, sidecar in inits:
+        amounts = {**assumed, **stated}
+        if sidecar:
+            _add(total, amounts)
+            _add(sidecars, amounts)
+            running = sidecars
+        else:
+            running = dict(sidecars)
+            _add(running, amounts)
+        for name, amount in running.items():
+            peak[name] = max(peak.get(name, 0), amount)
+    for name, amount in peak.items():
+        total[name] = max(total.get(name, 0), amount)
+    return total
+
+
+def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount

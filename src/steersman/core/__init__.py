@@ -1,0 +1,1 @@
+"""Foundations below the domain: errors, quantities, compiled kernels, processes, statistics."""

@@ -1,0 +1,1 @@
+"""Configuration: files with `apiVersion` and `kind`, and options as fields of classes."""

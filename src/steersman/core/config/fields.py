@@ -1,0 +1,108 @@
+"""Options as fields of configuration classes: help, valid values and search space stand beside each field.
+
+    discount: Annotated[float, Option("Discount of the reward of the next decision.", SHARE)] = 0.99
+
+The command line, files of options and `steersman tune` read these fields, so a module with a configuration class
+imports neither torch nor Gymnasium.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from steersman.core.errors import UsageError
+
+
+class ValueCheck(NamedTuple):
+    """The range of values that an option takes, and its name in an error message."""
+
+    holds: Callable[[float], bool]
+    text: str
+
+
+COUNT = ValueCheck(lambda value: value >= 1, "a whole number of 1 or more")
+EVEN = ValueCheck(lambda value: value >= 4 and value % 2 == 0, "an even number of 4 or more")
+AMOUNT = ValueCheck(lambda value: value >= 0 and math.isfinite(value), "0 or more")
+RATE = ValueCheck(lambda value: value > 0 and math.isfinite(value), "a number above 0")
+SHARE = ValueCheck(lambda value: 0 <= value <= 1, "a number from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class FloatRange:
+    """Numbers from `low` to `high`; if `log`, they are sampled on a logarithmic scale."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+Choices = tuple[int | float | str, ...]
+SearchSpace = FloatRange | Choices
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Help, range and search space of a field.
+
+    Attributes:
+        help: for `--help`, without the default.
+        valid: the range of values; None: any.
+        search: the values that `steersman tune` tries; None: only the default.
+    """
+
+    help: str
+    valid: ValueCheck | None = None
+    search: SearchSpace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigField:
+    """A field of a configuration class that has an `Option`.
+
+    Attributes:
+        name: as in the class.
+        type: int, float, bool, str, or a Literal of texts.
+        default: its default value.
+        option: the option of its annotation.
+    """
+
+    name: str
+    type: Any
+    default: int | float | bool | str
+    option: Option
+
+
+def config_fields(config: type[Any]) -> dict[str, ConfigField]:
+    """Return the fields of a dataclass or named tuple by name, without those that have no `Option`."""
+    hints = get_type_hints(config, include_extras=True)
+    fields: dict[str, ConfigField] = {}
+    for name, parameter in inspect.signature(config).parameters.items():
+        kind, *metadata = get_args(hints[name]) if hasattr(hints[name], "__metadata__") else (hints[name],)
+        for option in metadata:
+            if isinstance(option, Option):
+                fields[name] = ConfigField(name, kind, parameter.default, option)
+    return fields
+
+
+def check_config(config: Any) -> None:
+    """Check every field of a configuration against its `Option`.
+
+    Raises:
+        UsageError: a value is out of range, or none of the choices; the message names the option as the command line
+            spells it.
+    """
+    for name, field in config_fields(type(config)).items():
+        value, valid = getattr(config, name), field.option.valid
+        if get_origin(field.type) is Literal and value not in get_args(field.type):
+            raise UsageError(f"{flag(name)} {value} is unknown; {' or '.join(get_args(field.type))} is right")
+        if valid is not None and not valid.holds(value):
+            raise UsageError(f"{flag(name)} {value} does not work; {valid.text} is right")
+
+
+def flag(name: str) -> str:
+    """Return an option as the command line spells it."""
+    return f"--{name.replace('_', '-')}"

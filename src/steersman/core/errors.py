@@ -1,0 +1,62 @@
+"""One error tree: what a user may see as a single line, with its exit status."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+
+class SteersmanError(Exception):
+    """An error that a user reads as one line. `exit_status` is the exit status of the command."""
+
+    exit_status = 1
+
+
+class UsageError(SteersmanError):
+    """A wrong option or argument: the command line itself must change."""
+
+    exit_status = 2
+
+
+class InputError(SteersmanError):
+    """Invalid content of a file: names the file, the place, the field and what would be right.
+
+    Args:
+        file: file or folder.
+        where: place in it as a person would look it up (`line 7`, `row 3 (openb-pod-0002)`, `document 2`), or "".
+        field: column or path of the field (`gpu_milli`, `spec.containers[0].resources`), or "".
+        problem: what is wrong and what would be right.
+    """
+
+    def __init__(self, file: str | Path, where: str, field: str, problem: str) -> None:
+        self.file = str(file)
+        self.where = where
+        self.field = field
+        self.problem = problem
+        place = ", ".join(part for part in (self.file, where, field) if part)
+        super().__init__(f"{place}: {problem}")
+
+
+class MissingExtraError(SteersmanError):
+    """A feature needs an optional dependency; names the extra that installs it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs the extra '{extra}': {_command(extra)}")
+
+
+def _command(extra: str) -> str:
+    """Return what installs an extra: from this checkout or the installed wheel, since no index has the package."""
+    checkout = Path(__file__).resolve().parents[3]
+    if (checkout / "pyproject.toml").is_file():
+        return f"make -C {checkout} learn, or pip install '{checkout}[{extra}]'"
+    return f"pip install '{_requirement(extra)}'"
+
+
+def _requirement(extra: str) -> str:
+    """Return what pip installs an extra of the installed wheel from."""
+    try:
+        source = json.loads(metadata.distribution("steersman").read_text("direct_url.json") or "{}").get("url", "")
+    except (metadata.PackageNotFoundError, ValueError):
+        source = ""
+    return f"steersman[{extra}] @ {source}" if source else f"steersman-VERSION-py3-none-any.whl[{extra}]"

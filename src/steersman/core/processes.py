@@ -1,0 +1,264 @@
+"""Worker processes that neither hang nor outlive their parent.
+
+The parent talks to each worker by a pipe of its own, in the calling thread. There is no queue, lock or thread in
+between
+that a KeyboardInterrupt or a dying worker could leave in a bad state: a half-written message ends in an end of file.
+Workers do not get signals that a terminal sends to all processes; when there is nothing more to do they are killed.
+
+`concurrent.futures.ProcessPoolExecutor` would be as fast but not do: its workers write into one pipe, which its parent
+holds open for writing too. A worker that dies, or is killed after Ctrl-C, while it writes an answer leaves a thread of
+the parent that reads the other half forever, and `shutdown` waits for that thread. Workers also outlive a parent that
+was killed, and before Python 3.14 there is no public way to end one that is working.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing import connection, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
+from typing import Generic, TypeVar, cast
+
+from steersman.core.errors import SteersmanError
+from steersman.core.signals import SIGNALS, defer_signals
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+
+def default_jobs() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProcess:
+    """Start a process that calls `work`; it ignores requests to end, so the caller has to `kill` it.
+
+    It inherits blocked signals: a handler of its own would come too late for signals sent while it starts.
+    """
+    process = multiprocessing.get_context("spawn").Process(target=_run_worker, args=(work, arguments))
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        resource_tracker.ensure_running()  # a process too; when it is new it unblocks signals, here as well
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+    return process
+
+
+def kill(processes: Iterable[SpawnProcess]) -> None:
+    """Kill processes and wait until they are gone."""
+    processes = list(processes)
+    with defer_signals():
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.join()
+
+
+@contextmanager
+def background_process(
+    on_end: Callable[[int], None], work: Callable[..., object], *arguments: object
+) -> Iterator[None]:
+    """Run `work` in a process until the block ends; `on_end` gets its exit status if it ends before."""
+    process = start_worker(work, *arguments)
+    is_over = threading.Event()
+
+    def watch() -> None:
+        connection.wait([process.sentinel])
+        if not is_over.is_set():
+            process.join()  # its status may not be available yet
+            on_end(process.exitcode or 0)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        kill([process])
+
+
+def _run_worker(work: Callable[..., object], arguments: Sequence[object]) -> None:
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    work(*arguments)
+
+
+def _exit_with_parent() -> None:
+    """End this worker when its parent has ended, which cannot stop its workers if it was killed.
+
+    The signal that Linux would send (PR_SET_PDEATHSIG) comes when the thread ends that started the process.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _plain_error(error: BaseException) -> SteersmanError:
+    """Return a worker's error in a form that every process can unpickle."""
+    match error:
+        case SteersmanError():
+            message = str(error)
+        case MemoryError():
+            message = "out of memory; try fewer --jobs"
+        case _:
+            where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
+            what = f"{type(error).__name__}: {error}"
+            message = f"{where}{what} (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)"
+    plain = SteersmanError(message)
+    plain.exit_status = getattr(error, "exit_status", SteersmanError.exit_status)
+    return plain
+
+
+class Workers(Generic[Task, Answer]):
+    """Processes that each work on one task at a time.
+
+    They start with the first tasks and stay for further ones until `close`, or until an error.
+
+    Args:
+        jobs: number of processes.
+        prepare: called first in each process; returns the function from task to answer. All three are pickled.
+        niceness: added to the processes' niceness, see `os.nice`.
+    """
+
+    def __init__(self, jobs: int, prepare: Callable[[], Callable[[Task], Answer]], niceness: int = 0) -> None:
+        self._jobs, self._prepare, self._niceness = jobs, prepare, niceness
+        self._members: list[tuple[SpawnProcess, Connection]] = []
+        self._end: Finalize | None = None
+
+    def __enter__(self) -> Workers[Task, Answer]:
+        """Return the workers."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the processes."""
+        self.close()
+
+    def start(self) -> None:
+        """Start the processes unless they run."""
+        if self._end is not None:
+            return
+        self._members = []
+        # Also when this object is not closed: at exit Python waits for processes that wait for tasks.
+        self._end = Finalize(self, _close, (self._members,), exitpriority=0)
+        for _ in range(self._jobs):
+            with defer_signals():
+                here, there = multiprocessing.Pipe()
+                self._members.append((start_worker(_serve, there, self._niceness), here))
+                there.close()
+        with self._raise_if_worker_died():
+            for _, pipe in self._members:
+                pipe.send(self._prepare)
+
+    def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
+        """Yield the position of each task and its answer, in order of completion.
+
+        Raises:
+            SteersmanError: a task failed, or a process died. The others are killed, as by any error.
+        """
+        try:
+            self.start()
+            yield from self._exchange(enumerate(tasks))
+        except BaseException:
+            self.close()
+            raise
+
+    def answer(self, task: Task) -> Answer:
+        """Return the answer of one task; processes that have ended are not restarted.
+
+        Raises:
+            SteersmanError: as of `answers`.
+        """
+        ((_, answer),) = self._exchange(enumerate([task]))
+        return answer
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+    def _exchange(self, tasks: Iterator[tuple[int, Task]]) -> Iterator[tuple[int, Answer]]:
+        busy: dict[Connection, int] = {}
+
+        def give(pipe: Connection) -> None:
+            following = next(tasks, None)
+            if following is not None:
+                busy[pipe], task = following
+                with self._raise_if_worker_died():
+                    pipe.send(task)
+
+        for _, pipe in self._members:
+            give(pipe)
+        while busy:
+            with self._raise_if_worker_died():
+                ready = cast("list[Connection]", connection.wait(list(busy)))
+            for pipe in ready:
+                with self._raise_if_worker_died():
+                    answer = pipe.recv()
+                if isinstance(answer, SteersmanError):
+                    raise answer
+                position = busy.pop(pipe)
+                give(pipe)
+                yield position, answer
+
+    @contextmanager
+    def _raise_if_worker_died(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError):
+            teacher_actions = "; try fewer --jobs" if self._jobs > 1 else ""
+            raise SteersmanError(f"a worker process died, perhaps for lack of memory{teacher_actions}") from None
+
+
+async def ask_process(
+    work: Callable[[Task], Answer], task: Task, *, seconds: float | None = None, niceness: int = 0
+) -> Answer:
+    """Return the result of `work` on a task in a process of its own, without blocking the event loop.
+
+    Args:
+        work: function of a module; pickled, as the task is.
+        task: its argument.
+        seconds: timeout after which the process is killed, None: none. It is also killed when the caller is cancelled.
+        niceness: added to the process's niceness, see `os.nice`.
+
+    Raises:
+        SteersmanError: the task failed or took too long, or the process died.
+    """
+    with Workers(1, partial(_return, work), niceness) as worker:
+        worker.start()  # not in the thread, which runs on for a moment after the process was killed
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(worker.answer, task), seconds)
+        except TimeoutError:
+            raise SteersmanError(f"the process took longer than {seconds:g} s and was ended") from None
+
+
+def _return(work: Callable[[Task], Answer]) -> Callable[[Task], Answer]:
+    return work
+
+
+def _close(members: list[tuple[SpawnProcess, Connection]]) -> None:
+    kill(process for process, _ in members)
+    for _, pipe in members:
+        pipe.close()
+
+
+def _serve(pipe: Connection, niceness: int) -> None:
+    """Receive `prepare` in a worker, then answer tasks until one fails; the error is an answer too."""
+    try:
+        os.nice(niceness)
+        work = pipe.recv()()
+        while True:
+            pipe.send(work(pipe.recv()))
+    except BaseException as error:
+        with suppress(OSError):  # the parent has gone
+            pipe.send(_plain_error(error))

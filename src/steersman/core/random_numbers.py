@@ -1,0 +1,75 @@
+"""Random numbers for kernels: SplitMix64 streams, a row for each environment and a column for each stream.
+
+Separate streams are independent of each other: the workload, its load and the errors of measurement are the same
+whatever a policy decides, so that runs of two policies are paired by their seed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.core.compiled import inlined_kernel
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@inlined_kernel
+def mixed(z: np.uint64) -> np.uint64:
+    """Return SplitMix64's finaliser of `z` (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators)."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@inlined_kernel
+def next_bits(rng: npt.NDArray[np.uint64], stream: int) -> np.uint64:
+    """Return 64 random bits from one of several streams, [S]."""
+    rng[stream] += GOLDEN
+    return mixed(rng[stream])
+
+
+@inlined_kernel
+def scaled(bits: np.uint64, bound: int) -> int:
+    """Return an integer in [0, bound) from random bits, by multiplication."""
+    return int(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+
+
+@inlined_kernel
+def random_bits(rng: npt.NDArray[np.uint64], e: int, stream: int) -> np.uint64:
+    """Return 64 random bits from a stream of environment `e`."""
+    return next_bits(rng[e], stream)
+
+
+@inlined_kernel
+def uniform(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
+    """Return a number in [0, 1)."""
+    return float(random_bits(rng, e, stream) >> np.uint64(11)) * 2.0**-53
+
+
+@inlined_kernel
+def below(rng: npt.NDArray[np.uint64], e: int, stream: int, bound: int) -> int:
+    """Return an integer in [0, bound)."""
+    return scaled(random_bits(rng, e, stream), bound)
+
+
+@inlined_kernel
+def exponential(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
+    """Return a number with the exponential distribution of mean 1."""
+    return -math.log(1.0 - uniform(rng, e, stream))
+
+
+@inlined_kernel
+def normal(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
+    """Return a number with the standard normal distribution (Box and Muller 1958)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(rng, e, stream)))
+    return radius * math.cos(2.0 * math.pi * uniform(rng, e, stream))
+
+
+@inlined_kernel
+def split(rng: npt.NDArray[np.uint64], e: int, seed: np.uint64) -> None:
+    """Start the streams of environment `e` from a seed."""
+    for stream in range(rng.shape[1]):
+        rng[e, stream] = mixed(mixed(seed + GOLDEN) + np.uint64(stream) * GOLDEN)

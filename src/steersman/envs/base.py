@@ -1,0 +1,149 @@
+"""What the single and the vector form of an environment share: E environments in one set of buffers."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from steersman.core.errors import UsageError
+from steersman.envs.inflation.batch import AFTER, BEFORE
+from steersman.envs.inflation.kernels import Observation
+from steersman.objectives.registry import WeightedObjectives
+from steersman.policies.features import View, bounds
+from steersman.policies.heuristics.policy import HEURISTIC_IDS
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class EnvCore(ABC):
+    """E environments of one kind, stepped together.
+
+    Args:
+        count: E.
+        view: the view that agents observe.
+        max_nodes: N, the most nodes of a cluster; an action is a node's slot, 0 to N - 1.
+
+    Attributes:
+        observation: the buffers that every step writes to.
+        rewards: [E] float64 of the last step.
+        terminated, truncated: [E] bool, whether an episode ended with its workload, or at the limit of steps.
+    """
+
+    def __init__(self, count: int, view: View, max_nodes: int) -> None:
+        if count < 1:
+            raise UsageError(f"num_envs {count} is out of range; 1 or more is right")
+        self.count, self.view, self.max_nodes = count, view, max_nodes
+        nodes = np.zeros((count, max_nodes, len(view.node)), dtype=np.float32)
+        self.observation = Observation(
+            nodes=nodes,
+            flat=nodes.reshape(count, -1),
+            pod=np.zeros((count, len(view.pod)), dtype=np.float32),
+            context=np.zeros((count, len(view.context)), dtype=np.float32),
+            mask=np.zeros((count, max_nodes), dtype=np.int8),
+            groups=np.full((count, max_nodes, 2), -1, dtype=np.int32),
+        )
+        self.rewards = np.zeros(count)
+        self.terminated = np.zeros(count, dtype=np.bool_)
+        self.truncated = np.zeros(count, dtype=np.bool_)
+
+    @abstractmethod
+    def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
+        """Begin a new episode in environment `e` and observe it.
+
+        Raises:
+            UsageError: an option is unknown or out of range.
+        """
+
+    @abstractmethod
+    def step(self, actions: npt.NDArray[np.int64]) -> None:
+        """Take one action, [E], in every environment; none of them may have ended."""
+
+    def _add_user_objectives(
+        self, profile: WeightedObjectives, summary: npt.NDArray[np.float64], legal: npt.NDArray[np.bool_]
+    ) -> None:
+        """Add the rewards of a user's objectives, from summaries [E, 3, 15], to those of legal actions, [E]."""
+        self.rewards[legal] += profile.own_rewards(summary[legal, BEFORE], summary[legal, AFTER])
+
+    @abstractmethod
+    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
+        """Return [E] the node that a heuristic would choose now."""
+
+    @abstractmethod
+    def infos(self) -> Arrays:
+        """Return [E] metrics of each environment after the last step, by name."""
+
+    @abstractmethod
+    def state(self) -> Arrays:
+        """Return every array that the next steps depend on (not copies)."""
+
+    @abstractmethod
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Return to a state; its observation is restored, too."""
+
+    @abstractmethod
+    def names(self, e: int) -> list[str]:
+        """Return the names of the nodes of environment `e` in the order of their slots."""
+
+    @abstractmethod
+    def loads(self, e: int) -> npt.NDArray[np.float64]:
+        """Return [n, 3] shares of CPU, memory and GPU in use on the nodes of environment `e`; NaN if there is none."""
+
+    def observed(self) -> Arrays:
+        """Return the buffers of `observation` by the names that agents know (not copies)."""
+        observation = self.observation
+        return {
+            "nodes": observation.nodes,
+            "pod": observation.pod,
+            "context": observation.context,
+            "mask": observation.mask,
+            "groups": observation.groups,
+        }
+
+    def rule_actions(self, name: str) -> npt.NDArray[np.int64]:
+        """Return [E] the actions of the heuristic of that name. Raises UsageError: there is none."""
+        if name not in HEURISTIC_IDS:
+            raise UsageError(f"no rule {name!r} here; there are {', '.join(HEURISTIC_IDS)}")
+        return self.heuristic(HEURISTIC_IDS[name])
+
+
+def observation_space(view: View, max_nodes: int) -> spaces.Dict:
+    """Return the space of one environment's observations; all bounds are finite."""
+    node_low, node_high = bounds(view.node)
+    shape = (max_nodes, len(view.node))
+    pod_low, pod_high = bounds(view.pod)
+    context_low, context_high = bounds(view.context)
+    return spaces.Dict(
+        {
+            "nodes": spaces.Box(np.broadcast_to(node_low, shape), np.broadcast_to(node_high, shape), dtype=np.float32),
+            "pod": spaces.Box(pod_low, pod_high, dtype=np.float32),
+            "context": spaces.Box(context_low, context_high, dtype=np.float32),
+            "mask": spaces.Box(0, 1, (max_nodes,), dtype=np.int8),
+            "groups": spaces.Box(-1, max_nodes, (max_nodes, 2), dtype=np.int32),
+        }
+    )
+
+
+def known_options(options: Mapping[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options of a reset. Raises UsageError: one is unknown; the message lists the known ones."""
+    for name in options or {}:
+        if name not in known:
+            raise UsageError(f"reset option {name!r} is unknown; there are {', '.join(known)}")
+    return dict(options or {})
+
+
+def packed(generators: list[np.random.Generator]) -> npt.NDArray[np.uint8]:
+    """Return the states of random generators as bytes."""
+    states = [generator.bit_generator.state for generator in generators]
+    return np.frombuffer(json.dumps(states).encode(), dtype=np.uint8).copy()
+
+
+def unpack(generators: list[np.random.Generator], data: npt.NDArray[np.uint8]) -> None:
+    """Set random generators to the states in `data`, see `packed`."""
+    for generator, state in zip(generators, json.loads(data.tobytes().decode()), strict=True):
+        generator.bit_generator.state = state

@@ -1,0 +1,1 @@
+"""`steersman/Deployments-v0`."""

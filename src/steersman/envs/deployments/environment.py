@@ -1,0 +1,315 @@
+"""`steersman/Deployments-v0`: the cluster of AAML's scheduler, filled with random Deployments and cleared again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY, PODS
+from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import UsageError
+from steersman.core.quantities import bytes_, cpu_milli
+from steersman.envs.base import Arrays, EnvCore, known_options
+from steersman.envs.buffers import arrays_of, empty_like, put, restored
+from steersman.envs.deployments import kernels
+from steersman.envs.deployments.kernels import EpisodeRules, FillState
+from steersman.envs.inflation.batch import AFTER
+from steersman.envs.single import SchedulingEnv
+from steersman.envs.vector import SteersmanVectorEnv
+from steersman.objectives import registry as objectives
+from steersman.objectives import summary as summed
+from steersman.objectives.fragmentation import fragment_arrays
+from steersman.policies.features import CLUSTER
+from steersman.policies.features import view as find_view
+from steersman.policies.linear.arrays import empty_learned
+from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
+from steersman.policies.networks.encoding import number_of
+from steersman.policies.networks.observation_encoder import fixed_summary, owner_arrays
+from steersman.workloads.generators.deployments import CONTROL_PLANE, DeploymentSettings, cluster
+from steersman.workloads.profile import profile_arrays
+from steersman.workloads.topology import Hierarchy, label_nodes
+
+RESET_OPTIONS = ("seed", "nodes")
+NAME = "Deployments"
+
+Shape = tuple[str, str, int]
+"""CPU, memory and pods of a node, such as `("64", "256Gi", 110)`."""
+
+MIXED_SHAPES: tuple[Shape, ...] = (
+    ("16", "64Gi", 110),
+    ("32", "128Gi", 110),
+    ("64", "256Gi", 110),
+    ("96", "384Gi", 110),
+)
+"""Nodes of four sizes, each with 4 GiB of memory a core, as general-purpose machines of clouds have."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentsOptions:
+    """Options of the environment.
+
+    Attributes:
+        nodes: number of nodes, or the range that every reset draws it from.
+        node_cpu, node_memory, node_pods: capacity of a node.
+        shapes: CPU, memory and pods of several sizes of nodes, of which every reset draws one for each node; empty: all
+            nodes have the size above.
+        equal_share: share of resets that draw one of these sizes for all nodes instead.
+        settings: the Deployments, the target loads, and the number of fillings in an episode.
+        objective: the rewarded objective, see `objectives.registry`; none that needs GPUs.
+        max_nodes: N; None: the most nodes.
+        view: the view that agents observe, see `features`.
+        penalty: cost of an illegal action, which changes nothing else.
+        step_limit: steps after which an episode is truncated.
+        servers_per_rack: nodes in a rack, 0: no racks.
+    """
+
+    nodes: int | tuple[int, int] = 10
+    node_cpu: str = "64"
+    node_memory: str = "256Gi"
+    node_pods: int = 110
+    shapes: tuple[Shape, ...] = ()
+    equal_share: float = 0.0
+    settings: DeploymentSettings = field(default_factory=DeploymentSettings)
+    objective: str = "balance"
+    max_nodes: int | None = None
+    view: str = "cluster"
+    penalty: float = 1.0
+    step_limit: int = 1_000_000
+    servers_per_rack: int = 4
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        fewest, most = self.range
+        if not 1 <= fewest <= most <= (self.max_nodes or most):
+            raise UsageError(f"nodes {self.nodes} is out of range; 1 to max_nodes, such as 10 or (5, 20), is right")
+        if not 0 <= self.penalty < 1e9:
+            raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
+        if not 0 <= self.equal_share <= 1:
+            raise UsageError(f"equal_share {self.equal_share} is out of range; 0 to 1 is right")
+        if self.step_limit < 1:
+            raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
+        if self.servers_per_rack < 0:
+            raise UsageError(f"servers_per_rack {self.servers_per_rack} is out of range; 0 or more is right")
+
+    @property
+    def sizes(self) -> tuple[Shape, ...]:
+        """Return the sizes that a node may have."""
+        return self.shapes or ((self.node_cpu, self.node_memory, self.node_pods),)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Return the fewest and the most nodes."""
+        return (self.nodes, self.nodes) if isinstance(self.nodes, int) else (self.nodes[0], self.nodes[1])
+
+
+class DeploymentsCore(EnvCore):
+    """E clusters that are filled.
+
+    Args:
+        count: E.
+        options: options of the environment.
+
+    Raises:
+        UsageError: an option is invalid, or the objective needs GPUs or telemetry.
+    """
+
+    def __init__(self, count: int, options: DeploymentsOptions) -> None:
+        most = options.range[1]
+        if options.view != CLUSTER.name:
+            find_view(options.view)
+            raise UsageError(f"view {options.view!r} is about GPUs, which no node has here; {CLUSTER.name!r} is right")
+        super().__init__(count, CLUSTER, options.max_nodes or most)
+        self.options = options
+        cpu, memory, places = options.sizes[0]
+        nodes_of_size = cluster(most, cpu=cpu, memory=memory, pods=places)
+        workers = tuple(node for node in nodes_of_size if node.name != CONTROL_PLANE)
+        if options.servers_per_rack:
+            workers = label_nodes(workers, Hierarchy(options.servers_per_rack))
+        self.workers = workers
+        self.sizes = np.array([_size(shape) for shape in options.sizes], dtype=np.int64)
+        classes = _classes(options.settings, self.sizes)
+        profile = objectives.resolve(options.objective)
+        pods = tuple(Pod(f"pod-{i}", each, owner="Deployment/any") for i, each in enumerate(classes))
+        objectives.check(profile, NAME, workers, pods)
+        if any(objective.name == "waiting-time" for objective in profile.objectives):
+            raise UsageError("objective 'waiting-time' is undefined here: no pod waits; steersman/Timed-v0 has waiting")
+        self._state = ClusterState(workers)
+        for each in classes:
+            self._state.class_id(each)
+        self.profile = profile
+        settings, no_mix = options.settings, profile_arrays((), ())
+        self.rules = EpisodeRules(
+            classes=self._state.class_arrays,
+            profile=no_mix,
+            fragments=fragment_arrays(no_mix, self._state.arrays),
+            known=empty_fragmentation_cache(profile_key(no_mix), 1),
+            leftovers=empty_learned().leftovers,
+            room=empty_learned().room,
+            objectives=np.array(profile.numbers, dtype=np.int64),
+            weights=np.array(profile.compiled_weights, dtype=np.float64),
+            targets=np.array([settings.cpu_load, settings.memory_load, settings.pod_load]),
+            numbers=np.array(
+                [
+                    len(settings.cpu_requests),
+                    len(settings.memory_requests),
+                    settings.min_replicas,
+                    settings.max_replicas,
+                    settings.resets,
+                ],
+                dtype=np.int64,
+            ),
+            view_number=number_of(self.view),
+            penalty=float(options.penalty),
+            step_limit=options.step_limit,
+        )
+        self.filling = empty_like(self._single(np.zeros(most, dtype=np.int64)), count)
+
+    def _single(self, sizes: npt.NDArray[np.int64]) -> FillState:
+        """Return a cluster of nodes of these sizes (rows of `self.sizes`), without the leading axis."""
+        arrays, per_rack, most = self._state.arrays, self.options.servers_per_rack, len(self.workers)
+        nodes = len(sizes)
+        here = type(arrays)(*(np.concatenate([a[:nodes], np.zeros_like(a[nodes:])]) for a in arrays))
+        for amounts in (here.allocatable, here.free):
+            amounts[:nodes, [CPU, MEMORY, PODS]] = self.sizes[sizes]
+        racks = np.arange(most) // per_rack if per_rack else np.full(most, -1)
+        counts = np.zeros(kernels.COUNTS, dtype=np.int64)
+        counts[kernels.NODES] = nodes
+        summary = np.tile(fixed_summary(here), (3, 1))
+        summary[:, summed.NODES] = nodes
+        return FillState(
+            nodes=here,
+            owners=owner_arrays(1, racks.astype(np.int64), max(1, int(racks[-1]) + 1)),
+            counts=counts,
+            summary=summary,
+            rng=np.zeros(1, dtype=np.uint64),
+        )
+
+    def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
+        """Begin an episode, see `EnvCore`. Options: `seed` (of the Deployments), `nodes` (number of nodes)."""
+        known = known_options(options, RESET_OPTIONS)
+        fewest, most = self.options.range
+        nodes = int(known.get("nodes", rng.integers(fewest, most + 1)))
+        if not 1 <= nodes <= len(self.workers):
+            raise UsageError(f"reset option 'nodes' {nodes} is out of range; 1 to {len(self.workers)} is right")
+        seed = int(known.get("seed", rng.integers(1 << 62)))
+        if self.options.shapes:
+            self._build(e, self._draw_sizes(nodes, rng))
+        elif self.filling.counts[e, kernels.NODES] != nodes:
+            self._build(e, np.zeros(nodes, dtype=np.int64))
+        # Every class fits on an empty node, so there is a first pod.
+        kernels.begin_filling(self.filling, self.rules, self.observation, e, seed)
+
+    def _draw_sizes(self, nodes: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """Return [nodes] rows of `self.sizes`."""
+        equal = rng.random() < self.options.equal_share
+        drawn = rng.integers(len(self.sizes), size=1 if equal else nodes)
+        return np.resize(drawn, nodes)
+
+    def _build(self, e: int, sizes: npt.NDArray[np.int64]) -> None:
+        """Replace environment `e` by a cluster of nodes of these sizes."""
+        put(self.filling, e, self._single(sizes))
+        observation, nodes = self.observation, len(sizes)
+        observation.nodes[e] = 0
+        observation.mask[e] = 0
+        observation.groups[e] = -1
+        observation.groups[e, :nodes, 0] = self.filling.owners.rack[e, :nodes]
+        if self.options.servers_per_rack:
+            observation.groups[e, :nodes, 1] = np.arange(nodes)
+
+    def step(self, actions: npt.NDArray[np.int64]) -> None:
+        """Take one action in each environment, see `EnvCore`."""
+        kernels.step_filling(
+            self.filling, self.rules, self.observation, actions, self.rewards, self.terminated, self.truncated
+        )
+        if self.profile.has_own:
+            self._add_user_objectives(self.profile, self.filling.summary, self.filling.counts[:, kernels.ILLEGAL] == 0)
+
+    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
+        """Return the actions of a heuristic, see `EnvCore`."""
+        actions = np.zeros(self.count, dtype=np.int64)
+        kernels.follow_rule_filling(self.filling, self.rules, rule, self.observation.mask, actions)
+        return actions
+
+    def infos(self) -> Arrays:
+        """Return CPU share in use, variance of nodes' CPU shares, nodes in use, illegal, pods bound and dropped."""
+        row, counts = self.filling.summary[:, AFTER], self.filling.counts
+        nodes = row[:, summed.CPU_NODES]
+        variance = row[:, summed.CPU_SQUARE] / nodes - (row[:, summed.CPU_SHARE] / nodes) ** 2
+        return {
+            "allocation": row[:, summed.CPU_TAKEN] / row[:, summed.CPU_TOTAL],
+            "node_variance": np.maximum(variance, 0.0),
+            "nodes_used": row[:, summed.NODES_USED].copy(),
+            "illegal": counts[:, kernels.ILLEGAL] == 1,
+            "pods_bound": counts[:, kernels.BOUND].copy(),
+            "pods_dropped": counts[:, kernels.DROPPED].copy(),
+        }
+
+    def state(self) -> Arrays:
+        """Return all arrays, see `EnvCore`."""
+        arrays = {f"observation.{name}": array for name, array in arrays_of(self.observation)}
+        return arrays | dict(arrays_of(self.filling, "filling."))
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Return to a state, see `EnvCore`."""
+        self.filling = restored(self.filling, arrays, "filling.")
+        for name, array in arrays_of(self.observation):
+            array[:] = arrays[f"observation.{name}"]
+
+    def names(self, e: int) -> list[str]:
+        """Return names of nodes, see `EnvCore`."""
+        return [node.name for node in self.workers[: self.filling.counts[e, kernels.NODES]]]
+
+    def loads(self, e: int) -> npt.NDArray[np.float64]:
+        """Return shares in use, see `EnvCore`."""
+        nodes, count = self.filling.nodes, self.filling.counts[e, kernels.NODES]
+        free = nodes.free[e, :count, :][:, [CPU, MEMORY]] / nodes.allocatable[e, :count, :][:, [CPU, MEMORY]]
+        return np.column_stack([1.0 - free, np.full(count, np.nan)])
+
+
+def _size(shape: Shape) -> tuple[int, int, int]:
+    """Return milli-CPU, bytes and pods of a node. Raises UsageError: no machine has that much."""
+    cpu, memory, pods = shape
+    worker = next(node for node in cluster(1, cpu=cpu, memory=memory, pods=pods) if node.name != CONTROL_PLANE)
+    return worker.cpu_milli, worker.memory_bytes, worker.pods
+
+
+def _classes(settings: DeploymentSettings, sizes: npt.NDArray[np.int64]) -> list[PodClass]:
+    """Return a class for every pair of requests, memory varying fastest. Raises UsageError: one fits not on every node.
+
+    Args:
+        settings: the values to draw from.
+        sizes: [S, 3] milli-CPU, bytes and pods of the sizes of nodes.
+    """
+    classes = []
+    for cpu in settings.cpu_requests:
+        for memory in settings.memory_requests:
+            milli, size = cpu_milli(cpu), bytes_(memory)
+            if milli > sizes[:, 0].min() or size > sizes[:, 1].min():
+                raise UsageError(f"a pod of {cpu} CPU and {memory} memory is more than a node has; take larger nodes")
+            # A row states its requests, so scoring assumes no defaults.
+            classes.append(PodClass(Requests(milli, size, cpu_nonzero_milli=milli, memory_nonzero_bytes=size)))
+    return classes
+
+
+class DeploymentsEnv(SchedulingEnv):
+    """Random Deployments fill a cluster to a target load; then it is cleared, `settings.resets` times.
+
+    Args:
+        render_mode: see `SchedulingEnv`.
+        **options: see `DeploymentsOptions`.
+    """
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(DeploymentsCore(1, DeploymentsOptions(**options)), render_mode=render_mode)
+
+
+class DeploymentsVectorEnv(SteersmanVectorEnv):
+    """`DeploymentsEnv` `num_envs` times, see `SteersmanVectorEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(DeploymentsCore(num_envs, DeploymentsOptions(**options)), copy=copy, render_mode=render_mode)

@@ -1,0 +1,1 @@
+"""`steersman/Inflation-v0` and `steersman/Timed-v0`."""

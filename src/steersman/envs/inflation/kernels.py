@@ -1,0 +1,264 @@
+"""Steps of a batch of runs, compiled: answer the event loop's question, advance to the next one, observe.
+
+Every array of a batch has a leading axis E, the runs. A step treats one run's slices as a run of its own, so that the
+dynamics are those of `simulation.engine` and of nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import ClassArrays, NodeArrays
+from steersman.cluster.constraints.inter_pod import terms_active
+from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
+from steersman.envs.inflation.batch import (
+    AFTER,
+    BEFORE,
+    FOLLOWED,
+    ILLEGAL,
+    NOW,
+    STEP_LIMIT,
+    STEPS,
+    TIME,
+    WAITED_FOR,
+    Batch,
+    BatchConfig,
+    StepCache,
+    arrivals_of,
+    classes_of,
+    cluster_of,
+    fragments_of,
+    nodes_of,
+    owners_of,
+    profile_of,
+    record_of,
+    rows_of,
+    run_of,
+    scene_of,
+    terms_of,
+)
+from steersman.objectives import summary as state
+from steersman.objectives.fragmentation import FragmentArrays
+from steersman.objectives.measures import cpu_mean, weighted
+from steersman.policies.decision import kernels
+from steersman.policies.heuristics.local_scores import local_score
+from steersman.policies.networks.encoding import encode_context, share_nearby
+from steersman.policies.networks.observation_kernels import (
+    ObservationArrays,
+    write_observation,
+    write_terminal_observation,
+)
+from steersman.simulation import engine
+from steersman.simulation.run_tracker import follow_event, summarise
+from steersman.workloads.profile import ProfileArrays
+
+NO_LIMIT = 1 << 62
+
+
+class Observation(NamedTuple):
+    """Observations of E environments.
+
+    Attributes:
+        nodes: [E, N, F] float32.
+        flat: [E, N F] the same memory.
+        pod: [E, P] float32.
+        context: [E, X] float32.
+        mask: [E, N] int8, 1 where the pod may run.
+        groups: [E, N, 2] int32, index of the node's rack and server, -1: none.
+    """
+
+    nodes: npt.NDArray[np.float32]
+    flat: npt.NDArray[np.float32]
+    pod: npt.NDArray[np.float32]
+    context: npt.NDArray[np.float32]
+    mask: npt.NDArray[np.int8]
+    groups: npt.NDArray[np.int32]
+
+
+@inlined_kernel
+def observation_of(out: Observation, e: int) -> ObservationArrays:
+    """Return the observation of environment `e`."""
+    return ObservationArrays(out.nodes[e], out.flat[e], out.pod[e], out.context[e], out.mask[e])
+
+
+@inlined_kernel
+def attempt(counts: npt.NDArray[np.int64], steps: int, illegal: int, mask: npt.NDArray[np.int8], n: int) -> bool:
+    """Return whether node `n` exists and may take the pod; count a step, and note in column `illegal` if it may not."""
+    counts[steps] += 1
+    legal = 0 <= n < mask.shape[0] and mask[n] == 1
+    counts[illegal] = not legal
+    return bool(legal)
+
+
+@inlined_kernel
+def _wait_until(batch: Batch, e: int, time: float) -> None:
+    clock = batch.clock[e]
+    batch.summary[e, AFTER, state.POD_SECONDS_WAITED] += clock[WAITED_FOR] * (time - clock[TIME])
+    clock[TIME] = time
+
+
+@inlined_kernel
+def _follow(batch: Batch, e: int, waits: bool) -> None:
+    """Update waiting and owners by the events since the last call."""
+    owners = owners_of(batch.owners, e)
+    time, numbers = batch.record.time[e], batch.record.numbers[e]
+    for k in range(batch.counts[e, FOLLOWED], batch.run.cursor[e, engine.EVENTS]):
+        if waits:
+            _wait_until(batch, e, time[k])
+            batch.clock[e, WAITED_FOR] = numbers[k, engine.NOW_WAITING]
+        follow_event(owners, batch.owner[e], numbers, k)
+    batch.counts[e, FOLLOWED] = batch.run.cursor[e, engine.EVENTS]
+
+
+@ir_inlined
+def _advance(batch: Batch, task: BatchConfig, e: int, until: int) -> int:
+    cluster, arrivals = cluster_of(batch, task, e), arrivals_of(batch, e)
+    run, record = run_of(batch.run, e), record_of(batch.record, e)
+    return engine.advance(
+        cluster, arrivals, run, record, kernels.SELECT_EXTERNAL, kernels.DEVICES_BEST, task.waits, until
+    )
+
+
+@ir_inlined
+def _run_to_next_decision(batch: Batch, task: BatchConfig, e: int) -> bool:
+    """Advance the run to its next question. Return False if there is none."""
+    asking = _advance(batch, task, e, NO_LIMIT) == engine.NEEDS_ACTION
+    _follow(batch, e, task.waits)
+    if asking and task.waits and batch.run.cursor[e, engine.RETRIED] <= 0:
+        _wait_until(batch, e, batch.arrivals.time[e, batch.run.question[e, engine.QUESTION]])
+    summarise(batch.run.cursor[e], batch.run.sums[e], batch.summary[e, NOW])
+    return asking
+
+
+@kernel
+def _observe(batch: Batch, task: BatchConfig, kept: StepCache, out: Observation, e: int) -> None:
+    """Write the observation of a run that has a question."""
+    scene, owners, summary = scene_of(batch, kept.known, e), owners_of(batch.owners, e), batch.summary[e, NOW]
+    arrival = batch.run.question[e, engine.QUESTION]
+    c, owner = batch.arrivals.class_id[e, arrival], batch.owner[e, arrival]
+    masked = terms_active(terms_of(batch.terms, e), c, batch.arrivals.labels_id[e, arrival])
+    rows, observation, log, logged = rows_of(kept.rows, e), observation_of(out, e), batch.log[e], batch.logged[e, 0]
+    write_observation(
+        task.view_number, scene, owners, summary, rows, log, logged, c, owner, batch.run.mask[e], masked, observation
+    )
+
+
+@inlined_kernel
+def _observe_end(batch: Batch, out: Observation, e: int) -> None:
+    """Write the observation of a run that has ended: no pod, no node to choose, the cluster as it is left."""
+    write_terminal_observation(observation_of(out, e))
+    encode_context(batch.summary[e, NOW], 0, out.context[e])
+
+
+@ir_inlined
+def _act(batch: Batch, task: BatchConfig, e: int, n: int) -> tuple[float, bool]:
+    """Bind the current pod to node `n`, where it must fit; return the reward, and whether another question follows."""
+    before, after = batch.summary[e, BEFORE], batch.summary[e, AFTER]
+    for i in range(before.shape[0]):
+        before[i] = batch.summary[e, NOW, i]
+    arrival = batch.run.question[e, engine.QUESTION]
+    batch.run.question[e, engine.ANSWER] = n
+    # Exactly one event: the reward is about the state that the action leads to, not about what happens next.
+    _advance(batch, task, e, batch.run.cursor[e, engine.EVENTS] + 1)
+    summarise(batch.run.cursor[e], batch.run.sums[e], after)
+    after[state.POD_SECONDS_WAITED] = 0.0
+    _follow(batch, e, task.waits)
+    after[state.RACK_LOCALITY] = share_nearby(owners_of(batch.owners, e), batch.owner[e, arrival], n)
+    asking = _run_to_next_decision(batch, task, e)  # counts the waiting until the next decision
+    return weighted(task.objectives, task.weights, before, after), asking
+
+
+@kernel
+def begin(batch: Batch, task: BatchConfig, kept: StepCache, out: Observation, e: int) -> bool:
+    """Start run `e`, whose arrays are in place, and observe its first question. Return False if there is none."""
+    for c in range(kept.rows.log_position.shape[1]):
+        kept.rows.log_position[e, c] = -1
+    asking = _run_to_next_decision(batch, task, e)
+    if asking:
+        _observe(batch, task, kept, out, e)
+    return asking
+
+
+@kernel
+def step(
+    batch: Batch,
+    task: BatchConfig,
+    kept: StepCache,
+    out: Observation,
+    actions: npt.NDArray[np.int64],
+    rewards: npt.NDArray[np.float64],
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+) -> None:
+    """Take one action in each of E runs, and write its results into the other arrays.
+
+    An illegal action (no such node, or the pod may not run there) changes nothing but the count of steps, and costs
+    the penalty.
+    """
+    for e in range(actions.shape[0]):
+        n, counts = actions[e], batch.counts[e]
+        terminated[e] = False
+        if attempt(counts, STEPS, ILLEGAL, out.mask[e], n):
+            rewards[e], asking = _act(batch, task, e, n)
+            terminated[e] = not asking
+            if asking:
+                _observe(batch, task, kept, out, e)
+            else:
+                _observe_end(batch, out, e)
+        else:
+            rewards[e] = -task.penalty
+        truncated[e] = not terminated[e] and counts[STEPS] >= counts[STEP_LIMIT]
+
+
+@inlined_kernel
+def best_by_rule(
+    rule: int,
+    profile: ProfileArrays,
+    fragments: FragmentArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+    mask: npt.NDArray[np.int8],
+) -> int:
+    """Return the node with heuristic `rule`'s highest score for class `c` where it may run, the first of equals."""
+    best, chosen = 0, -1
+    for n in range(mask.shape[0]):
+        if mask[n]:
+            score = local_score(rule, profile, fragments, nodes, classes, c, n)
+            if chosen < 0 or score > best:
+                best, chosen = score, n
+    return chosen
+
+
+@kernel
+def follow_rule(batch: Batch, rule: int, mask: npt.NDArray[np.int8], actions: npt.NDArray[np.int64]) -> None:
+    """Write into actions, [E], what heuristic `rule` would do."""
+    for e in range(mask.shape[0]):
+        c = batch.arrivals.class_id[e, batch.run.question[e, engine.QUESTION]]
+        nodes, classes = nodes_of(batch.nodes, e), classes_of(batch.classes, e)
+        profile, fragments = profile_of(batch.profile, e), fragments_of(batch.fragments, e)
+        actions[e] = best_by_rule(rule, profile, fragments, nodes, classes, c, mask[e])
+
+
+@kernel
+def compute_infos(
+    summary: npt.NDArray[np.float64], allocation: npt.NDArray[np.float64], variance: npt.NDArray[np.float64]
+) -> None:
+    """Write the shares of GPU (of CPU without GPUs) in use, [E], and the variance over nodes of those of CPU, [E].
+
+    Args:
+        summary: [E, 3, 15] of the batch, of which rows AFTER are read.
+        allocation: the first output.
+        variance: the second.
+    """
+    for e in range(summary.shape[0]):
+        row = summary[e, AFTER]
+        if row[state.GPU_TOTAL] > 0:
+            allocation[e] = row[state.GPU_TAKEN] / row[state.GPU_TOTAL]
+        else:
+            allocation[e] = row[state.CPU_TAKEN] / row[state.CPU_TOTAL]
+        mean = cpu_mean(row)
+        variance[e] = max(row[state.CPU_SQUARE] / max(row[state.CPU_NODES], 1.0) - mean * mean, 0.0)

@@ -1,1 +1,0 @@
-"""Compiled steps of the environments, apart, so that an edit elsewhere compiles nothing anew."""

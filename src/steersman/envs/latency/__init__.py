@@ -1,0 +1,1 @@
+"""`steersman/Latency-v0`, with its simulated telemetry."""

@@ -1,0 +1,237 @@
+"""`steersman/Latency-v0`: a simulated cluster with telemetry, in which an agent chooses the nodes of arriving pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import MEMORY
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.envs.base import Arrays, EnvCore, known_options
+from steersman.envs.buffers import arrays_of, restored
+from steersman.envs.latency import kernels as stepping
+from steersman.envs.latency.episode_metrics import figures
+from steersman.envs.latency.state import (
+    USE_CPU,
+    USE_MEMORY,
+    new_simulator_state,
+)
+from steersman.envs.single import SchedulingEnv
+from steersman.envs.vector import SteersmanVectorEnv
+from steersman.objectives import measures, registry, summary
+from steersman.objectives.latency import (
+    WITHIN_HARD,
+    WITHIN_SOFT,
+)
+from steersman.policies.features import TELEMETRY
+from steersman.policies.telemetry.arrays import (
+    NODES,
+)
+from steersman.policies.telemetry.latency_filter import keep_hard_limits
+from steersman.policies.telemetry.rules import decide_all, rule_number
+from steersman.workloads.generators.latency_settings import LatencySettings, checked
+
+RESET_OPTIONS = ("seed", "nodes")
+SEEDS = 1 << 31
+DEFAULT_SETTINGS = LatencySettings()
+
+OBJECTIVES = {
+    "balance": measures.BALANCE,
+    "most-allocated": measures.MOST_ALLOCATED,
+    "least-allocated": measures.LEAST_ALLOCATED,
+    "least-connections": stepping.LEAST_CONNECTIONS,
+    "latency-aware": stepping.LATENCY_AWARE,
+}
+"""The objectives that can be rewarded here; CPU is what is used, not what is requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyOptions:
+    """Options of the environment.
+
+    Attributes:
+        objective: the rewarded objective, see `objectives.registry`; one of `OBJECTIVES`, or a weighted sum of them.
+        settings: the cluster and its workload.
+        penalty: cost of an illegal action, which changes nothing else.
+        step_limit: steps after which an episode is truncated; None: twice the pods, which only illegal actions reach.
+        keep_hard_limits: whether the mask leaves out nodes that put the hard limit of a pod's latency at risk while
+            others do not, see `policies.telemetry.latency_filter`; None: if `latency-aware` is rewarded.
+    """
+
+    objective: str = "latency-aware"
+    settings: LatencySettings = DEFAULT_SETTINGS
+    penalty: float = 1.0
+    step_limit: int | None = None
+    keep_hard_limits: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not 0 <= self.penalty < 1e9:
+            raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
+        if self.step_limit is not None and self.step_limit < 1:
+            raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
+
+
+class LatencyCore(EnvCore):
+    """E clusters with telemetry.
+
+    Every pod that fits on some node is a decision; a pod that fits nowhere is dropped. The reward is computed from the
+    true state after the action; agents observe measurements.
+
+    Args:
+        count: E.
+        options: options of the environment.
+
+    Raises:
+        UsageError: an option is invalid, or an objective is undefined here.
+    """
+
+    def __init__(self, count: int, options: LatencyOptions) -> None:
+        self.options, self.settings = options, checked(options.settings)
+        profile = registry.resolve(options.objective)
+        for objective in profile.objectives:
+            if objective.name not in OBJECTIVES:
+                raise UsageError(
+                    f"objective {objective.name!r} means nothing in steersman/Latency-v0; these do: "
+                    f"{', '.join(OBJECTIVES)}"
+                )
+        super().__init__(count, TELEMETRY, self.settings.max_nodes)
+        is_latency_aware = any(objective.name == "latency-aware" for objective in profile.objectives)
+        self.filters = is_latency_aware if options.keep_hard_limits is None else options.keep_hard_limits
+        self.simulator = new_simulator_state(self.settings, count)
+        self.task = stepping.LatencyConfig(
+            objectives=np.array([OBJECTIVES[objective.name] for objective in profile.objectives], dtype=np.int64),
+            weights=np.array(profile.weights, dtype=np.float64),
+            row=np.zeros((count, summary.COLUMNS)),
+            counts=np.zeros((count, stepping.COUNTS), dtype=np.int64),
+            penalty=float(options.penalty),
+            step_limit=2 * self.settings.pods if options.step_limit is None else options.step_limit,
+        )
+
+    def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
+        """Begin an episode, see `EnvCore`. Options: `seed`, `nodes` (up to `max_nodes`)."""
+        known = known_options(options, RESET_OPTIONS)
+        drawn = int(rng.integers(SEEDS))
+        seed = known.get("seed", drawn)
+        nodes = known.get("nodes", self.settings.nodes)
+        if not (isinstance(seed, int) and 0 <= seed < 1 << 63):
+            raise UsageError(f"reset option 'seed' {seed!r} is not a whole number of 0 or more")
+        if not (isinstance(nodes, int) and 2 <= nodes <= self.max_nodes):
+            raise UsageError(f"reset option 'nodes' {nodes!r} is out of range; 2 to {self.max_nodes} is right")
+        if not stepping.begin(self.simulator, self.settings, self.task, self.observation, e, np.uint64(seed), nodes):
+            raise SteersmanError("no pod fits on any node")
+        if self.filters:
+            keep_hard_limits(self.simulator.scheduler_view, self.observation.mask, e, e + 1)
+
+    def step(self, actions: npt.NDArray[np.int64]) -> None:
+        """Take one action in each environment, see `EnvCore`."""
+        stepping.step(
+            self.simulator,
+            self.settings,
+            self.task,
+            self.observation,
+            actions,
+            self.rewards,
+            self.terminated,
+            self.truncated,
+        )
+        if self.filters:
+            keep_hard_limits(self.simulator.scheduler_view, self.observation.mask, 0, self.count)
+
+    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
+        """Return [E] what a rule of `policies.telemetry.rules` would do among the nodes of the mask."""
+        actions = np.zeros(self.count, dtype=np.int64)
+        decide_all(rule, self.simulator.scheduler_view, self.observation.mask, actions)
+        return actions
+
+    def rule_actions(self, name: str) -> npt.NDArray[np.int64]:
+        """Return [E] what the rule of that name would do. Raises UsageError: there is none."""
+        return self.heuristic(rule_number(name))
+
+    def infos(self) -> Arrays:
+        """Return the mean share of CPU used and its variance, nodes in use, illegal actions, limits kept.
+
+        When an episode ends its metrics, see `envs.latency.episode_metrics`, are included.
+        """
+        row, counts = self.task.row, self.task.counts
+        nodes = np.maximum(row[:, summary.CPU_NODES], 1)
+        mean = row[:, summary.CPU_SHARE] / nodes
+        ended = (self.terminated | self.truncated).any()
+        return (self.figures() if ended else {}) | {
+            "cpu_used": mean,
+            "node_variance": np.maximum(row[:, summary.CPU_SQUARE] / nodes - mean**2, 0.0),
+            "nodes_used": row[:, summary.NODES_USED].copy(),
+            "illegal": counts[:, stepping.ILLEGAL] == 1,
+            "within_soft": counts[:, stepping.KEPT] == WITHIN_SOFT,
+            "within_hard": counts[:, stepping.KEPT] <= WITHIN_HARD,
+        }
+
+    def figures(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Return metrics of each episode so far, [E] by name (`episode_metrics`); read them before the next reset."""
+        return figures(self.simulator.total)
+
+    def state(self) -> Arrays:
+        """Return all arrays, see `EnvCore`."""
+        arrays = dict(arrays_of(self.simulator, "world."))
+        arrays |= {"task.row": self.task.row, "task.counts": self.task.counts}
+        return arrays | {f"observation.{name}": array for name, array in arrays_of(self.observation)}
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Return to a state, see `EnvCore`."""
+        self.simulator = restored(self.simulator, arrays, "world.")
+        self.task.row[:] = arrays["task.row"]
+        self.task.counts[:] = arrays["task.counts"]
+        for name, array in arrays_of(self.observation):
+            array[:] = arrays[f"observation.{name}"]
+
+    def names(self, e: int) -> list[str]:
+        """Return names of nodes, see `EnvCore`."""
+        zones = self.simulator.scheduler_view.zone[e, : self.simulator.scheduler_view.counts[e, NODES]]
+        return [f"node-{n}-zone-{zone}" for n, zone in enumerate(zones)]
+
+    def loads(self, e: int) -> npt.NDArray[np.float64]:
+        """Return shares of CPU and memory that are used, see `EnvCore`."""
+        count = int(self.simulator.scheduler_view.counts[e, NODES])
+        first = e * self.max_nodes
+        total = self.simulator.scheduler_view.nodes.allocatable[first : first + count]
+        use = self.simulator.node_use[e, :count]
+        cpu = self.simulator.system[e, :count] + (use[:, :, USE_CPU] * self.simulator.load[e]).sum(axis=1)
+        shares = np.full((count, 3), np.nan)
+        shares[:, 0] = np.minimum(cpu / total[:, 0], 1.0)
+        shares[:, 1] = use[:, :, USE_MEMORY].sum(axis=1) / total[:, MEMORY]
+        return shares
+
+
+class LatencyEnv(SchedulingEnv):
+    """Pods of Deployments arrive and leave; nodes' use is measured late, with errors, and sometimes not at all.
+
+    Args:
+        render_mode: see `SchedulingEnv`.
+        **options: of `LatencyOptions`, and those of `latency_settings.LatencySettings` that differ.
+    """
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(LatencyCore(1, _options(options)), render_mode=render_mode)
+
+
+class LatencyVectorEnv(SteersmanVectorEnv):
+    """`LatencyEnv` `num_envs` times, see `SteersmanVectorEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(LatencyCore(num_envs, _options(options)), copy=copy, render_mode=render_mode)
+
+
+def _options(given: Mapping[str, Any]) -> LatencyOptions:
+    """Return options, with settings that are given by name. Raises UsageError: one is unknown."""
+    known = LatencyOptions.__dataclass_fields__
+    for name in given:
+        if name not in known and name not in LatencySettings._fields:
+            raise UsageError(f"option {name!r} is unknown; there are {', '.join((*known, *LatencySettings._fields))}")
+    changes = {name: value for name, value in given.items() if name in LatencySettings._fields}
+    options = {name: value for name, value in given.items() if name in known}
+    options["settings"] = options.get("settings", LatencySettings())._replace(**changes)
+    return LatencyOptions(**options)

@@ -1,0 +1,1 @@
+"""Upper bounds of GPU allocation by linear programming."""

@@ -1,0 +1,114 @@
+"""The bound on GPU allocation of every workload and seed of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.core.errors import SteersmanError
+from steersman.core.processes import Workers
+from steersman.core.statistics import interquartile_mean, mean, mean_intervals
+from steersman.evaluation.bound.gpu_bound import GpuBound, check_bound
+from steersman.evaluation.experiment import Experiment, OnRun
+from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable
+from steersman.simulation.result import Protocol
+
+BOUND = "bound"
+"""Name of the limit in result files, where policies' names stand."""
+METRIC = "gpu_allocation_percent"
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentLimits:
+    """GPU allocation that no scheduler exceeds which places every pod that fits (see `evaluation.bound.gpu_bound`).
+
+    Attributes:
+        protocol: of the runs.
+        seeds: of the runs.
+        percent: [S] GPU allocated at the end, by workload; NaN if no bound was found.
+        warnings: the reasons why there is none, one line each.
+    """
+
+    protocol: Protocol
+    seeds: tuple[int, ...]
+    percent: dict[str, Floats]
+    warnings: tuple[str, ...] = ()
+
+    def get(self, workload: str) -> Floats:
+        """Return [S] limits of a workload; of `all` the mean over workloads."""
+        return np.mean(list(self.percent.values()), axis=0) if workload == ALL else self.percent[workload]
+
+
+def find_limits(experiment: Experiment, *, jobs: int = 1, on_limit: OnRun | None = None) -> ExperimentLimits:
+    """Return the limits of every workload and seed, solving `jobs` at a time.
+
+    They are solved by separate processes: HiGHS handles no signal, and a process can be ended.
+
+    Raises:
+        UsageError, MissingExtraError: see `gpu_bound.check_bound`.
+    """
+    for workload in experiment.workloads:
+        check_bound(workload, experiment.protocol)
+    tasks = [(w, s) for w in range(len(experiment.workloads)) for s in range(len(experiment.seeds))]
+    values = np.full((len(experiment.workloads), len(experiment.seeds)), np.nan)
+    problems: dict[tuple[int, int], str] = {}
+    with Workers(min(jobs, len(tasks)), partial(_open_solver, experiment)) as workers:
+        for done, (position, answer) in enumerate(workers.answers(tasks), start=1):
+            workload_index, seed_index = tasks[position]
+            if isinstance(answer, str):  # a missing bound is no reason to lose the runs
+                problems[tasks[position]] = f"seed {experiment.seeds[seed_index]}: {answer}"
+            else:
+                values[workload_index, seed_index] = answer
+            if on_limit is not None:
+                on_limit(done, len(tasks))
+    percent = {workload.name: values[w] for w, workload in enumerate(experiment.workloads)}
+    warnings = tuple(problems[task] for task in tasks if task in problems)
+    return ExperimentLimits(experiment.protocol, experiment.seeds, percent, warnings)
+
+
+def _open_solver(experiment: Experiment) -> Callable[[tuple[int, int]], float | str]:
+    """Return a worker's function from positions of a workload and a seed to a bound, or a text why there is none."""
+    bounds: dict[int, GpuBound] = {}
+
+    def solve(task: tuple[int, int]) -> float | str:
+        workload, seed = task
+        try:
+            if workload not in bounds:
+                bounds.clear()  # tasks are ordered by workload
+                bounds[workload] = GpuBound(experiment.workloads[workload])
+            return bounds[workload].solve(experiment.protocol, seed=experiment.seeds[seed], ratio=experiment.ratio)
+        except SteersmanError as error:
+            return str(error)
+
+    return solve
+
+
+def limit_summary(limits: ExperimentLimits, table: SummaryTable, baseline: str) -> list[SummaryRow]:
+    """Return the rows of `summary.csv` for the limit; their difference is what is left to gain from the baseline."""
+    workloads = [*table.workloads, ALL] if len(table.workloads) > 1 else table.workloads
+    values = np.array([limits.get(workload) for workload in workloads])
+    differences = values - np.array([table.get(workload, baseline, METRIC) for workload in workloads])
+    intervals, difference_intervals = mean_intervals(values), mean_intervals(differences)
+    return [
+        SummaryRow(
+            workload=workload,
+            policy=BOUND,
+            protocol=limits.protocol,
+            metric=METRIC,
+            unit="percent",
+            runs=int(np.isfinite(values[i]).sum()) * (len(table.workloads) if workload == ALL else 1),
+            mean=mean(values[i]),
+            interval=intervals[i],
+            interquartile_mean=interquartile_mean(values[i]),
+            baseline=baseline,
+            difference=mean(differences[i]),
+            difference_interval=difference_intervals[i],
+        )
+        for i, workload in enumerate(workloads)
+    ]

@@ -1,0 +1,220 @@
+"""An evaluation: experiments run, compared with a baseline, and written as files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from steersman.core.frames import to_frame
+from steersman.evaluation.bound.experiment_limits import ExperimentLimits, find_limits, limit_summary
+from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
+from steersman.evaluation.output import staged
+from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
+from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.learning_curve import LearningCurve
+from steersman.evaluation.report.page import Comparison, write_report
+from steersman.evaluation.results import EVALUATION_FILES, REPORT, write_evaluation
+from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
+from steersman.policies.base import Policy
+from steersman.policies.user_policy import PolicyProtocol
+from steersman.simulation.result import Protocol, RunResult
+
+Progress = Callable[[Protocol], AbstractContextManager[OnRun | None]]
+"""Return the progress callback of a protocol's runs as a context manager."""
+
+
+def no_progress(_: Protocol) -> AbstractContextManager[OnRun | None]:
+    """Report no progress."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The results of experiments that are equal but for their protocols.
+
+    Attributes:
+        experiments: what was run.
+        comparisons: their results, in the same order.
+        recordings: by protocol, the metrics of the placements that workloads record.
+    """
+
+    experiments: tuple[Experiment, ...]
+    comparisons: tuple[Comparison, ...]
+    recordings: dict[Protocol, Recordings]
+
+    @property
+    def runs(self) -> list[RunResult]:
+        """Return all runs."""
+        return [run for each in self.comparisons for run in each.runs]
+
+    @property
+    def summary(self) -> list[SummaryRow]:
+        """Return the rows of `summary.csv`."""
+        return [row for each in self.comparisons for row in each.summary]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return warnings about the workloads and the limits, each once."""
+        limits = [each.headline.found_limits for each in self.comparisons]
+        texts = [run.warnings for run in self.runs] + [each.warnings for each in limits if each is not None]
+        return tuple(dict.fromkeys(warning for warnings in texts for warning in warnings))
+
+    def to_frame(self) -> Any:
+        """Return a data frame of every metric of every run: the columns of `metrics.csv`."""
+        rows = [(run, metric) for run in self.runs for metric in run.metrics]
+        return to_frame(
+            {
+                "workload": [run.workload for run, _ in rows],
+                "policy": [run.policy for run, _ in rows],
+                "seed": [run.seed for run, _ in rows],
+                "protocol": [run.protocol for run, _ in rows],
+                "metric": [metric.name for _, metric in rows],
+                "unit": [metric.unit for _, metric in rows],
+                "value": [metric.value for _, metric in rows],
+            }
+        )
+
+    def summary_frame(self) -> Any:
+        """Return a data frame of means, intervals and differences from the baseline: the columns of `summary.csv`."""
+        rows = self.summary
+        return to_frame(
+            {
+                "workload": [row.workload for row in rows],
+                "policy": [row.policy for row in rows],
+                "protocol": [row.protocol for row in rows],
+                "metric": [row.metric for row in rows],
+                "unit": [row.unit for row in rows],
+                "runs": [row.runs for row in rows],
+                "mean": [row.mean for row in rows],
+                "ci_low": [row.interval.low for row in rows],
+                "ci_high": [row.interval.high for row in rows],
+                "baseline": [row.baseline for row in rows],
+                "difference": [row.difference for row in rows],
+                "difference_ci_low": [row.difference_interval.low for row in rows],
+                "difference_ci_high": [row.difference_interval.high for row in rows],
+            }
+        )
+
+    def write(
+        self,
+        folder: str | Path,
+        *,
+        command: str = "",
+        reason: str = "",
+        learning: LearningCurve | None = None,
+        fitted: str = "",
+        kept: Sequence[Path] = (),
+    ) -> None:
+        """Write `report.html` and the CSV files into a folder, all of them or none.
+
+        Args:
+            folder: created if it does not exist; files of an earlier evaluation are replaced.
+            command: the command line, for the report.
+            reason: why these protocols, if the data chose them; for the report.
+            learning: how one of the policies was trained, for the report.
+            fitted: how one of the policies was fitted to the workload, for the report.
+            kept: files that are put beside the results.
+
+        Raises:
+            InputError: the folder cannot be written to, or holds something else.
+        """
+        workloads = self.experiments[0].workloads
+        understood = [f"{each.name}: {each.understood}" for each in workloads if each.understood]
+        limits = [each.headline.found_limits for each in self.comparisons if each.headline.found_limits]
+        with staged(Path(folder), EVALUATION_FILES) as stage:
+            write_evaluation(stage, self.runs, self.summary, limits, self.recordings)
+            write_report(
+                stage / REPORT,
+                self.comparisons,
+                command=command,
+                reason=reason,
+                learning=learning,
+                understood=understood,
+                fitted=fitted,
+            )
+            for file in kept:
+                shutil.copyfile(file, stage / file.name)
+
+    def _repr_html_(self) -> str:
+        """Return the tables and sentences of all protocols for notebooks."""
+        return "".join(_html(each.headline) for each in self.comparisons)
+
+
+def evaluate_experiments(
+    experiments: Sequence[Experiment],
+    *,
+    baseline: str | Policy | PolicyProtocol,
+    jobs: int = 1,
+    bound: bool = False,
+    progress: Progress = no_progress,
+    limit_progress: Progress = no_progress,
+) -> Evaluation:
+    """Run experiments and compare their policies.
+
+    Args:
+        experiments: equal but for their protocols.
+        baseline: one of their policies.
+        jobs: number of processes.
+        bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
+        progress: of runs.
+        limit_progress: of the bound.
+
+    Raises:
+        InterruptionError: Ctrl-C; it holds the runs that were finished.
+        SteersmanError: a run failed.
+    """
+    runs: list[RunResult] = []
+    comparisons: list[Comparison] = []
+    total = sum(experiment.runs for experiment in experiments)
+    try:
+        recordings = {each.protocol: find_recordings(each.workloads, each.protocol) for each in experiments}
+        for experiment in experiments:
+            with progress(experiment.protocol) as on_run:
+                of_experiment = run_experiment(experiment, jobs=jobs, on_run=on_run)
+            runs += of_experiment
+            label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
+            limits = None
+            if bound and experiment.protocol != "timed":
+                with limit_progress(experiment.protocol) as on_limit:
+                    limits = find_limits(experiment, jobs=jobs, on_limit=on_limit)
+            comparisons.append(
+                _compare(of_experiment, label, limits, recordings[experiment.protocol], experiment.ratio)
+            )
+    except InterruptionError as interruption:
+        raise InterruptionError([*runs, *interruption.finished], total) from None
+    except KeyboardInterrupt:
+        raise InterruptionError(runs, total) from None
+    return Evaluation(tuple(experiments), tuple(comparisons), recordings)
+
+
+def _compare(
+    runs: Sequence[RunResult], baseline: str, limits: ExperimentLimits | None, recordings: Recordings, ratio: float
+) -> Comparison:
+    """Return the comparison of one protocol's runs."""
+    summary = summarise(runs, baseline)
+    if limits is not None:
+        summary += limit_summary(limits, SummaryTable(runs), baseline)
+    summary += recorded_summary(recordings, SummaryTable(runs).workloads, runs[0].protocol)
+    return Comparison(runs, summary, Headline(runs, summary, baseline, limits), ratio)
+
+
+def _html(headline: Headline) -> str:
+    others = headline.others(headline.workload)
+    order = [*headline.order(headline.workload), *others]
+    columns = headline.columns(headline.workload)
+    head = "".join(f"<th>{escape(column.short)}</th>" for column in columns)
+    rows = "".join(
+        f"<tr><th>{escape(others.get(policy, policy))}</th>"
+        + "".join(f"<td>{escape(column.cells[policy].text)}</td>" for column in columns)
+        + "</tr>"
+        for policy in order
+    )
+    sentences = " ".join(filter(None, [headline.sentence(), headline.limit_sentence()]))
+    title = f"{headline.workload}: {headline.protocol}, {len(headline.seeds)} seeds"
+    table = f"<table><caption>{escape(title)}</caption><tr><th>Policy</th>{head}</tr>{rows}</table>"
+    return f"{table}<p>{escape(sentences)}</p>"

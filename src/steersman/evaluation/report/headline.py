@@ -1,0 +1,420 @@
+"""The outcome of a comparison in one sentence, and the columns of its table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.core.statistics import Interval, mean, mean_interval
+from steersman.evaluation.bound.experiment_limits import BOUND, ExperimentLimits
+from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable
+from steersman.simulation.result import RunResult
+from steersman.simulation.run import AS_IT_IS
+
+GPU_ALLOCATION = "gpu_allocation_percent"
+CPU_ALLOCATION = "cpu_allocation_percent"
+MEAN_WAIT = "waiting_time_mean_seconds"
+FEW_SEEDS = 5
+"""With fewer seeds a bootstrap interval is a guess, and the text says so."""
+REACHED = 0.015
+"""Points: a policy nearer to the limit has reached it, since the limit is rounded up and allocations are rounded."""
+NAMED = 3
+"""Most policies that a sentence names; of more it gives the number."""
+LIMIT_NAME = "limit (LP)"
+"""Displayed name of the policy `bound` of the result files."""
+GPU_METRICS = ("gpu_fragmentation_percent", "gpu_allocation_over_time_percent")
+FAILED, STILL_WAITING = "pods_failed", "pods_waiting"
+INTERVAL = "95 % interval"
+
+OTHER_COLUMNS = (
+    ("GPU fragmentation, % of idle GPU", "Frag. %", "gpu_fragmentation_percent", 1),
+    ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95_seconds", 0),
+    ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
+    ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
+)
+"""Title, short title, metric and digits of what the table shows beside what decides and the pods that are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A displayed number and its note: its 95 % interval or its share."""
+
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of the table: a cell by policy.
+
+    Attributes:
+        short: its title where space is scarce.
+        notes: the title of its notes where they are a column of their own; empty if they are not.
+    """
+
+    title: str
+    short: str
+    cells: dict[str, Cell]
+    notes: str = ""
+
+
+class Difference(NamedTuple):
+    """The difference of two policies' metrics, its 95 % interval, and the number of paired seeds."""
+
+    mean: float
+    interval: Interval
+    pairs: int
+
+    @property
+    def is_shown(self) -> bool:
+        """Return whether the interval, which one seed does not have, excludes zero."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+class Headline:
+    """A comparison in short, in one protocol.
+
+    The primary metric is the GPU allocated at the end of a run, the CPU if no run allocates any GPU, and the mean wait
+    of a
+    pod in the `timed` protocol, in which the final allocation says nothing. Beside it stand the pods that never ran
+    (`unplaced_metric`), which may be more for a policy that allocates more.
+
+    Attributes:
+        workload: the workload that the sentence is about: the only one, or `all`.
+        gpus: of the cluster, by workload; of `all`, if all clusters have equally many, else 0.
+        nodes: of the (first) cluster.
+        on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
+        found_limits: upper bounds on GPU allocation, if requested.
+        limits: the same if the comparison is about GPU; a bound is never the best policy.
+        recorded: the workloads with a recorded placement, which is no policy either.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[RunResult],
+        summary: Sequence[SummaryRow],
+        baseline: str,
+        limits: ExperimentLimits | None = None,
+    ) -> None:
+        self._table = SummaryTable(runs)
+        self._rows = {(row.workload, row.policy, row.metric): row for row in summary}
+        self.baseline = baseline
+        self.protocol = runs[0].protocol
+        self.policies = self._table.policies
+        self.workloads = self._table.workloads
+        self.seeds = self._table.seeds
+        self.workload = self.workloads[0] if len(self.workloads) == 1 else ALL
+        self.gpus = {run.workload: int(run.final_nodes.gpu_count.sum()) for run in runs if run.final_nodes.names}
+        self.gpus[ALL] = max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0
+        self.nodes = len(runs[0].final_nodes.names)
+        self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
+        self.timed = self.protocol == "timed"
+        self.unplaced_metric = STILL_WAITING if self.timed else FAILED
+        self.primary = MEAN_WAIT if self.timed else GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
+        self.found_limits = limits
+        self.limits = limits if self.primary == GPU_ALLOCATION else None
+        self.recorded = {row.workload for row in summary if row.policy == AS_IT_IS}
+
+    @property
+    def resource(self) -> str:
+        """Return the compared quantity as a word in a sentence."""
+        return "GPU" if self.on_gpu else "CPU"
+
+    @property
+    def primary_title(self) -> str:
+        """Return the title of the primary metric, with its unit."""
+        return "Mean wait, s" if self.timed else f"{self.resource} allocated at the end, %"
+
+    def row(self, workload: str, policy: str, metric: str) -> SummaryRow | None:
+        """Return the summary of a metric, None if no run has it."""
+        return self._rows.get((workload, policy, metric))
+
+    def means(self, workload: str) -> dict[str, float]:
+        """Return the mean of the primary metric, by policy."""
+        rows = {policy: self.row(workload, policy, self.primary) for policy in self.policies}
+        return {policy: row.mean if row is not None else math.nan for policy, row in rows.items()}
+
+    def order(self, workload: str) -> list[str]:
+        """Return the policies, the best first, those without a value last."""
+        means = self.means(workload)
+        sign = 1 if self.timed else -1
+        return sorted(self.policies, key=lambda p: sign * means[p] if math.isfinite(means[p]) else math.inf)
+
+    def lost(self, workload: str, policy: str) -> npt.NDArray[np.float64]:
+        """Return [seed] the quantity that a good scheduler minimises: percent unallocated, or the mean wait."""
+        if policy == BOUND and self.limits is not None:
+            return 100 - self.limits.get(workload)
+        if policy == AS_IT_IS:
+            row = self.row(workload, policy, self.primary)
+            return np.array([100 - row.mean if row is not None else math.nan])
+        values = self._table.get(workload, policy, self.primary)
+        return values if self.timed else 100 - values
+
+    def limit(self, workload: str) -> float:
+        """Return the GPU in percent that no scheduler exceeds, mean over seeds; NaN if unknown."""
+        return math.nan if self.limits is None else mean(self.limits.get(workload))
+
+    def difference(self, workload: str, metric: str, policy: str, other: str) -> Difference:
+        """Return the difference of a policy's metric from another's, paired by seed."""
+        values = self._table.get(workload, policy, metric) - self._table.get(workload, other, metric)
+        return Difference(mean(values), mean_interval(values), int(np.isfinite(values).sum()))
+
+    def is_better(self, workload: str, policy: str, other: str) -> bool:
+        """Return whether a policy is better than another in the primary metric beyond chance."""
+        result = self.difference(workload, self.primary, policy, other)
+        return result.is_shown and (result.mean < 0) == self.timed
+
+    def columns(self, workload: str) -> list[TableColumn]:
+        """Return the table of a workload, with a cell for the limit (`bound`), without columns that have no value."""
+        unit = "s" if self.timed else "points"
+        short = "Mean wait s" if self.timed else f"{self.resource} %"
+        columns = [
+            self._column(self.primary_title, short, workload, self.primary, 1 if self.timed else 2),
+            self._differences(f"Difference from {self.baseline}, {unit}", f"Diff. {unit}", workload, self.primary),
+        ]
+        if not self.timed:
+            title = f"{self.resource}{self._plural} unallocated"
+            columns.append(
+                self._build(
+                    workload, title, f"{self.resource}{self._plural} left", lambda p: self._unallocated(workload, p)
+                )
+            )
+        left = "Pods still waiting" if self.timed else "Pods failed"
+        columns += [
+            self._column(left, "Pods waiting" if self.timed else left, workload, self.unplaced_metric, 1, note=False),
+            self._differences(f"{left}, difference from {self.baseline}", "Diff. pods", workload, self.unplaced_metric),
+        ]
+        for title, short, metric, digits in OTHER_COLUMNS:
+            if not (self.timed and metric == GPU_METRICS[0]) and (self.on_gpu or metric not in GPU_METRICS):
+                columns.append(self._column(title, short, workload, metric, digits, note=False))
+        return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
+
+    def others(self, workload: str) -> dict[str, str]:
+        """Return the rows of the table below the policies: name in result files, and displayed name."""
+        recording = {AS_IT_IS: AS_IT_IS} if workload in self.recorded else {}
+        return recording | ({BOUND: LIMIT_NAME} if self.limits is not None else {})
+
+    def _build(self, workload: str, title: str, short: str, cell: Callable[[str], Cell]) -> TableColumn:
+        return TableColumn(title, short, {policy: cell(policy) for policy in [*self.policies, *self.others(workload)]})
+
+    def _column(
+        self, title: str, short: str, workload: str, metric: str, digits: int, *, note: bool = True
+    ) -> TableColumn:
+        def cell(policy: str) -> Cell:
+            row = self.row(workload, policy, metric)
+            if row is None:
+                return Cell(DASH)
+            return Cell(fixed(row.mean, digits), interval_text(row.interval, digits) if note else "")
+
+        return self._build(workload, title, short, cell)
+
+    def _differences(self, title: str, short: str, workload: str, metric: str) -> TableColumn:
+        digits = self._digits(metric)
+
+        def cell(policy: str) -> Cell:
+            row = self.row(workload, policy, metric)
+            if row is None or not row.baseline:
+                return Cell(DASH)
+            return Cell(signed(row.difference, digits), interval_text(row.difference_interval, digits, sign=True))
+
+        notes = f"{INTERVAL}{'' if metric == self.primary else ', pods'}"
+        return replace(self._build(workload, title, short, cell), notes=notes)
+
+    def _digits(self, metric: str) -> int:
+        """Return the digits of a difference, the same in the table and in the sentence."""
+        return 1 if metric == self.unplaced_metric or self.timed else 2
+
+    def _unallocated(self, workload: str, policy: str) -> Cell:
+        share = mean(self.lost(workload, policy))
+        if not (self.on_gpu and math.isfinite(share)):
+            return Cell(fixed(share, 2) + " %" if math.isfinite(share) else DASH)
+        gpus = self.gpus.get(workload, 0)
+        return Cell(fixed(share * gpus / 100, 0), fixed(share, 2) + " %") if gpus else Cell(fixed(share, 2) + " %")
+
+    def sentence(self) -> str:
+        """Return the outcome in a sentence: the best policy and its gain, or that no difference was shown."""
+        workload, order = self.workload, self.order(self.workload)
+        means = self.means(workload)
+        known = [policy for policy in order if math.isfinite(means[policy])]
+        if len(known) < 2 or (self.timed and not any(means[policy] for policy in known)):
+            return self._alone()
+        best = known[0]
+        rivals = [policy for policy in known[1:] if not self.is_better(workload, best, policy)]
+        if len(self.seeds) == 1:
+            other = self._reference(known)
+            return f"One seed shows no difference: {self._where()}, {best} {self._amount(best)}, {self._more(other)}."
+        reference = self._reference(known)
+        small = seeds_text(self.difference(self.workload, self.primary, best, reference).pairs, "paired seed")
+        if rivals:
+            return f"{self._undecided(best, rivals)}; {small}."
+        pods, is_traded = self._pods(best, known)
+        wins = ("lets pods wait least" if self.timed else f"allocates most {self.resource}{self._plural}") * is_traded
+        gain = self._more(reference)
+        return f"{best} {wins or 'is best'} {self._where()}: {self._amount(best, short=True)}, {gain}{pods}; {small}."
+
+    def _reference(self, known: Sequence[str]) -> str:
+        """Return the policy that the best one is compared with in a sentence: the baseline, else the second best."""
+        return self.baseline if self.baseline in known[1:] else known[1]
+
+    def _undecided(self, best: str, rivals: Sequence[str]) -> str:
+        """Return the sentence for a best policy that cannot be told from others."""
+        workload = self.workload
+        group = [best, *rivals]
+        names = listed(group)
+        head = f"no difference shown between {names} {self._where()}"
+        if all(self.difference(workload, self.primary, best, each).mean == 0 for each in rivals):
+            head = f"{names} do equally well {self._where()}"
+        elif any(self.is_better(workload, each, best) for each in rivals):
+            head = f"no best policy shown of {names} {self._where()}, whose seeds differ"
+        known = [each for each in self.order(workload) if math.isfinite(self.means(workload)[each])]
+        pods, _ = self._pods(best, known)
+        text = f"{head}: {best} {self._amount(best)}, {self._more(self._reference(known))}{pods}"
+        return text[0].upper() + text[1:] if head.startswith("no ") else text
+
+    def _amount(self, policy: str, *, short: bool = False) -> str:
+        """Return the primary metric as a part of a sentence; short: without a verb."""
+        value = self.means(self.workload)[policy]
+        if self.timed:
+            return f"{'pods wait' if short else 'lets pods wait'} {value:,.1f} s in the mean"
+        gpus = self.gpus.get(self.workload, 0) if self.on_gpu else 0
+        of = f"of {count(gpus, 'GPU')}" if gpus else f"of the {self.resource}{self._plural}"
+        return f"{value:.2f} % {of} allocated" if short else f"allocates {value:.2f} % {of}"
+
+    def _more(self, other: str) -> str:
+        """Return the gain of the best policy on another, with the interval, as in the table.
+
+        If the two have different seeds, the best by its mean may be the worse in the seeds that both have.
+        """
+        best = self.order(self.workload)[0]
+        result = self.difference(self.workload, self.primary, best, other)
+        same = "as long as under" if self.timed else "as much as"
+        digits = self._digits(self.primary)
+        unit = "s" if self.timed else "points"
+        if not math.isfinite(result.mean):
+            return f"in other seeds than {other}"
+        size = abs(result.mean)
+        if size == 0 and not result.interval.low < result.interval.high:
+            return f"{same} {other}"
+        smallest = 10.0**-digits
+        text = f"less than {smallest:g} {unit}" if size < smallest / 2 else f"{size:,.{digits}f} {unit}"
+        is_less = result.mean < 0 or (result.mean == 0 and self.timed)
+        low, high = result.interval
+        ends = Interval(-high, -low) if is_less else result.interval
+        sign, than = "less" if is_less else "more", "than under" if self.timed else "than"
+        return f"{text}{brackets(ends, digits)} {sign} {than} {other}"
+
+    def _pods(self, best: str, known: Sequence[str]) -> tuple[str, bool]:
+        """Return the pods that the best policy leaves out against others, and whether another is shown to be better."""
+        workload, metric = self.workload, self.unplaced_metric
+        digits = self._digits(metric)
+        against = {each: self.difference(workload, metric, best, each) for each in known[1:]}
+        fewer = {each: result for each, result in against.items() if result.is_shown and result.mean > 0}
+        if fewer:
+            other = self._reference(known)
+            if other not in fewer:
+                other = max(fewer, key=lambda each: fewer[each].mean)
+            result = fewer[other]
+            left = "leaves" if self.timed else "fails"
+            what = " waiting" if self.timed else ""
+            many = f"{result.mean:,.{digits}f} pods{brackets(result.interval, digits)}"
+            than = "" if other == self._reference(known) else f" than {other}"
+            return f", but it {left} {many} more{what}{than}", True
+        other = self._reference(known)
+        result = against[other]
+        if not math.isfinite(result.mean):
+            return "", False
+        verb, what = ("leaves", " waiting") if self.timed else ("fails", "")
+        if result.is_shown:
+            ends = brackets(Interval(-result.interval.high, -result.interval.low), digits)
+            return f"; it {verb} {-result.mean:,.{digits}f} pods{ends} fewer{what}", False
+        if result.interval.low == result.interval.high == 0:
+            return f"; it {verb} as many pods{what}", False
+        return f"; no difference shown in the pods {'left waiting' if self.timed else 'that fail'}", False
+
+    def limit_sentence(self) -> str:
+        """Return the sentence on what is left to gain, empty without a limit."""
+        limit, best = self.limit(self.workload), self.order(self.workload)[0]
+        if not math.isfinite(limit):
+            return ""
+        left = limit - self.means(self.workload)[best]
+        text = f"Limit: no scheduler that places every pod that fits allocates more than {limit:.2f} % of the GPUs"
+        if not left >= REACHED:
+            return f"{text} {self._where()}; {best} reaches that."
+        return f"{text} {self._where()}; {best} is {left:.2f} points below."
+
+    def _alone(self) -> str:
+        policy = self.order(self.workload)[0]
+        row = self.row(self.workload, policy, self.primary)
+        seeds = seeds_text(len(self.seeds), "seed")
+        if row is None or not math.isfinite(row.mean):
+            if self.timed and self.workload == ALL:
+                return f"There is no mean wait {self._where()}: on one of them no pod was bound, {seeds}."
+            if self.timed:
+                return f"No pod was bound under any policy {self._where()}, {seeds}."
+            return f"Nothing is known of the {self.resource} allocated {self._where()}, {seeds}."
+        if self.timed and all(value == 0 for value in self.means(self.workload).values()):
+            return f"No pod has to wait under any policy {self._where()}, {seeds}."
+        if self.timed:
+            text = f"Pods wait {row.mean:,.1f} s in the mean under {policy} {self._where()}"
+        else:
+            text = f"{policy} allocates {row.mean:.2f} % of the {self.resource}{self._plural} {self._where()}"
+        interval = interval_text(row.interval, self._digits(self.primary))
+        return f"{text}{', 95 % interval ' + interval if interval else ''}, {seeds}."
+
+    @property
+    def _plural(self) -> str:
+        return "s" if self.on_gpu else ""
+
+    def _where(self) -> str:
+        if self.workload == ALL:
+            return f"on average over {len(self.workloads)} workloads ({self.protocol})"
+        return f"on {self.workload} ({self.protocol})"
+
+
+DASH = "–"
+
+
+def fixed(value: float, digits: int) -> str:
+    """Return a displayed number: this many decimals, a thousands separator, a dash for NaN."""
+    return f"{value + 0.0:,.{digits}f}" if math.isfinite(value) else DASH
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a displayed number with its sign, a true minus."""
+    return f"{value + 0.0:+,.{digits}f}".replace("-", "−") if math.isfinite(value) else DASH
+
+
+def interval_text(interval: Interval, digits: int, *, sign: bool = False) -> str:
+    """Return a displayed interval, empty if there is none."""
+    if not math.isfinite(interval.low):
+        return ""
+    write = signed if sign else fixed
+    return f"{write(interval.low, digits)} to {write(interval.high, digits)}"
+
+
+def brackets(interval: Interval, digits: int) -> str:
+    """Return an interval in a sentence, with the space before it; empty if there is none."""
+    low, high = (signed(end, digits).removeprefix("+") for end in interval)
+    return f" [{low}, {high}]" if math.isfinite(interval.low) else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a sentence: all of a few, else the first ones and the number of others."""
+    if len(names) > NAMED + 1:
+        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} others"
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def seeds_text(number: int, noun: str) -> str:
+    """Return the number of seeds of a claim, with a note if they are few."""
+    return f"{'only ' if number < FEW_SEEDS else ''}{count(number, noun)}"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and a noun in singular or plural."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

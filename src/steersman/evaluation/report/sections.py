@@ -1,0 +1,215 @@
+"""The section of a report about one workload: its table and its plots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
+
+from steersman.evaluation.report import figures, markup
+from steersman.evaluation.report.figures import Figure
+from steersman.evaluation.report.headline import Headline
+from steersman.objectives.fragmentation import CAUSES
+from steersman.simulation.result import RunResult
+
+NAMED_CELLS = 40_000
+"""Node names are in the heat maps only if these have fewer cells in total: names would be most of the file."""
+
+SMALL = {"causes": "fragmentation by cause over the run", "nodes": "nodes at the end"}
+"""Titles of the plots of which there is one per policy."""
+
+DIAGONAL = " Dotted: everything that arrives is placed."
+LIMIT = " Red: the limit, which no scheduler exceeds that places every pod that fits."
+
+
+TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+
+
+def _time_unit(runs: Sequence[RunResult]) -> tuple[str, float]:
+    """Return the largest unit of which the runs last at least three, and its seconds."""
+    span = max(float(run.curve.x[-1] - run.curve.x[0]) for run in runs)
+    return next((unit for unit in TIME_UNITS if span >= 3 * unit[1]), TIME_UNITS[-1])
+
+
+def _rescaled(run: RunResult, seconds: float) -> RunResult:
+    """Return the run with its time in another unit."""
+    return run if seconds == 1 else replace(run, curve=replace(run.curve, x=run.curve.x / seconds))
+
+
+class Section:
+    """The section of a workload in one protocol.
+
+    Args:
+        headline: of all runs of the protocol.
+        workload: which one.
+        runs: of this workload and protocol; the first of a policy has its final nodes.
+        plots: takes this section's figures by the id of their place.
+        number: of the section in the report, from 0.
+    """
+
+    def __init__(
+        self,
+        headline: Headline,
+        workload: str,
+        runs: Sequence[RunResult],
+        plots: dict[str, Figure],
+        number: int,
+    ) -> None:
+        self.headline = headline
+        self.workload = workload
+        self.number = number
+        unit, seconds = _time_unit(runs) if headline.timed else ("", 1.0)
+        self.runs = {
+            policy: [_rescaled(run, seconds) for run in runs if run.policy == policy]
+            for policy in headline.order(workload)
+        }
+        style = figures.styles(headline.policies, headline.baseline)
+        self.style = {policy: style[policy] for policy in self.runs}
+        self.plots = plots
+        self.quantity = "gpu_allocation_percent" if headline.on_gpu else "cpu_allocation_percent"
+        self.allocated = f"{headline.resource} allocated, %"
+        if headline.timed:
+            self.x_title = f"time, {unit}"
+        else:
+            on_gpu = headline.on_gpu or headline.protocol == "inflation"
+            self.x_title = "arrived GPU demand, % of all GPUs" if on_gpu else "arrived, %"
+
+    def html(self) -> str:
+        """Return the section."""
+        parts = [
+            self._table(),
+            markup.legend(self.style),
+            self._bands(),
+            self._allocation(),
+            self._waiting(),
+            self._causes(),
+            self._nodes(),
+            self._use(),
+        ]
+        attributes = f'data-workload="{escape(self.workload)}" data-protocol="{self.headline.protocol}"'
+        return f"<section {attributes}>\n" + "\n".join(filter(None, parts)) + "\n</section>"
+
+    def _table(self) -> str:
+        if len(self.headline.workloads) == 1:
+            return ""
+        title = f"<h2>{escape(self.workload)} ({self.headline.protocol})</h2>"
+        return f"{title}\n{markup.policy_table(self.headline, self.workload)}"
+
+    def _bands(self) -> str:
+        seeds = len(self.headline.seeds)
+        if seeds == 1:
+            return ""
+        return markup.soft(
+            f"Lines are means of {seeds} seeds; bands reach from the smallest to the largest. "
+            "Choose a name to hide or show it."
+        )
+
+    def _allocation(self) -> str:
+        diagonal = self.headline.on_gpu and not self.headline.timed
+        limit = self.headline.limit(self.workload)
+        whole = self._lines(self.quantity, self.allocated, diagonal=diagonal, limit=limit)
+        caption = "The whole run." + (DIAGONAL if diagonal else "") + (LIMIT if math.isfinite(limit) else "")
+        places = [self._place("course", whole, caption)]
+        if not self.headline.timed:
+            x = figures.grid([run.curve for runs in self.runs.values() for run in runs])
+            start = 100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0]))
+            end = self._lines(self.quantity, self.allocated, window=(start, float(x[-1])), limit=limit)
+            places.append(self._place("end", end, "The last part of it, where schedulers differ in what is left over."))
+        return markup.block(
+            f"{self.headline.resource} allocation", "How much of the cluster is given to pods.", "two", places
+        )
+
+    def _waiting(self) -> str:
+        if not self.headline.timed:
+            return ""
+        rows = {policy: self.headline.row(self.workload, policy, self.headline.primary) for policy in self.runs}
+        waits = {policy: (row.mean, *row.interval) for policy, row in rows.items() if row is not None}
+        bars = figures.bars(waits, self.style, "mean wait, s")
+        places = [
+            self._place("waiting", self._lines("pods_waiting", "pods waiting"), "Pods that wait for room."),
+            self._place("waits", bars, "Mean wait of a pod, with its 95 % interval."),
+        ]
+        return markup.block("Waiting", "How long pods wait before they run.", "two", places)
+
+    def _causes(self) -> str:
+        if not self.headline.on_gpu:
+            return ""
+        share = self._lines("gpu_fragmentation_percent", "fragmented, % of idle GPU")
+        when = "Mean over the run." if self.headline.timed else "At the end of the run."
+        places = [
+            self._place("causes", figures.causes_in_short(self.runs, at_end=not self.headline.timed), when),
+            self._place("fragmentation", share, "Fragmented share of the idle GPU over the run."),
+        ]
+        over_run = figures.causes_over_run(self.runs, self.x_title if self.headline.timed else "arrived, %")
+        small = "".join(self._small("causes", policy, plot) for policy, plot in over_run.items())
+        labels = [figures.CAUSE_LABELS[name] for name in CAUSES]
+        block = markup.block(
+            "Fragmentation by cause",
+            "Idle GPU that a typical pod of this workload cannot use, and why.",
+            "two",
+            places,
+            markup.key(dict(zip(labels, figures.CAUSE_COLOURS, strict=True))),
+        )
+        return f'{block}\n<div class="many">{small}</div>' if small else block
+
+    def _nodes(self) -> str:
+        if self.headline.timed:
+            return ""  # all pods have left
+        kept = {policy: runs[0].final_nodes for policy, runs in self.runs.items() if runs and runs[0].final_nodes.names}
+        cells = sum(len(nodes.names) for nodes in kept.values()) * len(self.headline.workloads)
+        places = []
+        for policy, nodes in kept.items():
+            heat = figures.heat_map(nodes, names=cells < NAMED_CELLS, gpu=self.headline.on_gpu)
+            caption = f"{heat.full:,} nodes full, {heat.partly:,} partly used, {heat.empty:,} empty"
+            places.append(self._small("nodes", policy, heat.figure, caption))
+        share = "GPUs in use (of its CPU where it has none)" if self.headline.on_gpu else "CPU in use"
+        text = f"A cell is a node, its shade the share of its {share}; grouped by GPU model, the fullest first."
+        scale = markup.scale(figures.SHARE_COLOURS, "0 %", f"100 %, seed {self.headline.seeds[0]}")
+        return markup.block("Nodes at the end", text, "many", places, scale)
+
+    def _use(self) -> str:
+        balance = "gpu_balance_percent" if self.headline.on_gpu else "cpu_balance_percent"
+        deviation = self._lines(balance, f"standard deviation of {self.headline.resource} use, %")
+        places = [
+            self._place("balance", deviation, "How unequally nodes are used; 0 is perfectly balanced."),
+            self._place("used", self._lines("nodes_used", "nodes in use"), "Nodes with at least one pod."),
+        ]
+        return markup.block("Balance and nodes in use", "How the load is spread over the nodes.", "two", places)
+
+    def _lines(
+        self,
+        quantity: str,
+        y_title: str,
+        *,
+        window: tuple[float, float] | None = None,
+        diagonal: bool = False,
+        limit: float = math.nan,
+    ) -> Figure | None:
+        return figures.lines(
+            self.runs,
+            self.style,
+            quantity,
+            x_title=self.x_title,
+            y_title=y_title,
+            window=window,
+            diagonal=diagonal,
+            limit=limit,
+        )
+
+    def _place(self, name: str, plot: Figure | None, caption: str) -> str:
+        if plot is None:
+            return ""
+        axis = plot["layout"]["yaxis"].get("title", plot["layout"]["xaxis"].get("title", {})).get("text", "")
+        return markup.figure(self._plot(name, plot, f"{axis}. {caption}"), caption)
+
+    def _small(self, name: str, policy: str, plot: Figure, caption: str = "") -> str:
+        style = self.style[policy]
+        label = f"{policy}: {SMALL[name]}" + (f", {caption}" if caption else "")
+        return markup.policy_figure(self._plot(f"{name}-{style.index}", plot, label), policy, style, caption)
+
+    def _plot(self, name: str, plot: Figure, label: str) -> str:
+        """Return the placeholder of a figure; `label` says what it shows and of which workload."""
+        identity = f"w{self.number}-{name}"
+        self.plots[identity] = plot
+        return markup.plot(identity, plot, f"{label} ({self.workload}, {self.headline.protocol})")

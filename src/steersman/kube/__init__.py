@@ -1,1 +1,0 @@
-"""The only room that talks to the Kubernetes API: configuration, transport, lists and watches, leases, events."""

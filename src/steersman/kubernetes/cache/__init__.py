@@ -1,0 +1,1 @@
+"""State of a live cluster, kept up to date by watches."""

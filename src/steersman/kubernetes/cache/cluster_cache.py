@@ -1,0 +1,719 @@
+"""ClusterState of a live cluster: fed by watches of nodes and pods, and by our own decisions.
+
+A decision counts at once (the pod is *assumed* on its node), long before the watch reports the binding; the watch wins.
+Pods on unknown nodes wait for these. A pod with a node nominated by another scheduler counts there until it is bound,
+as
+in kube-scheduler.
+
+A bound pod counts whatever it says of itself. Its GPU annotations can be changed by anyone who may patch the pod, so it
+holds what it had when it was first seen bound. One that requests no GPUs holds those of its claims.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import structlog
+
+from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod
+from steersman.cluster.objects.decoding import (
+    GPU_INDEX_KEY,
+    device_numbers,
+    node_from_object,
+    pod_from_object,
+    unmodelled,
+)
+from steersman.cluster.objects.fields import FieldError, Object
+from steersman.cluster.objects.partial import partial_pod
+from steersman.cluster.objects.requests import is_resizing
+from steersman.cluster.objects.selectors import selects_namespaces
+from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.provisional import pod_selectors, selector_keys
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import InputError
+from steersman.kubernetes.cache.device_claims import DeviceClaims
+from steersman.kubernetes.cache.gpu_mixing import GpuPods
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.namespaces import Namespaces
+from steersman.kubernetes.objects import PodHead, named_head, pod_head, whole
+from steersman.kubernetes.selectors import Selectors
+from steersman.kubernetes.volumes.objects import PodClaim, pod_claims
+from steersman.kubernetes.watch import EventType, Reflector
+
+NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector; a pod that finishes leaves such a watch as if it were deleted."""
+CLASSES_KEPT = 2_000
+"""Number of pod classes, label sets and selectors beyond which unused ones are forgotten."""
+
+log = structlog.get_logger("cache")
+
+
+@dataclass(slots=True, eq=False)
+class CachedPod:
+    """A pod of the cluster.
+
+    Attributes:
+        key: namespace and name.
+        uid: distinguishes it from an earlier pod of that name.
+        pod: model, without a node's name among its constraints.
+        generation: of the spec that the model was decoded from.
+        version: resource version as last seen.
+        node: where it is bound or assumed; "" while it is pending.
+        devices: bit mask of the GPU devices that it is known to hold; None: unknown.
+        assumed: whether it is there by our decision, which the watch has not confirmed yet.
+        deleting: whether it is being deleted.
+        unmodelled: features it uses that affect its placement and that the model lacks.
+        class_id, labels_id: numbers in the state.
+        notes: its annotations while it is pending, since they hold requests and may change.
+        gated: whether it has scheduling gates.
+        resizing: whether its resources may change without its spec.
+        nominated: node that another scheduler nominated for it while it is pending, where it counts; "" if none.
+        problem: what in it makes no sense, "" if nothing.
+        claims: its persistent volume claims.
+        has_device_claims: whether its GPUs are those of its ResourceClaims.
+        seen: monotonic seconds at which it was first seen.
+    """
+
+    key: str
+    uid: str
+    pod: Pod
+    generation: int
+    node: str = ""
+    devices: int | None = None
+    assumed: bool = False
+    deleting: bool = False
+    unmodelled: tuple[str, ...] = ()
+    class_id: int = -1
+    labels_id: int = -1
+    version: str = ""
+    notes: dict[str, str] | None = None
+    gated: bool = False
+    resizing: bool = False
+    nominated: str = ""
+    problem: str = ""
+    claims: tuple[PodClaim, ...] = ()
+    has_device_claims: bool = False
+    seen: float = field(default_factory=time.monotonic)
+
+
+class Listener:
+    """Base class of listeners to the cluster. Called in the event loop; must not block."""
+
+    def on_pod_added(self, pod: CachedPod) -> None:
+        """Handle a new pod."""
+
+    def on_pod_pending(self, pod: CachedPod) -> None:
+        """Handle a pod that waits for a node: it is new, or was changed."""
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """Handle a pod that the watch reports on `pod.node`, by whichever scheduler."""
+
+    def on_pod_deleted(self, pod: CachedPod) -> None:
+        """Handle a deleted or finished pod, in its last form."""
+
+    def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        """Handle a node that was added, changed or deleted, or whose pods changed.
+
+        Args:
+            slot: of the node.
+            may_have_grown: whether there may be room for a pod that waits; not after a deletion.
+        """
+
+    def on_node_problem(self, name: str, problem: str) -> None:
+        """Handle a node that takes no pods since its object makes no sense, or that is valid again ("")."""
+
+    def on_rebuilt(self) -> None:
+        """Handle a new state object, in which all numbers differ."""
+
+
+class ClusterCache:
+    """ClusterState of a live cluster, with its pods.
+
+    Args:
+        client: connection to the API server.
+        listener: notified of changes.
+        selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, and the
+            labels
+            that it reads are stored.
+
+    Attributes:
+        state: the cluster; pods by their key.
+        pods: all unfinished pods.
+        node_problems: why nodes take no pods, by name.
+        claims_on: node -> key of a claim -> number of its pods there.
+        gpu_pods: nodes by the kind of GPU pods on them.
+    """
+
+    def __init__(self, client: Client, listener: Listener, selectors: Selectors | None = None) -> None:
+        self.listener, self.selectors = listener, selectors
+        self.state = ClusterState(())
+        self.pods: dict[str, CachedPod] = {}
+        self.namespaces = Namespaces(client, self._namespaces_changed)
+        self.reflectors: tuple[Reflector, ...] = (
+            Reflector(client, NODES_PATH, NodeFeed(self)),
+            Reflector(client, PODS_PATH, PodFeed(self), {"fieldSelector": UNFINISHED}),
+            self.namespaces,
+        )
+        self.device_claims = DeviceClaims(client, self._device_claims_changed)
+        self.reflectors += self.device_claims.reflectors
+        if selectors is not None:
+            self.reflectors += selectors.reflectors
+            selectors.follow(self.follow)
+        self.node_problems: dict[str, str] = {}
+        self.claims_on: dict[str, Counter[str]] = {}
+        self.gpu_pods = GpuPods()
+        # JSON of pods that select namespaces by labels; their models change with these labels.
+        self._selecting_namespaces: dict[str, msgspec.Raw] = {}
+        self._on_node: dict[str, set[str]] = defaultdict(set)
+        self._nominated: dict[str, set[str]] = defaultdict(set)
+        self._owners: dict[str, Counter[str]] = defaultdict(Counter)
+        self._owned = Counter[str]()  # all pods of an owner
+        self._selected: set[str] = set()
+        self._followed: set[str] = set()
+        # Pods by label keys that nobody selects by yet.
+        self._labelled: dict[str, set[str]] = defaultdict(set)
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything was listed."""
+        return all(reflector.synced.is_set() for reflector in self.reflectors)
+
+    @property
+    def selected(self) -> Set[str]:
+        """Label keys by which pods are told apart in the state."""
+        return self._selected
+
+    def owner_pods(self, pod: Pod) -> OwnerPods:
+        """Return the pods of the same owner."""
+        if not pod.owner:
+            return NO_OWNER_PODS
+        slots, owner = self.state.slots, _owner(pod)
+        on_nodes = self._owners.get(owner, Counter())
+        running = {slots[node]: count for node, count in on_nodes.items() if count and node in slots}
+        return OwnerPods(running, max(self._owned[owner] - on_nodes.total(), 1))
+
+    def number(self, pod: Pod) -> tuple[int, int]:
+        """Return the class and labels of a pod in the state, without labels that nobody selects by."""
+        self.select(_selected_keys(pod.constraints))
+        return self._number(pod)
+
+    def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
+        """Return the pod of this JSON if it is pending here in exactly this form; else None."""
+        try:
+            head = pod_head(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        known = self.pods.get(head.key)
+        if known is None or known.uid != head.metadata.uid or known.node or head.spec.node_name:
+            return None
+        is_clear = known.generation > 0 and not known.unmodelled and not known.gated
+        return known if is_clear and not self._may_differ(known, head) else None
+
+    # Our decisions ---------------------------------------------------------------------------------------------------
+
+    def assume(self, pod: CachedPod, slot: int, devices: int) -> None:
+        """Assume a pod on a node before the API confirms it."""
+        node = self.state.nodes[slot]
+        assert node is not None
+        pod.assumed = True
+        self._nominate(pod, "")
+        self._put(pod, node.name, devices)
+
+    def forget(self, pod: CachedPod) -> None:
+        """Take an assumed pod back, unless it was confirmed or deleted."""
+        if pod.assumed and self.pods.get(pod.key) is pod:
+            pod.assumed = False
+            self._take(pod)
+            pod.devices = None
+
+    def without_nominated(self, pod: CachedPod) -> list[CachedPod]:
+        """Remove pods of lower priority, and this one itself, from their nominated nodes.
+
+        Returns:
+            These pods, for `nominate_again` after the decision.
+        """
+        if not self._nominated:
+            return []
+        keys = {key for keys in self._nominated.values() for key in keys}
+        result = [self.pods[key] for key in keys if key in self.state.placements]
+        result = [each for each in result if each is pod or each.pod.priority < pod.pod.priority]
+        for each in result:
+            self._displace(each)
+        return result
+
+    def nominate_again(self, pods: list[CachedPod]) -> None:
+        """Undo `without_nominated`, except for a pod that was assumed meanwhile."""
+        for pod in pods:
+            if pod.nominated and pod.nominated in self.state.slots:
+                self._place(pod, self.state.slots[pod.nominated])
+                self.listener.on_node_changed(self.state.slots[pod.nominated], may_have_grown=False)
+
+    # Changes of the API ----------------------------------------------------------------------------------------------
+
+    def upsert_pod(self, raw: msgspec.Raw) -> None:
+        """Add or update a pod."""
+        head = pod_head(raw)
+        known = self.pods.get(head.key)
+        if head.finished:
+            self.delete_pod(head.key)
+            return
+        if known is not None and known.uid != head.metadata.uid:
+            self.delete_pod(head.key)
+            known = None
+        if known is None:
+            known = self._decode(head, raw)
+            self._keep(known)
+            self.listener.on_pod_added(known)
+            self._settle(known, head, raw, new=True)
+        else:
+            self._settle(known, head, raw, new=False)
+
+    def delete_pod(self, key: str) -> None:
+        """Remove a deleted or finished pod."""
+        pod = self.pods.pop(key, None)
+        if pod is not None:
+            self._nominate(pod, "")
+            self._drop_labels(pod)
+            self._selecting_namespaces.pop(key, None)
+            if pod.node:
+                self._take(pod, keep_node=True)
+            self._count_owned(pod, -1)
+            pod.assumed = False
+            self.listener.on_pod_deleted(pod)
+
+    def upsert_node(self, raw: msgspec.Raw) -> None:
+        """Add or update a node.
+
+        One that makes no sense takes no pods, and stays in its last valid form with its pods.
+        """
+        try:
+            node = node_from_object(whole(raw))
+        except InputError as error:
+            self._close(named_head(raw).metadata.name, str(error))
+            return
+        if self.node_problems.pop(node.name, None) is not None:
+            self.listener.on_node_problem(node.name, "")
+        self._upsert_node(node)
+
+    def _upsert_node(self, node: Node) -> None:
+        slot = self.state.slots.get(node.name)
+        if slot is None:
+            slot = self.state.add_node(node)
+            self._place_all(self.state, node.name, slot)
+        elif self.state.nodes[slot] == node:
+            return
+        else:
+            self.state.update_node(node)
+        self.listener.on_node_changed(slot, may_have_grown=True)
+
+    def _close(self, name: str, problem: str) -> None:
+        """Close a node to new pods, since its object makes no sense."""
+        if self.node_problems.get(name) == problem:
+            return
+        self.node_problems[name] = problem
+        log.warning("node takes no pods", node=name, why=problem)
+        self.listener.on_node_problem(name, problem)
+        slot = self.state.slots.get(name)
+        known = None if slot is None else self.state.nodes[slot]
+        if known is not None:
+            self._upsert_node(replace(known, unschedulable=True, pods=0))  # a pod may tolerate the first
+
+    def delete_node(self, name: str) -> None:
+        """Remove a node; its pods stay known."""
+        self.node_problems.pop(name, None)
+        slot = self.state.slots.get(name)
+        if slot is not None:
+            self.state.remove_node(name)
+            self.listener.on_node_changed(slot, may_have_grown=False)
+
+    def rebuild(self) -> None:
+        """Rebuild the state with only the classes and labels that pods still have."""
+        state = ClusterState([node for node in self.state.nodes if node is not None])
+        self._selected = set(self._followed)
+        for pod in self.pods.values():
+            self._selected |= _selected_keys(pod.pod.constraints)
+        self._labelled.clear()
+        numbers = {}
+        for pod in self.pods.values():
+            self._note_labels(pod)
+            numbers[pod.key] = self._number(pod.pod, state)
+        for pod in self.pods.values():
+            pod.class_id, pod.labels_id = numbers[pod.key]
+        for name, slot in state.slots.items():
+            self._place_all(state, name, slot)
+        self.state = state
+        self.listener.on_rebuilt()
+
+    def select(self, keys: Set[str]) -> None:
+        """Tell pods apart by the labels of these keys."""
+        new = keys - self._selected
+        if not new:
+            return
+        self._selected |= new
+        state = self.state
+        for key in set().union(*(self._labelled.pop(key, ()) for key in new)):
+            pod = self.pods[key]
+            placed = state.placements.get(key)
+            if placed is not None:
+                state.remove(key)
+            pod.class_id, pod.labels_id = self._number(pod.pod)
+            if placed is not None:
+                state.place(key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
+                self.listener.on_node_changed(placed.slot, may_have_grown=False)
+
+    def follow(self, keys: Set[str]) -> None:
+        """Tell pods apart by the labels of these keys from now on, since objects other than pods select by them."""
+        self._followed |= keys
+        self.select(keys)
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _keep(self, pod: CachedPod) -> None:
+        """Add a new pod."""
+        self.pods[pod.key] = pod
+        self._count_owned(pod, 1)
+        self._note_labels(pod)
+
+    def _note_labels(self, pod: CachedPod) -> None:
+        for key in pod.pod.labels:
+            if key not in self._selected:
+                self._labelled[key].add(pod.key)
+
+    def _note_selecting(self, head: PodHead, spec: Object, raw: msgspec.Raw) -> None:
+        """Store the JSON of a pod that selects namespaces by labels."""
+        try:
+            selects = selects_namespaces(spec)
+        except (AttributeError, TypeError):  # it makes no sense, which is detected below
+            selects = False
+        if selects:
+            self._selecting_namespaces[head.key] = msgspec.Raw(bytes(raw))
+            self.namespaces.need()
+        else:
+            self._selecting_namespaces.pop(head.key, None)
+
+    def _namespaces_changed(self) -> None:
+        """Decode the pods again that select namespaces by labels."""
+        for key, raw in list(self._selecting_namespaces.items()):
+            pod, head = self.pods[key], pod_head(raw)
+            if self._update_pod(pod, head, raw) and not pod.node and not pod.gated and not pod.deleting:
+                self.listener.on_pod_pending(pod)
+
+    def _drop_labels(self, pod: CachedPod) -> None:
+        for key in pod.pod.labels:
+            if key in self._labelled:
+                self._labelled[key].discard(pod.key)
+                if not self._labelled[key]:
+                    del self._labelled[key]
+
+    def _decode(self, head: PodHead, raw: msgspec.Raw) -> CachedPod:
+        obj = whole(raw)
+        spec = obj.get("spec", {})
+        spec.pop("nodeName", None)
+        uses, problem, resizing = unmodelled(obj, with_claims=False), "", False
+        # Only valid parts are read before decoding.
+        if head.key in self._selecting_namespaces or b'"namespaceSelector"' in bytes(raw):
+            self._note_selecting(head, spec, raw)
+        if spec.get("resourceClaims"):
+            self.device_claims.need()
+        try:
+            pod = pod_from_object(obj, namespaces=self.namespaces.labels)
+            resizing = bool(head.spec.node_name) and is_resizing(spec, obj.get("status") or {})
+        except (InputError, FieldError) as error:
+            # Its requests count where it runs, whatever else it says; while it is pending the problem is reported.
+            problem = str(error)
+            uses, pod = (*uses, f"what it does not understand ({problem})"), partial_pod(obj)
+        meta = head.metadata
+        cached = CachedPod(
+            head.key,
+            meta.uid,
+            pod,
+            meta.generation,
+            unmodelled=uses,
+            notes=meta.annotations,
+            gated=bool(spec.get("schedulingGates")),
+            resizing=resizing,
+            problem=problem,
+            claims=pod_claims(obj),
+            has_device_claims=bool(spec.get("resourceClaims")) and not pod.requests.gpu_count,
+        )
+        cached.class_id, cached.labels_id = self.number(pod)
+        known = self.pods.get(head.key)
+        if problem and (known is None or known.problem != problem):
+            log.warning("pod half understood", pod=head.key, why=problem)
+        return cached
+
+    def _number(self, pod: Pod, state: ClusterState | None = None) -> tuple[int, int]:
+        state = self.state if state is None else state
+        labels = {key: value for key, value in pod.labels.items() if key in self._selected}
+        return state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels)
+
+    def _settle(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw, *, new: bool) -> None:
+        """Apply the API's version of a known pod."""
+        node, deleting = head.spec.node_name, head.metadata.deletion_timestamp is not None
+        pod.version = head.metadata.resource_version
+        changed = new or deleting != pod.deleting
+        pod.deleting = deleting
+        if not new and not pod.assumed and self._may_differ(pod, head):
+            changed |= self._update_pod(pod, head, raw)
+        if node:
+            self._is_bound(pod, node, head)
+        elif not pod.assumed:
+            self._nominate(pod, "" if deleting else head.status.nominated_node_name)
+            if changed and not pod.gated:
+                self.listener.on_pod_pending(pod)
+
+    def _may_differ(self, pod: CachedPod, head: PodHead) -> bool:
+        """Return whether a pod must be decoded to see if its model changed."""
+        meta = head.metadata
+        if pod.resizing or meta.generation != pod.generation or (meta.labels or {}) != pod.pod.labels:
+            return True
+        # Before 1.33 pods have no generation.
+        return not pod.node and (not meta.generation or meta.annotations != pod.notes)
+
+    def _update_pod(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw) -> bool:
+        """Decode a pod again, and return whether its model changed."""
+        fresh = self._decode(head, raw)
+        if pod.node:
+            fresh.pod = _with_gpus_of(pod.pod, fresh.pod)
+        pod.generation, pod.notes, pod.resizing = fresh.generation, fresh.notes, fresh.resizing
+        pod.problem = fresh.problem
+        if (fresh.pod, fresh.unmodelled, fresh.gated) == (pod.pod, pod.unmodelled, pod.gated):
+            return False
+        placed = pod.key in self.state.placements
+        if placed:
+            self.state.remove(pod.key)
+        self._drop_labels(pod)
+        self._count_owned(pod, -1)
+        self._count_running(pod, pod.node, -1)
+        pod.pod, pod.unmodelled, pod.gated = fresh.pod, fresh.unmodelled, fresh.gated
+        self._count_owned(pod, 1)
+        self._count_running(pod, pod.node, 1)
+        self._note_labels(pod)
+        pod.class_id, pod.labels_id = self._number(pod.pod)
+        if placed:
+            slot = self.state.slots[pod.node or pod.nominated]
+            self._place(pod, slot)
+            self.listener.on_node_changed(slot, may_have_grown=True)
+        return True
+
+    def _is_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
+        if pod.node == node:
+            if pod.assumed:
+                pod.assumed = False
+                self._correct_devices(pod, head)
+                self.listener.on_pod_bound(pod)
+            return
+        if pod.node:  # assumed elsewhere; the API is right
+            pod.assumed = False
+            self._take(pod)
+        self._nominate(pod, "")
+        self._count_device_claims(pod)
+        held = _devices(head, pod.pod) or _mask(pod.pod.gpu_devices)
+        self._put(pod, node, held or None)
+        self.listener.on_pod_bound(pod)
+
+    def _correct_devices(self, pod: CachedPod, head: PodHead) -> None:
+        """Give an assumed pod the devices that it was bound with, since another leader may have chosen others."""
+        held = _devices(head, pod.pod)
+        if held and held != pod.devices and pod.key in self.state.placements:
+            slot = self.state.remove(pod.key).slot
+            pod.devices = held
+            self._place(pod, slot)
+            self.listener.on_node_changed(slot, may_have_grown=True)
+
+    def _device_claims_changed(self, key: str) -> None:
+        """Count a bound pod's GPUs again; a pending pod holds none."""
+        pod = self.pods.get(key)
+        if pod is None or not pod.node or not pod.has_device_claims:
+            return
+        node = pod.node
+        self._take(pod)
+        self._count_device_claims(pod)
+        self._put(pod, node, None)
+
+    def _count_device_claims(self, pod: CachedPod) -> None:
+        """Set the GPU requests of a pod that counts nowhere to those that its ResourceClaims hold."""
+        if not pod.has_device_claims:
+            return
+        resource, count = self.device_claims.gpus(pod.key, pod.uid)
+        milli = GPU_MILLI if count else 0
+        requests = replace(pod.pod.requests, gpu_count=count, gpu_milli=milli, gpu_resource=resource)
+        if requests != pod.pod.requests:
+            pod.pod = replace(pod.pod, pod_class=replace(pod.pod.pod_class, requests=requests))
+            pod.class_id, pod.labels_id = self._number(pod.pod)
+
+    def _nominate(self, pod: CachedPod, node: str) -> None:
+        """Count a pending pod on its nominated node, "" for none any more."""
+        if pod.nominated == node:
+            return
+        if pod.nominated:
+            self._nominated[pod.nominated].discard(pod.key)
+            if not self._nominated[pod.nominated]:
+                del self._nominated[pod.nominated]
+            self._displace(pod, may_have_grown=True)
+        pod.nominated = node
+        if node:
+            self._nominated[node].add(pod.key)
+            slot = self.state.slots.get(node)
+            if slot is not None:
+                self._place(pod, slot)
+                self.listener.on_node_changed(slot, may_have_grown=False)
+
+    def _displace(self, pod: CachedPod, *, may_have_grown: bool = False) -> None:
+        """Remove a pod from its nominated node."""
+        if pod.key in self.state.placements:
+            slot = self.state.remove(pod.key).slot
+            pod.devices = None
+            self.listener.on_node_changed(slot, may_have_grown=may_have_grown)
+
+    def _put(self, pod: CachedPod, node: str, devices: int | None) -> None:
+        pod.node, pod.devices, pod.notes = node, devices, None
+        self._on_node[node].add(pod.key)
+        self.gpu_pods.add(node, pod.pod.requests)
+        if pod.claims:
+            self.claims_on.setdefault(node, Counter()).update(claim.key for claim in pod.claims)
+        self._count_running(pod, node, 1)
+        slot = self.state.slots.get(node)
+        if slot is not None:
+            self._place(pod, slot)
+            self.listener.on_node_changed(slot, may_have_grown=False)
+
+    def _count_owned(self, pod: CachedPod, amount: int) -> None:
+        """Count a pod among those of its owner."""
+        if pod.pod.owner:
+            owner = _owner(pod.pod)
+            self._owned[owner] += amount
+            if not self._owned[owner]:
+                del self._owned[owner]
+
+    def _count_running(self, pod: CachedPod, node: str, amount: int) -> None:
+        """Count a pod among those of its owner on a node, "" for none."""
+        if pod.pod.owner and node:
+            owner = _owner(pod.pod)
+            self._owners[owner][node] += amount
+            if not self._owners[owner][node]:
+                del self._owners[owner][node]
+            if not self._owners[owner]:
+                del self._owners[owner]
+
+    def _place_all(self, state: ClusterState, name: str, slot: int) -> None:
+        """Place all pods of a node, those with known devices first."""
+        here = [self.pods[key] for key in (*self._on_node.get(name, ()), *self._nominated.get(name, ()))]
+        for pod in sorted(here, key=lambda pod: (not pod.devices, pod.key)):
+            self._place(pod, slot, state)
+
+    def _place(self, pod: CachedPod, slot: int, state: ClusterState | None = None) -> None:
+        """Place a pod on its node whatever the constraints say, since it is there."""
+        state = self.state if state is None else state
+        devices = pod.devices or None
+        if devices is not None and devices >> int(state.arrays.gpu_count[slot]):
+            devices = None  # the node does not have these devices
+        pod.devices = state.place(pod.key, pod.class_id, slot, devices, pod.labels_id, force=True).devices
+
+    def _take(self, pod: CachedPod, *, keep_node: bool = False) -> None:
+        node = pod.node
+        self._on_node[node].discard(pod.key)
+        if not self._on_node[node]:
+            del self._on_node[node]
+        self.gpu_pods.remove(node, pod.pod.requests)
+        if pod.claims:
+            left = self.claims_on[node] - Counter(claim.key for claim in pod.claims)
+            if left:
+                self.claims_on[node] = left
+            else:
+                del self.claims_on[node]
+        self._count_running(pod, node, -1)
+        if not keep_node:
+            pod.node = ""
+        if pod.key in self.state.placements:
+            slot = self.state.remove(pod.key).slot
+            self.listener.on_node_changed(slot, may_have_grown=True)
+
+    def tidy(self) -> None:
+        """Forget classes and labels of deleted pods, and unused selectors, if there are many."""
+        state = self.state
+        if max(len(state.classes), len(state.terms.label_sets), len(state.term_arrays.matched)) <= CLASSES_KEPT:
+            return  # the rest reads every pod
+        used = max(CLASSES_KEPT, 2 * len({pod.class_id for pod in self.pods.values()}))
+        labels = max(CLASSES_KEPT, 2 * len({pod.labels_id for pod in self.pods.values()}))
+        terms = state.term_arrays
+        # A label set is spread by one selector at most, and a rule reads two at most.
+        selectors = CLASSES_KEPT + len(state.terms.label_sets) + 2 * len(terms.rules)
+        if len(state.classes) > used or len(state.terms.label_sets) > labels or len(terms.matched) > selectors:
+            self.rebuild()
+
+
+class PodFeed:
+    """Handler of pod events."""
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self.cache = cache
+
+    def keep(self, keys: Set[str]) -> None:
+        """See `watch.Handler`."""
+        for key in self.cache.pods.keys() - keys:
+            self.cache.delete_pod(key)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `watch.Handler`."""
+        if kind == "DELETED":
+            self.cache.delete_pod(pod_head(obj).key)
+            self.cache.tidy()
+        else:
+            self.cache.upsert_pod(obj)
+
+
+class NodeFeed:
+    """Handler of node events."""
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self.cache = cache
+
+    def keep(self, keys: Set[str]) -> None:
+        """See `watch.Handler`."""
+        for name in (self.cache.state.slots.keys() | self.cache.node_problems.keys()) - keys:
+            self.cache.delete_node(name)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `watch.Handler`."""
+        if kind == "DELETED":
+            self.cache.delete_node(named_head(obj).metadata.name)
+        else:
+            self.cache.upsert_node(obj)
+
+
+def _devices(head: PodHead, pod: Pod) -> int:
+    """Return the devices of a pod's annotation as a bit mask, 0 if it names none that make sense."""
+    stated = (head.metadata.annotations or {}).get(GPU_INDEX_KEY, "")
+    try:
+        return _mask(device_numbers(stated, pod.requests.gpu_count))
+    except ValueError:
+        return 0
+
+
+def _mask(devices: Iterable[int]) -> int:
+    return sum(1 << device for device in devices)
+
+
+def _with_gpus_of(known: Pod, fresh: Pod) -> Pod:
+    """Return the fresh pod with the known one's GPUs, since anyone may change a running pod's annotations."""
+    was, now = known.requests, fresh.requests
+    gpus = (was.gpu_count, was.gpu_milli, was.gpu_resource)
+    if gpus == (now.gpu_count, now.gpu_milli, now.gpu_resource):
+        return fresh
+    requests = replace(now, gpu_count=was.gpu_count, gpu_milli=was.gpu_milli, gpu_resource=was.gpu_resource)
+    return replace(fresh, pod_class=replace(fresh.pod_class, requests=requests))
+
+
+def _owner(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.owner}"
+
+
+def _selected_keys(constraints: Constraints) -> set[str]:
+    """Return the label keys by which a pod selects others."""
+    return {key for selector in pod_selectors(constraints) for key in selector_keys(selector)}

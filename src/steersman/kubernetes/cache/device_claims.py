@@ -1,0 +1,242 @@
+"""GPUs that ResourceClaims hold, watched from when a pod first has such a claim.
+
+A device that a driver of Dynamic Resource Allocation allocated may be one that a node offers by other means, too. So a
+bound pod holds, beside its requests, the GPUs of its claims. Which devices are GPUs follows from their DeviceClass
+(`extendedResourceName`), or else from their driver's name.
+
+Source: Kubernetes 1.36, resource.k8s.io/v1 (ResourceClaim, DeviceClass).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from steersman.cluster.gpu_resources import PLUGIN_GPUS
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.objects import ObjectMeta
+from steersman.kubernetes.optional_watch import NeededReflector
+
+CLAIMS_PATH = "/apis/resource.k8s.io/v1/resourceclaims"
+CLASSES_PATH = "/apis/resource.k8s.io/v1/deviceclasses"
+DRIVERS: Mapping[str, str] = {
+    "gpu.nvidia.com": "nvidia.com/gpu",
+    "gpu.amd.com": "amd.com/gpu",
+    "gpu.intel.com": "gpu.intel.com/xe",
+    "gaudi.intel.com": "habana.ai/gaudi",
+}
+"""The resource whose devices a driver gives away where no DeviceClass says so."""
+FOR_REQUESTS = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of claims that kube-scheduler creates for resource requests, which count already."""
+
+log = structlog.get_logger("device claims")
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """Class of devices of a request or subrequest."""
+
+    device_class_name: str = ""
+
+
+class SubRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of `firstAvailable`."""
+
+    name: str = ""
+    device_class_name: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of `spec.devices.requests`."""
+
+    name: str = ""
+    exactly: DeviceRequest | None = None
+    first_available: list[SubRequest] | None = None
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """`spec.devices`."""
+
+    requests: list[Request] | None = None
+
+
+class DeviceClaimSpec(msgspec.Struct, frozen=True):
+    """`spec` of a claim."""
+
+    devices: Requested = Requested()
+
+
+class Device(msgspec.Struct, frozen=True, rename="camel"):
+    """An allocated device."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class Allocated(msgspec.Struct, frozen=True):
+    """`status.allocation.devices`."""
+
+    results: list[Device] | None = None
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """`status.allocation`."""
+
+    devices: Allocated = Allocated()
+
+
+class Consumer(msgspec.Struct, frozen=True):
+    """An entry of `status.reservedFor`."""
+
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """`status` of a claim."""
+
+    allocation: Allocation | None = None
+    reserved_for: list[Consumer] | None = None
+
+
+class ResourceClaim(msgspec.Struct, frozen=True):
+    """A ResourceClaim."""
+
+    metadata: ObjectMeta
+    spec: DeviceClaimSpec = DeviceClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a DeviceClass."""
+
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(msgspec.Struct, frozen=True):
+    """A DeviceClass."""
+
+    metadata: ObjectMeta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class HeldDevices(NamedTuple):
+    """The pod that a claim's devices count for, and the number of GPUs by resource name."""
+
+    pod: str
+    uid: str
+    gpus: Counter[str]
+
+
+class DeviceClaims:
+    """GPUs of ResourceClaims, kept by watches once they are needed.
+
+    Args:
+        client: connection to the API server.
+        changed: called with the key of a pod whose GPUs may have changed.
+
+    Attributes:
+        reflectors: one per collection.
+    """
+
+    def __init__(self, client: Client, changed: Callable[[str], None]) -> None:
+        self._tell = changed
+        self._claims: dict[str, ResourceClaim] = {}
+        self._classes: dict[str, DeviceClass] = {}
+        self._held: dict[str, HeldDevices] = {}
+        self._of_pod: dict[str, set[str]] = {}
+        self.reflectors = (
+            NeededReflector(client, CLASSES_PATH, DeviceClass, self._classes, self._class_changed, _say_refused),
+            NeededReflector(client, CLAIMS_PATH, ResourceClaim, self._claims, self._claim_changed, _say_refused),
+        )
+
+    def need(self) -> None:
+        """Start the watches."""
+        for reflector in self.reflectors:
+            reflector.need()
+
+    def gpus(self, pod: str, uid: str) -> tuple[str, int]:
+        """Return the resource name and number of the GPUs that a pod's claims hold; ("", 0) if none.
+
+        Of several names the one with most devices counts.
+        """
+        total = Counter[str]()
+        for key in self._of_pod.get(pod, ()):
+            held = self._held[key]
+            if held.uid == uid:
+                total += held.gpus
+        return max(total.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+
+    def _class_changed(self, _: str) -> None:
+        self._claim_changed("")
+
+    def _claim_changed(self, key: str) -> None:
+        pods = set[str]()
+        for each in [key] if key else sorted(self._claims.keys() | self._held.keys()):
+            pods |= self._follow(each)
+        for pod in sorted(pods):
+            self._tell(pod)
+
+    def _follow(self, key: str) -> set[str]:
+        """Record the devices of a claim, and return the pods whose devices changed."""
+        claim = self._claims.get(key)
+        before, now = self._held.get(key), None if claim is None else self._held_by(claim)
+        if before == now:
+            return set()
+        if before is not None:
+            del self._held[key]
+            self._of_pod[before.pod].discard(key)
+            if not self._of_pod[before.pod]:
+                del self._of_pod[before.pod]
+        if now is not None:
+            self._held[key] = now
+            self._of_pod.setdefault(now.pod, set()).add(key)
+        return {each.pod for each in (before, now) if each is not None}
+
+    def _held_by(self, claim: ResourceClaim) -> HeldDevices | None:
+        """Return the devices of a claim and the pod they count for: of several the first by name."""
+        pods = [each for each in claim.status.reserved_for or () if each.resource == "pods"]
+        gpus = Counter(name for device in _devices(claim) if (name := self._resource(device, claim)))
+        if not pods or not gpus:
+            return None
+        first = min(pods, key=lambda each: each.name)
+        return HeldDevices(f"{claim.metadata.namespace}/{first.name}", first.uid, gpus)
+
+    def _resource(self, device: Device, claim: ResourceClaim) -> str:
+        """Return the name under which device plugins offer such GPUs, "" if the device is no GPU."""
+        value = self._classes.get(_class_name(claim, device.request))
+        stated = value.spec.extended_resource_name if value is not None else None
+        name = stated or DRIVERS.get(device.driver, "")
+        return name if name in PLUGIN_GPUS else ""
+
+
+def _devices(claim: ResourceClaim) -> list[Device]:
+    """Return the devices that are exclusive to the claim, each once."""
+    allocation = claim.status.allocation
+    if allocation is None or FOR_REQUESTS in (claim.metadata.annotations or {}):
+        return []
+    result = [each for each in allocation.devices.results or () if not each.admin_access]
+    return list({(each.driver, each.pool, each.device): each for each in result}.values())
+
+
+def _class_name(claim: ResourceClaim, request: str) -> str:
+    """Return the DeviceClass of a request, `name` or `name/subrequest`."""
+    name, _, sub = request.partition("/")
+    for each in claim.spec.devices.requests or ():
+        if each.name != name:
+            continue
+        if each.exactly is not None:
+            return each.exactly.device_class_name
+        return next((one.device_class_name for one in each.first_available or () if one.name == sub), "")
+    return ""
+
+
+def _say_refused(resource: str) -> None:
+    log.warning("GPUs that ResourceClaims hold are not counted: they cannot be listed", resource=resource)

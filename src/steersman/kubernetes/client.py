@@ -1,0 +1,281 @@
+"""Requests to the Kubernetes API: JSON over one connection pool; errors carry the server's message."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import aiohttp
+import msgspec
+
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.config import KubeConfig
+from steersman.kubernetes.credentials import Credentials
+from steersman.version import __version__
+
+CONNECTIONS = 128
+TIMEOUT_SECONDS = 30.0
+DELETION_SECONDS = 90.0
+"""The server deletes the objects of a collection one after the other, and gives up after 60 s."""
+PAGE = 1000
+"""Objects in a page of a list."""
+RETRIES = 4
+RETRY_SECONDS = 0.2
+LONGEST_RETRY_SECONDS = 30.0
+"""Upper limit of a wait that a server asks for."""
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+Query = Mapping[str, str]
+
+
+T = TypeVar("T")
+
+
+class ApiError(SteersmanError):
+    """The server answered with a failure.
+
+    Attributes:
+        status: HTTP status.
+        reason: Kubernetes' word for it, such as `Conflict` or `NotFound`.
+        message: the server's message.
+        retry_after: seconds that the server asks to wait, 0 if it does not.
+    """
+
+    def __init__(self, doing: str, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+        self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
+        super().__init__(f"{doing}: {message or reason or 'failed'} (HTTP {status})")
+
+
+class UnreachableError(SteersmanError):
+    """The server could not be reached, or did not answer in time."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The fields of a `Status` object that errors need."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ListMeta(msgspec.Struct, frozen=True):
+    """`metadata` of a list."""
+
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class RawList(msgspec.Struct, frozen=True):
+    """A list whose items are not decoded."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Objects as JSON, and the resource version of their list."""
+
+    items: list[msgspec.Raw]
+    resource_version: str
+
+
+class Client:
+    """Connection to one cluster; an asynchronous context manager.
+
+    Args:
+        config: cluster and user.
+        user_agent: name in the server's logs.
+    """
+
+    def __init__(self, config: KubeConfig, user_agent: str = "") -> None:
+        self.config = config
+        self.credentials = Credentials(config)
+        self._base = config.cluster.server.rstrip("/")
+        self._agent = user_agent or f"steersman/{__version__}"
+        self._session: aiohttp.ClientSession | None = None
+        self._lists = msgspec.json.Decoder(RawList)
+        self._objects = msgspec.json.Decoder(dict[str, Any])
+        self._statuses = msgspec.json.Decoder(Status)
+
+    async def __aenter__(self) -> Self:
+        """Open the connections."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
+            headers={"User-Agent": self._agent, "Accept": JSON},
+            auto_decompress=True,
+            skip_auto_headers=("Content-Type",),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield a response whose body is not read yet. Raises as `request` does."""
+        assert self._session is not None, "the client is used as a context manager"
+        doing = f"{method} {path}"
+        for renewed in (False, True):
+            headers = dict(await self.credentials.headers(renew=renewed))
+            if body is not None:
+                headers["Content-Type"] = content_type
+            try:
+                async with self._session.request(
+                    method,
+                    self._base + path,
+                    params=query,
+                    data=body,
+                    headers=headers,
+                    timeout=timeout or aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+                    server_hostname=self.config.cluster.tls_server_name or None,
+                    ssl=self.credentials.context,
+                    proxy=self.config.cluster.proxy_url or None,
+                ) as response:
+                    if response.status == 401 and not renewed:
+                        continue  # the token may have been replaced
+                    if response.status >= 400:
+                        raise self._error(doing, response, await response.read())
+                    yield response
+                    return
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise self._unreachable(error) from error
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> bytes:
+        """Return the body of the response.
+
+        Raises:
+            ApiError: the server answered with a failure.
+            UnreachableError: it could not be reached or did not answer in 30 s; whether it acted is unknown.
+            SteersmanError: no credentials.
+        """
+        async with self.open(
+            method, path, query=query, body=body, content_type=content_type, timeout=timeout
+        ) as response:
+            return await response.read()
+
+    async def get(self, path: str, query: Query | None = None) -> Any:
+        """Return the object at `path`. Raises as `request` does; retries while the server is too busy."""
+        return self._understood(await self._patiently("GET", path, query=query), self._objects)
+
+    async def pages(self, path: str, query: Query | None = None) -> AsyncIterator[Listed]:
+        """Yield all objects of a collection page by page, one page at least. Raises as `request` does."""
+        parameters = {"limit": str(PAGE), **(query or {})}
+        while True:
+            body = await self._patiently("GET", path, query=parameters)
+            page = self._understood(body, self._lists)
+            yield Listed(list(page.items or ()), page.metadata.resource_version)
+            if not page.metadata.continue_:
+                return
+            parameters["continue"] = page.metadata.continue_
+
+    async def list(self, path: str, query: Query | None = None) -> Listed:
+        """Return all objects of a collection. Raises as `request` does."""
+        items: list[msgspec.Raw] = []
+        async for page in self.pages(path, query):
+            items += page.items
+        return Listed(items, page.resource_version)
+
+    async def create(self, path: str, obj: object, query: Query | None = None) -> Any:
+        """Create an object in a collection and return the server's version of it. Raises as `request` does."""
+        body = obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
+        return self._understood(await self._patiently("POST", path, query=query, body=body), self._objects)
+
+    async def patch(self, path: str, change: object) -> Any:
+        """Patch an object and return the new version. Raises as `request` does."""
+        body = msgspec.json.encode(change)
+        answer = await self._patiently("PATCH", path, body=body, content_type=MERGE_PATCH)
+        return self._understood(answer, self._objects)
+
+    async def replace(self, path: str, obj: object) -> Any:
+        """Replace an object; status 409 if it was changed meanwhile. Raises as `request` does."""
+        return self._understood(await self._patiently("PUT", path, body=msgspec.json.encode(obj)), self._objects)
+
+    async def delete(self, path: str, query: Query | None = None) -> None:
+        """Delete an object or a collection, which may take the server a minute. Raises as `request` does."""
+        await self._patiently("DELETE", path, query=query, timeout=aiohttp.ClientTimeout(total=DELETION_SECONDS))
+
+    async def _patiently(self, method: str, path: str, **arguments: Any) -> bytes:
+        """Send a request as `request` does, and retry while the server is too busy (it did nothing then)."""
+        for attempt in range(RETRIES):
+            try:
+                return await self.request(method, path, **arguments)
+            except ApiError as error:
+                if error.status != 429 and not (error.status in (502, 503, 504) and method == "GET"):
+                    raise
+                await asyncio.sleep(max(error.retry_after, RETRY_SECONDS * 2**attempt) * random.uniform(0.8, 1.2))
+        return await self.request(method, path, **arguments)
+
+    def _understood(self, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+        try:
+            return decoder.decode(body)
+        except msgspec.MsgspecError as error:
+            who = f"{self._base} ({self._who()})"
+            raise SteersmanError(f"{who} does not answer as a Kubernetes API does: {error}") from None
+
+    def _error(self, doing: str, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+        try:
+            status = self._statuses.decode(body)
+        except msgspec.MsgspecError:
+            status = Status(message=body[:200].decode(errors="replace").strip().replace("\n", " "))
+        retry_after = response.headers.get("Retry-After", "")
+        wait = min(float(retry_after), LONGEST_RETRY_SECONDS) if retry_after.isdecimal() else 0.0
+        message = status.message
+        if response.status == 401:
+            message = f"{self._base} does not know the user of {self._who()}; its credentials may have expired"
+        return ApiError(doing, response.status, status.reason, message, wait)
+
+    def _who(self) -> str:
+        context = self.config.context
+        return f"context {context!r} in {self.config.source}" if context else str(self.config.source)
+
+    def _unreachable(self, error: BaseException) -> UnreachableError:
+        where = f"{self._base} ({self._who()})"
+        cause: BaseException | None = error
+        # aiohttp's error is an ssl.SSLError, too, but without its message.
+        while cause is not None and (not isinstance(cause, ssl.SSLError) or isinstance(cause, aiohttp.ClientError)):
+            cause = cause.__cause__ or getattr(cause, "certificate_error", None) or getattr(cause, "os_error", None)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return UnreachableError(f"{where}: the server's certificate is not valid: {cause.verify_message}")
+        if isinstance(cause, ssl.SSLError):
+            reason = (cause.reason or str(cause)).replace("_", " ").lower()
+            message = (
+                "the server there does not speak it"
+                if "wrong version" in reason
+                else "the client certificate may have expired"
+            )
+            return UnreachableError(f"{where}: TLS failed: {reason}; {message}")
+        if isinstance(error, TimeoutError):
+            return UnreachableError(f"{where} did not answer in time")
+        message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return UnreachableError(f"{where} cannot be reached: {message}")

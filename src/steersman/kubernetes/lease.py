@@ -1,0 +1,265 @@
+"""Leader election by a Lease: one of several schedulers decides, the others wait.
+
+As in client-go's `leaderelection`: a lease is expired when its record has not changed for its duration by *our* clock,
+whatever times it contains, and every change is refused if another client changed it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import socket
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.kubernetes.client import ApiError, Client
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+RELEASED_SECONDS = 1
+"""Duration of a released lease."""
+APP_LABEL = ("app.kubernetes.io/name", "steersman")
+"""Label by which the leases of our schedulers are found."""
+POLICY_KEY = "steersman.dev/policy"
+"""Annotation of a lease: the policy of its holder."""
+Spec = dict[str, Any]
+"""`spec` of a Lease."""
+
+log = structlog.get_logger("lease")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Times in seconds, by default those of kube-scheduler.
+
+    Attributes:
+        duration: time after the last change until another may take the lease.
+        renew_deadline: the leader stops if it could not renew for so long.
+        retry: interval between attempts.
+        jitter: an attempt to acquire waits up to this share of `retry` longer.
+    """
+
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+    jitter: float = 1.2
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not self.duration > self.renew_deadline > self.retry * self.jitter > 0:
+            raise UsageError(
+                f"lease of {self.duration:g} s, renewed within {self.renew_deadline:g} s, tried every {self.retry:g} s"
+                f": the first must be above the second, and that above {self.jitter:g} times the third"
+            )
+
+
+def own_identity() -> str:
+    """Return a name that no other process has: `hostname_uuid`."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+class LeaderElection:
+    """Leader election of one process.
+
+    It leads only if its clock says that it renewed within the deadline: callers check `is_leader` right before they
+    act.
+
+    Args:
+        client: connection to the API server.
+        namespace, name: of the Lease, which is created if it does not exist.
+        identity: our unique identity.
+        times: times of the lease.
+        labels, annotations: put on the Lease by its holder, such as the policy in use.
+        on_change: called with True when this starts to lead, with False when it stops.
+        clock: monotonic clock, seconds; not the event loop's, which may stand still while a callback runs.
+
+    Attributes:
+        holder: last known holder, "" for none.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        *,
+        identity: str = "",
+        times: LeaseTimes | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        on_change: Callable[[bool], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client, self.namespace, self.name = client, namespace, name
+        self.identity, self.times = identity or own_identity(), times or LeaseTimes()
+        self.labels, self.annotations = dict(labels or {}), dict(annotations or {})
+        self.holder = ""
+        self._on_change, self._clock = on_change, clock
+        self._collection = LEASES.format(namespace)
+        self._until = -1.0
+        self._spec: Spec = {}
+        self._changed_at = 0.0
+        self._reached = self._reported = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether we may decide now: the lease is ours, and was renewed within the deadline."""
+        return self._clock() < self._until
+
+    async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Acquire the lease, run `lead()` while it is ours, and start again when it is lost, until `lead()` ends.
+
+        Args:
+            lead: runs as a task, which is cancelled at once when the lease is lost or could not be renewed in time, and
+                when this is cancelled. When it has ended the lease is released, if it is still ours.
+
+        Raises:
+            ApiError: leases are forbidden there, or the namespace does not exist.
+            Exception: what `lead()` raises.
+        """
+        while True:
+            while not await self._try_acquire_or_renew():
+                await asyncio.sleep(self.times.retry * (1 + random.random() * self.times.jitter))
+            if await self._run_while_leading(lead):
+                return
+
+    async def _run_while_leading(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run `lead()` while the lease is ours, and return whether it ended by itself; it has ended in any case."""
+        self._report_leader(True)
+        task = asyncio.create_task(lead())
+        lost = False
+        try:
+            await self._renew(task)
+            lost = not task.done()
+            if lost:
+                log.error("leadership lost", lease=self.name, holder=self.holder)
+                self._report_leader(False)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            if self.is_leader:
+                await self._release()
+            self._until = -1.0
+            self._report_leader(False)
+            failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            raise failure
+        return not lost
+
+    async def _renew(self, task: asyncio.Task[None]) -> None:
+        """Renew until the task has ended or the lease is lost."""
+        while not task.done() and (left := self._until - self._clock()) > 0:
+            await asyncio.wait({task}, timeout=min(self.times.retry, left))
+            if not task.done() and self.is_leader:
+                await self._try_acquire_or_renew()
+
+    async def _try_acquire_or_renew(self) -> bool:
+        """Try once to acquire or renew the lease, and return whether that succeeded."""
+        patience = self.times.renew_deadline / 2
+        if self.is_leader:
+            patience = min(patience, self._until - self._clock())
+        try:
+            async with asyncio.timeout(patience):
+                return await self._acquire_or_renew()
+        except TimeoutError:
+            self._warn(f"no answer in {patience:.1f} s")
+        except ApiError as error:
+            if error.status in (401, 403, 404) and not self._reached:
+                raise
+            if error.status != 409:  # another process was faster
+                self._warn(str(error))
+        except SteersmanError as error:
+            self._warn(str(error))
+        return False
+
+    async def _acquire_or_renew(self) -> bool:
+        """Create or replace the lease unless another process holds it, and return whether it is ours."""
+        lease = await self._read()
+        started = self._clock()
+        if lease is None:
+            metadata = {"name": self.name, "namespace": self.namespace}
+            fresh = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+            lease = await self.client.create(self._collection, self._with_holder(fresh))
+        elif self.holder not in ("", self.identity) and not self._expired():
+            self._until = -1.0
+            return False
+        else:
+            lease = await self.client.replace(f"{self._collection}/{self.name}", self._with_holder(lease))
+        self._observe(lease["spec"])
+        # Counted from before the request, since others see the change later than that.
+        self._until = started + self.times.renew_deadline
+        return True
+
+    async def _read(self) -> dict[str, Any] | None:
+        """Return the lease, None if there is none."""
+        try:
+            lease: dict[str, Any] = await self.client.get(f"{self._collection}/{self.name}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+        self._reached = True
+        self._observe(lease.get("spec") or {})
+        return lease
+
+    def _observe(self, spec: Spec) -> None:
+        self._reached = True
+        if spec != self._spec:
+            self._spec, self._changed_at = spec, self._clock()
+        holder = spec.get("holderIdentity") or ""
+        if holder != self.holder:
+            log.info("leader changed", lease=self.name, leader=holder or "nobody", we=self.identity)
+            self.holder = holder
+
+    def _expired(self) -> bool:
+        duration = self._spec.get("leaseDurationSeconds") or self.times.duration
+        return self._clock() >= self._changed_at + duration
+
+    def _with_holder(self, lease: dict[str, Any]) -> dict[str, Any]:
+        """Return the lease as ours, renewed now."""
+        spec, now = lease.get("spec") or {}, micro_time(time.time())
+        if spec.get("holderIdentity") != self.identity:
+            transitions = (spec.get("leaseTransitions") or 0) + 1 if spec else 0
+            spec = {**spec, "holderIdentity": self.identity, "acquireTime": now, "leaseTransitions": transitions}
+        spec = {**spec, "leaseDurationSeconds": math.ceil(self.times.duration), "renewTime": now}
+        metadata = dict(lease["metadata"])
+        for key, own in (("labels", self.labels), ("annotations", self.annotations)):
+            if own:
+                metadata[key] = {**(metadata.get(key) or {}), **own}
+        return {**lease, "metadata": metadata, "spec": spec}
+
+    async def _release(self) -> None:
+        """Release the lease, unless another process has taken it. If that fails it expires by itself."""
+        try:
+            async with asyncio.timeout(self.times.renew_deadline / 2):
+                lease = await self._read()
+                if lease is None or self.holder != self.identity:
+                    return
+                now = micro_time(time.time())
+                nobody = {"holderIdentity": "", "leaseDurationSeconds": RELEASED_SECONDS}
+                lease["spec"] = {**lease["spec"], **nobody, "acquireTime": now, "renewTime": now}
+                await self.client.replace(f"{self._collection}/{self.name}", lease)
+                log.info("lease released", lease=self.name)
+        except (SteersmanError, TimeoutError) as error:
+            self._warn(f"not released: {error}")
+
+    def _report_leader(self, leads: bool) -> None:
+        if leads != self._reported:
+            self._reported = leads
+            if self._on_change is not None:
+                self._on_change(leads)
+
+    def _warn(self, problem: str) -> None:
+        log.warning("lease not reached", lease=self.name, error=problem, leading=self.is_leader)
+
+
+def micro_time(seconds: float) -> str:
+    """Format a time since the epoch as a Kubernetes MicroTime."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,183 @@
+"""Selectors of Services and controllers, kept by watches: kube-scheduler spreads the pods they select by default.
+
+Of an object only its name and selector are decoded. A controller that selects a pod is taken for the pod's owner.
+Source: Kubernetes 1.36.3, pkg/scheduler/framework/plugins/helper/spread.go (DefaultSelector).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from steersman.cluster.model import Requirement
+from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.selectors import label_selector
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.objects import NamedHead
+from steersman.kubernetes.optional_watch import OptionalReflector
+from steersman.kubernetes.watch import EventType
+
+log = structlog.get_logger("selectors")
+
+
+class SelectingResource(NamedTuple):
+    """Kind of objects that select pods.
+
+    Attributes:
+        kind, version: of the objects.
+        path: path of their collection.
+        by_labels: whether `spec.selector` is a map of labels; if not, a LabelSelector.
+    """
+
+    kind: str
+    version: str
+    path: str
+    by_labels: bool
+
+    @property
+    def resource(self) -> str:
+        """Name in RBAC rules."""
+        return self.path.rpartition("/")[2]
+
+
+SELECTING = (
+    SelectingResource("Service", "v1", "/api/v1/services", by_labels=True),
+    SelectingResource("ReplicationController", "v1", "/api/v1/replicationcontrollers", by_labels=True),
+    SelectingResource("ReplicaSet", "apps/v1", "/apis/apps/v1/replicasets", by_labels=False),
+    SelectingResource("StatefulSet", "apps/v1", "/apis/apps/v1/statefulsets", by_labels=False),
+)
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    selector: dict[str, Any] | None = None
+
+
+class _Head(NamedHead, frozen=True):
+    spec: _Spec = _Spec()
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+Selector = tuple[str, tuple[Requirement, ...]]
+"""A namespace, and requirements on the labels of its pods."""
+
+
+class Selectors:
+    """Selectors of all kinds of objects.
+
+    Args:
+        client: connection to the API server.
+
+    Attributes:
+        reflectors: one per kind, run by the caller. Those that may not be listed end, which is logged once.
+        version: incremented whenever selectors change.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.version = 0
+        self._feeds = [SelectorFeed(self, kind) for kind in SELECTING]
+        self.reflectors = tuple(OptionalReflector(client, feed.kind.path, feed, feed.refuse) for feed in self._feeds)
+        for reflector in self.reflectors:
+            reflector.need()
+        self._followers: list[Callable[[Set[str]], None]] = []
+
+    def __iter__(self) -> Iterator[Selector]:
+        """Yield all selectors, also those of nothing."""
+        return (selector for feed in self._feeds for selector in feed.selectors())
+
+    def follow(self, on_change: Callable[[Set[str]], None]) -> None:
+        """Call `on_change` with the label keys of new selectors."""
+        self._followers.append(on_change)
+
+    def changed(self, keys: Set[str]) -> None:
+        """Record that selectors with these keys changed."""
+        self.version += 1
+        for on_change in self._followers:
+            on_change(keys)
+
+    def settled(self) -> None:
+        """Record that a kind was listed or refused; log what is missing when all were."""
+        refused = [feed.kind for feed in self._feeds if feed.refused]
+        if refused and all(feed.refused or feed.listed for feed in self._feeds):
+            names = ", ".join(kind.resource for kind in refused)
+            much = "off" if len(refused) == len(SELECTING) else "incomplete"
+            log.warning(f"default spreading is {much}: no permission to list {names}", allow=_rules(refused))
+
+
+class SelectorFeed:
+    """Handler of one kind of objects.
+
+    Args:
+        all_kinds: notified of changes.
+        kind: the kind.
+
+    Attributes:
+        listed: whether its objects are known.
+        refused: whether they may not be listed.
+    """
+
+    def __init__(self, all_kinds: Selectors, kind: SelectingResource) -> None:
+        self._all, self.kind = all_kinds, kind
+        self.listed = self.refused = False
+        self._found: dict[str, tuple[dict[str, Any], Selector]] = {}
+
+    def selectors(self) -> Iterator[Selector]:
+        """Yield the selectors of all objects."""
+        return (selector for _, selector in self._found.values())
+
+    def keep(self, keys: Set[str]) -> None:
+        """See `watch.Handler`."""
+        gone = self._found.keys() - keys
+        for key in gone:
+            del self._found[key]
+        if gone:
+            self._all.changed(set())
+        if not self.listed:
+            self.listed = True
+            self._all.settled()
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `watch.Handler`."""
+        head, keys = _head(obj), set[str]()
+        if self._lose(head) if kind == "DELETED" else self._see(head, keys):
+            self._all.changed(keys)
+
+    def refuse(self, resource: str) -> None:
+        """Record that this kind may not be listed."""
+        self.refused = True
+        self._all.settled()
+
+    def _lose(self, head: _Head) -> bool:
+        return self._found.pop(head.key, None) is not None
+
+    def _see(self, head: _Head, keys: set[str]) -> bool:
+        """Apply an object; return whether its selector changed, and add the label keys of the new one to `keys`."""
+        stated = head.spec.selector or {}
+        known = self._found.get(head.key)
+        if known is not None and known[0] == stated:
+            return False
+        labels = {"matchLabels": stated} if self.kind.by_labels else stated
+        try:
+            result = label_selector(labels, "spec.selector")
+        except FieldError as error:
+            why = f"{error.field} {error.problem}"
+            log.warning("object ignored", kind=self.kind.kind, name=head.key, error=why)
+            return self._lose(head)
+        self._found[head.key] = stated, (head.metadata.namespace, result)
+        keys.update(each.key for each in result)
+        return known is not None or bool(result)
+
+
+def _rules(kinds: list[SelectingResource]) -> str:
+    """Return the rules that a ClusterRole would need."""
+    groups: dict[str, list[str]] = {}
+    for kind in kinds:
+        groups.setdefault(kind.version.rpartition("/")[0] or '""', []).append(kind.resource)
+    rules = (
+        f"{{apiGroups: [{group}], resources: [{', '.join(resources)}], verbs: [list, watch]}}"
+        for group, resources in groups.items()
+    )
+    return f"rules: [{', '.join(rules)}] of a ClusterRole, and a restart"

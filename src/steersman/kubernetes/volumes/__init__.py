@@ -1,0 +1,1 @@
+"""Volumes and claims: the nodes that they allow."""

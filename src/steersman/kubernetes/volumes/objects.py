@@ -1,0 +1,208 @@
+"""Claims, volumes, classes and CSI objects as far as scheduling needs them, and the claims of a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from steersman.cluster.objects.fields import Object
+from steersman.kubernetes.objects import NamedHead, ObjectMeta
+
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """A claim that a pod uses. `is_ephemeral`: it belongs to the pod, and a controller creates it."""
+
+    key: str
+    is_ephemeral: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the claim without its namespace."""
+        return self.key.rpartition("/")[2]
+
+
+class OwnerReference(msgspec.Struct, frozen=True):
+    """An entry of `metadata.ownerReferences`."""
+
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(ObjectMeta, frozen=True, rename="camel"):
+    """`metadata` with the owners."""
+
+    owner_references: list[OwnerReference] | None = None
+
+
+class ClaimReference(msgspec.Struct, frozen=True):
+    """`spec.claimRef` of a volume."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class CsiSource(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.csi` of a volume."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """`status`."""
+
+    phase: str = ""
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """`spec.resources` of a claim."""
+
+    requests: dict[str, Any] | None = None
+
+
+class VolumeClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a claim."""
+
+    access_modes: list[str] | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_name: str = ""
+    selector: dict[str, Any] | None = None
+    resources: Resources = Resources()
+    volume_attributes_class_name: str | None = None
+
+
+class VolumeClaim(NamedHead, frozen=True):
+    """A PersistentVolumeClaim."""
+
+    metadata: Metadata
+    spec: VolumeClaimSpec = VolumeClaimSpec()
+    status: Phase = Phase()
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the volume controller has completed the binding."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED in (self.metadata.annotations or {})
+
+    @property
+    def class_name(self) -> str:
+        """Storage class, "" for none."""
+        return (self.metadata.annotations or {}).get(BETA_CLASS) or self.spec.storage_class_name or ""
+
+    @property
+    def selected_node(self) -> str:
+        """Node that its volume is to be provisioned for, "" if none was selected."""
+        return (self.metadata.annotations or {}).get(SELECTED_NODE, "")
+
+
+class VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a volume."""
+
+    capacity: dict[str, Any] | None = None
+    access_modes: list[str] | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    claim_ref: ClaimReference | None = None
+    node_affinity: dict[str, Any] | None = None
+    csi: CsiSource | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class Volume(msgspec.Struct, frozen=True):
+    """A PersistentVolume."""
+
+    metadata: ObjectMeta
+    spec: VolumeSpec = VolumeSpec()
+    status: Phase = Phase()
+
+    @property
+    def class_name(self) -> str:
+        """Storage class, "" for none."""
+        return (self.metadata.annotations or {}).get(BETA_CLASS) or self.spec.storage_class_name
+
+
+class StorageClass(msgspec.Struct, frozen=True, rename="camel"):
+    """A StorageClass."""
+
+    metadata: ObjectMeta
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: list[dict[str, Any]] | None = None
+
+
+class Allocatable(msgspec.Struct, frozen=True):
+    """`allocatable` of a driver on a node."""
+
+    count: int | None = None
+
+
+class NodeDriver(msgspec.Struct, frozen=True):
+    """An entry of a CSINode's `spec.drivers`."""
+
+    name: str
+    allocatable: Allocatable | None = None
+
+
+class CsiNodeSpec(msgspec.Struct, frozen=True):
+    """`spec` of a CSINode."""
+
+    drivers: list[NodeDriver] | None = None
+
+
+class CsiNode(msgspec.Struct, frozen=True):
+    """A CSINode."""
+
+    metadata: ObjectMeta
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class CsiDriverSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a CSIDriver."""
+
+    storage_capacity: bool | None = None
+
+
+class CsiDriver(msgspec.Struct, frozen=True):
+    """A CSIDriver."""
+
+    metadata: ObjectMeta
+    spec: CsiDriverSpec = CsiDriverSpec()
+
+
+class StorageCapacity(msgspec.Struct, frozen=True, rename="camel"):
+    """A CSIStorageCapacity."""
+
+    metadata: ObjectMeta
+    storage_class_name: str = ""
+    node_topology: dict[str, Any] | None = None
+    capacity: Any = None
+    maximum_volume_size: Any = None
+
+
+def pod_claims(obj: Object) -> tuple[PodClaim, ...]:
+    """Return the claims of a v1 Pod, each once. Invalid volumes have none."""
+    metadata, spec = obj.get("metadata"), obj.get("spec")
+    if not isinstance(metadata, dict) or not isinstance(spec, dict) or not isinstance(spec.get("volumes"), list):
+        return ()
+    namespace = metadata.get("namespace") or "default"
+    return tuple(dict.fromkeys(_claims(spec["volumes"], f"{namespace}/", str(metadata.get("name", "")))))
+
+
+def _claims(volumes: list[Any], namespace: str, pod: str) -> Iterator[PodClaim]:
+    for volume in volumes:
+        if not isinstance(volume, dict):
+            continue
+        source = volume.get("persistentVolumeClaim")
+        if isinstance(source, dict):
+            yield PodClaim(f"{namespace}{source.get('claimName', '')}")
+        elif volume.get("ephemeral"):
+            yield PodClaim(f"{namespace}{pod}-{volume.get('name', '')}", is_ephemeral=True)

@@ -1,0 +1,390 @@
+"""Rules of kube-scheduler 1.36.3 for a pod's claims: the nodes they allow, and the volumes they would get there.
+
+Source: pkg/scheduler/framework/plugins/{volumerestrictions,nodevolumelimits,volumebinding,volumezone}. Volumes of
+in-tree plugins that CSI drivers have taken over and VolumeAttachments without a pod do not count towards limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from steersman.cluster.constraints.node import Mask, NodeTable, holds, term_nodes
+from steersman.cluster.objects.selectors import label_selector, node_term
+from steersman.core.quantities import bytes_
+from steersman.kubernetes.volumes.objects import (
+    CsiDriver,
+    CsiNode,
+    PodClaim,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+)
+
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+LIMIT = "node(s) exceed max volume count"
+NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
+NO_SPACE = "node(s) did not have enough free storage"
+NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+ZONE_CONFLICT = "node(s) had no available volume zone"
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+WAIT_FOR_CONSUMER = "WaitForFirstConsumer"
+ONCE_POD = "ReadWriteOncePod"
+_BETA = "failure-domain.beta.kubernetes.io/"
+_STABLE = "topology.kubernetes.io/"
+ZONE_KEYS = tuple(f"{prefix}{what}" for prefix in (_BETA, _STABLE) for what in ("zone", "region"))
+
+
+@dataclass(slots=True)
+class VolumeObjects:
+    """Objects of the API about volumes, and decisions that they do not show yet.
+
+    Attributes:
+        claims: by namespace and name; the others by name, capacities by namespace and name.
+        assumed_volumes: volume -> key of the claim that it was assigned to.
+        assumed_nodes: key of a claim -> node that it will be provisioned for.
+    """
+
+    claims: dict[str, VolumeClaim] = field(default_factory=dict)
+    volumes: dict[str, Volume] = field(default_factory=dict)
+    classes: dict[str, StorageClass] = field(default_factory=dict)
+    nodes: dict[str, CsiNode] = field(default_factory=dict)
+    drivers: dict[str, CsiDriver] = field(default_factory=dict)
+    capacities: dict[str, StorageCapacity] = field(default_factory=dict)
+    assumed_volumes: dict[str, str] = field(default_factory=dict)
+    assumed_nodes: dict[str, str] = field(default_factory=dict)
+
+    def is_for(self, volume: Volume, claim: VolumeClaim) -> bool:
+        """Return whether a volume is bound, pre-bound or assumed for a claim."""
+        if volume.metadata.name in self.assumed_volumes:
+            return self.assumed_volumes[volume.metadata.name] == claim.key
+        ref = volume.spec.claim_ref
+        return ref is not None and f"{ref.namespace}/{ref.name}" == claim.key and ref.uid in ("", claim.metadata.uid)
+
+    def is_taken(self, volume: Volume) -> bool:
+        """Return whether a volume is for some claim."""
+        return volume.spec.claim_ref is not None or volume.metadata.name in self.assumed_volumes
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePlan:
+    """Volumes to bind to claims, and claims to provision, for a pod on its node."""
+
+    bindings: tuple[tuple[str, str], ...] = ()
+    provisions: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything in it."""
+        return bool(self.bindings or self.provisions)
+
+
+@dataclass(slots=True)
+class VolumeFit:
+    """Nodes that a pod's claims allow.
+
+    Attributes:
+        problem: why they allow none, whatever the nodes are; "" if they allow some.
+        refusals: groups of filters in their order; in each, reasons and the nodes that each applies to, [N].
+        matched: claim -> [N] index into `candidates` of the volume that it gets on a node, -1 to provision.
+        candidates: claim -> volumes.
+    """
+
+    problem: str = ""
+    refusals: list[list[tuple[str, Mask]]] = field(default_factory=list)
+    matched: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
+    candidates: dict[str, list[Volume]] = field(default_factory=dict)
+
+    def allowed(self, table: NodeTable) -> Mask:
+        """Return the allowed nodes, [N]."""
+        allowed = table.occupied & (not self.problem)
+        for group in self.refusals:
+            for _, refused in group:
+                allowed &= ~refused
+        return allowed
+
+    def plan(self, slot: int) -> VolumePlan:
+        """Return what the claims need on an allowed node."""
+        chosen = {key: int(matched[slot]) for key, matched in self.matched.items()}
+        bindings = tuple((self.candidates[key][i].metadata.name, key) for key, i in chosen.items() if i >= 0)
+        return VolumePlan(bindings, tuple(key for key, i in chosen.items() if i < 0))
+
+
+def fit(
+    known: VolumeObjects,
+    claims: Sequence[PodClaim],
+    pod_uid: str,
+    table: NodeTable,
+    in_use: Mapping[str, Iterable[str]],
+) -> VolumeFit:
+    """Return the nodes that a pod's claims allow.
+
+    Args:
+        known: API objects.
+        claims: the pod's claims.
+        pod_uid: the pod's uid, which owns its ephemeral claims.
+        table: nodes.
+        in_use: node -> keys of the claims of the pods there.
+    """
+    if problem := _problem(known, claims, pod_uid):
+        return VolumeFit(problem)
+    pod_claims = [known.claims[claim.key] for claim in claims]
+    volume_fit = VolumeFit()
+    volume_fit.refusals = [
+        [(IN_USE, _in_use_elsewhere(pod_claims, table, in_use))],
+        [(LIMIT, _beyond_limits(known, pod_claims, table, in_use))],
+        _bind(known, pod_claims, table, volume_fit),
+        [(ZONE_CONFLICT, _in_other_zones(known, pod_claims, table))],
+    ]
+    return volume_fit
+
+
+def volume_nodes(volume: Volume, table: NodeTable) -> Mask:
+    """Return the nodes that a volume's node affinity allows, [N]."""
+    required = (volume.spec.node_affinity or {}).get("required")
+    if required is None:
+        return table.occupied
+    allowed = np.zeros(len(table), dtype=np.bool_)
+    for term in required.get("nodeSelectorTerms") or ():
+        allowed |= term_nodes(table, node_term(term, "spec.nodeAffinity.required.nodeSelectorTerms"))
+    return allowed
+
+
+def _problem(known: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> str:
+    """Return why a pod fits nowhere until its claims change."""
+    for needed in claims:
+        claim = known.claims.get(needed.key)
+        if claim is None and needed.is_ephemeral:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{needed.name}"'
+        if claim is None:
+            return f'persistentvolumeclaim "{needed.name}" not found'
+        if claim.status.phase == "Lost":
+            return (
+                f'persistentvolumeclaim "{needed.name}" bound to non-existent persistentvolume '
+                f'"{claim.spec.volume_name}"'
+            )
+        if claim.metadata.deletion_timestamp is not None:
+            return f'persistentvolumeclaim "{needed.name}" is being deleted'
+        owners = claim.metadata.owner_references or ()
+        if needed.is_ephemeral and not any(owner.controller and owner.uid == pod_uid for owner in owners):
+            return f"PVC {needed.key} was not created for the pod (pod is not owner)"
+    for needed in claims:
+        claim = known.claims[needed.key]
+        if not claim.is_bound and (claim.spec.volume_name or not _waits_for_consumer(known, claim)):
+            return UNBOUND
+    return ""
+
+
+def _waits_for_consumer(known: VolumeObjects, claim: VolumeClaim) -> bool:
+    storage_class = known.classes.get(claim.class_name)
+    return storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_CONSUMER
+
+
+def _in_use_elsewhere(pod_claims: Sequence[VolumeClaim], table: NodeTable, in_use: Mapping[str, Iterable[str]]) -> Mask:
+    """Return all nodes, [N], if another pod has a claim that only one pod may use."""
+    single = {claim.key for claim in pod_claims if ONCE_POD in (claim.spec.access_modes or ())}
+    used = bool(single) and any(not single.isdisjoint(keys) for keys in in_use.values())
+    return table.occupied if used else np.zeros(len(table), dtype=np.bool_)
+
+
+# Limits
+
+
+def _beyond_limits(
+    known: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable, in_use: Mapping[str, Iterable[str]]
+) -> Mask:
+    """Return the nodes that would exceed a CSI driver's limit of volumes, [N]."""
+    new = {attached for claim in pod_claims if (attached := _attachment(known, claim)) is not None}
+    beyond: list[object] = []
+    for name, node in known.nodes.items() if new else ():
+        here: set[tuple[str, str]] | None = None
+        for driver in node.spec.drivers or ():
+            count = None if driver.allocatable is None else driver.allocatable.count
+            if count is None or not any(driver.name == each for each, _ in new):
+                continue
+            if here is None:
+                here = {
+                    a for key in in_use.get(name, ()) if (c := known.claims.get(key)) and (a := _attachment(known, c))
+                }
+            more = sum(1 for each in new - here if each[0] == driver.name)
+            if more and more + sum(1 for each in here if each[0] == driver.name) > count:
+                beyond.append(name)
+    return table.names.any_of(beyond)
+
+
+def _attachment(known: VolumeObjects, claim: VolumeClaim) -> tuple[str, str] | None:
+    """Return the CSI driver and handle of a claim's volume, or a placeholder before there is one."""
+    volume = known.volumes.get(claim.spec.volume_name)
+    if volume is not None:
+        return None if volume.spec.csi is None else (volume.spec.csi.driver, volume.spec.csi.volume_handle)
+    storage_class = known.classes.get(claim.class_name)
+    if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
+        return None
+    return storage_class.provisioner, f"claim {claim.key}"
+
+
+# Binding
+
+
+def _bind(
+    known: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable, volume_fit: VolumeFit
+) -> list[tuple[str, Mask]]:
+    """Return the refusals of VolumeBinding, and record in `found` what claims get on each node."""
+    conflict, lost = ~table.occupied, np.zeros(len(table), dtype=np.bool_)
+    for claim in pod_claims:
+        if claim.is_bound:
+            volume = known.volumes.get(claim.spec.volume_name)
+            if volume is None:
+                lost |= table.occupied
+            else:
+                conflict |= ~volume_nodes(volume, table)
+    satisfied, space = table.occupied, table.occupied
+    taken: dict[str, Mask] = {}
+    # As in kube-scheduler: the smallest claim first, so that it does not take a volume that a larger one needs.
+    for claim in sorted((each for each in pod_claims if not each.is_bound), key=_size):
+        node = known.assumed_nodes.get(claim.key) or claim.selected_node
+        if node:
+            satisfied &= table.names.any_of((node,))
+            volume_fit.candidates[claim.key], matched = [], np.full(len(table), -1, dtype=np.int64)
+        else:
+            matched = _match(known, claim, table, taken, volume_fit)
+        volume_fit.matched[claim.key] = matched
+        can, enough = _provision(known, claim, table)
+        satisfied &= (matched >= 0) | can
+        space &= (matched >= 0) | ~can | enough
+    occupied = table.occupied
+    refusals = [(NODE_CONFLICT, conflict & ~lost), (BIND_CONFLICT, ~satisfied), (NO_SPACE, ~space), (NO_VOLUME, lost)]
+    return [(why, refused & occupied) for why, refused in refusals]
+
+
+def _match(
+    known: VolumeObjects, claim: VolumeClaim, table: NodeTable, taken: dict[str, Mask], volume_fit: VolumeFit
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the index of the existing volume that a claim gets on each node, [N], -1 for none."""
+    candidates = [volume for volume in known.volumes.values() if _suits(claim, volume)]
+    own = [volume for volume in candidates if known.is_for(volume, claim)]
+    if own:
+        candidates = own[:1]
+    else:
+        candidates = [volume for volume in candidates if not known.is_taken(volume) and _is_available(claim, volume)]
+        candidates.sort(key=_capacity)
+    matched = np.full(len(table), -1, dtype=np.int64)
+    for number, volume in enumerate(candidates):
+        gone = taken.setdefault(volume.metadata.name, np.zeros(len(table), dtype=np.bool_))
+        here = (matched < 0) & ~gone & volume_nodes(volume, table)
+        matched[here] = number
+        gone |= here
+    volume_fit.candidates[claim.key] = candidates
+    return matched
+
+
+def _suits(claim: VolumeClaim, volume: Volume) -> bool:
+    """Return whether a volume satisfies a claim, also one that was pre-bound to it."""
+    ask, has = claim.spec, volume.spec
+    return (
+        volume.class_name == claim.class_name
+        and volume.metadata.deletion_timestamp is None
+        and _capacity(volume) >= _size(claim)
+        and (ask.volume_mode or "Filesystem") == (has.volume_mode or "Filesystem")
+        and (ask.volume_attributes_class_name or "") == (has.volume_attributes_class_name or "")
+    )
+
+
+def _is_available(claim: VolumeClaim, volume: Volume) -> bool:
+    """Return whether a volume that is for no claim may be bound to this one."""
+    if volume.status.phase != "Available" or not set(claim.spec.access_modes or ()) <= set(
+        volume.spec.access_modes or ()
+    ):
+        return False
+    return _selects(claim.spec.selector, volume.metadata.labels or {})
+
+
+def _provision(known: VolumeObjects, claim: VolumeClaim, table: NodeTable) -> tuple[Mask, Mask]:
+    """Return where a volume can be provisioned for a claim, [N], and where storage suffices for it, [N]."""
+    nowhere = np.zeros(len(table), dtype=np.bool_)
+    storage_class = known.classes[claim.class_name]
+    if storage_class.provisioner in ("", NO_PROVISIONER):
+        return nowhere, nowhere
+    can = table.occupied
+    if storage_class.allowed_topologies:
+        can = nowhere.copy()
+        for term in storage_class.allowed_topologies:
+            can |= _topology(term, table)
+    driver = known.drivers.get(storage_class.provisioner)
+    if driver is None or not driver.spec.storage_capacity or not _size(claim):
+        return can, table.occupied
+    enough = nowhere.copy()
+    for capacity in known.capacities.values():
+        if capacity.storage_class_name == storage_class.metadata.name and _holds(capacity, _size(claim)):
+            enough |= _selected_nodes(capacity.node_topology, table)
+    return can, enough
+
+
+def _topology(term: Mapping[str, Any], table: NodeTable) -> Mask:
+    """Return whether each node has one of the values of each label, [N]; an empty term allows none."""
+    expressions = term.get("matchLabelExpressions") or ()
+    matched = table.occupied if expressions else np.zeros(len(table), dtype=np.bool_)
+    for expression in expressions:
+        matched &= table.label(expression["key"]).any_of(expression["values"])
+    return matched
+
+
+def _holds(capacity: StorageCapacity, size: int) -> bool:
+    """Return whether a volume of this size fits; the maximum size of one volume takes precedence over the total."""
+    limit = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
+    return limit is not None and bytes_(limit, round_up=False) >= size
+
+
+def _selected_nodes(selector: Mapping[str, Any] | None, table: NodeTable) -> Mask:
+    """Return whether a label selector selects each node, [N]: none without a selector, all with an empty one."""
+    if selector is None:
+        return np.zeros(len(table), dtype=np.bool_)
+    requirements = label_selector(selector, "nodeTopology")
+    selected = table.occupied
+    for requirement in requirements:
+        column = table.label(requirement.key)
+        key = requirement.key
+        has = column.where(lambda value, r=requirement, key=key: holds(r, {key: str(value)}))  # type: ignore[misc]
+        selected &= has | ((column.ids < 0) & holds(requirement, {}))
+    return selected
+
+
+def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    return selector is None or all(holds(each, labels) for each in label_selector(selector, "spec.selector"))
+
+
+def _size(claim: VolumeClaim) -> int:
+    return int(bytes_((claim.spec.resources.requests or {}).get("storage", 0)))
+
+
+def _capacity(volume: Volume) -> int:
+    return int(bytes_((volume.spec.capacity or {}).get("storage", 0), round_up=False))
+
+
+# Zones
+
+
+def _in_other_zones(known: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable) -> Mask:
+    """Return the nodes outside the zones and regions of bound volumes' labels, [N]."""
+    refused = np.zeros(len(table), dtype=np.bool_)
+    for claim in pod_claims:
+        volume = known.volumes.get(claim.spec.volume_name)
+        for key, value in (volume.metadata.labels or {}).items() if volume is not None and claim.is_bound else ():
+            if key in ZONE_KEYS:
+                column, stable = table.label(key), table.label(key.replace(_BETA, _STABLE))
+                zones = value.split("__")
+                refused |= ~(column.any_of(zones) | ((column.ids < 0) & stable.any_of(zones)))
+    if refused.any():  # without such labels the cluster has no zones
+        labelled = np.zeros(len(table), dtype=np.bool_)
+        for key in ZONE_KEYS:
+            labelled |= table.label(key).ids >= 0
+        refused &= labelled
+    return refused & table.occupied

@@ -1,0 +1,1 @@
+"""Compiled placement decisions, shared by simulations and live clusters."""

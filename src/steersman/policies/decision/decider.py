@@ -1,0 +1,337 @@
+"""Decisions of a policy for a live cluster, where nodes and pod classes appear and disappear between decisions.
+
+A simulation builds the decision arrays once per run; here they are rebuilt whenever nodes or pod classes outgrow them.
+The decision kernels are the same.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import best_devices
+from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.state import ClusterState
+from steersman.policies.base import Observations, Policy, ScoreQuery, ScoringContext
+from steersman.policies.decision import kernels
+from steersman.policies.decision.context import build_decision_state
+from steersman.policies.decision.contributions import Contribution
+from steersman.policies.features import TELEMETRY, View
+from steersman.policies.linear.arrays import learned_arrays
+from steersman.policies.linear.leftovers import LeftoverArrays, leftover_arrays, renumber_models
+from steersman.policies.networks.live_observations import LiveObservations
+from steersman.policies.telemetry.node_metrics import NodeMetricsView, Telemetry
+from steersman.policies.telemetry.observations import TelemetryObservations
+from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays
+from steersman.workloads.workload import SpreadSelectors
+
+CHANGE_LOG_SIZE = 1 << 14
+"""Least capacity of the score table's change log; when it is full, the log restarts and all rows are recomputed."""
+CLASS_CAPACITY = 64
+"""Least capacity of the score table in pod classes."""
+NEVER_REFRESHED = -1
+"""`ScoreTable.log_position` of a row that must be computed from scratch."""
+NO_CHANGES = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChoice:
+    """Chosen node: its slot and the bit mask of its GPU devices."""
+
+    slot: int
+    devices: int
+
+
+class Decider:
+    """Decisions of one policy for one cluster.
+
+    Args:
+        state: the cluster's state; the caller reports every node change by `changed`.
+        policy: the policy.
+        profile: the workload profile, for policies without an embedded one.
+        leftovers: leftover tables of the profile; None: computed when needed (about a second).
+        services: source of the selectors of default spreading in `kube-default`, read before each decision.
+        telemetry: the nodes' metrics; None: no metrics, and hard latency limits are ignored.
+        seed: seed of policies that draw random numbers.
+
+    Attributes:
+        scorer: the Python scorer; None if all scores are in the score table.
+        services: the current selectors of default spreading.
+        node_metrics: node metrics for telemetry policies and latency limits.
+        waiting: number of unschedulable pods, a feature of networks; the caller keeps it up to date.
+
+    Raises:
+        SteersmanError: the policy's preparation failed.
+    """
+
+    cluster: kernels.DecisionState
+
+    def __init__(
+        self,
+        state: ClusterState,
+        policy: Policy,
+        *,
+        profile: tuple[TypicalPod, ...] = (),
+        leftovers: LeftoverArrays | None = None,
+        services: Callable[[], SpreadSelectors] = SpreadSelectors,
+        telemetry: Telemetry | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.state, self.name, self.waiting = state, policy.name, 0
+        self.policy, self.profile, self.seed = policy.default_member, profile, seed
+        self.prepared = self.policy.prepared
+        self._read_services, self.services = services, services()
+        self.chooser, self.rule = self.policy.node_rule, self.policy.device_rule
+        self.node_metrics = NodeMetricsView(state, telemetry)
+        self._leftovers = leftovers
+        self._kernel_rng, self._python_rng = np.array([seed], dtype=np.uint64), random.Random(seed)
+        self._output = np.zeros(2, dtype=np.int64)
+        self._changed: set[int] = set()
+        self._rebuild()
+
+    def changed(self, slot: int) -> None:
+        """Record a change of a node or of the pods on it."""
+        self._changed.add(slot)
+        self.node_metrics.changed(slot)
+
+    def choose(
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        owner_pods: OwnerPods = NO_OWNER_PODS,
+        limits: LatencyLimits = NO_LIMITS,
+        allowed: npt.NDArray[np.bool_] | None = None,
+    ) -> NodeChoice | None:
+        """Return the policy's choice among the nodes that pass every hard constraint; None if there are none.
+
+        Args:
+            class_id: the pod's class.
+            labels_id: the pod's label set.
+            owner_pods: pods of the same owner; read by networks and telemetry policies.
+            limits: the pod's latency limits. If any node certainly meets the hard limit, only such nodes are
+                considered.
+            allowed: [N] bool, nodes that other constraints such as volumes leave; None: all.
+
+        Raises:
+            SteersmanError: a Python scorer failed, or a score is not finite.
+        """
+        self._sync_arrays()
+        if allowed is not None or self._filters(limits):
+            feasible = self.state.mask(class_id, labels_id)
+            candidates = feasible if allowed is None else feasible & allowed
+            if self._filters(limits) and candidates.any():
+                candidates = self.node_metrics.keep_limit(class_id, candidates, owner_pods, limits)
+            if not (candidates == feasible).all():
+                if not candidates.any():
+                    return None
+                return self._choose_among(class_id, labels_id, owner_pods, limits, candidates)
+        if self.chooser == kernels.SELECT_EXTERNAL:
+            return self._choose_by_scorer(class_id, labels_id, owner_pods, limits)
+        changed, chooser, rule, output = self._drain_changes(), self.chooser, self.rule, self._output
+        kernels.decide(self.cluster, changed, self._mask, self._kernel_rng, chooser, rule, class_id, labels_id, output)
+        slot, devices = self._output.tolist()
+        return None if slot == kernels.NONE else NodeChoice(slot, devices)
+
+    def selects_argmax(self, limits: LatencyLimits = NO_LIMITS) -> bool:
+        """Return whether `choose` is the argmax of `scores` (lowest slot on ties), so that scores alone suffice."""
+        return self.chooser == kernels.SELECT_BEST and not self._filters(limits)
+
+    def _filters(self, limits: LatencyLimits) -> bool:
+        return limits.hard < math.inf and self.node_metrics.telemetry is not None
+
+    def _choose_among(
+        self,
+        class_id: int,
+        labels_id: int,
+        owner_pods: OwnerPods,
+        limits: LatencyLimits,
+        candidates: npt.NDArray[np.bool_],
+    ) -> NodeChoice:
+        """Return the choice among candidates, [N] bool, of which there is at least one."""
+        if self.chooser == kernels.SELECT_RANDOM:
+            slot = self._python_rng.choice(np.flatnonzero(candidates).tolist())
+        else:
+            slot = int(np.argmax(self._scores(class_id, labels_id, owner_pods, limits, candidates)))
+        return NodeChoice(slot, self.devices(class_id, slot))
+
+    def scores(
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        owner_pods: OwnerPods = NO_OWNER_PODS,
+        limits: LatencyLimits = NO_LIMITS,
+    ) -> npt.NDArray[np.float64]:
+        """Return the scores of all slots for a pod, [N] float64, -inf where infeasible.
+
+        Arguments and errors are those of `choose`. Scores of `random` are all equal; those of `kube-default` are -inf
+        beyond the nodes that its search would visit.
+        """
+        self._sync_arrays()
+        candidates = None
+        if self._filters(limits):
+            mask = self.state.mask(class_id, labels_id)
+            candidates = self.node_metrics.keep_limit(class_id, mask, owner_pods, limits, decides=False)
+        return self._scores(class_id, labels_id, owner_pods, limits, candidates)
+
+    def _scores(
+        self,
+        class_id: int,
+        labels_id: int,
+        owner_pods: OwnerPods,
+        limits: LatencyLimits,
+        candidates: npt.NDArray[np.bool_] | None,
+    ) -> npt.NDArray[np.float64]:
+        """Return the scores of candidates, [N] bool, -inf elsewhere; None: all feasible slots."""
+        if self.chooser == kernels.SELECT_BEST:
+            scores, mask = np.empty(len(self.state.nodes)), self._mask
+            if masked := self.state.has_inter_pod_constraints(class_id, labels_id):
+                mask = self.state.mask(class_id, labels_id)
+            cluster = self.cluster
+            context = kernels.ScoreTableContext(
+                cluster.nodes, cluster.classes, cluster.profile, cluster.fragments, cluster.table, cluster.learned
+            )
+            kernels.score_nodes(context, self._drain_changes(), mask, masked, class_id, scores)
+            return scores if candidates is None else np.where(candidates, scores, -np.inf)
+        self._apply_changes()
+        feasible = self.state.mask(class_id, labels_id) if candidates is None else candidates
+        if not feasible.any():
+            return np.full(len(feasible), -np.inf)
+        assert self.scorer is not None
+        return self.scorer.scores(self._query(class_id, labels_id, owner_pods, limits, feasible))
+
+    def contributions(
+        self,
+        class_id: int,
+        labels_id: int,
+        owner_pods: OwnerPods,
+        slot: int,
+        other: int,
+        limits: LatencyLimits = NO_LIMITS,
+    ) -> list[Contribution]:
+        """Return feature contributions to preferring one node over another, the largest first.
+
+        Empty if the policy's scores have no parts.
+
+        Args:
+            class_id: the pod's class.
+            labels_id: the pod's label set.
+            owner_pods: pods of the same owner.
+            slot: the preferred slot.
+            other: the other slot; the pod must fit on both.
+            limits: the pod's latency limits.
+        """
+        self.follow()
+        query = self._query(class_id, labels_id, owner_pods, limits, self.state.mask(class_id, labels_id))
+        return sorted(self.policy.contributions(self, query, slot, other), key=lambda part: -abs(part.contribution))
+
+    def observations(self, view: View) -> Observations:
+        """Return an encoder of the cluster in a view."""
+        if view is TELEMETRY:
+            return TelemetryObservations(self.node_metrics)
+        return LiveObservations(view, self.state.nodes, self.cluster)
+
+    def devices(self, class_id: int, slot: int) -> int:
+        """Return the GPU devices, as a bit mask, for a pod of a class on a node that it fits on."""
+        self.follow()
+        if self.chooser == kernels.SELECT_EXTERNAL:
+            return int(best_devices(self.state.arrays, self.state.class_arrays, class_id, slot))
+        return int(kernels.devices_on(self.cluster, self.rule, class_id, slot, self._kernel_rng))
+
+    def _choose_by_scorer(
+        self, class_id: int, labels_id: int, owner_pods: OwnerPods, limits: LatencyLimits
+    ) -> NodeChoice | None:
+        self._apply_changes()
+        feasible = self.state.mask(class_id, labels_id)
+        if not feasible.any():
+            return None
+        assert self.scorer is not None
+        slot = self.scorer.choose(self._query(class_id, labels_id, owner_pods, limits, feasible))
+        devices = best_devices(self.state.arrays, self.state.class_arrays, class_id, slot)
+        return NodeChoice(slot, int(devices))
+
+    def _query(
+        self,
+        class_id: int,
+        labels_id: int,
+        owner_pods: OwnerPods,
+        limits: LatencyLimits,
+        feasible: npt.NDArray[np.bool_],
+    ) -> ScoreQuery:
+        return ScoreQuery(class_id, feasible, labels_id, owner_pods, limits=limits, waiting=self.waiting)
+
+    def follow(self) -> None:
+        """Update all arrays to the current state."""
+        self._sync_arrays()
+        self._apply_changes()
+
+    def _sync_arrays(self) -> None:
+        """Update everything except the contents of changed nodes."""
+        state, cluster = self.state, self.cluster
+        classes, terms = state.class_arrays, state.term_arrays
+        # A new GPU model renumbers nodes without a model, possibly without any other change of the node arrays.
+        is_outdated = state.arrays is not cluster.nodes or state.gpu_types != self._models
+        is_outdated = is_outdated or len(state.classes) > self._class_capacity
+        has_same_pods = classes is cluster.classes and terms is cluster.terms
+        if self.policy.needs_selectors and (services := self._read_services()) != self.services:
+            self.services, is_outdated = services, True
+        if is_outdated or (self.policy.is_bound_to_classes and not has_same_pods):
+            self._rebuild()
+        elif not has_same_pods:
+            self.cluster = cluster._replace(classes=classes, terms=terms)
+
+    def _apply_changes(self) -> None:
+        changed = self._drain_changes()
+        if len(changed):
+            kernels.follow(self.cluster, changed)
+
+    def _drain_changes(self) -> npt.NDArray[np.int64]:
+        """Return and clear the slots of changed nodes; reset the table's change log if they do not fit into it."""
+        if not self._changed:
+            return NO_CHANGES
+        changed = np.array(sorted(self._changed), dtype=np.int64)
+        self._changed.clear()
+        table = self.cluster.table
+        if table.logged[0] + len(changed) > len(table.log):
+            table.log_position[:], table.logged[0] = NEVER_REFRESHED, 0
+            if self.scorer is not None:
+                self.scorer.reset_cache()
+        return changed
+
+    def _rebuild(self) -> None:
+        """Build the decision arrays and the scorer from the current state."""
+        state, models = self.state, self.state.gpu_types
+        self._models = models
+        profile = profile_arrays(self.profile, models) if self.prepared is None else self.prepared.profile_for(models)
+        self._class_capacity = max(CLASS_CAPACITY, 3 * len(state.classes) // 2)
+        previous = getattr(self, "cluster", None)
+        self.cluster = build_decision_state(
+            self.policy,
+            state,
+            profile,
+            classes=self._class_capacity,
+            changes=max(CHANGE_LOG_SIZE, 2 * len(state.nodes)),
+            selectors=self.services,
+            known=lambda: learned_arrays(self._leftovers_for(profile), profile, state.arrays),
+        )
+        if previous is not None and self.cluster.kube.nodes == previous.kube.nodes:
+            self.cluster.kube.cursor[:] = previous.kube.cursor  # start of the next search
+        self._changed.clear()
+        self._mask = np.zeros(len(state.nodes), dtype=np.bool_)
+        context = ScoringContext(
+            state, self.cluster, self.profile, self.services, self.node_metrics, self.observations, self.seed
+        )
+        self.scorer = self.policy.scorer(context)
+
+    def _leftovers_for(self, profile: ProfileArrays) -> LeftoverArrays:
+        if self.prepared is not None:
+            return self.prepared.leftovers_for(self.state.gpu_types)
+        if self._leftovers is None:
+            self._leftovers = leftover_arrays(self.profile, profile)
+        # Leftover tables that were passed in, or are older than a GPU model, may have other model ids.
+        return renumber_models(self._leftovers, self.profile, profile)

@@ -1,0 +1,70 @@
+"""Score components and features of one node under policies of the score table, for explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import ClassArrays, NodeArrays
+from steersman.core.compiled import kernel
+from steersman.objectives.fragmentation import FragmentArrays
+from steersman.policies.decision.kernels import DecisionState
+from steersman.policies.heuristics.local_scores import fgd_points, local_score
+from steersman.policies.linear.arrays import WEIGHTS, LearnedArrays
+from steersman.policies.linear.gpu_features import FEATURES
+from steersman.policies.linear.kernels import features_now, features_with
+from steersman.workloads.profile import ProfileArrays
+
+
+def rule_scores(cluster: DecisionState, rules: Sequence[int], c: int, n: int) -> list[int]:
+    """Return the scores of heuristics, [K], by their ids, for class `c` on node `n`, where it must fit."""
+    scores = np.zeros(len(rules), dtype=np.int64)
+    ids = np.array(rules, dtype=np.int64)
+    _rule_scores(ids, cluster.profile, cluster.fragments, cluster.nodes, cluster.classes, c, n, scores)
+    return [int(score) for score in scores]
+
+
+def linear_features(cluster: DecisionState, c: int, n: int, devices: int) -> npt.NDArray[np.float64]:
+    """Return the linear features, [W], of class `c` on these devices of node `n`: state after, change, FGD's score."""
+    row = np.zeros(WEIGHTS)
+    _learned_row(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, n, devices, row)
+    return row
+
+
+@kernel
+def _rule_scores(
+    ids: npt.NDArray[np.int64],
+    profile: ProfileArrays,
+    fragments: FragmentArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+    n: int,
+    scores: npt.NDArray[np.int64],
+) -> None:
+    for k in range(ids.shape[0]):
+        scores[k] = local_score(ids[k], profile, fragments, nodes, classes, c, n)
+
+
+@kernel
+def _learned_row(
+    learned: LearnedArrays,
+    profile: ProfileArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+    n: int,
+    devices: int,
+    row: npt.NDArray[np.float64],
+) -> None:
+    before = features_now(learned, profile, nodes, n)
+    fragmented = learned.fragmented[before]
+    for i in range(FEATURES):
+        row[FEATURES + i] = -learned.features[before, i]
+    after = features_with(learned, profile, nodes, classes, c, n, devices)
+    for i in range(FEATURES):
+        row[i] = learned.features[after, i]
+        row[FEATURES + i] += learned.features[after, i]
+    row[2 * FEATURES] = fgd_points(fragmented, learned.fragmented[after])

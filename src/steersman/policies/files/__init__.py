@@ -1,0 +1,1 @@
+"""Policy files: weights with a model card."""

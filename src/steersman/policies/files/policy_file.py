@@ -1,0 +1,324 @@
+"""Policy files: the weights of a learned policy as safetensors, and a model card with their origin.
+
+Nothing in such a file is executed when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from steersman.core.errors import InputError, SteersmanError
+from steersman.policies.base import RULE, Policy
+from steersman.policies.features import VIEWS, View
+from steersman.policies.files.embedded_profile import (
+    ProfileCard,
+    embed_profile,
+    has_embedded_profile,
+    open_prepared,
+    split,
+)
+from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
+from steersman.policies.linear.arrays import KINDS, RULES, VIEW, WEIGHTS
+from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.networks.layers import check_arrays
+from steersman.policies.networks.numpy_networks import check_network, mlp_shapes, open_network
+from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.portfolio_policy import PORTFOLIO, PortfolioPolicy
+from steersman.workloads.workload import Workload
+
+SCHEMA = 1
+CARD = "steersman"
+SUFFIX = ".safetensors"
+LINEAR = "weights"
+"""The tensor of weights that are linear in a node's features, by kind of pod."""
+RULE_WEIGHTS = "rules"
+"""The tensor of weights of heuristics' scores, by kind of pod."""
+MAX_BYTES = 64 << 20
+"""Largest size of a policy file; the plugin has the same limit."""
+WEIGHT_TYPES = ("F32", "F64")
+LARGEST = 1e12
+"""Largest weight: beyond it scores would leave the range of numbers, and none would be the best."""
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Results of the policy on a workload: the means of a metric, and of the baseline's with the same seeds."""
+
+    workload: str
+    metric: str
+    mean: float
+    baseline: str
+    baseline_mean: float
+    runs: int
+
+
+class ComparedOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The cluster on which the policy was compared with every rule; the pods are those of the profile in the file.
+
+    Attributes:
+        nodes: number of nodes.
+        shapes: digest of the nodes by shape and count, see `workloads.shapes`.
+        draws: number of draws of every candidate.
+    """
+
+    nodes: int
+    shapes: str
+    draws: int
+
+
+class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The model card of a policy file.
+
+    Attributes:
+        schema: version of this layout.
+        name: the policy's name in results.
+        view, view_version: the features it was trained on, see `steersman.policies.features`.
+        network: name of the network that computes scores from features.
+        members: of a portfolio, the names of its sets of weights, in order, and of the rules it may also choose; of a
+            rule, and of a member chosen from a portfolio, one name.
+        hidden, normalisation: of the network.
+        objective, algorithm: what it was trained for, and how.
+        protocol, ratio, load: the protocol of training.
+        training, validation, test: names of workloads: seen in training, used to choose among checkpoints, and neither.
+        seeds: seeds of training and validation.
+        settings: further options of the algorithm.
+        steps: decisions, or episodes for evolution, of training.
+        scores: against baselines, on workloads and seeds that the card names.
+        made_by: version of steersman.
+        profile: the profile in the file, if there is one; `mix` in JSON.
+        compared_on: where it was compared with every rule, if it was.
+    """
+
+    schema: int = SCHEMA
+    name: str
+    view: str
+    view_version: int
+    network: str
+    members: tuple[str, ...] = ()
+    hidden: tuple[int, ...] = ()
+    normalisation: str = "none"
+    objective: str
+    algorithm: str
+    protocol: str = ""
+    ratio: float | None = None
+    load: float | None = None
+    training: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    seeds: str = ""
+    settings: dict[str, str | int | float | bool] = {}
+    steps: int = 0
+    scores: tuple[Score, ...] = ()
+    made_by: str = ""
+    profile: ProfileCard | None = msgspec.field(default=None, name="mix")
+    compared_on: ComparedOn | None = None
+
+
+def write_policy(path: str | Path, card: Card, arrays: Arrays) -> None:
+    """Write a policy file atomically.
+
+    Raises:
+        SteersmanError: a weight is not a finite number, or the file cannot be written.
+    """
+    path = Path(path)
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise SteersmanError(f"{path}: not written, for {name} holds a weight that is not a finite number")
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    content = save(whole, metadata={CARD: msgspec.json.encode(card, order="deterministic").decode()})
+    temporary = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise SteersmanError(f"{path}: cannot write the policy: {error.strerror}") from None
+
+
+def read_policy(path: str | Path) -> tuple[Card, Arrays]:
+    """Return the card and the arrays of a policy file.
+
+    Raises:
+        InputError: it is not a policy file, is larger than `MAX_BYTES`, truncated, of another schema or feature
+            version, or holds weights that are integers or not finite.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            problem = f"is {path.stat().st_size} bytes; a policy has {MAX_BYTES >> 20} MiB at most"
+            raise InputError(str(path), "file", "size", problem)
+        with safe_open(path, framework="numpy") as file:
+            card = _card(path, file.metadata() or {})
+            _check_types(path, {name: file.get_slice(name).get_dtype() for name in sorted(file.keys())})
+            arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    except OSError as error:
+        raise InputError(str(path), "file", "policy", f"cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(
+            str(path), "file", "policy", f"is truncated or no safetensors file ({str(error).splitlines()[0]})"
+        ) from None
+    for name, array in arrays.items():
+        if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
+            raise InputError(str(path), "tensor", name, "holds a weight that is not a finite number")
+    return card, arrays
+
+
+def _check_types(path: Path, types: dict[str, str]) -> None:
+    """Check by the header alone that weights are floating-point numbers. Raises InputError: one is not."""
+    for name, kind in types.items():
+        if not has_embedded_profile(name) and kind not in WEIGHT_TYPES:
+            problem = f"is {kind}; {' or '.join(WEIGHT_TYPES)} is right for weights"
+            raise InputError(str(path), "tensor", name, problem)
+
+
+def open_policy(path: Path, name: str) -> Policy:
+    """Return the policy of a file; `name` is its name in results.
+
+    Raises:
+        InputError: see `read_policy`, `open_network` and `open_prepared`; or a weight is too large.
+    """
+    card, arrays = read_policy(path)
+    weights, baked = split(arrays)
+    for tensor, array in weights.items():
+        if np.abs(array.astype(np.float64)).max(initial=0.0) > LARGEST:
+            raise InputError(str(path), "tensor", tensor, f"holds a weight beyond {LARGEST:g}, which is of no use")
+    if card.network == PORTFOLIO:
+        return _open_portfolio(str(path), name, card, arrays)
+    policy = _open(str(path), name, card, weights)
+    return policy.with_profile(open_prepared(str(path), card.profile, VIEWS[card.view], baked))
+
+
+def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
+    view = VIEWS[card.view]
+    if card.network == RULE:
+        check_arrays(file, {}, weights)
+        if len(card.members) != 1 or card.members[0] not in HEURISTIC_IDS:
+            raise InputError(file, "card", "members", f"must name one rule; known are {', '.join(HEURISTIC_IDS)}")
+        return heuristic(card.members[0]).renamed(name)
+    if card.network == "linear" and card.view == VIEW and "head.weight" not in weights:
+        shapes: dict[str, tuple[int, ...]] = {LINEAR: (KINDS, WEIGHTS)}
+        if RULE_WEIGHTS in weights:
+            shapes[RULE_WEIGHTS] = KINDS, RULES
+        check_arrays(file, shapes, weights)
+        rules = _grow(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
+        return LinearPolicy(name, _grow(weights[LINEAR]), rules)
+    if card.network == "mlp" and card.view == VIEW and _inputs(weights) == len(view.node) + len(view.pod):
+        return _open_mlp(file, name, card, view, weights)
+    return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
+
+
+def _open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> PortfolioPolicy:
+    """Open a file with several sets of weights; their members' names come first in the card, then those of rules.
+
+    Raises:
+        InputError: the names and the tensor do not match, or a rule is unknown.
+    """
+    if card.view != VIEW:
+        raise InputError(file, "card", "view", f"is {card.view!r}; a portfolio has {VIEW!r}")
+    weights = arrays.get(LINEAR)
+    count = len(weights) if weights is not None and weights.ndim == 3 else 0
+    shape = max(1, count), KINDS
+    check_arrays(file, {LINEAR: (*shape, WEIGHTS), RULE_WEIGHTS: (*shape, RULES)}, arrays)
+    names, rules = card.members[:count], card.members[count:]
+    if len(names) < count or len(set(card.members)) < len(card.members):
+        raise InputError(file, "card", "members", f"must name all {count} sets of weights, each once, then rules")
+    for rule in rules:
+        if rule not in HEURISTIC_IDS:
+            raise InputError(file, "card", "members", f"{rule!r} is no rule; known are {', '.join(HEURISTIC_IDS)}")
+    points = _grow(arrays[RULE_WEIGHTS])
+    learned = [LinearPolicy(each, _grow(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
+    digest = hashlib.sha256(_grow(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())
+    return PortfolioPolicy(name, (*learned, *(heuristic(rule) for rule in rules)), digest.hexdigest())
+
+
+def _inputs(weights: Arrays) -> int:
+    """Return the number of inputs of the first layer: with the cluster's features, every placement changes scores."""
+    first = weights.get("layers.0.weight")
+    return first.shape[1] if first is not None and first.ndim == 2 else -1
+
+
+def _open_mlp(file: str, name: str, card: Card, view: View, weights: Arrays) -> LinearPolicy:
+    """Return a network that the score table evaluates; without a linear part, that is zero."""
+    check_network(file, card.network, card.hidden, card.normalisation)
+    if card.normalisation != "none":
+        problem = f"is {card.normalisation!r}; a network without features of the cluster has none"
+        raise InputError(file, "card", "normalisation", problem)
+    layers = mlp_shapes(len(view.node) + len(view.pod), card.hidden, "none")
+    linear = {LINEAR: (KINDS, WEIGHTS)} if LINEAR in weights else {}
+    check_arrays(file, linear | layers, weights)
+    names = [*(f"layers.{i}" for i in range(len(card.hidden))), "head"]
+    network = tuple((_grow(weights[f"{layer}.weight"]), _grow(weights[f"{layer}.bias"])) for layer in names)
+    return LinearPolicy(name, _grow(weights.get(LINEAR, np.zeros((KINDS, WEIGHTS)))), network=network)
+
+
+def _grow(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def prepare_policy(
+    path: Path,
+    workload: Workload,
+    choose: Callable[[Policy, Workload], Policy] | None = None,
+) -> tuple[Card, Arrays]:
+    """Return a policy file's card and arrays with the profile of a workload; a former profile is replaced.
+
+    Args:
+        path: path of the file.
+        workload: its pods are typical.
+        choose: chooses the member of a portfolio, whose weights or rule alone are prepared.
+
+    Raises:
+        InputError: see `open_policy`; or the file is a portfolio, and `choose` is None.
+    """
+    policy = open_policy(path, path.stem)
+    card, arrays = read_policy(path)
+    weights = split(arrays)[0]
+    if policy.members:
+        if choose is None:
+            raise InputError(str(path), "card", "network", "is a portfolio; one member has to be chosen for a workload")
+        member = choose(policy, workload)
+        weights = member.tensors()
+        card = msgspec.structs.replace(card, network=member.saved_as, members=(member.name,))
+    profile, baked = embed_profile(workload, card.view)
+    return msgspec.structs.replace(card, profile=profile, compared_on=None), weights | baked
+
+
+def _card(path: Path, metadata: dict[str, str]) -> Card:
+    if CARD not in metadata:
+        raise InputError(
+            str(path), "metadata", CARD, "is missing: a policy file has a model card; this is none of ours"
+        )
+    try:
+        schema = msgspec.json.decode(metadata[CARD], type=dict[str, Any]).get("schema")
+        if schema != SCHEMA:
+            raise InputError(str(path), "card", "schema", f"is {schema!r}; this version of steersman reads {SCHEMA}")
+        card = msgspec.json.decode(metadata[CARD], type=Card)
+    except msgspec.DecodeError as error:
+        raise InputError(str(path), "metadata", CARD, f"is not a model card: {error}") from None
+    view = view_of(path, card)
+    if card.view_version != view.version:
+        raise InputError(
+            str(path),
+            "card",
+            "view_version",
+            f"is {card.view_version}, but here the features {card.view!r} are at {view.version}: train it again",
+        )
+    return card
+
+
+def view_of(file: str | Path, card: Card) -> View:
+    """Return the view of a card. Raises InputError: there is none of its name."""
+    if card.view not in VIEWS:
+        raise InputError(file, "card", "view", f"is {card.view!r}; known are {', '.join(VIEWS)}")
+    return VIEWS[card.view]

@@ -1,0 +1,1 @@
+"""Published placement heuristics and the score table that runs them."""

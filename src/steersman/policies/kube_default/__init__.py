@@ -1,0 +1,1 @@
+"""Policy that reproduces kube-scheduler's default configuration."""

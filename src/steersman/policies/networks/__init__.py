@@ -1,0 +1,1 @@
+"""Learned policies that are networks, evaluated with NumPy."""

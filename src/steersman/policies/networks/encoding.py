@@ -1,0 +1,343 @@
+"""Feature encoding: the features of `steersman.policies.features` in compiled code, one function per row.
+
+A node's row has two parts. *Local* features depend on the pod's class and this node alone, so rows are cached and only
+those of changed nodes are recomputed. *Shared* ones depend on the rest of the cluster or on the pod's owner, and are
+overwritten for every decision.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import (
+    CPU,
+    MEMORY,
+    PODS,
+    ClassArrays,
+    NodeArrays,
+    best_devices,
+    devices_taken,
+    fits,
+    pod_kind,
+)
+from steersman.cluster.model import GPU_MILLI
+from steersman.core.compiled import called_kernel, inlined_kernel, kernel
+from steersman.core.errors import UsageError
+from steersman.objectives.fragmentation import FragmentArrays
+from steersman.objectives.measures import cpu_deviation, cpu_mean
+from steersman.objectives.summary import (
+    CPU_TAKEN,
+    CPU_TOTAL,
+    FRAGMENTED,
+    GPU_TAKEN,
+    GPU_TOTAL,
+    MEMORY_TAKEN,
+    MEMORY_TOTAL,
+    NODES,
+    NODES_USED,
+    WAITING,
+)
+from steersman.policies.features import GPU, View, bounds
+from steersman.policies.heuristics.local_scores import fgd_points
+from steersman.policies.linear.fragmentation_cache import FragmentationCache, device_key, fragmented_with
+from steersman.policies.linear.gpu_features import FEATURES, Scratch, describe, usable_cpu
+from steersman.policies.linear.leftover_tables import LeftoverTables
+from steersman.workloads.profile import ProfileArrays
+
+VIEW_CLUSTER = 0
+VIEW_GPU = 1
+VIEW_NUMBERS = {"cluster": VIEW_CLUSTER, "gpu": VIEW_GPU}
+"""Numbers of the views in compiled code."""
+
+LOW, HIGH = bounds(GPU.node)
+
+MANY = 8.0  # upper bound of amounts without a natural one, see `features`
+GIB = float(1 << 30)
+TIB = float(1 << 40)
+
+Row = npt.NDArray[np.float32]
+
+
+class EncodingContext(NamedTuple):
+    """Inputs of local features: `cluster` needs `fragments` and `known`, `gpu` needs the leftover tables and `room`."""
+
+    nodes: NodeArrays
+    classes: ClassArrays
+    profile: ProfileArrays
+    fragments: FragmentArrays
+    known: FragmentationCache
+    leftovers: LeftoverTables
+    room: Scratch
+
+
+class OwnerArrays(NamedTuple):
+    """Locations of the running pods of each owner; O owners (Deployments, jobs), K racks, N nodes.
+
+    Attributes:
+        rack: [N] int64 index of the node's rack, -1 if it has none.
+        running: [O] int32 pods.
+        on_node: [O, N] int32 pods on the node.
+        in_rack: [O, K] int32 pods in the rack.
+    """
+
+    rack: npt.NDArray[np.int64]
+    running: npt.NDArray[np.int32]
+    on_node: npt.NDArray[np.int32]
+    in_rack: npt.NDArray[np.int32]
+
+
+@kernel
+def count_owner(owners: OwnerArrays, owner: int, n: int, sign: int) -> None:
+    """Count a pod of an owner (-1: none) that was bound to node `n`, or with -1 that left it."""
+    if owner < 0:
+        return
+    owners.running[owner] += sign
+    owners.on_node[owner, n] += sign
+    if owners.rack[n] >= 0:
+        owners.in_rack[owner, owners.rack[n]] += sign
+
+
+@inlined_kernel
+def share_nearby(owners: OwnerArrays, owner: int, n: int) -> float:
+    """Return the share of an owner's running pods in the rack of node `n`, or on `n` if it has none; 1 without pods."""
+    if owner < 0 or owners.running[owner] == 0:
+        return 1.0
+    if owners.rack[n] < 0:
+        return float(owners.on_node[owner, n] / owners.running[owner])
+    return float(owners.in_rack[owner, owners.rack[n]] / owners.running[owner])
+
+
+def number_of(view: View) -> int:
+    """Return the number of a view in compiled code. Raises UsageError: environments do not encode it."""
+    if view.name not in VIEW_NUMBERS:
+        raise UsageError(f"view {view.name!r} is not one that environments show; there are {', '.join(VIEW_NUMBERS)}")
+    return VIEW_NUMBERS[view.name]
+
+
+@inlined_kernel
+def encode_node(view: int, scene: EncodingContext, c: int, n: int, out: Row) -> bool:
+    """Write the local features of node `n` for class `c` into out, [F], and return whether the class fits.
+
+    Other features stay as they are. `view` is the number of the view.
+    """
+    fit = fits(scene.nodes, scene.classes, c, n)
+    if view == VIEW_CLUSTER:
+        _cluster_node(scene, c, n, fit, out)
+    elif view == VIEW_GPU:
+        _gpu_node(scene, c, n, fit, out)
+    return bool(fit)
+
+
+@inlined_kernel
+def encode_shared(
+    view: int,
+    scene: EncodingContext,
+    owner: int,
+    owners: OwnerArrays,
+    summary: npt.NDArray[np.float64],
+    out: npt.NDArray[np.float32],
+) -> None:
+    """Write the shared features of all nodes into out, [N, F].
+
+    Args:
+        view: the number of the view.
+        scene: the cluster.
+        owner: the pod's owner, -1 if it has none.
+        owners: locations of owners' pods.
+        summary: the state, see `objectives.summary`.
+        out: the nodes' rows, with their local features.
+    """
+    if view == VIEW_CLUSTER:
+        _cluster_shared(scene, owner, owners, summary, out)
+
+
+@inlined_kernel
+def encode_pod(classes: ClassArrays, c: int, running: int, out: Row) -> None:
+    """Write the features of a pod of class `c` and of its owner's `running` pods into out, [F]; equal in all views."""
+    _kind(classes, c, out)
+    _cluster_pod(classes, c, running, out)
+
+
+@kernel
+def encode_pods(classes: ClassArrays, out: npt.NDArray[np.float32]) -> None:
+    """Write the features of a pod of every class, of whose owner no pod runs, into out, [C, F]."""
+    for c in range(out.shape[0]):
+        encode_pod(classes, c, 0, out[c])
+
+
+@inlined_kernel
+def encode_context(summary: npt.NDArray[np.float64], feasible: int, out: Row) -> None:
+    """Write the features of the cluster, where the pod fits on `feasible` nodes, into out, [F]; equal in all views."""
+    _cluster_context(summary, feasible, out)
+
+
+@inlined_kernel
+def _kind(classes: ClassArrays, c: int, out: Row) -> None:
+    kind = pod_kind(classes, c)
+    for i in range(4):
+        out[i] = 1.0 if i == kind else 0.0
+
+
+@inlined_kernel
+def _part(amount: float, total: float) -> float:
+    """Return a share in [0, 1], 0 if the total is 0. Free amounts may be negative on a node that shrank."""
+    return min(max(amount / total, 0.0), 1.0) if total > 0 else 0.0
+
+
+@inlined_kernel
+def _amount(amount: float, unit: float) -> float:
+    """Return an amount in [0, 8] units."""
+    return min(max(amount / unit, 0.0), MANY)
+
+
+@inlined_kernel
+def _cluster_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+    nodes, classes = scene.nodes, scene.classes
+    cpu, memory, pods = nodes.allocatable[n, CPU], nodes.allocatable[n, MEMORY], nodes.allocatable[n, PODS]
+    cpu_left = nodes.free[n, CPU] - (classes.request[c, CPU] if fit else 0)
+    memory_left = nodes.free[n, MEMORY] - (classes.request[c, MEMORY] if fit else 0)
+    pods_left = nodes.free[n, PODS] - (1 if fit else 0)
+    out[0] = _part(nodes.free[n, CPU], cpu)
+    out[1] = _part(cpu_left, cpu)
+    out[2] = _part(nodes.free[n, MEMORY], memory)
+    out[3] = _part(memory_left, memory)
+    out[4] = _part(nodes.free[n, PODS], pods)
+    out[5] = _part(pods_left, pods)
+    out[8] = _amount(cpu_left, 128_000.0)
+    out[9] = _amount(memory_left, TIB)
+    out[19] = 1.0 if nodes.free[n, PODS] == pods else 0.0
+    if nodes.gpu_count[n] > 0:
+        _cluster_gpus(scene, c, n, fit, out)
+    else:
+        _cluster_no_gpus(fit, out)
+
+
+@inlined_kernel
+def _cluster_gpus(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+    nodes, classes, before = scene.nodes, scene.classes, scene.fragments.total[n]
+    count, milli = nodes.gpu_count[n], classes.gpu_milli[c]
+    devices = best_devices(nodes, classes, c, n) if fit else 0
+    idle, old, whole_before, whole, partial, largest, key = 0, GPU_MILLI, 0, 0, 0, 0, np.uint64(0)
+    for d in range(count):
+        left = nodes.gpu_free[n, d]
+        idle += left
+        if left == GPU_MILLI:
+            whole_before += 1
+        if (devices >> d) & 1:
+            old = left
+            left -= milli
+        key += device_key(left)
+        if left == GPU_MILLI:
+            whole += 1
+        elif left > 0:
+            partial += 1
+            largest = max(largest, left)
+    taken, after = 0, before
+    if fit:
+        taken = devices_taken(nodes, classes, c, n) * milli
+        after = fragmented_with(
+            scene.known, nodes, classes, scene.profile, scene.fragments, c, n, devices, idle, old, key
+        )
+    out[6] = idle / (GPU_MILLI * count)
+    out[7] = (idle - taken) / (GPU_MILLI * count)
+    out[10] = _amount(idle - taken, 8.0 * GPU_MILLI)
+    out[11] = _amount(count, 8.0)
+    out[12] = _amount(whole_before, 8.0)
+    out[13] = _amount(whole, 8.0)
+    out[14] = _amount(partial, 8.0)
+    out[15] = largest / GPU_MILLI
+    out[16] = _amount(before, 8.0 * GPU_MILLI)
+    out[17] = _amount(after, 8.0 * GPU_MILLI)
+    out[18] = 1.0 / (1.0 + math.exp(-(before - after) / GPU_MILLI)) if fit else 0.0
+    out[20] = 1.0 if whole_before == count else 0.0
+    out[21] = 1.0 if whole == count else 0.0
+
+
+@inlined_kernel
+def _cluster_no_gpus(fit: bool, out: Row) -> None:
+    for i in (6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 20, 21):
+        out[i] = 0.0
+    out[18] = 0.5 if fit else 0.0  # FGD's score where nothing changes: sigmoid(0)
+
+
+@called_kernel
+def _gpu_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+    """Write the features of `linear.views.write_node_features` on the devices of the best-fit rule; 0 if infeasible."""
+    nodes, classes = scene.nodes, scene.classes
+    if not fit:
+        for i in range(2 * FEATURES + 1):
+            out[i] = 0.0
+        return
+    devices, change, milli = best_devices(nodes, classes, c, n), out[FEATURES : 2 * FEATURES], classes.gpu_milli[c]
+    cpu = usable_cpu(scene.leftovers, nodes.free[n, CPU], nodes.free[n, MEMORY])
+    cpu_left = usable_cpu(
+        scene.leftovers,
+        nodes.free[n, CPU] - classes.request[c, CPU],
+        nodes.free[n, MEMORY] - classes.request[c, MEMORY],
+    )
+    before = describe(scene.leftovers, scene.profile, nodes, scene.room, n, cpu, 0, 0, change)
+    after = describe(scene.leftovers, scene.profile, nodes, scene.room, n, cpu_left, devices, milli, out)
+    for i in range(FEATURES):
+        change[i] = out[i] - change[i]
+    out[2 * FEATURES] = fgd_points(before, after)
+    for i in range(2 * FEATURES + 1):
+        out[i] = min(max(out[i], LOW[i]), HIGH[i])
+
+
+@inlined_kernel
+def _cluster_shared(
+    scene: EncodingContext,
+    owner: int,
+    owners: OwnerArrays,
+    summary: npt.NDArray[np.float64],
+    out: npt.NDArray[np.float32],
+) -> None:
+    mean = np.float32(cpu_mean(summary))
+    for n in range(int(summary[NODES])):
+        before = after = np.float32(0.0)
+        if scene.nodes.allocatable[n, CPU] > 0:
+            # The local features hold the shares that are free; the square is that of the number beside it.
+            before, after = np.float32(1.0) - out[n, 0] - mean, np.float32(1.0) - out[n, 1] - mean
+        out[n, 22] = before
+        out[n, 23] = after
+        out[n, 24] = before * before
+        out[n, 25] = after * after
+        out[n, 26] = out[n, 27] = 0.0
+    if owner < 0 or owners.running[owner] == 0:
+        return
+    running = owners.running[owner]
+    for n in range(int(summary[NODES])):
+        out[n, 26] = owners.on_node[owner, n] / running
+        if owners.rack[n] >= 0:
+            out[n, 27] = owners.in_rack[owner, owners.rack[n]] / running
+
+
+@inlined_kernel
+def _cluster_pod(classes: ClassArrays, c: int, running: int, out: Row) -> None:
+    cores, gib = classes.request[c, CPU] / 1000.0, classes.request[c, MEMORY] / GIB
+    out[4] = _amount(cores, 32.0)
+    out[5] = min(math.log2(1.0 + cores) / 7.0, 2.0)
+    out[6] = _amount(gib, 256.0)
+    out[7] = min(math.log2(1.0 + gib) / 10.0, 2.0)
+    out[8] = _amount(classes.gpu_count[c], 8.0)
+    out[9] = classes.gpu_milli[c] / GPU_MILLI
+    out[10] = running / (running + 8.0)
+
+
+@inlined_kernel
+def _cluster_context(summary: npt.NDArray[np.float64], feasible: int, out: Row) -> None:
+    nodes = max(summary[NODES], 1.0)
+    out[0] = _part(summary[CPU_TAKEN], summary[CPU_TOTAL])
+    out[1] = _part(summary[MEMORY_TAKEN], summary[MEMORY_TOTAL])
+    out[2] = _part(summary[GPU_TAKEN], summary[GPU_TOTAL])
+    out[3] = _part(summary[FRAGMENTED], summary[GPU_TOTAL] - summary[GPU_TAKEN])
+    out[4] = min(max(cpu_mean(summary), 0.0), 1.0)
+    out[5] = min(cpu_deviation(summary), 1.0)
+    out[6] = summary[NODES_USED] / nodes
+    out[7] = feasible / nodes
+    out[8] = summary[WAITING] / (summary[WAITING] + 16.0)
+    out[9] = math.log2(1.0 + nodes) / 20.0

@@ -1,0 +1,80 @@
+"""Observations of a live cluster for networks, equal to those of an environment in the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import Node
+from steersman.objectives import summary as summed
+from steersman.policies.base import ScoreQuery
+from steersman.policies.decision.kernels import DecisionState
+from steersman.policies.features import View
+from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
+from steersman.policies.networks.encoding import EncodingContext, OwnerArrays
+from steersman.policies.networks.observation_encoder import ObservationEncoder, owner_arrays, summary_of
+from steersman.policies.networks.observation_kernels import ObservationArrays
+from steersman.workloads.places import node_places
+
+
+class LiveObservations:
+    """Observe a live cluster.
+
+    Args:
+        view: the view that the policy observes.
+        nodes: [N] the node in each slot.
+        cluster: its arrays, which the caller keeps up to date.
+    """
+
+    def __init__(self, view: View, nodes: Sequence[Node | None], cluster: DecisionState) -> None:
+        self.view, self._cluster = view, cluster
+        places = node_places(nodes)
+        self._groups = np.stack([places.rack, places.server], axis=1).astype(np.int32)
+        self._owners: OwnerArrays = owner_arrays(1, places.rack, places.racks)
+        self._scene = EncodingContext(
+            cluster.nodes,
+            cluster.classes,
+            cluster.profile,
+            cluster.fragments,
+            empty_fragmentation_cache(profile_key(cluster.profile)),
+            cluster.learned.leftovers,
+            cluster.learned.room,
+        )
+        self.reset_cache()
+
+    def reset_cache(self) -> None:
+        """Forget all cached features, see `base.Observations`."""
+        table = self._cluster.table
+        self._observer = ObservationEncoder(self.view, self._scene, self._owners, table.log, table.logged)
+
+    def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
+        """Return the observation of a decision, see `base.Observations`."""
+        owner = self._count(query.owner_pods.running)
+        until = self._summarise(query.waiting)
+        observation = self._observer.look(query.class_id, owner, query.feasible)
+        return observation._replace(nodes=observation.nodes[:until], mask=observation.mask[:until]), self._groups[
+            :until
+        ]
+
+    def _count(self, running: Mapping[int, int]) -> int:
+        owners = self._owners
+        owners.running[0], owners.on_node[0], owners.in_rack[0] = 0, 0, 0
+        for slot, count in running.items():
+            owners.running[0] += count
+            owners.on_node[0, slot] = count
+            if owners.rack[slot] >= 0:
+                owners.in_rack[0, owners.rack[slot]] += count
+        return 0 if running else -1
+
+    def _summarise(self, waiting: int) -> int:
+        """Write the state of the cluster into the observed summary; return the number of slots up to the last node.
+
+        Free slots after that are spare; a free one in between counts as a node without capacity.
+        """
+        cluster, summary = self._cluster, self._observer.summary
+        until = int(np.flatnonzero(cluster.nodes.allocatable.any(axis=1))[-1]) + 1
+        summary[:] = summary_of(cluster.nodes, cluster.fragments.total.sum(), waiting)
+        summary[summed.NODES] = until
+        return until

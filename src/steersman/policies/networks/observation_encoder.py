@@ -1,0 +1,132 @@
+"""Encode the observations of one run, as environments do."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY, PODS, NodeArrays
+from steersman.cluster.model import GPU_MILLI
+from steersman.core.compiled import kernel
+from steersman.objectives import summary as summed
+from steersman.policies.features import View
+from steersman.policies.networks.encoding import EncodingContext, OwnerArrays, number_of
+from steersman.policies.networks.observation_kernels import (
+    FeatureCache,
+    ObservationArrays,
+    new_feature_cache,
+    write_observation,
+)
+
+
+class ObservationEncoder:
+    """Encode the observations of one run.
+
+    Args:
+        view: the view to encode.
+        scene: the cluster, which the run keeps up to date.
+        owners: locations of owners' pods.
+        log: [L] slots of changed nodes, in order, which the run writes.
+        logged: [1] length of the log.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        scene: EncodingContext,
+        owners: OwnerArrays,
+        log: npt.NDArray[np.int64],
+        logged: npt.NDArray[np.int64],
+    ) -> None:
+        self.view, self.scene, self.owners, self.log, self.logged = view, scene, owners, log, logged
+        self.number = number_of(view)
+        self.summary = fixed_summary(scene.nodes)
+        self.seen = _seen(view, len(scene.nodes.gpu_count))
+        self._rows = new_feature_cache((), len(scene.classes.gpu_count), len(scene.nodes.gpu_count), len(view.node))
+
+    def look(self, c: int, owner: int, allowed: npt.NDArray[np.bool_] | None) -> ObservationArrays:
+        """Return the observation for a pod of class `c`; `summary` holds the state of the cluster.
+
+        Args:
+            c: the class.
+            owner: index of the owner, -1 if the pod has none.
+            allowed: [N] where the pod may run, if other pods matter to it; None: wherever it fits.
+
+        Returns:
+            The observation, valid until the next call.
+        """
+        masked = allowed is not None
+        where = allowed if allowed is not None else _NOWHERE
+        scene, owners, summary = self.scene, self.owners, self.summary
+        _look(
+            self.number, scene, owners, summary, self._rows, self.log, self.logged, c, owner, where, masked, self.seen
+        )
+        return self.seen
+
+
+def fixed_summary(nodes: NodeArrays) -> npt.NDArray[np.float64]:
+    """Return [15] a summary (`objectives.summary`) with the constant entries of these nodes; the rest is 0."""
+    row = np.zeros(summed.COLUMNS)
+    row[summed.NODES] = len(nodes.gpu_count)
+    row[summed.CPU_NODES] = (nodes.allocatable[:, CPU] > 0).sum()
+    row[summed.CPU_TOTAL] = nodes.allocatable[:, CPU].sum()
+    row[summed.MEMORY_TOTAL] = nodes.allocatable[:, MEMORY].sum()
+    row[summed.GPU_TOTAL] = nodes.gpu_count.sum() * GPU_MILLI
+    return row
+
+
+def summary_of(nodes: NodeArrays, fragmented: float, waiting: int) -> npt.NDArray[np.float64]:
+    """Return [15] a summary of nodes as they are, with this fragmented GPU milli and number of waiting pods."""
+    row = fixed_summary(nodes)
+    used = nodes.allocatable - nodes.free
+    with_cpu = nodes.allocatable[:, CPU] > 0
+    share = used[with_cpu, CPU] / nodes.allocatable[with_cpu, CPU]
+    row[summed.NODES_USED] = (used[:, PODS] > 0).sum()
+    row[summed.CPU_SHARE], row[summed.CPU_SQUARE] = share.sum(), (share * share).sum()
+    row[summed.CPU_TAKEN], row[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
+    row[summed.GPU_TAKEN] = nodes.gpu_count.sum() * GPU_MILLI - nodes.gpu_free.sum()
+    row[summed.FRAGMENTED] = fragmented
+    row[summed.WAITING] = waiting
+    return row
+
+
+def owner_arrays(owners: int, rack: npt.NDArray[np.int64], racks: int) -> OwnerArrays:
+    """Return the arrays of owners of which no pod runs yet, on nodes in these racks."""
+    return OwnerArrays(
+        rack=rack,
+        running=np.zeros(owners, dtype=np.int32),
+        on_node=np.zeros((owners, len(rack) if owners else 0), dtype=np.int32),
+        in_rack=np.zeros((owners, racks), dtype=np.int32),
+    )
+
+
+_NOWHERE = np.zeros(0, dtype=np.bool_)
+
+
+def _seen(view: View, nodes: int) -> ObservationArrays:
+    features = np.zeros((nodes, len(view.node)), dtype=np.float32)
+    return ObservationArrays(
+        nodes=features,
+        flat=features.reshape(-1),
+        pod=np.zeros(len(view.pod), dtype=np.float32),
+        context=np.zeros(len(view.context), dtype=np.float32),
+        mask=np.zeros(nodes, dtype=np.int8),
+    )
+
+
+@kernel
+def _look(
+    view: int,
+    scene: EncodingContext,
+    owners: OwnerArrays,
+    summary: npt.NDArray[np.float64],
+    rows: FeatureCache,
+    log: npt.NDArray[np.int64],
+    logged: npt.NDArray[np.int64],
+    c: int,
+    owner: int,
+    allowed: npt.NDArray[np.bool_],
+    masked: bool,
+    observation: ObservationArrays,
+) -> None:
+    write_observation(view, scene, owners, summary, rows, log, logged[0], c, owner, allowed, masked, observation)

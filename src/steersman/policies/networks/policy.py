@@ -1,0 +1,125 @@
+"""A learned policy that is a network: it observes what environments show, and chooses the node with the best score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.core.errors import SteersmanError
+from steersman.policies.base import Observations, Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.decision.contributions import Contribution, occlusion_contributions
+from steersman.policies.features import TELEMETRY, View
+from steersman.policies.files.embedded_profile import EmbeddedProfile
+from steersman.policies.linear.arrays import VIEW
+from steersman.policies.networks.layers import first_best
+from steersman.policies.networks.numpy_networks import Network
+from steersman.policies.networks.observation_kernels import ObservationArrays
+
+if TYPE_CHECKING:
+    from steersman.policies.decision.decider import Decider
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NetworkPolicy(Policy):
+    """A network and the view that it was trained on; GPU devices are chosen by the best-fit rule, as in training.
+
+    Attributes:
+        name: its name in results.
+        view: the view that it observes.
+        network: scores nodes.
+        prepared: see `Policy`.
+    """
+
+    name: str
+    view: View
+    network: Network
+    prepared: EmbeddedProfile | None = None
+
+    needs_peers: ClassVar[bool] = True
+    is_learned: ClassVar[bool] = True
+    is_network: ClassVar[bool] = True
+
+    @property
+    def needs_leftover_tables(self) -> bool:
+        """Return whether the view needs them, see `Policy`."""
+        return self.view.name == VIEW
+
+    @property
+    def needs_telemetry(self) -> bool:
+        """Return whether the view has measured metrics, see `Policy`."""
+        return self.view is TELEMETRY
+
+    def scorer(self, context: ScoringContext) -> Scorer:
+        """Return a scorer, see `Policy`."""
+        return NetworkScorer(self, context.observations(self.view))
+
+    def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
+        """Return contributions by occlusion, see `Policy`."""
+        observation, groups = decider.observations(self.view).observe(query)
+        row, other_row = observation.nodes[slot].copy(), observation.nodes[other].copy()
+
+        def score(rows: Floats) -> Floats:
+            scores = []
+            for each in rows:
+                observation.nodes[slot] = each
+                scores.append(float(self.scores(observation, groups)[slot]))
+            return np.array(scores)
+
+        try:
+            names = [feature.name for feature in self.view.node]
+            return occlusion_contributions(names, row.astype(np.float64), other_row.astype(np.float64), score)
+        finally:
+            observation.nodes[slot] = row
+
+    def choose(self, observation: ObservationArrays, groups: npt.NDArray[np.int32]) -> int:
+        """Return the feasible node with the highest score, the first of equals; some node must be feasible.
+
+        Raises:
+            SteersmanError: a score is not a finite number.
+        """
+        return first_best(self.scores(observation, groups), observation.nodes)
+
+    def scores(self, observation: ObservationArrays, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+        """Return [N] the network's scores; they are undefined where a node is not feasible.
+
+        Raises:
+            SteersmanError: a score is not a finite number.
+        """
+        mask = observation.mask != 0
+        with np.errstate(all="ignore"):  # an overflow gives a score that is not finite, which is an error below
+            scores = self.network.scores(observation.nodes, observation.pod, observation.context, mask, groups)
+        if not np.isfinite(scores).all():
+            raise SteersmanError(f"policy {self.name!r}: the score of a node is not a finite number")
+        return scores
+
+
+class NetworkScorer(Scorer):
+    """Score nodes by a network.
+
+    Args:
+        policy: the network.
+        observations: source of its observations.
+    """
+
+    def __init__(self, policy: NetworkPolicy, observations: Observations) -> None:
+        self._policy, self._observations = policy, observations
+
+    def choose(self, query: ScoreQuery) -> int:
+        """Return the best node, see `Scorer`."""
+        return self._policy.choose(*self._observations.observe(query))
+
+    def scores(self, query: ScoreQuery) -> Floats:
+        """Return the scores of all nodes, see `Scorer`."""
+        observation, groups = self._observations.observe(query)
+        scores = np.full(len(query.feasible), -np.inf)
+        scores[: len(groups)] = np.where(observation.mask != 0, self._policy.scores(observation, groups), -np.inf)
+        return scores
+
+    def reset_cache(self) -> None:
+        """Forget all cached features, see `Scorer`."""
+        self._observations.reset_cache()

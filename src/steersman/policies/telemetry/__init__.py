@@ -1,0 +1,1 @@
+"""Policies that decide by measured metrics and latencies."""

@@ -1,0 +1,243 @@
+"""The view `telemetry`: exact requests and measured use, with the age of each metric and whether it is missing.
+
+A flag tells a missing metric apart from a value of 0; features derived from it are 0 then.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.node_metrics import (
+    CONNECTIONS,
+    CPU_USED,
+    FILESYSTEM_USED,
+    LATENCY,
+    MEMORY_AVAILABLE,
+    NETWORK_RECEIVED,
+)
+from steersman.core.compiled import inlined_kernel
+from steersman.policies.kube_default.plugin_scores import MAX_SCORE
+from steersman.policies.telemetry.arrays import (
+    HARD,
+    INDEX,
+    NODES,
+    POD,
+    PODS_SINCE,
+    REPLICAS,
+    REQUESTED_SINCE,
+    SOFT,
+    SchedulerView,
+)
+from steersman.policies.telemetry.estimates import (
+    Rates,
+    connections_after,
+    connections_now,
+    cpu_after,
+    cpu_now,
+    latency_to_users,
+    rates,
+)
+from steersman.policies.telemetry.requests import capacity, class_of, memory_requested, requested, row_of, running
+from steersman.policies.telemetry.rules import CPU_SATURATION, Spread, kube_default, spread_range
+
+GIB = float(1 << 30)
+GIGABIT = 125e6
+MINUTE = 60.0
+SCORES = 4.0 * MAX_SCORE  # the weights of kube-default's three plugins are 1, 1 and 2
+
+Row = npt.NDArray[np.float32]
+
+
+@inlined_kernel
+def encode(
+    view: SchedulerView,
+    e: int,
+    users_zone: int,
+    mask: npt.NDArray[np.int8],
+    nodes: npt.NDArray[np.float32],
+    pod: npt.NDArray[np.float32],
+    context: npt.NDArray[np.float32],
+) -> None:
+    """Write the observation of the current pod of environment `e` to row `e` of every array.
+
+    Args:
+        view: what the scheduler knows.
+        e: the environment.
+        users_zone: zone of the pod's users, -1: it has none, or their zone is unknown.
+        mask: [E, N] where the pod fits.
+        nodes: [E, N, F].
+        pod: [E, F].
+        context: [E, F].
+    """
+    averages, spread = rates(view, e), spread_range(view, mask, e)
+    for n in range(view.counts[e, NODES]):
+        _encode_requests(view, e, n, users_zone, mask[e, n] != 0, spread, nodes)
+        _encode_cpu(view, e, n, averages, nodes)
+        _encode_gauges(view, e, n, averages, nodes)
+        _encode_latency(view, e, n, nodes)
+    for n in range(view.counts[e, NODES], nodes.shape[1]):
+        for i in range(nodes.shape[2]):
+            nodes[e, n, i] = 0.0
+    _encode_pod(view, e, pod)
+    _encode_context(view, e, averages, mask, nodes, context)
+
+
+@inlined_kernel
+def _cut(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+@inlined_kernel
+def _saturating(value: float, half: float) -> float:
+    return max(value, 0.0) / (max(value, 0.0) + half)
+
+
+@inlined_kernel
+def _encode_requests(
+    view: SchedulerView,
+    e: int,
+    n: int,
+    users_zone: int,
+    fits: bool,
+    spread: Spread,
+    out: npt.NDArray[np.float32],
+) -> None:
+    c, row = class_of(view, e, view.counts[e, POD]), row_of(view, e, n)
+    cpu, memory = float(capacity(view, e, n)), float(view.nodes.allocatable[row, MEMORY])
+    out[e, n, 0] = math.log2(1.0 + cpu / 1000.0) / 7.0
+    out[e, n, 1] = requested(view, e, n) / cpu
+    out[e, n, 2] = _cut((requested(view, e, n) + view.pods.request[c, CPU]) / cpu, 0.0, 2.0)
+    out[e, n, 3] = memory_requested(view, e, n) / memory
+    out[e, n, 4] = _cut((memory_requested(view, e, n) + view.pods.request[c, MEMORY]) / memory, 0.0, 2.0)
+    out[e, n, 5] = _saturating(running(view, e, n), 8.0)
+    out[e, n, 6] = 1.0 if running(view, e, n) == 0 else 0.0
+    out[e, n, 7] = _saturating(view.siblings[e, n], 4.0)
+    out[e, n, 8] = _cut(kube_default(view, e, n, spread) / SCORES, 0.0, 1.0) if fits else 0.0
+    out[e, n, 9] = 1.0 if users_zone >= 0 and view.zone[e, n] == users_zone else 0.0
+
+
+@inlined_kernel
+def _encode_cpu(view: SchedulerView, e: int, n: int, averages: Rates, out: npt.NDArray[np.float32]) -> None:
+    used = view.measured[e, n, CPU_USED]
+    missing = math.isnan(used)
+    out[e, n, 10] = 1.0 if missing else 0.0
+    out[e, n, 11] = _cut(view.age[e, n, CPU_USED] / MINUTE, 0.0, 5.0)
+    if missing:
+        for i in range(12, 21):
+            out[e, n, i] = 0.0
+        return
+    before, after = cpu_now(view, e, n, averages), cpu_after(view, e, n, averages)
+    from_mean, from_mean_after = _cut(before - averages.cpu_mean, -2.0, 2.0), _cut(after - averages.cpu_mean, -2.0, 2.0)
+    out[e, n, 12] = _cut(used / 100.0, 0.0, 1.0)
+    out[e, n, 13] = _cut(view.since[e, n, REQUESTED_SINCE] / capacity(view, e, n), -1.0, 1.0)
+    out[e, n, 14] = _cut(before, 0.0, 2.0)
+    out[e, n, 15] = _cut(after, 0.0, 2.0)
+    out[e, n, 16] = from_mean
+    out[e, n, 17] = from_mean_after
+    out[e, n, 18] = from_mean * from_mean
+    out[e, n, 19] = from_mean_after * from_mean_after
+    out[e, n, 20] = 1.0 if after > CPU_SATURATION else 0.0
+
+
+@inlined_kernel
+def _encode_gauges(view: SchedulerView, e: int, n: int, averages: Rates, out: npt.NDArray[np.float32]) -> None:
+    network = view.measured[e, n, NETWORK_RECEIVED]
+    out[e, n, 24] = 0.0 if math.isnan(network) else _cut(network / GIGABIT, 0.0, 4.0)
+    out[e, n, 28] = _cut(view.since[e, n, PODS_SINCE] / 8.0, -4.0, 4.0)
+    missing = math.isnan(view.measured[e, n, CONNECTIONS])
+    out[e, n, 21] = 1.0 if missing else 0.0
+    if missing:
+        out[e, n, 22] = out[e, n, 23] = out[e, n, 25] = out[e, n, 26] = out[e, n, 27] = 0.0
+        return
+    memory = float(view.nodes.allocatable[row_of(view, e, n), MEMORY])
+    available, filesystem = view.measured[e, n, MEMORY_AVAILABLE], view.measured[e, n, FILESYSTEM_USED]
+    after = connections_after(view, e, n, averages)
+    out[e, n, 22] = 0.0 if math.isnan(available) else _cut(1.0 - available / memory, 0.0, 1.0)
+    out[e, n, 23] = 0.0 if math.isnan(filesystem) else _cut(filesystem / 100.0, 0.0, 1.0)
+    out[e, n, 25] = _saturating(connections_now(view, e, n, averages), 1000.0)
+    out[e, n, 26] = _saturating(after, 1000.0)
+    out[e, n, 27] = _cut(after / max(averages.connections_mean, 1.0) - 1.0, -1.0, 8.0)
+
+
+@inlined_kernel
+def _encode_latency(view: SchedulerView, e: int, n: int, out: npt.NDArray[np.float32]) -> None:
+    pod = view.counts[e, POD]
+    limited = view.user[e, pod] >= 0
+    there = latency_to_users(view, e, n)
+    out[e, n, 29] = 1.0 if limited and math.isnan(there) else 0.0
+    out[e, n, 30] = _cut(view.age[e, n, LATENCY] / MINUTE, 0.0, 5.0)
+    if math.isnan(there):
+        for i in range(31, 36):
+            out[e, n, i] = 0.0
+        return
+    soft, hard = view.limit[e, pod, SOFT], view.limit[e, pod, HARD]
+    out[e, n, 31] = _cut(there / 100.0, 0.0, 10.0)
+    out[e, n, 32] = _cut((soft - there) / 100.0, -10.0, 10.0)
+    out[e, n, 33] = _cut((hard - there) / 100.0, -10.0, 10.0)
+    out[e, n, 34] = 1.0 if there <= soft else 0.0
+    out[e, n, 35] = 1.0 if there <= hard else 0.0
+
+
+@inlined_kernel
+def _encode_pod(view: SchedulerView, e: int, out: npt.NDArray[np.float32]) -> None:
+    pod = view.counts[e, POD]
+    c = class_of(view, e, pod)
+    limited = view.user[e, pod] >= 0
+    cores, gib = view.pods.request[c, CPU] / 1000.0, view.pods.request[c, MEMORY] / GIB
+    replicas, index = view.replica[e, pod, REPLICAS], view.replica[e, pod, INDEX]
+    out[e, 0] = 1.0
+    out[e, 1] = out[e, 2] = out[e, 3] = 0.0
+    out[e, 4] = _cut(cores / 8.0, 0.0, 8.0)
+    out[e, 5] = _cut(math.log2(1.0 + cores) / 7.0, 0.0, 2.0)
+    out[e, 6] = _cut(math.log2(1.0 + gib) / 10.0, 0.0, 2.0)
+    out[e, 7] = 1.0 if limited else 0.0
+    out[e, 8] = _cut(view.limit[e, pod, SOFT] / 100.0, 0.0, 10.0) if limited else 0.0
+    out[e, 9] = _cut(view.limit[e, pod, HARD] / 100.0, 0.0, 10.0) if limited else 0.0
+    out[e, 10] = _saturating(replicas, 8.0)
+    out[e, 11] = _saturating(replicas - index - 1, 8.0)
+
+
+@inlined_kernel
+def _encode_context(
+    view: SchedulerView,
+    e: int,
+    averages: Rates,
+    mask: npt.NDArray[np.int8],
+    nodes: npt.NDArray[np.float32],
+    out: npt.NDArray[np.float32],
+) -> None:
+    count = view.counts[e, NODES]
+    feasible = used = no_cpu = no_gauges = soft = hard = 0.0
+    cpu = cpu_all = memory = memory_all = 0.0
+    for n in range(count):
+        feasible += 1.0 if mask[e, n] else 0.0
+        used += 1.0 - nodes[e, n, 6]
+        no_cpu += nodes[e, n, 10]
+        no_gauges += nodes[e, n, 21]
+        soft += nodes[e, n, 34] if mask[e, n] else 0.0
+        hard += nodes[e, n, 35] if mask[e, n] else 0.0
+        cpu += requested(view, e, n)
+        cpu_all += capacity(view, e, n)
+        memory += memory_requested(view, e, n)
+        memory_all += view.nodes.allocatable[row_of(view, e, n), MEMORY]
+    out[e, 0] = math.log2(1.0 + count) / 20.0
+    out[e, 1] = feasible / count
+    out[e, 2] = used / count
+    out[e, 3] = cpu / cpu_all
+    out[e, 4] = memory / memory_all
+    out[e, 5] = averages.use
+    some_cpu, some_connections = not math.isnan(averages.cpu_mean), not math.isnan(averages.connections_mean)
+    variance = averages.cpu_square - averages.cpu_mean * averages.cpu_mean
+    out[e, 6] = _cut(averages.cpu_mean, 0.0, 2.0) if some_cpu else 0.0
+    out[e, 7] = _cut(math.sqrt(max(variance, 0.0)), 0.0, 2.0) if some_cpu else 0.0
+    out[e, 8] = _saturating(averages.connections, 100.0)
+    out[e, 9] = _saturating(averages.connections_mean, 1000.0) if some_connections else 0.0
+    out[e, 10] = _saturating(averages.connections_most, 1000.0)
+    out[e, 11] = no_cpu / count
+    out[e, 12] = no_gauges / count
+    out[e, 13] = soft / count
+    out[e, 14] = hard / count

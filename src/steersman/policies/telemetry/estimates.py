@@ -1,0 +1,136 @@
+"""Estimates from metrics and requests together: a node's use once the pod runs there.
+
+A metric is older than the pods that came since, and many pods of a Deployment come at once. So measurements are
+corrected by what is known exactly: requests bound and freed since then, times the recent ratio of use to requests.
+Missing metrics are NaN and never taken as a value.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from steersman.cluster.arrays import CPU
+from steersman.cluster.node_metrics import (
+    CONNECTIONS,
+    CPU_USED,
+    LATENCY,
+)
+from steersman.core.compiled import inlined_kernel
+from steersman.policies.telemetry.arrays import (
+    NODES,
+    POD,
+    PODS_SINCE,
+    REQUESTED_SINCE,
+    SchedulerView,
+)
+from steersman.policies.telemetry.requests import capacity, class_of, requested, running
+
+USE_PRIOR = 0.6
+"""CPU used over CPU requested, as long as nothing is measured."""
+LEAST_USE, MOST_USE = 0.1, 2.0
+
+
+class Rates(NamedTuple):
+    """Averages of the cluster's metrics, over nodes whose metrics exist.
+
+    Attributes:
+        use: CPU used over CPU requested.
+        connections: established TCP connections for each pod.
+        cpu_mean: mean of the nodes' estimated current shares of CPU used; NaN: none is known.
+        cpu_square: mean of its square.
+        connections_mean: mean of the nodes' estimated current connections; NaN: none is known.
+        connections_most: their maximum.
+    """
+
+    use: float
+    connections: float
+    cpu_mean: float
+    cpu_square: float
+    connections_mean: float
+    connections_most: float
+
+
+@inlined_kernel
+def rates(view: SchedulerView, e: int) -> Rates:
+    """Return the averages of environment `e`."""
+    used, cpu_requested, connections, pods = 0.0, 0.0, 0.0, 0.0
+    for n in range(view.counts[e, NODES]):
+        cpu = view.measured[e, n, CPU_USED]
+        if not math.isnan(cpu):
+            used += cpu / 100.0 * capacity(view, e, n)
+            cpu_requested += requested(view, e, n) - view.since[e, n, REQUESTED_SINCE]
+        if not math.isnan(view.measured[e, n, CONNECTIONS]):
+            connections += view.measured[e, n, CONNECTIONS]
+            pods += running(view, e, n) - view.since[e, n, PODS_SINCE]
+    use = min(max(used / cpu_requested, LEAST_USE), MOST_USE) if cpu_requested > 0.0 else USE_PRIOR
+    each = connections / pods if pods > 0.0 else 0.0
+    total, squares, averages = 0.0, 0.0, 0
+    sum_connections, most, counted = 0.0, 0.0, 0
+    for n in range(view.counts[e, NODES]):
+        share = _cpu_share(view, e, n, use, 0)
+        if not math.isnan(share):
+            total += share
+            squares += share * share
+            averages += 1
+        count = _connections(view, e, n, each, 0)
+        if not math.isnan(count):
+            sum_connections += count
+            most = max(most, count)
+            counted += 1
+    cpu_mean = total / averages if averages > 0 else np.nan
+    cpu_square = squares / averages if averages > 0 else np.nan
+    mean = sum_connections / counted if counted > 0 else np.nan
+    return Rates(use, each, cpu_mean, cpu_square, mean, most)
+
+
+@inlined_kernel
+def _cpu_share(view: SchedulerView, e: int, n: int, use: float, extra: int) -> float:
+    measured = view.measured[e, n, CPU_USED] / 100.0
+    return float(max(measured + use * (view.since[e, n, REQUESTED_SINCE] + extra) / capacity(view, e, n), 0.0))
+
+
+@inlined_kernel
+def _connections(view: SchedulerView, e: int, n: int, each: float, extra: int) -> float:
+    return float(max(view.measured[e, n, CONNECTIONS] + each * (view.since[e, n, PODS_SINCE] + extra), 0.0))
+
+
+@inlined_kernel
+def cpu_now(view: SchedulerView, e: int, n: int, averages: Rates) -> float:
+    """Return the estimated current share of node `n`'s CPU in use; NaN: the metric is missing."""
+    return _cpu_share(view, e, n, averages.use, 0)
+
+
+@inlined_kernel
+def cpu_after(view: SchedulerView, e: int, n: int, averages: Rates) -> float:
+    """Return the estimated share of CPU in use with the current pod on the node."""
+    return _cpu_share(view, e, n, averages.use, view.pods.request[class_of(view, e, view.counts[e, POD]), CPU])
+
+
+@inlined_kernel
+def cpu_worst(view: SchedulerView, e: int, n: int) -> float:
+    """Return the share of CPU in use if the pod, and all that came lately, used `MOST_USE` of their requests."""
+    extra = view.pods.request[class_of(view, e, view.counts[e, POD]), CPU]
+    since = max(view.since[e, n, REQUESTED_SINCE], 0.0)
+    return float(view.measured[e, n, CPU_USED] / 100.0 + MOST_USE * (since + extra) / capacity(view, e, n))
+
+
+@inlined_kernel
+def connections_now(view: SchedulerView, e: int, n: int, averages: Rates) -> float:
+    """Return the estimated current connections of node `n`; NaN: the metric is missing."""
+    return _connections(view, e, n, averages.connections, 0)
+
+
+@inlined_kernel
+def connections_after(view: SchedulerView, e: int, n: int, averages: Rates) -> float:
+    """Return the estimated connections with the current pod on the node."""
+    return _connections(view, e, n, averages.connections, 1)
+
+
+@inlined_kernel
+def latency_to_users(view: SchedulerView, e: int, n: int) -> float:
+    """Return the measured milliseconds from node `n` to the users of the current pod; NaN: missing, or it has none."""
+    user = view.user[e, view.counts[e, POD]]
+    return float(view.measured[e, n, LATENCY + user]) if user >= 0 else np.nan

@@ -1,0 +1,68 @@
+"""`ma`, `la`, `lc` and `p0`: the objectives of Matranga's thesis as policies, by the rules of `telemetry.rules`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.decision.contributions import Contribution
+from steersman.policies.telemetry.node_metrics import NodeMetricsView
+from steersman.policies.telemetry.rules import LATENCY_AWARE, LEAST_ALLOCATED, LEAST_CONNECTIONS, MOST_ALLOCATED
+
+if TYPE_CHECKING:
+    from steersman.policies.decision.decider import Decider
+
+OBJECTIVES = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNECTIONS, "p0": LATENCY_AWARE}
+"""Names of the policies, and their rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryPolicy(Policy):
+    """Decide by node metrics, or by requests where nothing is measured.
+
+    Attributes:
+        name: its name in results.
+        rule: number of the rule.
+    """
+
+    name: str
+    rule: int
+
+    needs_peers: ClassVar[bool] = True
+
+    @property
+    def needs_telemetry(self) -> bool:
+        """See `Policy`."""
+        return True
+
+    def scorer(self, context: ScoringContext) -> Scorer:
+        """Return a scorer, see `Policy`."""
+        return TelemetryScorer(self.rule, context.node_metrics)
+
+    def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
+        """Return contributions by swapping measured values, see `Policy`."""
+        slots = slot, other
+        parts = decider.node_metrics.parts(
+            self.rule, query.class_id, query.feasible, query.owner_pods, query.limits, slots
+        )
+        return [Contribution(*each) for each in parts]
+
+
+class TelemetryScorer(Scorer):
+    """Score by a rule of `telemetry.rules`.
+
+    Args:
+        rule: number of the rule.
+        node_metrics: metrics of the nodes.
+    """
+
+    def __init__(self, rule: int, node_metrics: NodeMetricsView) -> None:
+        self._rule, self._node_metrics = rule, node_metrics
+
+    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+        """Return the scores of all nodes, see `Scorer`."""
+        return self._node_metrics.scores(self._rule, query.class_id, query.feasible, query.owner_pods, query.limits)

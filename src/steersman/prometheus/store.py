@@ -1,0 +1,188 @@
+"""Newest values of every feature with their age, by node and as arrays by slot.
+
+A value that a round of queries does not bring stays with the time of its sample, so it ages. Time is our monotonic
+clock: an age is the time of evaluation minus that of the sample, both by Prometheus' clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.prometheus.configuration import FEATURES, LATENCY, Configuration
+
+USERS_KEPT = 64
+"""Maximum number of user groups."""
+FUTURE_SECONDS = 60.0
+"""Samples further in the future are refused (milliseconds for seconds, say)."""
+ALL_USERS = 0
+"""The group of all users: the largest latency of a node."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class RawSample(NamedTuple):
+    """A value and the time of its newest sample, in seconds of our monotonic clock."""
+
+    value: float
+    taken: float
+
+
+class MetricSample(NamedTuple):
+    """Result of a feature's queries for one node: users of a latency, value, age in seconds."""
+
+    node: str
+    user: str
+    value: float
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMetricsArrays:
+    """Values to decide by, as arrays of M columns.
+
+    Columns are `cluster.node_metrics.METRICS`, then latencies to groups of users.
+
+    Attributes:
+        values: [N, M], stale and missing values replaced; NaN where there is no replacement.
+        fresh: [N, M] bool, whether the value is measured and not stale.
+        age: [N, M] seconds, inf where there never was a value.
+        taken: [N, M] monotonic seconds of the sample, -inf where there never was one.
+        users: column of a group of users, relative to that of the latency; `ALL_USERS` is all users.
+    """
+
+    values: Floats
+    fresh: npt.NDArray[np.bool_]
+    age: Floats
+    taken: Floats
+    users: dict[str, int]
+
+
+@dataclass(slots=True)
+class MetricStore:
+    """Values by feature and node.
+
+    Args:
+        configuration: defines staleness and replacements.
+
+    Attributes:
+        dropped: number of refused values by reason: `not finite`, `in the future`, `unknown node`, `too many users`.
+        version: incremented with every change, so that users of `raw` know when to read again.
+    """
+
+    configuration: Configuration
+    dropped: Counter[str] = field(default_factory=Counter)
+    version: int = 0
+    _values: dict[str, dict[str, RawSample]] = field(default_factory=lambda: {name: {} for name in FEATURES[:-1]})
+    _latency: dict[str, dict[str, RawSample]] = field(default_factory=dict)
+    """By users, then by node."""
+
+    @property
+    def users(self) -> dict[str, int]:
+        """Column of each group of users, relative to that of the latency."""
+        return {user: 1 + i for i, user in enumerate(self._latency)}
+
+    def take(self, feature: str, result: Iterable[MetricSample], now: float) -> None:
+        """Store the results of a round of queries for one feature; of several values of a node the newest.
+
+        Args:
+            feature: name of the feature.
+            result: values.
+            now: monotonic seconds of the evaluation.
+        """
+        self.version += 1
+        for node, user, value, age in result:
+            if not (math.isfinite(value) and math.isfinite(age)):
+                self.dropped["not finite"] += 1
+                continue
+            if age < -FUTURE_SECONDS:
+                self.dropped["in the future"] += 1
+                continue
+            if feature != LATENCY:
+                kept = self._values[feature]
+            elif user in self._latency or len(self._latency) < USERS_KEPT:
+                kept = self._latency.setdefault(user, {})
+            else:
+                self.dropped["too many users"] += 1
+                continue
+            sample, known = RawSample(max(value, 0.0), now - max(age, 0.0)), kept.get(node)
+            if known is None or (sample.taken, sample.value) > (known.taken, known.value):
+                kept[node] = sample
+
+    def tidy(self, nodes: Collection[str]) -> None:
+        """Forget all other nodes, and users that are measured no more: the newest latency is stale, others' are not."""
+        self.version += 1
+        for kept in (*self._values.values(), *self._latency.values()):
+            for node in kept.keys() - nodes:
+                del kept[node]
+        newest = {
+            user: max((each.taken for each in kept.values()), default=-math.inf) for user, kept in self._latency.items()
+        }
+        gone = max(newest.values(), default=0.0) - self.configuration.age_limit(LATENCY)
+        for user, taken in newest.items():
+            if taken < gone:
+                del self._latency[user]
+
+    def raw(self, names: Sequence[str | None]) -> tuple[Floats, Floats]:
+        """Return the last values of the nodes in N slots, [N, M], NaN where there is none, and their times, -inf there.
+
+        The column of all users is empty; `measured` fills it.
+        """
+        columns = (*self._values.values(), *self._latency.values())
+        values = np.full((len(names), len(columns) + 1), np.nan)
+        taken = np.full_like(values, -np.inf)
+        everybody = len(FEATURES) - 1
+        for i, kept in enumerate(columns):
+            column = i if i < everybody else i + 1
+            for slot, name in enumerate(names):
+                sample = kept.get(name) if name is not None else None
+                if sample is not None:
+                    values[slot, column], taken[slot, column] = sample
+        return values, taken
+
+    def measured(self, values: Floats, taken: Floats, present: npt.NDArray[np.bool_], now: float) -> NodeMetricsArrays:
+        """Return the values to decide by at a moment.
+
+        The column of all users is the largest latency of the node, with the time of its oldest sample. Users whose
+        newest latency is stale while others' is not do not count in it.
+
+        Args:
+            values: [N, M] as from `raw`.
+            taken: [N, M] as from `raw`.
+            present: [N] whether a slot has a node.
+            now: monotonic seconds.
+        """
+        values, taken = self._with_all_users(values, taken, now)
+        age = now - taken
+        limits, policies = [], []
+        for column in range(values.shape[1]):
+            name = FEATURES[min(column, len(FEATURES) - 1)]
+            limits.append(self.configuration.age_limit(name))
+            policies.append(self.configuration.features[name].when_stale)
+        fresh = (age <= np.array(limits)) & present[:, None]
+        fresh_values = np.where(fresh, values, np.nan)
+        for column, policy in enumerate(policies):
+            if policy == "last":
+                fresh_values[:, column] = np.where(present, values[:, column], np.nan)
+            elif policy == "impute" and fresh[:, column].any():
+                median = float(np.median(fresh_values[fresh[:, column], column]))
+                fresh_values[present & ~fresh[:, column], column] = median
+        return NodeMetricsArrays(fresh_values, fresh, age, taken, self.users)
+
+    def _with_all_users(self, values: Floats, taken: Floats, now: float) -> tuple[Floats, Floats]:
+        """Return copies of the arrays of `raw` with the column of all users."""
+        values, taken, everybody = values.copy(), taken.copy(), len(FEATURES) - 1
+        newest = taken[:, everybody + 1 :].max(axis=0, initial=-np.inf)
+        counted = now - newest <= self.configuration.age_limit(LATENCY)
+        users = everybody + 1 + np.flatnonzero(counted if counted.any() else newest > -np.inf)
+        if len(users):
+            each = values[:, users]
+            values[:, everybody] = np.where(np.isnan(each).all(axis=1), np.nan, np.fmax.reduce(each, axis=1))
+            taken[:, everybody] = taken[:, users].min(axis=1)
+        return values, taken

@@ -1,1 +1,0 @@
-"""The live scheduler: watches pods that name it, decides by a policy, binds."""

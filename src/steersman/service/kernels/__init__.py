@@ -1,1 +1,0 @@
-"""Compiled steps of answers, apart, so that an edit elsewhere compiles nothing anew."""

@@ -1,0 +1,60 @@
+"""Fragmentation by the workload's own profile, of a run whose policy used another: all policies are measured alike.
+
+A policy with an embedded profile decides by it, and the event loop tracks the fragmentation that the policy sees. For
+comparable results it is recomputed from the placements.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import ClassArrays, NodeArrays, place, remove
+from steersman.core.compiled import kernel
+from steersman.objectives.fragmentation import FragmentArrays, refresh
+from steersman.simulation.engine import ARRIVAL, BOUND, CAUSE, DEVICES, FINISHED, OUTCOME, SLOT
+from steersman.workloads.profile import ProfileArrays
+
+
+@kernel
+def recount(
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    profile: ProfileArrays,
+    fragments: FragmentArrays,
+    class_id: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.int64],
+    sums: npt.NDArray[np.float64],
+) -> None:
+    """Replay a run's placements, and write the causes of fragmentation after each event into `sums`, [E, 10].
+
+    Args:
+        nodes: as at the start of the run.
+        classes: of its pods.
+        profile: the profile that fragmentation is measured by.
+        fragments: of the nodes by this profile.
+        class_id: [A] classes of the arrivals.
+        numbers: [E, 9] of the record.
+        sums: [E, 10] of the record.
+    """
+    causes = fragments.causes.shape[1]
+    for e in range(numbers.shape[0]):
+        n, outcome, arrival = numbers[e, SLOT], numbers[e, OUTCOME], numbers[e, ARRIVAL]
+        changes = outcome in (BOUND, FINISHED)
+        for i in range(causes):
+            before = 0.0
+            if e > 0:
+                before = sums[e - 1, CAUSE + i]
+            else:
+                for k in range(nodes.gpu_count.shape[0]):
+                    before += fragments.causes[k, i]
+            sums[e, CAUSE + i] = before - fragments.causes[n, i] if changes else before
+        if not changes:
+            continue
+        if outcome == BOUND:
+            place(nodes, classes, class_id[arrival], n, numbers[e, DEVICES])
+        else:
+            remove(nodes, classes, class_id[arrival], n, numbers[e, DEVICES])
+        refresh(profile, nodes, fragments, n)
+        for i in range(causes):
+            sums[e, CAUSE + i] += fragments.causes[n, i]

@@ -1,0 +1,1 @@
+"""Compare policies on a cluster by short simulations, and choose one."""

@@ -1,0 +1,236 @@
+"""Training in environments, by gradients or by evolution of whole episodes: a run's plan and its policy.
+
+Importing this module needs no torch; training by gradients does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from steersman.agents.networks.spec import sizes_of
+from steersman.agents.registry import EVOLUTION, algorithm_specs, find_algorithm
+from steersman.core.errors import UsageError
+from steersman.core.extensions import attribute_foreign_errors
+from steersman.policies.files.policy_file import Card, write_policy
+from steersman.policies.networks.registry import find_network
+from steersman.training.environment import EnvironmentSpec
+from steersman.training.network import NetworkPlan, fingerprint
+from steersman.training.run import Learner, OnIteration, TrainingLimits, TrainingProgress, TrainingRun
+from steersman.training.validation import Validator
+from steersman.training.workloads import check_disjoint
+from steersman.version import __version__
+
+if TYPE_CHECKING:
+    from steersman.agents.base import Agent
+    from steersman.agents.evolution.episodes import EpisodeEvolution
+
+VALIDATION_SEEDS = (5001, 5002, 5003)
+DEVICES = "cpu, cuda, cuda:0, mps or auto"
+
+
+@dataclass(frozen=True, slots=True)
+class LearningPlan:
+    """The plan of a training run in environments.
+
+    Attributes:
+        name: name of the policy.
+        algorithm: see `agents.registry.find_algorithm`.
+        scene: the environment.
+        config: options of the algorithm, of its configuration class.
+        network: the network to train.
+        seed: of the environments, exploration and the first weights.
+        environments: number of environments stepped together.
+        device: device of the network: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`, the best available.
+        teacher: the rule that imitation learns from, and that DQN explores by; None: the reference.
+        recording: transitions to learn from instead, or to begin with.
+        reference: the rule that validation compares with; None: the one that suits the objective.
+        validation_seeds: of the validation episodes.
+        test: names of workloads kept for a test, for the model card.
+
+    Raises:
+        UsageError: an option is invalid or contradicts another.
+    """
+
+    name: str
+    algorithm: str
+    scene: EnvironmentSpec
+    config: Any
+    network: NetworkPlan = field(default_factory=NetworkPlan)
+    seed: int = 1
+    environments: int = 8
+    device: str = "cpu"
+    teacher: str | None = None
+    recording: Path | None = None
+    reference: str | None = None
+    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
+    test: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        uses_teacher = find_algorithm(self.algorithm).uses_teacher
+        if self.environments < 1:
+            raise UsageError(f"--environments {self.environments}: 1 or more is right")
+        check_disjoint(self.scene.training, test=self.test)
+        for rule in (self.teacher, self.reference):
+            if rule is not None:
+                self.scene.check_rule(rule)
+        for option, value in (("--teacher", self.teacher), ("--recording", self.recording)):
+            if value is not None and not uses_teacher:
+                others = " and ".join(spec.name for spec in algorithm_specs() if spec.uses_teacher)
+                raise UsageError(f"{option} does not apply to {self.algorithm}; {others} learn from others")
+        if (
+            self.algorithm == "dqn"
+            and self.teacher is not None
+            and not (self.config.use_heuristic or self.config.prefill)
+        ):
+            raise UsageError("dqn asks --teacher only with --use-heuristic or --prefill")
+        if self.algorithm == "imitation" and self.teacher is not None and self.recording is not None:
+            raise UsageError("imitation learns from --teacher or from --recording, not from both")
+
+    @property
+    def rule(self) -> str:
+        """Return the rule that validation compares with."""
+        return self.reference or self.scene.reference
+
+    def options(self) -> dict[str, Any]:
+        """Return the plan as JSON; a checkpoint belongs to it."""
+        return {
+            "algorithm": self.algorithm,
+            "name": self.name,
+            "scene": self.scene.identity(),
+            "network": self.network.identity(),
+            "config": asdict(self.config),
+            "seed": self.seed,
+            "environments": self.environments,
+            "teacher": self.teacher,
+            "recording": fingerprint(self.recording),
+            "reference": self.rule,
+            "validation_seeds": list(self.validation_seeds),
+            "test": list(self.test),
+        }
+
+
+def learn(
+    plan: LearningPlan,
+    folder: Path,
+    limits: TrainingLimits,
+    *,
+    resume: bool = False,
+    on_iteration: OnIteration | None = None,
+) -> TrainingProgress:
+    """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
+
+    Raises:
+        UsageError: the plan is invalid.
+        MissingExtraError: torch is not installed.
+        SteersmanError: see `TrainingRun`.
+    """
+    is_evolution = plan.algorithm == EVOLUTION
+    if not is_evolution:
+        find_algorithm(plan.algorithm).load()
+    device = "" if is_evolution else find_device(plan.device)
+    run = TrainingRun(folder, plan.options(), limits, resume=resume)
+    learner: Agent | EpisodeEvolution = _search(plan) if is_evolution else _agent(plan, device)
+    referee = Validator(plan.scene, plan.validation_seeds, plan.rule)
+
+    def save(path: Path) -> None:
+        write_policy(path, _card(plan, learner, referee), weights_of(learner))
+
+    return run.train(cast(Learner, learner), lambda: referee.validate(learner.act), save, on_iteration)
+
+
+def find_device(name: str) -> str:
+    """Return the torch device of that name; `auto` is the best available.
+
+    Raises:
+        UsageError: there is no device of that name on this machine.
+    """
+    import torch
+
+    has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if name == "auto":
+        return "cuda" if has_cuda else "mps" if has_mps else "cpu"
+    kind, colon, number = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or bool(colon) != number.isdigit() or (colon and kind != "cuda"):
+        raise UsageError(f"--device {name}: there is no such device; {DEVICES} is right")
+    there = {"cpu": True, "cuda": has_cuda and int(number or 0) < torch.cuda.device_count(), "mps": has_mps}[kind]
+    if not there:
+        raise UsageError(f"--device {name}: this machine has none that torch could use; cpu works everywhere")
+    return name
+
+
+def _search(plan: LearningPlan) -> EpisodeEvolution:
+    """Return evolution with its network, untrained."""
+    from steersman.agents.evolution.episodes import EpisodeEvolution
+
+    sizes = sizes_of(plan.scene.make(1).single_observation_space)
+    spec = plan.network.spec(sizes)
+    return EpisodeEvolution(plan.scene.make, spec, plan.config, plan.seed, plan.network.weights(plan.scene.view, spec))
+
+
+def _agent(plan: LearningPlan, device: str) -> Agent:
+    """Return a gradient algorithm with its network, untrained."""
+    from steersman.agents.base import teacher_of
+    from steersman.agents.buffers.recording import Recording
+    from steersman.agents.networks.score_networks import build, load
+
+    algorithm = find_algorithm(plan.algorithm)
+    env = plan.scene.make(plan.environments)
+    space = env.single_observation_space
+    spec = plan.network.spec(sizes_of(space))
+    network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)
+    start = plan.network.weights(plan.scene.view, spec)
+    if start is not None:
+        load(network, start)
+    more: dict[str, Any] = {}
+    if algorithm.uses_teacher:
+        if plan.recording is not None:
+            more["recording"] = Recording.load(plan.recording)
+            more["recording"].check(plan.recording, space, plan.config.candidates)
+        if plan.algorithm != "imitation" or plan.recording is None:
+            more["teacher"] = teacher_of(env, plan.teacher or plan.scene.reference)
+    kind = algorithm.load()
+    with attribute_foreign_errors("algorithm", plan.algorithm, kind):
+        agent: Agent = kind(env, network, plan.config, plan.seed, device, **more)
+    return agent
+
+
+def weights_of(learner: Agent | EpisodeEvolution) -> dict[str, Any]:
+    """Return the weights of a policy file; batch normalisation is folded into its layers if possible."""
+    if learner.algorithm == EVOLUTION:
+        return cast("EpisodeEvolution", learner).best()
+    from steersman.agents.networks.score_networks import export
+
+    network = cast("Agent", learner).network
+    return export(network, fold=find_network(network.spec.name).folds_batch_norm)
+
+
+def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, referee: Validator) -> Card:
+    network, scene = plan.network, plan.scene
+    folded = network.norm == "batch" and find_network(network.name).folds_batch_norm
+    settings = asdict(plan.config)
+    if plan.algorithm != EVOLUTION:
+        settings |= {"environments": plan.environments, "dropout": network.dropout}
+    return Card(
+        name=plan.name,
+        view=scene.view.name,
+        view_version=scene.view.version,
+        network=network.name,
+        hidden=network.layers,
+        normalisation="none" if folded else network.norm,
+        objective=scene.objective,
+        algorithm=plan.algorithm,
+        protocol=scene.protocol,
+        ratio=getattr(scene.options, "ratio", None) if scene.protocol == "inflation" else None,
+        load=getattr(scene.options, "load", None) if scene.protocol == "timed" else None,
+        training=tuple(workload.name for workload in scene.training),
+        validation=tuple(workload.name for workload in scene.validation),
+        test=plan.test,
+        seeds=f"{plan.seed} for training, {', '.join(map(str, plan.validation_seeds))} for validation",
+        settings=settings,
+        steps=learner.steps,
+        scores=referee.scores(),
+        made_by=f"steersman {__version__}",
+    )

@@ -1,0 +1,58 @@
+"""The result of a training run: its folder, its policy file and its metrics."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from steersman.core.frames import to_frame
+from steersman.policies.base import Policy
+from steersman.policies.registry import resolve
+from steersman.training.plans import AnyPlan, gain
+from steersman.training.run import METRICS, POLICY, TrainingProgress
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """A training run that has ended.
+
+    Attributes:
+        plan: what was trained.
+        folder: folder of the run.
+        progress: iterations done, time spent and the best validation.
+    """
+
+    plan: AnyPlan
+    folder: Path
+    progress: TrainingProgress
+
+    @property
+    def file(self) -> Path:
+        """Return the policy file with the best validation."""
+        return self.folder / POLICY
+
+    @property
+    def policy(self) -> Policy:
+        """Return the policy with the best validation."""
+        return resolve(str(self.file))
+
+    @property
+    def summary(self) -> str:
+        """Return the best validation and its iteration in words."""
+        best = gain(self.plan, self.progress.best)
+        return f"{best} in validation (iteration {self.progress.best_iteration} of {self.progress.iteration})"
+
+    def to_frame(self) -> Any:
+        """Return a data frame of `metrics.csv`: one row per iteration, NaN for undefined values."""
+        with (self.folder / METRICS).open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        columns = rows[0].keys() if rows else ()
+        return to_frame({name: [float(row[name]) if row[name] else math.nan for row in rows] for name in columns})
+
+    def _repr_html_(self) -> str:
+        """Return the outcome as a paragraph for notebooks."""
+        return f"<p><b>{escape(self.plan.name)}</b>: {escape(self.summary)}. <code>{escape(str(self.file))}</code></p>"

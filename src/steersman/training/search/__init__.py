@@ -1,0 +1,1 @@
+"""Training by evolution on simulated workloads."""

@@ -1,0 +1,194 @@
+"""Training by evolution on workloads: a run's plan, the validation of candidates, and the resulting policy file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution.simulations import Evolution, SimulationTask, excluded_features
+from steersman.core.errors import InputError, UsageError
+from steersman.policies.features import view
+from steersman.policies.files.policy_file import Card, Score, open_policy, read_policy, write_policy
+from steersman.policies.linear.arrays import VIEW
+from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.portfolio_policy import PORTFOLIO
+from steersman.policies.registry import policy_path, resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Simulator
+from steersman.training.network import check_start, fingerprint
+from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress, TrainingRun
+from steersman.training.workloads import check_disjoint, identity
+from steersman.version import __version__
+from steersman.workloads.workload import Workload
+
+VALIDATION_SEEDS = (5001, 5002, 5003)
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionPlan:
+    """The plan of a run of evolution on workloads.
+
+    Attributes:
+        name: name of the policy.
+        training, validation: workloads; without any of the latter those of training are used, with other seeds.
+        test: names of workloads that neither may use, for the model card.
+        task: protocol and objective.
+        config: options of the search.
+        seed: of the search.
+        validation_seeds: of the protocol's own arrivals; training draws its own.
+        start: a policy file of the same network to continue from, or `steersman`; None: FGD with planned losses.
+    """
+
+    name: str
+    training: tuple[Workload, ...]
+    validation: tuple[Workload, ...] = ()
+    test: tuple[str, ...] = ()
+    task: SimulationTask = field(default_factory=SimulationTask)
+    config: EvolutionConfig = field(default_factory=EvolutionConfig)
+    seed: int = 1
+    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
+    start: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not self.training:
+            raise UsageError("training needs at least one workload")
+        for workload in (*self.training, *self.validation):
+            if not any(node.gpu_count for node in workload.nodes) or not any(
+                pod.requests.gpu_count for pod in workload.pods
+            ):
+                raise UsageError(
+                    f"{workload.name}: its nodes or pods have no GPU; evolution with --view cluster needs none"
+                )
+        check_disjoint(self.training, self.validation, self.test)
+        excluded_features(self.config.without)
+
+    def options(self) -> dict[str, Any]:
+        """Return the plan as JSON; a checkpoint belongs to it."""
+        return self.origin() | {
+            "algorithm": Evolution.algorithm,
+            "network": self.config.network,
+            "name": self.name,
+            "training": [identity(workload) for workload in self.training],
+            "validation": [identity(workload) for workload in self.validation],
+            "test": list(self.test),
+            "task": asdict(self.task),
+            "config": asdict(self.config),
+            "seed": self.seed,
+            "validation_seeds": list(self.validation_seeds),
+        }
+
+    def origin(self) -> dict[str, str]:
+        """Return the policy file that the search continues from, if any."""
+        if self.start is None:
+            return {}
+        with policy_path(str(self.start)) as file:
+            return {"start": str(fingerprint(file))}
+
+
+def evolve(
+    plan: EvolutionPlan,
+    folder: Path,
+    limits: TrainingLimits,
+    *,
+    jobs: int = 1,
+    resume: bool = False,
+    on_iteration: OnIteration | None = None,
+) -> TrainingProgress:
+    """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
+
+    Raises:
+        UsageError: the plan is invalid.
+        SteersmanError: see `TrainingRun`.
+    """
+    run = TrainingRun(folder, plan.options(), limits, resume=resume)
+    search = Evolution(plan.training, plan.task, plan.config, plan.seed, jobs, _first(plan))
+    referee = SimulationValidator(plan)
+
+    def save(path: Path) -> None:
+        write_policy(path, _card(plan, search, referee), search.policy(plan.name).tensors())
+
+    try:
+        return run.train(search, lambda: referee.validate(search), save, on_iteration)
+    finally:
+        search.close()
+
+
+def _first(plan: EvolutionPlan) -> LinearPolicy | None:
+    """Return the policy to continue from, without its embedded profile.
+
+    Raises:
+        InputError: the file is of another view or network.
+    """
+    if plan.start is None:
+        return None
+    with policy_path(str(plan.start)) as file:
+        card = read_policy(file)[0]
+        if card.network != PORTFOLIO or plan.config.network != "linear":
+            check_start(file, card, VIEW, plan.config.network, plan.config.widths)
+        policy = open_policy(file, plan.name)
+    start = policy.default_member.as_linear() if policy.is_learned else None
+    if start is None:
+        problem = "is a rule, or sees the whole cluster; evolution on workloads continues from its own policies"
+        raise InputError(plan.start, "file", "policy", problem)
+    return start.with_profile(None)
+
+
+class SimulationValidator:
+    """Validate a policy: percent of the reference's cost saved, on workloads and seeds of its own."""
+
+    def __init__(self, plan: EvolutionPlan) -> None:
+        self.plan = plan
+        self.simulators = [Simulator(workload) for workload in plan.validation or plan.training]
+        self._reference: dict[tuple[str, int], float] = {}
+        self.costs: dict[str, tuple[float, float]] = {}
+
+    def validate(self, search: Evolution) -> float:
+        """Return the mean saving over workloads and seeds."""
+        policy = search.policy(self.plan.name)
+        savings = []
+        for simulator in self.simulators:
+            pairs = [self._costs(simulator, policy, seed) for seed in self.plan.validation_seeds]
+            cost, reference = (float(np.mean(costs)) for costs in zip(*pairs, strict=True))
+            self.costs[simulator.workload.name] = cost, reference
+            savings.append(self.plan.task.gain(reference, cost))
+        return float(np.mean(savings))
+
+    def _costs(self, simulator: Simulator, policy: LinearPolicy, seed: int) -> tuple[float, float]:
+        task = self.plan.task
+        plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
+        key = simulator.workload.name, seed
+        if key not in self._reference:
+            self._reference[key] = task.play(simulator, plan, resolve(self.plan.config.reference), seed)
+        return task.play(simulator, plan, policy, seed), self._reference[key]
+
+
+def _card(plan: EvolutionPlan, search: Evolution, referee: SimulationValidator) -> Card:
+    task, runs = plan.task, len(plan.validation_seeds)
+    return Card(
+        name=plan.name,
+        view=VIEW,
+        view_version=view(VIEW).version,
+        network=plan.config.network,
+        hidden=plan.config.widths,
+        objective=task.objective,
+        algorithm=Evolution.algorithm,
+        protocol=task.protocol,
+        ratio=task.ratio if task.protocol == "inflation" else None,
+        load=task.load,
+        training=tuple(workload.name for workload in plan.training),
+        validation=tuple(workload.name for workload in plan.validation),
+        test=plan.test,
+        seeds=f"{plan.seed} for the search, {', '.join(map(str, plan.validation_seeds))} for validation",
+        settings=asdict(plan.config) | plan.origin(),
+        steps=search.steps,
+        scores=tuple(
+            Score(workload, task.metric, round(cost, 4), plan.config.reference, round(reference, 4), runs)
+            for workload, (cost, reference) in referee.costs.items()
+        ),
+        made_by=f"steersman {__version__}",
+    )

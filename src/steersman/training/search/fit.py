@@ -1,0 +1,247 @@
+"""Fit a policy to one cluster and its pods: search from the best known policy, and keep what a paired test supports.
+
+The search runs on draws of the workload (`simulation.arrivals.resample` and the like). Its result is compared with
+every rule and with the initial policy on held-out draws; it is kept if it is better by a paired test, else the best of
+the others is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.agents.configs import EvolutionConfig
+from steersman.agents.evolution.simulations import Evolution, SimulationTask
+from steersman.core.errors import UsageError
+from steersman.core.statistics import Interval, mean_interval
+from steersman.policies.base import Policy
+from steersman.policies.features import view
+from steersman.policies.files.embedded_profile import embed_profile
+from steersman.policies.files.policy_file import Arrays, Card, ComparedOn, Score
+from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
+from steersman.policies.linear.arrays import VIEW
+from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.simulation.arrivals import Schedule, draw
+from steersman.simulation.result import Protocol
+from steersman.simulation.run import Simulator
+from steersman.version import __version__
+from steersman.workloads.coarse import coarse
+from steersman.workloads.shapes import node_shapes, shapes_digest
+from steersman.workloads.workload import Workload
+
+FITTED = "fitted"
+FIRST_HELD_BACK = 2_100_000_000
+"""First seed of the draws of the last comparison; no search and no selection uses them."""
+
+HELD_BACK = (8, 48)
+"""The least and the most draws of the last comparison."""
+ARRIVALS = 2_000_000
+"""Simulated arrivals of the last comparison, about 20 s, unless that is less than the least number of draws."""
+MARGIN = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """Options of a fit.
+
+    Attributes:
+        seconds: of the search; the comparison comes on top of it.
+        generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
+        protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
+        seed: of the search.
+        population, episodes, step: of the search, see `agents.evolution.simulations.EvolutionConfig`.
+    """
+
+    seconds: float | None = 60.0
+    generations: int = 100_000
+    protocol: Protocol = "inflation"
+    ratio: float = 1.3
+    load: float | None = None
+    mean_duration: float | None = None
+    seed: int = 1
+    population: int = 20
+    episodes: int = 3
+    step: float = 0.06
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.protocol == "arrivals":
+            raise UsageError("a policy is fitted in --protocol inflation or timed; inflation serves arrivals, too")
+
+    @property
+    def task(self) -> SimulationTask:
+        """Return the task of the search."""
+        objective = "waiting-time" if self.protocol == "timed" else "allocation"
+        return SimulationTask(
+            objective, "timed" if self.protocol == "timed" else "inflation", self.ratio, self.load, self.mean_duration
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCandidate:
+    """A policy in the last comparison: its cost in each draw, [draws], see `Execution.cost`."""
+
+    name: str
+    policy: Policy
+    costs: npt.NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        """Return the mean cost."""
+        return float(self.costs.mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The result of a fit.
+
+    Attributes:
+        chosen: name of the policy that is kept: `FITTED`, a rule's or a member's.
+        compared: all candidates, the one with the least mean cost first.
+        gain: mean saving of the search's policy over the best other one, and its 95 % interval.
+        rival: name of that other one.
+        generations: of the search; 0 if there was nothing to search for.
+        card, arrays: a policy file's, with the profile of the workload.
+    """
+
+    chosen: str
+    compared: tuple[ComparedCandidate, ...]
+    gain: float
+    interval: Interval
+    rival: str
+    generations: int
+    card: Card
+    arrays: Arrays
+
+
+OnGeneration = Callable[[int, float], None]
+"""Called after each generation with its number and the share of the budget that is spent."""
+
+
+def fit(
+    workload: Workload,
+    start: PortfolioPolicy,
+    options: FitOptions,
+    *,
+    jobs: int = 1,
+    on_generation: OnGeneration | None = None,
+) -> Fit:
+    """Fit a policy to a workload's nodes and profile.
+
+    Args:
+        workload: nodes, and pods like the expected ones, which may run already.
+        start: the search continues from its best member, or from a rule that does better here.
+        options: time and simulations.
+        jobs: number of processes of the search.
+        on_generation: called after each generation.
+
+    Raises:
+        UsageError: there are no GPUs or no pods that request them.
+    """
+    if not any(node.gpu_total for node in workload.nodes) or not any(pod.requests.gpu_count for pod in workload.pods):
+        raise UsageError(f"{workload.name}: its nodes or pods have no GPU; policies are fitted to GPUs")
+    workload = coarse(workload.unbound())
+    simulator = Simulator(workload)
+    others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in HEURISTIC_IDS))}
+    candidates = list(others.values())
+    selection = simulator.select(
+        candidates,
+        protocol=options.protocol,
+        ratio=options.ratio,
+        load=options.load,
+        mean_duration=options.mean_duration,
+    )
+    best = candidates[selection.best]
+    first = best.as_linear()
+    assert first is not None
+    result, generations = _search(workload, first, options, jobs, on_generation)
+    compared = _compare(simulator, {FITTED: result, **others}, options)
+    fitted = next(each for each in compared if each.name == FITTED)
+    rival = next(each for each in compared if each.name != FITTED)
+    gains = rival.costs - fitted.costs
+    interval = mean_interval(gains)
+    kept = fitted if interval.low > MARGIN else rival
+    card, arrays = _file(workload, kept, compared, options, generations)
+    return Fit(kept.name, compared, float(gains.mean()), interval, rival.name, generations, card, arrays)
+
+
+def _search(
+    workload: Workload, start: LinearPolicy, options: FitOptions, jobs: int, on_generation: OnGeneration | None
+) -> tuple[LinearPolicy, int]:
+    """Evolve from `start` until the time or the generations are used up."""
+    config = EvolutionConfig(population=options.population, episodes=options.episodes, step=options.step)
+    search = Evolution((workload,), options.task, config, options.seed, jobs, start)
+    began, done = time.monotonic(), 0
+    try:
+        while done < options.generations:
+            search.iterate()
+            done += 1
+            spent = (time.monotonic() - began) / options.seconds if options.seconds else 0.0
+            share = max(spent, done / options.generations)
+            if on_generation is not None:
+                on_generation(done, min(1.0, share))
+            if spent >= 1.0:
+                break
+    finally:
+        search.close()
+    return search.policy(FITTED), done
+
+
+def _compare(simulator: Simulator, policies: dict[str, Policy], options: FitOptions) -> tuple[ComparedCandidate, ...]:
+    """Run every policy on the same held-out draws; the best comes first, of equal ones rules before others."""
+
+    def arrivals(seed: int) -> Schedule:
+        return draw(simulator.workload, options.protocol, seed, options.ratio, options.load, options.mean_duration)
+
+    first = arrivals(FIRST_HELD_BACK)
+    least, most = HELD_BACK
+    draws = min(most, max(least, ARRIVALS // (len(first.pods) * len(policies))))
+    costs = np.empty((len(policies), draws))
+    for k in range(draws):
+        seed = FIRST_HELD_BACK + k
+        plan = arrivals(seed)
+        for i, policy in enumerate(policies.values()):
+            costs[i, k] = simulator.play(policy, plan, seed).cost(options.protocol)
+    compared = [ComparedCandidate(name, policy, costs[i]) for i, (name, policy) in enumerate(policies.items())]
+    return tuple(sorted(compared, key=lambda each: (each.mean, each.policy.is_learned)))
+
+
+def _file(
+    workload: Workload,
+    kept: ComparedCandidate,
+    compared: Sequence[ComparedCandidate],
+    options: FitOptions,
+    generations: int,
+) -> tuple[Card, Arrays]:
+    """Return the card and tensors of a policy file that is complete by itself."""
+    profile, baked = embed_profile(workload, VIEW)
+    metric = options.task.metric
+    card = Card(
+        name=kept.name,
+        view=VIEW,
+        view_version=view(VIEW).version,
+        network=kept.policy.saved_as,
+        members=() if kept.policy.is_learned else (kept.name,),
+        objective=options.task.objective,
+        algorithm=Evolution.algorithm if kept.policy.is_learned else "rule",
+        protocol=options.protocol,
+        ratio=options.ratio if options.protocol == "inflation" else None,
+        load=options.load,
+        training=(workload.name,),
+        seeds=f"{options.seed} for the search, {len(kept.costs)} held-back draws",
+        settings={k: v for k, v in asdict(options).items() if v is not None} | {"generations": generations},
+        scores=tuple(
+            Score(workload.name, metric, round(kept.mean, 4), each.name, round(each.mean, 4), len(each.costs))
+            for each in compared
+            if each.name != kept.name
+        ),
+        made_by=f"steersman {__version__}",
+        profile=profile,
+        compared_on=ComparedOn(len(workload.nodes), shapes_digest(node_shapes(workload.nodes)), len(kept.costs)),
+    )
+    return card, kept.policy.tensors() | baked

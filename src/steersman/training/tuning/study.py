@@ -1,0 +1,236 @@
+"""Search for good options of training: an Optuna study in the run's folder, with pruning, over several processes.
+
+`study.db` has every trial so far, and a further call adds to it; `trial-007/` is a training run each (`training.run`);
+`best.json` has the options of the best trial, for `steersman train --options`; `tuning.html` plots values and the
+importance of options.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from steersman.agents.registry import EVOLUTION, find_algorithm
+from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
+from steersman.core.processes import kill, start_worker
+from steersman.core.signals import defer_signals
+from steersman.training.learning import LearningPlan
+from steersman.training.plans import AnyPlan, train
+from steersman.training.run import TrainingLimits, TrainingProgress
+from steersman.training.tuning.spaces import apply_trial, to_options
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+    import optuna
+
+STUDY, STORE, BEST, PLOTS = "steersman", "study.db", "best.json", "tuning.html"
+STARTUP_TRIALS = 4
+"""Trials that are drawn at random and not pruned."""
+SHORTEST_TRIAL = 0.01
+"""Minutes: the last trial may begin just before the time is up."""
+
+OnTrial = Callable[[int, float], None]
+"""Called with the number of finished trials, and the best value so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOutcome:
+    """The result of a study: trials finished and pruned, the best trial's number, value and options."""
+
+    finished: int
+    pruned: int
+    best_trial: int
+    best_value: float
+    best_options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialObjective:
+    """When a study ends.
+
+    Attributes:
+        trials: total number of trials then, inf: no limit.
+        until: seconds since the epoch, which all processes share; inf: no limit.
+    """
+
+    trials: float
+    until: float
+
+    def cut(self, limits: TrainingLimits) -> TrainingLimits:
+        """Return the limits of a trial that begins now."""
+        if self.until == math.inf:
+            return limits
+        return replace(limits, minutes=max(SHORTEST_TRIAL, (self.until - time.time()) / 60.0))
+
+
+class FailedTrial(Exception):  # noqa: N818 - a state of a trial
+    """A trial that failed, as by divergence; others may do better."""
+
+
+def check_minutes(minutes: float | None) -> None:
+    """Check that a number of minutes is above 0. Raises UsageError: it is not."""
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UsageError(f"minutes {minutes:g}: a number above 0 is right")
+
+
+def tune(
+    plan: AnyPlan,
+    folder: Path,
+    limits: TrainingLimits,
+    *,
+    fixed: Collection[str] = (),
+    trials: int | None,
+    minutes: float | None = None,
+    workers: int = 1,
+    on_trial: OnTrial | None = None,
+) -> TuneOutcome:
+    """Add trials to the study in `folder`; a trial's value is the best validation of its run.
+
+    Args:
+        plan: the plan of every trial; its seed also is the sampler's.
+        folder: of the study.
+        limits: of each trial.
+        fixed: names of options that are not searched, but stay as the plan has them.
+        trials: number to add at most; None: as many as there is time for.
+        minutes: of all of them together; then running trials end with what they have. None: no limit.
+        workers: number of processes. Trials know of finished ones, so their order depends on it.
+        on_trial: progress; called in this process only.
+
+    Raises:
+        MissingExtraError: Optuna is not installed.
+        UsageError: the plan is invalid.
+        SteersmanError: no trial finished.
+    """
+    check_minutes(minutes)
+    if trials is None and minutes is None:
+        raise UsageError("tuning needs a number of trials or of minutes")
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtraError("tuning", "train") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial's log has the reason; Ctrl-C needs no traceback
+    folder.mkdir(parents=True, exist_ok=True)
+    study = _open(folder, plan.seed)
+    goal = TrialObjective(
+        math.inf if trials is None else len(study.trials) + trials,
+        math.inf if minutes is None else time.time() + 60.0 * minutes,
+    )
+    processes: list[SpawnProcess] = []
+    try:
+        for number in range(1, workers):
+            with defer_signals():
+                processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
+        if workers > 1:
+            _use_one_thread(plan)
+        _work(plan, folder, limits, fixed, goal, 0, on_trial)
+        for process in processes:
+            process.join()
+    finally:
+        kill(processes)
+    return _conclude(folder, plan, fixed)
+
+
+def _open(folder: Path, seed: int) -> optuna.Study:
+    import optuna
+
+    return optuna.create_study(
+        storage=f"sqlite:///{folder / STORE}",
+        study_name=STUDY,
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
+    )
+
+
+def _work_for(
+    plan: AnyPlan, folder: Path, limits: TrainingLimits, fixed: Collection[str], goal: TrialObjective, worker: int
+) -> None:
+    """Run trials in a worker process; the first process reports errors."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    _use_one_thread(plan)
+    with suppress(SteersmanError):
+        _work(plan, folder, limits, fixed, goal, worker)
+
+
+def _use_one_thread(plan: AnyPlan) -> None:
+    """Use one thread of torch: several processes share the cores."""
+    if isinstance(plan, LearningPlan) and plan.algorithm != EVOLUTION:
+        find_algorithm(plan.algorithm).load()
+        import torch
+
+        torch.set_num_threads(1)
+
+
+def _work(
+    plan: AnyPlan,
+    folder: Path,
+    limits: TrainingLimits,
+    fixed: Collection[str],
+    goal: TrialObjective,
+    worker: int,
+    on_trial: OnTrial | None = None,
+) -> None:
+    """Run trials until the goal is reached."""
+    import optuna
+
+    study = _open(folder, plan.seed + worker)
+
+    def objective(trial: optuna.Trial) -> float:
+        def report(standing: TrainingProgress, _: dict[str, float]) -> None:
+            if standing.iteration % limits.validate_every == 0:
+                trial.report(standing.best, standing.iteration)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+
+        run = folder / f"trial-{trial.number:03d}"
+        try:
+            return train(apply_trial(trial, plan, fixed), run, goal.cut(limits), on_iteration=report).best
+        except (UsageError, InputError, MissingExtraError):
+            raise  # the next trial would fail likewise
+        except SteersmanError as error:
+            raise FailedTrial from error
+
+    while len(study.get_trials(deepcopy=False)) < goal.trials and time.time() < goal.until:
+        study.optimize(objective, n_trials=1, catch=(FailedTrial,))
+        if on_trial is not None:
+            complete = [trial.value for trial in study.trials if trial.value is not None]
+            on_trial(len(study.trials), max(complete, default=float("nan")))
+
+
+def _conclude(folder: Path, plan: AnyPlan, fixed: Collection[str]) -> TuneOutcome:
+    import optuna
+
+    study = _open(folder, plan.seed)
+    states = [trial.state for trial in study.trials]
+    finished = states.count(optuna.trial.TrialState.COMPLETE)
+    if not finished:
+        raise SteersmanError(f"{folder}: no trial came to an end; the last one's log.txt says why")
+    # A trial that is given the best values suggests those.
+    options = to_options(apply_trial(cast("optuna.Trial", optuna.trial.FixedTrial(study.best_params)), plan, fixed))
+    (folder / BEST).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
+    _plot(study, folder / PLOTS)
+    pruned = states.count(optuna.trial.TrialState.PRUNED)
+    return TuneOutcome(finished, pruned, study.best_trial.number, study.best_value, study.best_params)
+
+
+def _plot(study: optuna.Study, file: Path) -> None:
+    """Write one page with the study's plots; those that need more trials are left out."""
+    from optuna import visualization
+    from plotly.offline import get_plotlyjs
+
+    figures = [visualization.plot_optimization_history(study), visualization.plot_intermediate_values(study)]
+    if len([trial for trial in study.trials if trial.value is not None]) > STARTUP_TRIALS:
+        figures += [visualization.plot_param_importances(study), visualization.plot_slice(study)]
+    parts = "\n".join(figure.to_html(full_html=False, include_plotlyjs=False) for figure in figures)
+    page = "<!DOCTYPE html><meta charset=utf-8><title>Tuning</title><script>{}</script>\n{}\n"
+    file.write_text(page.format(get_plotlyjs(), parts), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Workloads as Kubernetes objects in YAML or JSON."""

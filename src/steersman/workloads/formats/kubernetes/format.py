@@ -1,0 +1,70 @@
+"""Kubernetes objects as YAML or JSON: `nodes.yaml`, `pods.yaml` and, with Services, `services.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from steersman.cluster.model import Node, Pod
+from steersman.workloads.files import YAML_SUFFIXES
+from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat
+from steersman.workloads.formats.kubernetes.objects import Expanded, Objects, write_nodes, write_pods, write_services
+from steersman.workloads.formats.yaml_documents import read_documents
+from steersman.workloads.workload import SpreadSelectors, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesContent(FormatContent):
+    """The Kubernetes objects of some files; objects may refer to objects in other files."""
+
+    objects: Objects
+
+    def has_nodes(self) -> bool:
+        """Return whether there is a Node."""
+        return self.objects.has_nodes()
+
+    def has_pods(self) -> bool:
+        """Return whether there is a Pod or a controller of pods."""
+        return self.objects.has_pods()
+
+    def is_empty(self) -> bool:
+        """Return whether there is no object at all."""
+        return not self.objects.objects and not self.objects.ignored
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the Nodes, see `FormatContent`."""
+        return self.objects.nodes()
+
+    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
+        """Return the pods, controllers expanded; see `FormatContent`."""
+        expanded = self.objects.expanded(nodes)
+        return expanded.pods, expanded
+
+    def services(self) -> SpreadSelectors:
+        """Return the selectors of Services and controllers, see `FormatContent`."""
+        return self.objects.services()
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return warnings about objects and fields that have no effect, see `FormatContent`."""
+        return self.objects.warnings()
+
+
+class KubernetesYaml(WorkloadFormat):
+    """The format of manifests, and of the output of `kubectl get --output yaml` and `json`."""
+
+    name = "yaml"
+    title = "YAML"
+    suffixes = YAML_SUFFIXES
+
+    def open(self, files: Sequence[Path]) -> KubernetesContent:
+        """Return the objects of the files, see `WorkloadFormat`."""
+        return KubernetesContent(Objects([document for file in files for document in read_documents(file)]))
+
+    def write(self, workload: Workload, folder: Path, losses: Losses) -> None:
+        """Write nodes, pods and services without losses, see `WorkloadFormat`."""
+        if workload.nodes:
+            write_nodes(workload.nodes, folder / "nodes.yaml")
+        if workload.pods:
+            write_pods(workload.pods, folder / "pods.yaml")
+            write_services(workload.services, folder / "services.yaml")

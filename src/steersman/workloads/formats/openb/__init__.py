@@ -1,0 +1,1 @@
+"""openb traces: node and pod lists as CSV."""

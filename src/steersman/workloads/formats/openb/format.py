@@ -1,0 +1,140 @@
+"""openb's node and pod lists as CSV, `nodes.csv` and `pods.csv`."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from steersman.cluster.gpu_resources import MODEL_LABELS, SHARED_GPUS
+from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.objects.manifests import format_seconds
+from steersman.core.errors import InputError
+from steersman.core.quantities import ceil_div
+from steersman.workloads.files import CSV_SUFFIXES
+from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat, differences
+from steersman.workloads.formats.kubernetes.objects import Expanded
+from steersman.workloads.formats.openb import traces
+from steersman.workloads.generators.deployments import is_deployments
+from steersman.workloads.workload import Workload
+
+POD_COLUMNS = (*traces.POD_COLUMNS, "gpu_spec", "creation_time", "deletion_time")
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OpenbContent(FormatContent):
+    """Lists of nodes and of pods, told apart by their headers."""
+
+    node_files: tuple[Path, ...]
+    pod_files: tuple[Path, ...]
+
+    def has_nodes(self) -> bool:
+        """Return whether there is a list of nodes."""
+        return bool(self.node_files)
+
+    def has_pods(self) -> bool:
+        """Return whether there is a list of pods."""
+        return bool(self.pod_files)
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes, see `FormatContent`."""
+        return [node for file in self.node_files for node in traces.read_nodes(file)]
+
+    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
+        """Return the pods, see `FormatContent`."""
+        return [pod for file in self.pod_files for pod in traces.read_pods(file)], None
+
+
+class OpenbCsv(WorkloadFormat):
+    """The format of the openb traces; it cannot represent most fields of a Kubernetes pod."""
+
+    name = "openb"
+    title = "openb CSV"
+    suffixes = CSV_SUFFIXES
+    header = f"nodes {','.join(traces.NODE_COLUMNS)}, pods {','.join(traces.POD_COLUMNS)}"
+
+    def recognises(self, file: Path) -> bool:
+        """Return whether the header is that of a node list or a pod list, see `WorkloadFormat`."""
+        columns = traces.header_of(file)
+        if "sn" in columns:
+            return True
+        return bool(columns & {"cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}) and not is_deployments(columns)
+
+    def open(self, files: Sequence[Path]) -> OpenbContent:
+        """Return the lists of the files, see `WorkloadFormat`."""
+        nodes = [file for file in files if is_node_list(file)]
+        return OpenbContent(tuple(nodes), tuple(file for file in files if file not in nodes))
+
+    def write(self, workload: Workload, folder: Path, losses: Losses) -> None:
+        """Write lists of nodes and pods, see `WorkloadFormat`."""
+        losses.note_services(workload)
+        for node in workload.nodes:
+            losses.note("node", node.name, differences(_without_own_labels(node), _openb_node(node)))
+        for pod in workload.pods:
+            losses.note("pod", pod.name, differences(pod, _openb_pod(pod)))
+        if workload.nodes:
+            _write_csv(folder / "nodes.csv", traces.NODE_COLUMNS, (_node_cells(node) for node in workload.nodes))
+            _check_readable(traces.read_nodes, folder / "nodes.csv", "node", losses)
+        if workload.pods:
+            _write_csv(folder / "pods.csv", POD_COLUMNS, (_pod_cells(pod) for pod in workload.pods))
+            _check_readable(traces.read_pods, folder / "pods.csv", "pod", losses)
+
+
+def is_node_list(file: Path) -> bool:
+    """Return whether a file of the format lists nodes rather than pods."""
+    return bool(traces.header_of(file) & {"sn", "gpu", "model"})
+
+
+def _check_readable(read: Callable[[Path], object], path: Path, kind: str, losses: Losses) -> None:
+    """Raise LossError for names and sizes beyond openb's limits: what the reader rejects must not be written."""
+    try:
+        read(path)
+    except InputError as error:
+        row = ", ".join(part for part in (error.where, error.field) if part)
+        raise losses.error(kind, f"{path.name} would not be openb CSV: {row}: {error.problem}") from None
+
+
+def _without_own_labels(node: Node) -> Node:
+    """Return the node without labels that only repeat its name and GPU model."""
+    own = {"kubernetes.io/hostname": node.name} | dict.fromkeys(MODEL_LABELS, node.gpu_model)
+    return dataclasses.replace(node, labels={k: v for k, v in node.labels.items() if own.get(k) != v})
+
+
+def _openb_node(node: Node) -> Node:
+    """Return the part of a node that openb's node list represents."""
+    memory = node.memory_bytes // MIB * MIB
+    kept = tuple(name for name in node.gpu_resources if name == SHARED_GPUS)  # how openb's pods request GPUs
+    return Node(
+        node.name, node.cpu_milli, memory, gpu_count=node.gpu_count, gpu_model=node.gpu_model, gpu_resources=kept
+    )
+
+
+def _openb_pod(pod: Pod) -> Pod:
+    """Return the part of a pod that openb's pod list represents."""
+    r = pod.requests
+    memory = ceil_div(r.memory_bytes, MIB) * MIB
+    kept = r.gpu_resource if r.gpu_resource == SHARED_GPUS else ""
+    requests = Requests(r.cpu_milli, memory, gpu_count=r.gpu_count, gpu_milli=r.gpu_milli, gpu_resource=kept)
+    pod_class = PodClass(requests, Constraints(gpu_models=pod.constraints.gpu_models))
+    return Pod(pod.name, pod_class, creation_time=pod.creation_time, deletion_time=pod.deletion_time)
+
+
+def _node_cells(node: Node) -> Sequence[object]:
+    return node.name, node.cpu_milli, node.memory_bytes // MIB, node.gpu_count, node.gpu_model
+
+
+def _pod_cells(pod: Pod) -> Sequence[object]:
+    r = pod.requests
+    times = ("" if time is None else format_seconds(time) for time in (pod.creation_time, pod.deletion_time))
+    models = "|".join(pod.constraints.gpu_models)
+    return pod.name, r.cpu_milli, ceil_div(r.memory_bytes, MIB), r.gpu_count, r.gpu_milli, models, *times
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)

@@ -1,0 +1,178 @@
+"""simon's pair of files: `simon/v1alpha1 Config` (a cluster and an experiment) and a scheduler configuration.
+
+`steersman simulate --cluster-config F --scheduler-config F` runs what `simon apply -f F -s F --extended-resources
+gpu` ran.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from steersman.cluster.objects.fields import (
+    FieldError,
+    Object,
+    boolean,
+    integer,
+    items,
+    join,
+    mapping,
+    required_text,
+    text,
+)
+from steersman.core.errors import InputError
+from steersman.workloads.formats.simon.scheduler_config import SchedulerConfig, read_scheduler_config
+from steersman.workloads.formats.yaml_documents import Document, read_documents
+from steersman.workloads.loading import load_pods, load_workload
+from steersman.workloads.workload import RunningPods, Workload
+
+API_VERSION = "simon/v1alpha1"
+KIND = "Config"
+POPULARITY_PERCENT = 60
+"""simon's default."""
+_NO_EFFECT = ("exportConfig", "newWorkloadConfig")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """A cluster and what to do with its workload.
+
+    Attributes:
+        file: where it was read from, for errors.
+        name: `metadata.name`.
+        folder: the nodes and pods, as a path that exists.
+        apps: further folders or files of pods, in order.
+        shuffle_pods: whether pods arrive in random order (by `seed`) instead of by creation time and name.
+        ratio: GPU demand to tune the workload to, as a share of the cluster's GPUs; 0 leaves the workload as it is.
+        seed: seed of shuffling and tuning.
+        cpu_pods_typical: whether pods without GPUs are part of the profile.
+        popularity_percent: how much of the workload the typical pods must cover.
+        warnings: settings that have no effect here.
+    """
+
+    file: str
+    name: str
+    folder: Path
+    apps: tuple[Path, ...]
+    shuffle_pods: bool
+    ratio: float
+    seed: int
+    cpu_pods_typical: bool
+    popularity_percent: int
+    warnings: tuple[str, ...] = ()
+
+    def load(self) -> Workload:
+        """Return the workload of the folder and the apps. Raises InputError.
+
+        Unless pods are shuffled they arrive in simon's order: by creation time if there is one, then by name.
+        """
+        workload = load_workload(self.folder, None, running=RunningPods.AS_WRITTEN)
+        pods = list(workload.pods)
+        for app in self.apps:
+            pods += load_pods(app, workload.nodes)
+        names = [(pod.namespace, pod.name) for pod in pods]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(
+                self.file, "", "spec.appList", f"pod {'/'.join(twice)} is there twice over cluster and apps"
+            )
+        if not self.shuffle_pods:
+            pods.sort(key=lambda pod: (math.inf if pod.creation_time is None else pod.creation_time, pod.name))
+        return replace(workload, pods=tuple(pods), understood="")
+
+
+def read_pair(cluster_config: str | Path, scheduler_config: str | Path) -> tuple[ClusterConfig, SchedulerConfig]:
+    """Read both files of an experiment. Raises InputError: see `read_cluster_config` and `read_scheduler_config`."""
+    return read_cluster_config(cluster_config), read_scheduler_config(scheduler_config)
+
+
+def read_cluster_config(path: str | Path) -> ClusterConfig:
+    """Read a `simon/v1alpha1 Config`.
+
+    Paths in it are resolved beside the file first, then in the current folder, as simon does.
+
+    Raises:
+        InputError: the file is something else, a path does not exist, or a setting is not implemented.
+    """
+    path = Path(path)
+    document = _document(path)
+    try:
+        return _decode(document, path.parent)
+    except FieldError as error:
+        raise document.error(error.field, error.problem) from None
+
+
+def _document(path: Path) -> Document:
+    for document in read_documents(path):
+        content = document.content
+        if isinstance(content, dict) and content.get("kind") == KIND and content.get("apiVersion") == API_VERSION:
+            return document
+    raise InputError(path, "", "apiVersion", f"holds no {KIND} of {API_VERSION}")
+
+
+def _decode(document: Document, beside: Path) -> ClusterConfig:
+    spec = mapping(document.content, "spec", "")
+    cluster = mapping(spec, "cluster", "spec")
+    if text(cluster, "kubeConfig", "spec.cluster"):
+        problem = "a live cluster is not read here; write it to files first and give their folder as customConfig"
+        raise FieldError("spec.cluster.kubeConfig", problem)
+    folder = required_text(cluster, "customConfig", "spec.cluster")
+    custom, path = mapping(spec, "customConfig", "spec"), "spec.customConfig"
+    tuning, tuning_path = mapping(custom, "workloadTuningConfig", path), join(path, "workloadTuningConfig")
+    typical, typical_path = mapping(custom, "typicalPodsConfig", path), join(path, "typicalPodsConfig")
+    return ClusterConfig(
+        file=document.file,
+        name=text(mapping(document.content, "metadata", ""), "name", "metadata"),
+        folder=_resolve(folder, beside, "spec.cluster.customConfig"),
+        apps=tuple(_apps(spec, beside)),
+        shuffle_pods=boolean(custom, "shufflePod", path),
+        ratio=max(_number(tuning, "ratio", tuning_path), 0.0),  # simon: below 0 is none
+        seed=integer(tuning, "seed", tuning_path, 0, (1 << 63) - 1, 0),
+        cpu_pods_typical=boolean(typical, "isInvolvedCpuPods", typical_path),
+        popularity_percent=integer(typical, "podPopularityThreshold", typical_path, 0, 100, 0) or POPULARITY_PERCENT,
+        warnings=tuple(f"{document.file}: {line}" for line in _without_effect(custom, path)),
+    )
+
+
+def _apps(spec: Object, beside: Path) -> list[Path]:
+    path = []
+    for app, where in items(spec, "appList", "spec"):
+        if boolean(app, "chart", where):
+            problem = "Helm charts are not rendered here; run helm template and give its output as path"
+            raise FieldError(join(where, "chart"), problem)
+        path.append(_resolve(required_text(app, "path", where), beside, join(where, "path")))
+    return path
+
+
+def _resolve(stated: str, beside: Path, field: str) -> Path:
+    candidates = list(dict.fromkeys((beside / stated, Path(stated))))
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    raise FieldError(field, f"{stated!r} is not there; looked for {' and '.join(map(str, candidates))}")
+
+
+def _number(parent: Object, key: str, path: str) -> float:
+    value = parent.get(key)
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1000 <= value <= 1000:
+        raise FieldError(join(path, key), f"{value!r} is not a ratio; a number such as 1.3 is right")
+    return float(value)
+
+
+def _without_effect(custom: Object, path: str) -> list[str]:
+    """Return settings of what simon does after the workload has been scheduled; they do not change the main run."""
+    result = [key for key in _NO_EFFECT if _states(custom.get(key))]
+    if text(mapping(custom, "descheduleConfig", path), "policy", join(path, "descheduleConfig")):
+        result.append("descheduleConfig")
+    inflation = join(path, "workloadInflationConfig")
+    if _number(mapping(custom, "workloadInflationConfig", path), "ratio", inflation) > 1:
+        result.append("workloadInflationConfig")
+    return [f"{path}.{key} has no effect here" for key in result]
+
+
+def _states(setting: object) -> bool:
+    """Return whether a setting has a value: templates leave empty ones in."""
+    return any(setting.values()) if isinstance(setting, dict) else bool(setting)

@@ -1,0 +1,432 @@
+"""The workload of AAML's scheduler: random Deployments until the cluster reaches a load, cleared and refilled; its CSV.
+
+A run is a list of rows `name,pod_count,cpu_request,cpu_limit,mem_request,mem_limit,action`. Replaying rows gives the
+pods with their times, and generating means choosing rows and replaying them, so a written file replays exactly what
+was generated.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Taint
+from steersman.core.errors import InputError, UsageError
+from steersman.core.quantities import (
+    MAX_CPU_MILLI,
+    MAX_MEMORY_BYTES,
+    Quantity,
+    bytes_,
+    cpu_milli,
+    format_bytes,
+    format_cpu,
+    plausible,
+)
+from steersman.workloads.formats.kubernetes.controllers import MAX_REPLICAS, replica_name
+from steersman.workloads.formats.openb.traces import csv_error, read_text
+from steersman.workloads.generators.names import funny_name
+
+COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")
+ADD, DELETE = "add", "delete"
+ACTIONS = {"add": ADD, "create": ADD, "delete": DELETE, "remove": DELETE}
+"""Actions of a row; AAML's files say `add`."""
+
+CONTROL_PLANE = "control-plane"
+CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
+
+MAX_NODES = 1_000_000
+MAX_PODS = 10_000_000
+"""More than memory holds; a larger number is a typing error."""
+
+INTERVAL_SECONDS = 10.0
+WAIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of AAML's CSV: a Deployment that is created or deleted, with quantities as they are written."""
+
+    name: str
+    pod_count: int
+    cpu_request: str
+    cpu_limit: str
+    mem_request: str
+    mem_limit: str
+    action: str = ADD
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentSettings:
+    """What to generate.
+
+    Attributes:
+        cpu_load, memory_load, pod_load: fractions of the schedulable cluster; filling ends when one of them is reached.
+        resets: number of fillings; after each the cluster is left alone for a while and then cleared.
+        interval_seconds: time between Deployments.
+        wait_seconds: time from the last Deployment to clearing, and from clearing to the next filling.
+        min_replicas, max_replicas: pods of a Deployment, both inclusive.
+        cpu_requests, cpu_limits, memory_requests, memory_limits: the values to draw from; a limit is never below its
+            request.
+    """
+
+    cpu_load: float = 0.5
+    memory_load: float = 0.5
+    pod_load: float = 0.5
+    resets: int = 1
+    interval_seconds: float = INTERVAL_SECONDS
+    wait_seconds: float = WAIT_SECONDS
+    min_replicas: int = 5
+    max_replicas: int = 15
+    cpu_requests: tuple[str, ...] = ("100m", "250m", "500m", "1000m", "1500m", "2000m", "2500m", "3000m", "3500m")
+    cpu_limits: tuple[str, ...] = ("500m", "750m", "1000m", "1500m", "2000m", "2500m", "3000m", "3500m")
+    memory_requests: tuple[str, ...] = (
+        "256Mi",
+        "512Mi",
+        "1Gi",
+        "1.5Gi",
+        "2Gi",
+        "2.5Gi",
+        "3Gi",
+        "3.5Gi",
+        "4Gi",
+        "5Gi",
+        "10Gi",
+        "20Gi",
+    )
+    memory_limits: tuple[str, ...] = ("1Gi", "1.5Gi", "2Gi", "2.5Gi", "3Gi", "3.5Gi", "4Gi", "5Gi", "10Gi", "20Gi")
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name in ("cpu_load", "memory_load", "pod_load"):
+            load = getattr(self, name)
+            if not 0 < load <= 10:
+                raise UsageError(f"{_option(name)} {load} is out of range; a share above 0, such as 0.5, is right")
+        for name in ("interval_seconds", "wait_seconds"):
+            seconds = getattr(self, name)
+            if not 0 <= seconds < 1e9:
+                option = _option(name.removesuffix("_seconds"))
+                raise UsageError(f"{option} {seconds} is out of range; seconds, 0 or more, are right")
+        if self.resets < 1:
+            raise UsageError(f"--cluster-resets {self.resets} is out of range; 1 or more is right")
+        if not 1 <= self.min_replicas <= self.max_replicas <= MAX_REPLICAS:
+            raise UsageError(
+                f"--replicas {self.min_replicas}-{self.max_replicas} is out of range; such as 5-15 is right"
+            )
+        _check_lists("cpu_requests", self.cpu_requests, self.cpu_limits, _cpu)
+        _check_lists("memory_requests", self.memory_requests, self.memory_limits, _memory)
+
+
+def generate(settings: DeploymentSettings, nodes: Sequence[Node], rng: np.random.Generator) -> tuple[Row, ...]:
+    """Return random Deployments that fill the schedulable nodes `settings.resets` times.
+
+    Raises:
+        UsageError: no node is schedulable, a request fits on no node, or there would be too many pods.
+    """
+    usable = _usable(nodes)
+    _check_sizes("cpu_requests", settings.cpu_requests, _cpu, max(node.cpu_milli for node in usable), format_cpu)
+    largest = max(node.memory_bytes for node in usable)
+    _check_sizes("memory_requests", settings.memory_requests, _memory, largest, format_bytes)
+    capacity = _capacity(usable)
+    pod_count = 0
+    names: set[str] = set()
+    rows: list[Row] = []
+    for epochs in range(1, settings.resets + 1):
+        epoch: list[Row] = []
+        used = np.zeros(3)
+        targets = np.array([settings.cpu_load, settings.memory_load, settings.pod_load])
+        # As AAML: add a Deployment while every load is below its target, so the last one exceeds it.
+        while np.all(used / capacity < targets):
+            row = _draw(settings, names, rng)
+            epoch.append(row)
+            pod_count += row.pod_count
+            if pod_count * settings.resets > MAX_PODS * epochs:
+                raise UsageError(
+                    f"this would be more than {MAX_PODS} pods; fewer nodes, a lower --pod-load, larger requests or "
+                    "fewer --cluster-resets are right"
+                )
+            used += row.pod_count * np.array([cpu_milli(row.cpu_request), bytes_(row.mem_request), 1])
+        rows += epoch
+        rows += [replace(row, action=DELETE) for row in epoch]
+    return tuple(rows)
+
+
+def replay(
+    rows: Iterable[Row],
+    *,
+    interval_seconds: float = INTERVAL_SECONDS,
+    wait_seconds: float = WAIT_SECONDS,
+    scheduler_name: str = "custom-scheduler",
+    namespace: str = "default",
+    file: str = "",
+) -> tuple[Pod, ...]:
+    """Return the pods of a run, in order of creation, with creation and deletion times.
+
+    Every `add` takes `interval_seconds`. Rows that delete happen together, `wait_seconds` after the last addition,
+    and the next addition follows `wait_seconds` later. A Deployment that is never deleted stays.
+
+    Raises:
+        InputError: a Deployment is added while it exists or deleted while it does not, or there are too many pods.
+    """
+    pods_by_row: list[list[Pod]] = []
+    alive: dict[str, int] = {}
+    lives: dict[str, int] = {}
+    time, deleting, count = 0.0, False, 0
+    for number, row in enumerate(rows):
+        where = f"line {number + 2} ({row.name})"
+        if row.action == ADD:
+            if row.name in alive:
+                raise InputError(file, where, "name", "is added while it is there; delete it first")
+            if pods_by_row:
+                time += wait_seconds if deleting else interval_seconds
+            deleting = False
+            count += row.pod_count
+            if count > MAX_PODS:
+                raise InputError(file, where, "pod_count", f"makes more than {MAX_PODS} pods together with those above")
+            alive[row.name] = len(pods_by_row)
+            lives[row.name] = lives.get(row.name, 0) + 1
+            pods_by_row.append(list(_pods(row, lives[row.name], time, scheduler_name, namespace)))
+        else:
+            if row.name not in alive:
+                raise InputError(file, where, "name", "is deleted while it is not there")
+            time += 0.0 if deleting else wait_seconds
+            deleting = True
+            index = alive.pop(row.name)
+            pods_by_row[index] = [replace(pod, deletion_time=time) for pod in pods_by_row[index]]
+    pods = tuple(pod for deployment in pods_by_row for pod in deployment)
+    if len({pod.name for pod in pods}) != len(pods):
+        raise InputError(file, "", "name", "Deployments make pods of the same name; rename one of them")
+    return pods
+
+
+def is_deployments(columns: Set[str]) -> bool:
+    """Return whether columns are those of a list of Deployments."""
+    return "pod_count" in columns or "action" in columns
+
+
+def read_rows(path: str | Path) -> tuple[Row, ...]:
+    """Read AAML's CSV. Raises InputError: names file, line and field."""
+    text = read_text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        for column in COLUMNS:
+            if header.count(column) != 1:
+                problem = "column is missing" if column not in header else "column appears twice"
+                raise InputError(path, "line 1", column, f"{problem}; the header is {','.join(COLUMNS)}")
+        rows = []
+        for cells in reader:
+            where = f"line {reader.line_num}"
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise InputError(path, where, "", f"has {len(cells)} cells where the header has {len(header)}")
+            rows.append(_row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), path, where))
+    except csv.Error as error:
+        raise csv_error(path, reader.line_num, error) from None
+    if not rows:
+        raise InputError(path, "", "", "has no Deployments, only a header")
+    return tuple(rows)
+
+
+def write_rows(rows: Iterable[Row], path: Path) -> None:
+    """Write AAML's CSV."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([getattr(row, column) for column in COLUMNS] for row in rows)
+
+
+def cluster(
+    count: int,
+    *,
+    cpu: Quantity = "64",
+    memory: Quantity = "256Gi",
+    pods: int = 110,
+    gpus: int = 0,
+    gpu_model: str = "",
+) -> tuple[Node, ...]:
+    """Return AAML's cluster: `count` equal nodes and a tainted control-plane node that takes no pods of Deployments.
+
+    Raises:
+        UsageError: no nodes or too many, or a quantity that no machine has.
+    """
+    if not 1 <= count <= MAX_NODES:
+        raise UsageError(f"--node-count {count} is out of range; 1 to {MAX_NODES} is right")
+    milli = _amount("node_cpu", cpu, _cpu)
+    memory_bytes = _amount("node_memory", memory, _memory)
+    width = max(4, len(str(count - 1)))
+    workers = [
+        Node(
+            name=(name := f"node-{i:0{width}}"),
+            cpu_milli=milli,
+            memory_bytes=memory_bytes,
+            pods=pods,
+            gpu_count=gpus,
+            gpu_model=gpu_model,
+            labels={"kubernetes.io/hostname": name, "type": "kwok"},
+        )
+        for i in range(count)
+    ]
+    control_plane = Node(
+        name=CONTROL_PLANE,
+        cpu_milli=milli,
+        memory_bytes=memory_bytes,
+        pods=pods,
+        labels={"kubernetes.io/hostname": CONTROL_PLANE, CONTROL_PLANE_LABEL: "", "type": "kwok"},
+        taints=(Taint(CONTROL_PLANE_LABEL, "", "NoSchedule"),),
+    )
+    return (control_plane, *workers)
+
+
+def rows_of(pods: Sequence[Pod]) -> tuple[tuple[Row, ...], tuple[Pod, ...]]:
+    """Return rows that give these pods as far as rows can, and the pods in the order in which a replay creates them.
+
+    Pods of one owner and creation time are a Deployment. The caller checks whether the replay gives the same pods. A
+    limit, which a row must have, is the request if a pod has none.
+    """
+    groups: dict[tuple[str, float], list[Pod]] = {}
+    for pod in pods:
+        name = pod.owner.partition("/")[2] or pod.name
+        groups.setdefault((name, pod.creation_time or 0.0), []).append(pod)
+    events: list[tuple[float, int, int, Row]] = []
+    for order, ((name, created), members) in enumerate(groups.items()):
+        first = members[0]
+        cpu, memory = format_cpu(first.requests.cpu_milli), format_bytes(first.requests.memory_bytes)
+        cpu_limit = format_cpu(first.cpu_limit_milli) if first.cpu_limit_milli else cpu
+        memory_limit = format_bytes(first.memory_limit_bytes) if first.memory_limit_bytes else memory
+        row = Row(name, len(members), cpu, cpu_limit, memory, memory_limit, ADD)
+        events.append((created, 1, order, row))
+        deleted = first.deletion_time
+        if deleted is not None:
+            events.append((deleted, 0, order, replace(row, action=DELETE)))
+    # Deletions come before creations of the same time.
+    events.sort(key=lambda event: event[:3])
+    deployments = list(groups.values())
+    originals = [pod for _, adds, order, _ in events if adds for pod in deployments[order]]
+    return tuple(row for *_, row in events), tuple(originals)
+
+
+def _row(cells: dict[str, str], path: str | Path, where: str) -> Row:
+    name = cells["name"]
+    if not name:
+        raise InputError(path, where, "name", "is empty; every Deployment needs a name")
+    if not name.isprintable():
+        raise InputError(path, where, "name", f"{name!r} has a character that cannot be printed")
+    count = cells["pod_count"]
+    if not (count.isascii() and count.isdigit() and 0 < int(count[:19]) <= MAX_REPLICAS):
+        raise InputError(path, where, "pod_count", f"{count!r} is not a number of pods, 1 to {MAX_REPLICAS}")
+    action = ACTIONS.get(cells["action"].lower())
+    if action is None:
+        raise InputError(path, where, "action", f"{cells['action']!r} is unknown; add (or create) and delete are right")
+    for resource, parse in (("cpu", _cpu), ("mem", _memory)):
+        request, limit = f"{resource}_request", f"{resource}_limit"
+        amounts = {}
+        for field in (request, limit):
+            try:
+                amounts[field] = parse(cells[field])
+            except ValueError as error:
+                raise InputError(path, where, field, str(error)) from None
+        if amounts[limit] < amounts[request]:
+            raise InputError(path, where, limit, f"{cells[limit]} is below the request {cells[request]}")
+    cpu_request, cpu_limit, mem_request, mem_limit = (cells[column] for column in COLUMNS[2:6])
+    return Row(name, int(count), cpu_request, cpu_limit, mem_request, mem_limit, action)
+
+
+def _pods(row: Row, life: int, time: float, scheduler_name: str, namespace: str) -> Iterator[Pod]:
+    """Yield a Deployment's pods; one that comes back under the same name is told apart by the number of its life."""
+    base = row.name if life == 1 else f"{row.name}-{life}"
+    cpu, memory = cpu_milli(row.cpu_request), bytes_(row.mem_request)
+    # A row states its requests, even 0, so scoring assumes no default.
+    pod_class = PodClass(Requests(cpu, memory, cpu_nonzero_milli=cpu, memory_nonzero_bytes=memory), Constraints())
+    cpu_limit, memory_limit = cpu_milli(row.cpu_limit), bytes_(row.mem_limit)
+    for i in range(1, row.pod_count + 1):
+        yield Pod(
+            name=replica_name(base, i),
+            pod_class=pod_class,
+            namespace=namespace,
+            labels={"app": row.name},
+            scheduler_name=scheduler_name,
+            owner=f"Deployment/{row.name}",
+            creation_time=time,
+            cpu_limit_milli=cpu_limit,
+            memory_limit_bytes=memory_limit,
+        )
+
+
+def _usable(nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that take pods without tolerations."""
+    usable = [n for n in nodes if not n.unschedulable and all(t.effect == "PreferNoSchedule" for t in n.taints)]
+    if not usable:
+        raise UsageError(
+            "the cluster has no node that takes pods without tolerations; loads are fractions of such nodes"
+        )
+    return usable
+
+
+def _capacity(nodes: Sequence[Node]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the total milli-CPU, memory bytes and pods of the nodes."""
+    sums = (sum(n.cpu_milli for n in nodes), sum(n.memory_bytes for n in nodes), sum(n.pods for n in nodes))
+    return np.array([float(max(total, 1)) for total in sums])
+
+
+def _draw(settings: DeploymentSettings, names: set[str], rng: np.random.Generator) -> Row:
+    replicas = int(rng.integers(settings.min_replicas, settings.max_replicas + 1))
+    cpu_request = _choose(settings.cpu_requests, rng)
+    cpu_limit = _choose([v for v in settings.cpu_limits if cpu_milli(v) >= cpu_milli(cpu_request)], rng)
+    memory_request = _choose(settings.memory_requests, rng)
+    memory_limit = _choose([v for v in settings.memory_limits if bytes_(v) >= bytes_(memory_request)], rng)
+    return Row(funny_name(names, rng), replicas, cpu_request, cpu_limit, memory_request, memory_limit)
+
+
+def _choose(values: Sequence[str], rng: np.random.Generator) -> str:
+    return values[int(rng.integers(len(values)))]
+
+
+def _cpu(quantity: Quantity) -> int:
+    return plausible(cpu_milli(quantity), MAX_CPU_MILLI, quantity)
+
+
+def _memory(quantity: Quantity) -> int:
+    return plausible(bytes_(quantity), MAX_MEMORY_BYTES, quantity)
+
+
+def _option(name: str) -> str:
+    """Return the command-line spelling of a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _amount(name: str, quantity: Quantity, parse: Callable[[Quantity], int]) -> int:
+    """Return an amount above 0. Raises UsageError: names the option."""
+    try:
+        amount = parse(quantity)
+    except ValueError as error:
+        raise UsageError(f"{_option(name)}: {error}") from None
+    if not amount:
+        raise UsageError(f"{_option(name)} {quantity}: must be above 0")
+    return amount
+
+
+def _check_lists(name: str, requests: Sequence[str], limits: Sequence[str], parse: Callable[[Quantity], int]) -> None:
+    """Check that every request is a quantity above 0 with a limit that is not below it."""
+    if not requests or not limits:
+        raise UsageError(f"{_option(name)}: the lists of requests and limits need one value or more")
+    amounts = [_amount(name, value, parse) for value in requests]
+    largest = max(_amount(name.replace("requests", "limits"), value, parse) for value in limits)
+    for value, amount in zip(requests, amounts, strict=True):
+        if amount > largest:
+            raise UsageError(f"{_option(name)} {value} is above every limit ({', '.join(limits)})")
+
+
+def _check_sizes(
+    name: str, requests: Sequence[str], parse: Callable[[Quantity], int], most: int, spell: Callable[[int], str]
+) -> None:
+    """Check that some node could hold each request: a pod that fits nowhere would count as load and never run."""
+    for value in requests:
+        if parse(value) > most:
+            problem = f"is more than any node has ({spell(most)} at most); name smaller requests or take larger nodes"
+            raise UsageError(f"{_option(name)} {value} {problem}")

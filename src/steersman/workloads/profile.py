@@ -1,0 +1,158 @@
+"""The profile: typical pods of a workload and their frequencies. It is all that a policy may know of future pods."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.gpu_resources import is_offered
+from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType, Pod, PodClass
+
+POPULARITY_PERCENT = 95
+EMPTY_CPU_MILLI = 100  # milli-CPU of a typical pod that requests none
+MOST_KINDS = 256
+"""The cost of planning, and of each of FGD's decisions, is proportional to the typical pods; openb has up to 113."""
+ROUNDINGS = ((1.05, 5), (1.1, 10), (1.25, 25), (1.6, 50), (2.5, 100))
+"""How kinds are merged until there are few enough: ratio of CPU, and step of GPU milli."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalPod:
+    """A kind of pod in the profile and its share (shares sum to 1).
+
+    `gpu_resource` is as in `Requests`; `memory_bytes` is the mean of its pods and does not distinguish kinds.
+    """
+
+    cpu_milli: int
+    gpu_milli: int
+    gpu_count: int
+    gpu_models: tuple[str, ...]
+    share: float
+    gpu_resource: str = ""
+    memory_bytes: int = field(default=0, compare=False)
+
+    def accepts(self, devices: GpuType) -> bool:
+        """Return whether the pod may use devices of the type."""
+        known = not self.gpu_models or devices.model in self.gpu_models
+        return known and is_offered(self.gpu_resource, devices.resources)
+
+
+class ProfileArrays(NamedTuple):
+    """The profile for compiled kernels, T typical pods and M GPU types.
+
+    Attributes:
+        cpu: [T] milli-CPU.
+        gpu_count: [T] devices.
+        milli: [V] the distinct milli per device that typical pods request.
+        value: [T] index into `milli` of the pod's request (0 if it requests no GPU).
+        accepts: [T, M + 1] whether the pod may use devices of type m; the last column is `ANY_GPU`.
+        share: [T] share of the profile.
+    """
+
+    cpu: npt.NDArray[np.int64]
+    gpu_count: npt.NDArray[np.int64]
+    milli: npt.NDArray[np.int64]
+    value: npt.NDArray[np.int64]
+    accepts: npt.NDArray[np.bool_]
+    share: npt.NDArray[np.float64]
+
+
+Kind = tuple[int, int, int, str, str]
+"""(mCPU, GPU milli, devices, models, resource name of the GPUs)."""
+
+
+def typical_pods(
+    pods: Iterable[Pod | PodClass], *, popularity_percent: float = POPULARITY_PERCENT, cpu_pods: bool = True
+) -> tuple[TypicalPod, ...]:
+    """Return the most frequent kinds of pods that together reach `popularity_percent` of all.
+
+    Kinds are (mCPU, GPU milli, devices, models, resource name of the GPUs), the most frequent first, ties by the larger
+    kind (the order in which the FGD artifact sums, which decides the last bits of a fragmentation). More than
+    `MOST_KINDS` of them are merged with others of similar requests.
+    """
+    counts: Counter[Kind] = Counter()
+    models: dict[str, tuple[str, ...]] = {}
+    memory: Counter[Kind] = Counter()
+    for pod in pods:
+        r = pod.requests
+        if r.gpu_count or cpu_pods:
+            spec = "|".join(pod.constraints.gpu_models)
+            models[spec] = pod.constraints.gpu_models
+            kind = r.cpu_milli or EMPTY_CPU_MILLI, r.gpu_milli, r.gpu_count, spec, r.gpu_resource
+            counts[kind] += 1
+            memory[kind] += r.memory_bytes
+    chosen = _frequent(counts, popularity_percent)
+    for cpu_ratio, milli_step in ROUNDINGS:
+        if len(chosen) <= MOST_KINDS:
+            break
+        counts, memory = _merged(counts, memory, cpu_ratio, milli_step)
+        chosen = _frequent(counts, popularity_percent)
+    total, reached = sum(counts.values()), sum(number for _, number in chosen)
+    # Dividing twice, as the artifact does, decides the last bits: count / reached would differ.
+    scale = reached / total if total else 1.0
+    return tuple(
+        TypicalPod(cpu, milli, count, models[spec], number / total / scale, resource, memory[kind] // number)
+        for kind, number in chosen
+        for cpu, milli, count, spec, resource in (kind,)
+    )
+
+
+def _frequent(counts: Counter[Kind], popularity_percent: float) -> list[tuple[Kind, int]]:
+    """Return the most frequent kinds that together reach a share of all, with their counts."""
+    ranked = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
+    total, reached, chosen = sum(counts.values()), 0, 0
+    while chosen < len(ranked) and reached * 100 < popularity_percent * total:
+        reached += ranked[chosen][1]
+        chosen += 1
+    return ranked[:chosen]
+
+
+def _merged(
+    counts: Counter[Kind], memory: Counter[Kind], cpu_ratio: float, milli_step: int
+) -> tuple[Counter[Kind], Counter[Kind]]:
+    """Merge kinds with similar requests: the mean of their CPU, and the next multiple of `milli_step`."""
+    groups: dict[Kind, list[Kind]] = defaultdict(list)
+    for kind in counts:
+        cpu, milli, count, spec, resource = kind
+        shared = min(GPU_MILLI, milli_step * math.ceil(milli / milli_step))
+        groups[geometric_class(cpu, cpu_ratio), shared, count, spec, resource].append(kind)
+    merged_counts: Counter[Kind] = Counter()
+    merged_memory: Counter[Kind] = Counter()
+    for (_, milli, count, spec, resource), kinds in groups.items():
+        number = sum(counts[kind] for kind in kinds)
+        mean = sum(counts[kind] * kind[0] for kind in kinds) // number
+        merged_counts[mean, milli, count, spec, resource] += number
+        merged_memory[mean, milli, count, spec, resource] += sum(memory[kind] for kind in kinds)
+    return merged_counts, merged_memory
+
+
+def geometric_class(value: int, ratio: float) -> int:
+    """Return the class of a request, so that values of a class differ by less than `ratio`; -1 for none."""
+    return math.floor(math.log(value, ratio)) if value > 0 else -1
+
+
+def accepted_types(profile: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]) -> npt.NDArray[np.bool_]:
+    """Return [T, M + 1] `ProfileArrays.accepts`."""
+    accepts = np.zeros((len(profile), len(gpu_types) + 1), dtype=np.bool_)
+    for i, pod in enumerate(profile):
+        accepts[i] = [pod.accepts(devices) for devices in (*gpu_types, ANY_GPU)]
+    return accepts
+
+
+def profile_arrays(profile: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]) -> ProfileArrays:
+    """Return the profile as arrays, for a cluster whose node arrays number GPU types as in `gpu_types`."""
+    milli = sorted({pod.gpu_milli for pod in profile if pod.gpu_count})
+    return ProfileArrays(
+        cpu=np.array([pod.cpu_milli for pod in profile], dtype=np.int64),
+        milli=np.array(milli, dtype=np.int64),
+        value=np.array([milli.index(pod.gpu_milli) if pod.gpu_count else 0 for pod in profile], dtype=np.int64),
+        gpu_count=np.array([pod.gpu_count for pod in profile], dtype=np.int64),
+        accepts=accepted_types(profile, gpu_types),
+        share=np.array([pod.share for pod in profile], dtype=np.float64),
+    )

@@ -1,0 +1,177 @@
+"""Clusters that nobody here has seen: generated ones of many sizes and kinds, beside openb.
+
+Clusters are drawn from the validation distribution of `steersman.workloads.generators.clusters`, which no training
+uses. Each is filled by `inflation`. The difference is in points of GPU allocation, a mean over seeds, of a policy and
+the best of three rules (the best on the very same seeds, so that a policy equal to all three in the long run is below
+it most of the time).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import numpy as np
+
+from steersman.cluster.model import GPU_MILLI
+from steersman.policies.base import Policy
+from steersman.policies.heuristics.policy import HEURISTIC_IDS
+from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Simulator
+from steersman.training.search.fit import FITTED, FitOptions, fit
+from steersman.workloads.generators.clusters import Distribution, random_cluster
+from studies import tables
+from studies.clusters.generated import BEST_OF
+from studies.common import Json, Progress, Say, desk
+
+NAME = "any_cluster"
+MINUTES = 90
+RULES = (*HEURISTIC_IDS, "greedy-forecast", "kube-default")
+KINDS = ("no shares", "some shares", "mostly shares")
+SIZES = ("up to 64 GPUs", "65 to 512 GPUs", "over 512 GPUs")
+
+
+def options(quick: bool = False) -> Json:
+    """Return what the result depends on."""
+    return {
+        "policy": packaged_portfolio().digest,
+        "clusters": 3 if quick else 200,
+        "nodes": (5, 12) if quick else (5, 1_200),
+        "most_pods": 8_000,
+        "fit_seconds": 1.0 if quick else 10.0,
+        "rules": BEST_OF if quick else RULES,
+        "seeds": tuple(range(42, 45 if quick else 47)),
+    }
+
+
+def run(say: Say, quick: bool = False) -> Json:
+    """Evaluate every cluster; what was finished is kept cluster by cluster."""
+    at, asked = desk(NAME, quick, say), options(quick)
+    depends = {name: asked[name] for name in ("policy", "nodes", "rules", "seeds", "fit_seconds")}
+    seeds = clusters(asked["clusters"], tuple(asked["nodes"]), asked["most_pods"])
+    parts = {f"cluster-{seed}": {**depends, "cluster": seed} for seed in seeds}
+    return {**asked, "values": list(at.each(parts, _cluster, Progress(say, "clusters")).values())}
+
+
+def clusters(count: int, nodes: tuple[int, int], most_pods: int) -> list[int]:
+    """Return the first seeds of validation clusters with no more pods than that."""
+    result: list[int] = []
+    seed = 0
+    while len(result) < count:
+        if len(random_cluster(seed, distribution=Distribution.VALIDATION, nodes=nodes).pods) <= most_pods:
+            result.append(seed)
+        seed += 1
+    return result
+
+
+def _cluster(asked: Json) -> Json:
+    workload = random_cluster(asked["cluster"], distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
+    simulator, seeds, policy = Simulator(workload), asked["seeds"], packaged_portfolio()
+    chosen = simulator.select(policy.members, protocol="inflation").best
+    policies: dict[str, Policy] = {name: resolve(name) for name in asked["rules"]}
+    policies[PACKAGED_POLICY] = policy.members[chosen]
+    began = time.monotonic()
+    result = fit(workload, policy, FitOptions(seconds=asked["fit_seconds"]))
+    seconds = time.monotonic() - began
+    policies[FITTED] = next(each.policy for each in result.compared if each.name == result.chosen)
+    gpu_pods = [pod for pod in workload.pods if pod.requests.gpu_count]
+    return {
+        "name": workload.name,
+        "nodes": len(workload.nodes),
+        "gpus": sum(node.gpu_total for node in workload.nodes),
+        "pods": len(workload.pods),
+        "shares": float(np.mean([pod.requests.gpu_milli < GPU_MILLI for pod in gpu_pods])),
+        "member": policy.members[chosen].name,
+        "kept": result.chosen,
+        "seconds": round(seconds, 1),
+        "allocation": {name: _allocations(simulator, each, seeds) for name, each in policies.items()},
+    }
+
+
+def _allocations(simulator: Simulator, policy: Policy, seeds: list[int]) -> list[float]:
+    """Percent of the GPUs allocated in the end, by seed."""
+    workload = simulator.workload
+    plans = ((seed, schedule(workload, "inflation", seed=seed, ratio=1.3, load=None)) for seed in seeds)
+    return [100.0 - simulator.play(policy, plan, seed).cost("inflation") for seed, plan in plans]
+
+
+def section(result: Json) -> str:
+    """Return the section of docs/results.md."""
+    values = result["values"]
+    rules = [name for name in result["rules"] if name not in BEST_OF]
+    lines = [_row(name, values) for name in (PACKAGED_POLICY, FITTED, *BEST_OF, *rules)]
+    header = [
+        "policy",
+        "clusters",
+        "mean, %",
+        "against `fgd`",
+        "against the best of 3",
+        "worst",
+        "0.1 below",
+        "1 below",
+    ]
+    kept = Counter(each["kept"] for each in values)
+    sizes = [each["nodes"] for each in values]
+    text = [
+        "## Clusters that nobody here has seen",
+        "",
+        f"{len(values)} generated clusters of {min(sizes)} to {max(sizes)} nodes, {len(result['seeds'])} seeds, "
+        "`inflation`. `steersman` is the shipped policy as it comes: a short simulation takes one of its members. "
+        f"`fitted`: what `policy fit` made of it in {result['fit_seconds']:g} s of search on one core, kept "
+        f"{kept[FITTED]} times; a member or a rule was kept on the others. "
+        "Points of GPU allocation against `fgd`, and against the best of `fgd`, `best-fit` and `gpu-packing` on "
+        "the very same seeds; how many clusters are more than 0.1 and more than 1 point below that.",
+        "",
+        tables.markdown(header, lines),
+    ]
+    worst = sorted(values, key=lambda each: _difference(PACKAGED_POLICY, each))[:5]
+    named = ", ".join(
+        f"{each['name']} ({each['gpus']} GPUs, {each['pods']} pods) {_difference(PACKAGED_POLICY, each):+.2f}"
+        for each in worst
+    )
+    members = ", ".join(f"{name} {count}" for name, count in Counter(each["member"] for each in values).most_common())
+    kinds = tables.markdown(["kind", "clusters", "against `fgd`", "against the best of 3"], _by_kind(values))
+    text += ["", f"Worst against the best of 3: {named}.", "", f"Members taken: {members}.", "", kinds]
+    return "\n".join(text) + "\n"
+
+
+def _mean(name: str, each: Json) -> float:
+    return float(np.mean(each["allocation"][name]))
+
+
+def _difference(name: str, each: Json) -> float:
+    return _mean(name, each) - max(_mean(rule, each) for rule in BEST_OF)
+
+
+def _row(name: str, values: list[Json]) -> list[str]:
+    to_best = np.array([_difference(name, each) for each in values])
+    to_fgd = np.array([_mean(name, each) - _mean("fgd", each) for each in values])
+    return [
+        f"`{name}`",
+        str(len(values)),
+        f"{np.mean([_mean(name, each) for each in values]):.2f}",
+        f"{to_fgd.mean():+.2f}",
+        f"{to_best.mean():+.2f}",
+        f"{to_best.min():+.2f}",
+        f"{(to_best < -0.1).sum()} ({(to_best < -0.1).mean():.0%})",
+        str((to_best < -1).sum()),
+    ]
+
+
+def _by_kind(values: list[Json]) -> list[list[str]]:
+    def shares(each: Json) -> str:
+        return KINDS[0] if each["shares"] == 0 else KINDS[2] if each["shares"] > 0.6 else KINDS[1]
+
+    def size(each: Json) -> str:
+        return SIZES[0] if each["gpus"] <= 64 else SIZES[1] if each["gpus"] <= 512 else SIZES[2]
+
+    rows = []
+    for names, kind_of in ((KINDS, shares), (SIZES, size)):
+        for kind in names:
+            some = [each for each in values if kind_of(each) == kind]
+            if some:
+                to_fgd = np.mean([_mean(PACKAGED_POLICY, each) - _mean("fgd", each) for each in some])
+                to_best = np.mean([_difference(PACKAGED_POLICY, each) for each in some])
+                rows.append([kind, str(len(some)), f"{to_fgd:+.2f}", f"{to_best:+.2f}"])
+    return rows

@@ -1,0 +1,111 @@
+"""`deploy/kustomize/service` against a real API server: it takes them, and the service may look, and no more."""
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.e2e.conftest import LocalCluster
+from tests.e2e.scheduler.test_manifests import NAMESPACE, admin, rendered, write_kubeconfig
+from tests.e2e.scheduler.test_schedule import pod
+from tests.e2e.service.test_service import PATIENT, ask, started
+
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeConfig, KubeUser
+
+pytestmark = pytest.mark.e2e
+
+LOOK = ("list", "watch")
+RIGHTS = {
+    *(("", kind, LOOK) for kind in ("nodes", "pods", "namespaces", "services", "replicationcontrollers")),
+    *(("resource.k8s.io", kind, LOOK) for kind in ("resourceclaims", "deviceclasses")),
+    *(("apps", kind, LOOK) for kind in ("replicasets", "statefulsets")),
+}
+
+
+@pytest.fixture(scope="module")
+def deployed(control_plane: LocalCluster) -> Iterator[LocalCluster]:
+    """A cluster with what the manifests create, without the Deployment, whose image does not exist."""
+    objects = [obj for obj in rendered(control_plane, "service") if obj["kind"] != "Deployment"]
+    text = yaml.safe_dump_all(objects)
+    control_plane.must("cluster", "clean", "--name", control_plane.name)
+    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    yield control_plane
+    control_plane.kubectl("delete", "-f", "-", stdin=text)
+
+
+@pytest.mark.parametrize("folder", ["service", "service-tls"])
+def test_the_server_takes_the_manifests(deployed: LocalCluster, folder: str) -> None:
+    objects = rendered(deployed, folder)
+    assert {"Deployment", "Service", "ClusterRole", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy"} <= {
+        obj["kind"] for obj in objects
+    }
+    text = yaml.safe_dump_all(objects)
+    said = deployed.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=text)
+    assert len(said.splitlines()) == len(objects)
+    assert "unchanged" not in said
+    (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
+    template = deployment["spec"]["template"]
+    made = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": "as-deployed"}}
+
+    async def create() -> None:  # where pod security is restricted
+        async with Client(admin(deployed)) as client:
+            await client.create(f"/api/v1/namespaces/{NAMESPACE}/pods", made, {"dryRun": "All"})
+
+    asyncio.run(create())
+
+
+def as_service(cluster: LocalCluster) -> KubeConfig:
+    """Who the service's pods are."""
+
+    async def ask_for() -> str:
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/steersman-service/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+        async with Client(admin(cluster)) as client:
+            return str((await client.create(path, request))["status"]["token"])
+
+    return replace(admin(cluster), user=KubeUser(token=asyncio.run(ask_for())), namespace=NAMESPACE)
+
+
+def test_its_service_account_may_look_and_no_more(deployed: LocalCluster) -> None:
+    config = as_service(deployed)
+
+    async def rights() -> set[tuple[str, str, tuple[str, ...]]]:
+        async with Client(config) as client:
+            review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+            path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+            found = await client.create(path, {**review, "spec": {"namespace": NAMESPACE}})
+        return {
+            (group, resource, tuple(sorted(rule["verbs"])))
+            for rule in found["status"]["resourceRules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            if group not in ("authorization.k8s.io", "authentication.k8s.io")
+        }
+
+    assert asyncio.run(rights()) == RIGHTS
+
+
+def test_it_answers_as_that_service_account_with_the_configuration_of_the_deployment(
+    deployed: LocalCluster, tmp_path: Path
+) -> None:
+    kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "service.yaml"
+    write_kubeconfig(kubeconfig, as_service(deployed))
+    objects = rendered(deployed, "service")
+    (data,) = (obj["data"] for obj in objects if obj["kind"] == "ConfigMap")
+    config.write_text(data["service.yaml"])
+    (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    probe = container["readinessProbe"]["httpGet"]["path"]
+    options = (*PATIENT, "--kubeconfig", kubeconfig, "--config", config, "--address", "127.0.0.1")
+    with started(deployed, tmp_path, *options) as running:
+        found = ask(running, "/v1/suggestions", {"pod": pod("wanted", "1")})
+        assert found["node"] in json.dumps(deployed.kubectl("get", "nodes", "-o", "name"))
+        port = next(line["port"] for line in running.log() if line["event"] == "listening")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{probe}", timeout=10) as answer:
+            assert answer.status == 200
+        assert "403" not in (tmp_path / "serve.log").read_text()

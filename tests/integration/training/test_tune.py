@@ -1,0 +1,93 @@
+"""`steersman tune`: a study is kept, goes on, and knows its best trial."""
+
+import json
+import time
+
+import pytest
+
+from steersman.cli.main import main
+from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
+from steersman.workloads.formats.openb.traces import embedded
+
+optuna = pytest.importorskip("optuna")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    whole = embedded("default")
+    write_nodes(whole.nodes[::60], tmp_path / "nodes.yaml")
+    write_pods(whole.pods[::60], tmp_path / "pods.yaml")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tune(trials, jobs="1"):
+    size = ("--iterations", "2", "--validate-every", "1", "--trials", str(trials), "--jobs", jobs)
+    return main(["tune", "--nodes", "nodes.yaml", "--workload", "pods.yaml", "--output", "study", *size])
+
+
+def values(folder):
+    study = optuna.load_study(study_name="steersman", storage=f"sqlite:///{folder / 'study' / 'study.db'}")
+    return [trial.value for trial in study.trials]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_study_is_kept_and_goes_on(files, capsys):
+    assert tune(2) == 0
+    first = values(files)
+    assert len(first) == 2
+    assert tune(1) == 0
+    assert values(files)[:2] == first
+    assert len(values(files)) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{max(value for value in values(files) if value is not None):.2f} % saved" in said
+    best = json.loads((files / "study" / "best.json").read_text())
+    assert 0.01 <= best["step"] <= 0.3
+    assert best["strategy"] == "cma-es"
+    assert "<script>" in (files / "study" / "tuning.html").read_text()
+    assert (files / "study" / "trial-002" / "policy.safetensors").exists()
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_with(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    scene = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--validation-episodes", "1")
+    size = ("--iterations", "1", "--validate-every", "1")
+    given = ("--algorithm", "imitation", "--learning-rate", "0.005", "--hidden", "8")
+    assert main(["tune", *scene, *size, *given, "--trials", "1", "--jobs", "1", "--output", "study"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "than least-allocated earns" in said
+    assert "teacher_decay" in said
+    assert "learning_rate" not in said
+    best = json.loads((tmp_path / "study" / "best.json").read_text())
+    assert (best["algorithm"], best["network"], best["hidden"], best["learning_rate"]) == (
+        "imitation",
+        "mlp",
+        "8",
+        0.005,
+    )
+    assert main(["train", *scene, *size, "--options", "study/best.json", "--output", "run"]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["teacher_decay"] == best["teacher_decay"]
+
+
+def test_a_study_of_what_makes_no_sense_ends_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    scene = ("--protocol", "deployments", "--objective", "allocation")
+    assert main(["tune", *scene, "--algorithm", "ppo", "--trials", "3", "--jobs", "1", "--output", "study"]) == 2
+    assert "its nodes have no GPU" in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.usefixtures("files")
+def test_a_study_ends_when_its_minutes_are_over(capsys):
+    """A run of so many iterations would take an hour; the trials under way end with what they have."""
+    options = ("--nodes", "nodes.yaml", "--workload", "pods.yaml", "--protocol", "arrivals", "--objective", "balance")
+    size = ("--iterations", "100000", "--validate-every", "1000", "--jobs", "1", "--minutes", "0.1")
+    began = time.monotonic()
+    assert main(["tune", *options, *size, "--output", "study"]) == 0
+    assert time.monotonic() - began < 120
+    assert "Best of" in capsys.readouterr().out
+    assert main(["tune", *options, "--minutes", "0", "--output", "study"]) == 2
+    assert "minutes 0: a number above 0 is right" in capsys.readouterr().err

@@ -1,0 +1,256 @@
+"""Commands on live clusters: which cluster they act on, what they refuse, and how a signal ends them."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.errors import raises
+from tests.support.servers.fake_api_server import play
+
+from steersman.apps.load import target
+from steersman.apps.local_cluster import record
+from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
+from steersman.apps.runtime.tasks import BackgroundTasks, retry_transient, run, run_concurrently
+from steersman.cli.main import main
+from steersman.cli.options.cluster import find_cluster
+from steersman.core.compiled import cache_root
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.kubernetes.client import ApiError, UnreachableError
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: u, user: {{}}}}]
+contexts: [{{name: mine, context: {{cluster: c, user: u}}}}, {{name: other, context: {{cluster: c, user: u}}}}]
+current-context: mine
+"""
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home, with a kubeconfig that leads nowhere beside it."""
+    monkeypatch.setenv("STEERSMAN_CACHE_DIR", str(cache_root()))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(port=1))
+    return tmp_path
+
+
+def make_local(
+    home: Path, way: ClusterBackend = ClusterBackend.BINARIES, context: str = "mine", name: str = "steersman"
+) -> Path:
+    """A cluster that `cluster up` knows."""
+    folder = record.folder_of(name)
+    folder.mkdir(parents=True)
+    (folder / "kubeconfig").write_text((home / "kubeconfig").read_text())
+    record.write(ClusterRecord(name, way, str(folder / "kubeconfig"), context, ready=True))
+    return folder / "kubeconfig"
+
+
+def test_the_cluster_is_the_one_named_else_that_of_kubectl_else_the_local_one(home, monkeypatch):
+    with raises(SteersmanError):
+        target.find_target()
+    local = make_local(home)
+    assert target.find_target().config.source == local
+    assert target.find_target().is_local
+    assert target.find_target(home / "kubeconfig").config.source == home / "kubeconfig"
+    assert not target.find_target(home / "kubeconfig").is_local
+    assert not target.find_target(local, "other").is_local
+    monkeypatch.setenv("KUBECONFIG", str(home / "kubeconfig"))
+    assert target.find_target().config.source == home / "kubeconfig"
+    assert target.find_target(name="steersman").config.source == local
+    monkeypatch.setenv("KUBECONFIG", str(local))
+    assert target.find_target().is_local
+    with raises(UsageError):
+        target.find_target(home / "kubeconfig", name="steersman")
+    with raises(SteersmanError, "'x'"):
+        target.find_target(name="x")
+
+
+def test_a_forgotten_local_cluster_does_not_win_over_the_users_own(home, capsys):
+    local = make_local(home)
+    find_cluster(None, None, None)
+    said = capsys.readouterr().err
+    assert said.startswith("using the cluster of 'steersman cluster up' at http://127.0.0.1:1: ")
+    assert said.count("\n") == 1
+    (home / ".kube").mkdir()
+    default = home / ".kube" / "config"
+    default.write_text(KUBECONFIG.format(port=2))
+    assert find_cluster(None, None, None).config.source == default
+    assert find_cluster(None, None, "steersman").config.source == local
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("command", ["schedule", "serve"])
+def test_commands_that_stay_log_which_cluster_they_talk_to(capsys, command):
+    arguments = ("--policy", "best-fit", "--kubeconfig", "kubeconfig", "--port", "0", "--log-format", "json")
+    assert main([command, *arguments]) == 1  # nobody answers there
+    logged = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    found = next(each for each in logged if each["event"] == "cluster")
+    assert (found["context"], found["server"], found["source"]) == ("mine", "http://127.0.0.1:1", "kubeconfig")
+
+
+def test_a_cluster_that_steersman_did_not_start_is_not_touched_without_yes(home, capsys, monkeypatch):
+    (home / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\n")
+    monkeypatch.setenv("KUBECONFIG", str(make_local(home, ClusterBackend.KUBECONFIG)))
+    for arguments in (
+        ("run", "--name", "steersman"),
+        ("run", "--kubeconfig", "kubeconfig"),
+        ("run", "--clean"),
+        ("replay", "pods.csv"),
+        ("replay", "--clean"),
+    ):
+        assert main(["workload", *arguments]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: this would ")
+        assert "which steersman did not start; --yes if that is meant" in said
+        assert said.count("\n") == 1
+        assert main(["workload", *arguments, "--yes"]) == 1
+        assert "127.0.0.1:1 (context 'mine' in " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "status"),
+    [
+        (("run", "--cpu-load", "0"), "--cpu-load 0.0 is out of range", 2),
+        (("run", "--seed", "1", "--seeds", "1-2"), "--seed is one, --seeds are several", 2),
+        (("run", "--replicas", "many"), "--replicas many: write a range", 2),
+        (("run",), "cannot be reached", 1),
+        (("run", "--name", "else"), "no cluster 'else'", 1),
+        (("replay",), "replay needs a FILE", 2),
+        (("replay", "missing.csv"), "missing.csv: no such file or folder", 1),
+        (("replay", "twice.csv", "twice.csv"), "pod default/p is in several of these files", 2),
+        (("replay", "twice.csv", "--speed", "0"), "--speed 0: a number above 0", 2),
+        (("record", "--output", "new", "--view", "x"), "unknown view 'x'", 2),
+        (("record", "--output", "new", "--objective", "x"), "x", 2),
+        (("record", "--output", "state"), "exists already and is not an empty folder", 1),
+        (("record", "--output", "new"), "cannot be reached", 1),
+        (("snapshot", "--output", "new.yaml"), "cannot be reached", 1),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_left(home, capsys, monkeypatch, arguments, problem, status):
+    monkeypatch.setenv("KUBECONFIG", str(make_local(home)))
+    (home / "twice.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\n")
+    before = sorted(home.iterdir())
+    assert main(["workload", *arguments]) == status
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert problem in said
+    assert said.count("\n") == 1
+    assert sorted(home.iterdir()) == before
+
+
+def test_a_signal_cancels_what_runs_which_may_end_well_in_spite_of_it():
+    ended: list[str] = []
+
+    async def stubborn() -> str:
+        asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            ended.append("in order")
+            return "what there is"
+        return "too late"
+
+    async def usual() -> None:
+        await stubborn()
+        raise asyncio.CancelledError
+
+    before = signal.getsignal(signal.SIGINT)
+    assert run(stubborn()) == "what there is"
+    with pytest.raises(KeyboardInterrupt):
+        run(usual())
+    assert ended == ["in order", "in order"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_the_api_cannot_do_now_is_asked_again_and_what_it_refuses_is_not():
+    async def main() -> None:
+        answers: list[Exception | int] = [UnreachableError("away"), ApiError("x", 503, "", ""), 7]
+        asked = 0
+
+        async def ask() -> int:
+            nonlocal asked
+            asked += 1
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        assert await retry_transient(ask) == 7
+        answers += [ApiError("x", 403, "Forbidden", "no")]
+        with raises(ApiError):
+            await retry_transient(ask)
+        assert asked == 4
+
+        async def never() -> None:
+            raise UnreachableError("away")
+
+        start = asyncio.get_running_loop().time()
+        with pytest.raises(UnreachableError):
+            await retry_transient(never, patience=30)
+        assert 30 <= asyncio.get_running_loop().time() - start < 40
+
+    play(main())
+
+
+def test_a_background_task_that_fails_ends_the_block_and_others_are_stopped():
+    async def main() -> None:
+        stopped: list[str] = []
+
+        async def fail() -> None:
+            await asyncio.sleep(1)
+            raise SteersmanError("it broke")
+
+        async def last() -> None:
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                stopped.append("last")
+
+        with raises(SteersmanError):
+            async with BackgroundTasks(fail(), last()):
+                await asyncio.sleep(500)
+        assert asyncio.get_running_loop().time() < 2
+        async with BackgroundTasks(last()):
+            await asyncio.sleep(0)
+        assert stopped == ["last", "last"]
+
+    play(main())
+
+
+def test_jobs_are_done_a_few_at_a_time_and_the_first_failure_stops_the_rest():
+    async def main() -> None:
+        done: list[int] = []
+
+        async def job(i: int) -> None:
+            await asyncio.sleep(1)
+            if i == 5:
+                raise SteersmanError("five")
+            done.append(i)
+
+        await run_concurrently([lambda i=i: job(i) for i in range(5)], 2)
+        assert (done, round(asyncio.get_running_loop().time())) == ([0, 1, 2, 3, 4], 3)
+        with raises(SteersmanError):
+            await run_concurrently([lambda i=i: job(i) for i in range(4, 20)], 2)
+        assert done == [0, 1, 2, 3, 4, 4]
+
+    play(main())
+
+
+def test_a_shadow_that_may_not_write_says_so_before_anything_is_compiled(home, capsys, monkeypatch):
+    monkeypatch.setattr("steersman.apps.runtime.policy_manager.warm_up", lambda *_, **__: pytest.fail("compiles"))
+    (home / "was").mkdir()
+    (home / "was" / "decisions.csv").write_text("of last week")
+    assert main(["schedule", "--shadow", "--output", "was", "--policy", "fgd", "--kubeconfig", "kubeconfig"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: was: exists already and is not an empty folder")
+    assert said.count("\n") == 1

@@ -1,0 +1,710 @@
+"""Local clusters: what a node's shape means, that nodes survive the API, and what is left when something fails."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.errors import raises
+
+from steersman.apps.local_cluster import cleaning, nodes, record
+from steersman.apps.local_cluster import stall_timeout as patience
+from steersman.apps.local_cluster.cluster import ControlPlane, bring_up, check_new, take_down
+from steersman.apps.local_cluster.control_plane import build, servers
+from steersman.apps.local_cluster.node_shapes import NodeShape, parse_groups, parse_shape
+from steersman.apps.local_cluster.nodes import NODES, equal_nodes, next_number, node_object, prepared, reference_node
+from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
+from steersman.apps.local_cluster.stall_timeout import StallTimeout
+from steersman.cli.main import main
+from steersman.cli.output.display import Progress
+from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
+from steersman.cluster.model import GPU_MILLI, Node, Taint
+from steersman.cluster.objects.decoding import node_from_object
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.kubernetes.client import ApiError, Listed, UnreachableError
+from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.topology import RACK, ZONE, Hierarchy
+
+Capture = pytest.CaptureFixture[str]
+GIB = 1 << 30
+SHAPE = parse_shape("64cpu,256Gi,110pods")
+KUBECONFIG = """
+apiVersion: v1
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: here, context: {cluster: c}}]
+current-context: here
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """State and cache folders that no other test sees."""
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("STEERSMAN_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def error_line(capsys: Capture) -> str:
+    """The one line that was said on standard error."""
+    said = capsys.readouterr().err
+    assert said.startswith("error: "), said
+    assert said.count("\n") == 1, said
+    return said
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+# Shapes
+
+
+def test_a_shape_is_what_its_parts_say_in_any_order() -> None:
+    assert NodeShape(64_000, 256 * GIB, 110) == SHAPE
+    assert parse_shape("8gpu:A100-80GB, 1.5Ti,250pods,96cpu") == NodeShape(96_000, 1536 * GIB, 250, 8, "A100-80GB")
+    assert parse_shape("500mcpu,1Gi,2gpu") == NodeShape(500, GIB, 110, 2)
+
+
+def test_a_shape_names_the_resource_of_its_gpus() -> None:
+    shared = parse_shape("64cpu,256Gi,8gpu:A100").node("n")
+    assert (shared.gpu_count, shared.gpu_model, shared.gpu_resources) == (8, "A100", (SHARED_GPUS,))
+    for name in PLUGIN_GPUS:
+        node = parse_shape(f"64cpu,256Gi,8{name}:A100").node("n")
+        assert (node.gpu_count, node.gpu_model, node.gpu_resources) == (8, "A100", (name,))
+        (written,) = prepared([node])
+        assert node_object(written, "test")["status"]["allocatable"][name] == "8"
+        assert SHARED_GPUS not in node_object(written, "test")["status"]["allocatable"]
+    sliced = parse_shape("64cpu,256Gi,80nvidia.com/gpu:A100").node("n")
+    assert (sliced.gpu_count, sliced.counted_gpus) == (0, {"nvidia.com/gpu": 80})
+    assert sliced.gpu_model_for("nvidia.com/gpu") == "A100"
+    (written,) = prepared([sliced])
+    assert node_from_object(node_object(written, "test")) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("64cpu", "memory is missing"),
+        ("256Gi", "cpu is missing"),
+        ("64cpu,256", "is the unit missing"),
+        ("64cpu,256Gi,4cpu", "cpu is there twice"),
+        ("64cpu,256Gi,1Gi", "memory is there twice"),
+        ("64cpu,256Gi,many", "'many' is no part of a shape"),
+        ("64cpu,256Gi,0pods", "'0' is no number from 1"),
+        ("64cpu,256Gi,63gpu", "from 1 to 62"),
+        ("64cpu,256Gi,8gpu,8nvidia.com/gpu", "gpu is there twice"),
+        ("64cpu,256Gi,10001nvidia.com/gpu", "from 1 to 10000"),
+        ("64cpu,256Gi,8example.com/gpu", "8example.com/gpu"),
+        ("64cpu,256Gi,8gpu:", "no GPU model"),
+        ("64cpu,256Gi,8gpu:A 100", "no GPU model"),
+        ("64cpu:A100,256Gi", "is no part of a shape"),
+        ("64000000cpu,256Gi", "more than any real machine"),
+        ("0cpu,256Gi", "is nothing"),
+        ("", "is no part of a shape"),
+    ],
+)
+def test_a_wrong_shape_says_what_is_wrong(text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        parse_shape(text)
+
+
+def test_shapes_have_names_and_counts() -> None:
+    groups = parse_groups(["64cpu,256Gi", "small=8cpu,32Gi:20", "gpu-1=96cpu,768Gi,8gpu:A100", "t4=1cpu,1Gi,8gpu:T4:3"])
+    assert [(group.name, group.count, group.shape.gpu_model) for group in groups] == [
+        ("node", None, ""),
+        ("small", 20, ""),
+        ("gpu-1", None, "A100"),
+        ("t4", 3, "T4"),
+    ]
+    names = [node.name for node in equal_nodes(2, groups[1].shape, "small", first=9)]
+    assert names == ["small-0009", "small-0010"]
+    there = [*names, "smaller-0099", "small-x", "other-1"]
+    assert (next_number(there, "small"), next_number(there, "other"), next_number(there, "new")) == (11, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (["a=1cpu,1Gi", "a=2cpu,1Gi"], "there is a shape 'a' already"),
+        (["1cpu,1Gi", "2cpu,1Gi"], "there is a shape 'node' already"),
+        (["A=1cpu,1Gi"], "'A' is no name of nodes"),
+        (["=1cpu,1Gi"], "'' is no name of nodes"),
+        (["a=1cpu:5"], "memory is missing"),
+        (["a=b=1cpu,1Gi"], "'b=1cpu' is no part of a shape"),
+    ],
+)
+def test_wrong_groups_say_what_is_wrong(texts: list[str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        parse_groups(texts)
+
+
+# Nodes
+
+labels = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=8)
+nodes_of_any_size = st.builds(
+    lambda name, cpu, memory, pods, gpus, model, racks, tainted: Node(
+        name,
+        cpu,
+        memory,
+        **({} if pods is None else {"pods": pods}),
+        gpu_count=gpus,
+        gpu_model=model if gpus else "",
+        labels=racks,
+        taints=(Taint("dedicated", "gpu"),) if tainted else (),
+    ),
+    labels,
+    st.integers(1, 10**6),
+    st.integers(1 << 20, 1 << 44),
+    st.none() | st.integers(1, 10**6),
+    st.integers(0, 62),
+    labels,
+    st.dictionaries(st.sampled_from([RACK, ZONE, "pool"]), labels),
+    st.booleans(),
+)
+
+
+@given(nodes_of_any_size, st.booleans())
+def test_a_node_reads_back_from_its_object(node: Node, tainted: bool) -> None:
+    (wanted,) = prepared([node], kwok_taint=tainted)
+    written = node_object(wanted, "test")
+    assert node_from_object(written) == wanted
+    assert {key: wanted.labels[key] for key in node.labels} == node.labels
+    assert len(wanted.taints) == len(node.taints) + tainted
+    # kube-scheduler takes a missing number of pods for zero.
+    assert int(written["status"]["allocatable"]["pods"]) == min(node.pods, 1_000_000)
+    assert written["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+
+
+def test_a_production_cluster_reads_back() -> None:
+    wanted = prepared(embedded("default").nodes, Hierarchy(4, 10))
+    assert [node_from_object(node_object(node, "test")) for node in wanted] == wanted
+    assert sum(node.gpu_count for node in wanted) == 6212
+    assert wanted[4].labels[RACK] == "rack-1"
+    assert wanted[40].labels[ZONE] == "zone-1"
+
+
+def test_the_reference_node_takes_no_ordinary_pods() -> None:
+    node = reference_node(SHAPE)
+    assert [(taint.key, taint.effect) for taint in node.taints] == [
+        ("node-role.kubernetes.io/control-plane", "NoSchedule")
+    ]
+
+
+def test_equal_nodes_are_numbered_so_that_their_names_sort() -> None:
+    names = [node.name for node in equal_nodes(10_001, parse_shape("1cpu,1Gi,8gpu:T4"))]
+    assert names[:2] == ["node-00000", "node-00001"]
+    assert names == sorted(names)
+    assert equal_nodes(1, parse_shape("1cpu,1Gi,8gpu:T4"))[0].gpu_count * GPU_MILLI == 8000
+    with raises(UsageError, "--count", "0"):
+        equal_nodes(0, SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("node", "problem"),
+    [
+        (Node("Node_1", 1000, GIB), "make the name of a node"),
+        (Node("n" * 64, 1000, GIB), "make the name of a node"),
+        (Node("n", 1000, GIB, gpu_count=1, gpu_model="A 100"), "value of a label"),
+    ],
+)
+def test_what_kubernetes_would_refuse_is_said_before_anything_is_created(node: Node, problem: str) -> None:
+    with pytest.raises(SteersmanError, match=problem):
+        prepared([node])
+
+
+# Records
+
+
+def a_record(**more: object) -> ClusterRecord:
+    return ClusterRecord("one", ClusterBackend.BINARIES, "/nowhere/kubeconfig", "kwok-one", **more)
+
+
+def test_a_record_reads_back_and_goes_with_its_folder() -> None:
+    assert record.find("one") is None
+    record.write(a_record(ready=True))
+    (record.folder_of("one") / "kwok").mkdir()
+    assert record.find("one") == record.require("one") == a_record(ready=True)
+    assert record.names() == ["one"]
+    record.forget("one")
+    record.forget("one")
+    assert not record.folder_of("one").exists()
+
+
+def test_a_cluster_that_did_not_come_up_is_told_apart() -> None:
+    record.write(a_record())
+    with raises(SteersmanError):
+        record.require("one")
+    with raises(SteersmanError):
+        check_new("one")
+    with raises(SteersmanError, "'two'"):
+        record.require("two")
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"name": 1}', "[", '{"name": "one", "way": "magic"}'])
+def test_a_damaged_record_is_said_and_can_be_removed(content: str) -> None:
+    record.write(a_record())
+    (record.folder_of("one") / record.RECORD).write_text(content)
+    with raises(InputError, "cluster.json"):
+        record.find("one")
+    assert take_down("one", pytest.fail)
+    assert record.find("one") is None
+    assert not take_down("one", pytest.fail)
+
+
+def test_only_one_command_starts_or_stops_a_cluster() -> None:
+    with (
+        record.exclusively("one"),
+        record.exclusively("two"),
+        raises(SteersmanError),
+        record.exclusively("one"),
+    ):
+        pytest.fail("two hold the lock")
+    with record.exclusively("one"):
+        pass
+
+
+def test_a_cluster_of_others_that_is_gone_can_be_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "here").write_text(KUBECONFIG)
+    record.write(ClusterRecord("theirs", ClusterBackend.KUBECONFIG, str(tmp_path / "here"), "here", ready=True))
+    said: list[str] = []
+    assert take_down("theirs", said.append)
+    assert "may be left" in said[0]
+    assert record.find("theirs") is None
+
+
+# What the API is asked
+
+
+PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
+
+
+class FakeClient:
+    """Pods of two namespaces, which somebody makes anew `times` times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.pods = {"default": 2, "kube-system": 3}
+        self.deleted: list[str] = []
+
+    async def list(self, path: str, query: dict[str, str] | None = None) -> Listed:
+        kinds = {
+            "/api/v1/namespaces": [{"metadata": {"name": name}} for name in self.pods],
+            "/api/v1/pods": [
+                {
+                    "metadata": {
+                        "name": f"{name}-{i}",
+                        "namespace": name,
+                        "ownerReferences": [{"kind": "ReplicaSet", "name": "web"}],
+                    }
+                }
+                for name, count in self.pods.items()
+                for i in range(count)
+            ],
+            NODES: [node_object(node, "other") for node in prepared(equal_nodes(2, SHAPE))],
+        }
+        return Listed([msgspec.Raw(msgspec.json.encode(found)) for found in kinds.get(path, ())], "1")
+
+    async def get(self, path: str, query: dict[str, str] | None = None) -> object:
+        if path.startswith("/api/v1/namespaces/"):
+            count = self.pods[path.split("/")[4]]
+            return {"items": [{}] * min(count, 1), "metadata": {"remainingItemCount": max(count - 1, 0)}}
+        raise ApiError(f"GET {path}", 404, "NotFound", "not found")
+
+    async def create(self, path: str, obj: object) -> None:
+        pass
+
+    async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
+        self.deleted.append(path)
+        if path.endswith("/pods"):
+            self.pods[path.split("/")[4]] = 2 if self.times else 0
+            self.times -= 1
+
+
+class RefusingClient(FakeClient):
+    """The same for a server that fails to delete one collection, a number of times."""
+
+    def __init__(self, path: str, error: SteersmanError, refusals: int) -> None:
+        super().__init__(times=0)
+        self.path, self.error, self.refusals = path, error, refusals
+
+    async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
+        if path == self.path and self.deleted.count(path) < self.refusals:
+            self.deleted.append(path)
+            raise self.error
+        await super().delete(path, query)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (patience, nodes):
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    for module in (cleaning, nodes):
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_cleaning_goes_on_until_nothing_comes_back_and_leaves_the_system_alone() -> None:
+    client = FakeClient(times=3)
+    assert asyncio.run(cleaning.clean(client, nothing)) == 2
+    assert client.pods == {"default": 0, "kube-system": 3}
+    assert not any("kube-system" in path for path in client.deleted)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_cleaning_names_who_makes_pods_anew() -> None:
+    with raises(SteersmanError, "2", "default/default-0", "ReplicaSet"):
+        asyncio.run(cleaning.clean(FakeClient(times=1 << 30), nothing))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_cleaning_reports_while_the_server_still_deletes_a_collection() -> None:
+    told: list[tuple[int, int]] = []
+
+    class SlowClient(FakeClient):
+        async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
+            while path == "/api/v1/namespaces/default/pods" and self.pods["default"]:
+                await asyncio.sleep(0.05)
+                self.pods["default"] -= 1
+
+    client = SlowClient(times=0)
+    client.pods["default"] = 5
+    assert asyncio.run(cleaning.clean(client, lambda *progress: told.append(progress))) == 5
+    assert {done for done, _ in told} == set(range(6))
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("path", [PODS_OF_DEFAULT, "/apis/batch/v1/namespaces/default/jobs"])
+@pytest.mark.parametrize(
+    "error", [ApiError("DELETE", 504, "Timeout", "not yet"), UnreachableError("did not answer in time")]
+)
+def test_cleaning_goes_on_where_a_collection_takes_too_long(path: str, error: SteersmanError) -> None:
+    client = RefusingClient(path, error, refusals=3)
+    assert asyncio.run(cleaning.clean(client, nothing)) == 2
+    assert client.pods["default"] == 0
+
+
+@pytest.mark.usefixtures("impatient")
+def test_cleaning_ends_at_once_where_it_is_not_allowed() -> None:
+    client = RefusingClient(PODS_OF_DEFAULT, ApiError("DELETE", 403, "Forbidden", "not you"), refusals=1 << 30)
+    with raises(ApiError):
+        asyncio.run(cleaning.clean(client, nothing))
+    assert client.deleted.count(PODS_OF_DEFAULT) == 1
+
+
+def test_patience_lasts_while_there_is_progress() -> None:
+    patience = StallTimeout(0.1)
+    for left in range(8, 0, -1):
+        assert not patience.ends(left)
+        time.sleep(0.03)
+    time.sleep(0.1)
+    assert patience.ends(1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nodes_that_nobody_plays_are_no_success() -> None:
+    wanted = prepared(equal_nodes(2, SHAPE))
+    with raises(SteersmanError, "2", "KWOK"):
+        asyncio.run(nodes.create_nodes(FakeClient(0), wanted, "test", nothing))
+
+
+# Processes
+
+STUBBORN = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+OBEDIENT = "import sys, time; print(flush=True); time.sleep(60)"
+
+
+def started(code: str, *arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    threading.Thread(target=process.wait, daemon=True).start()  # or they would stay as zombies until we end
+    return process
+
+
+@pytest.fixture
+def strangers() -> Iterator[list[subprocess.Popen[str]]]:
+    found: list[subprocess.Popen[str]] = []
+    yield found
+    for process in found:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_servers_are_stopped_and_nobody_else(strangers: list[subprocess.Popen[str]]) -> None:
+    folder = record.folder_of("one")
+    pids = folder / "kwok" / "clusters" / "one" / "pids"
+    pids.mkdir(parents=True)
+    ours = str(pids.parent / "etcd")
+    strangers += [
+        started(OBEDIENT, ours),
+        started(STUBBORN, ours),
+        started(OBEDIENT, f"{folder}-other/etcd"),  # whose id was ours before the machine was started anew
+        started(OBEDIENT, f"{folder}/kubeconfig"),
+    ]
+    (folder / "kwokctl.pid").write_text(str(strangers[3].pid))
+    for name, process in zip(("etcd", "kube-apiserver", "kwok-controller"), strangers[:3], strict=True):
+        (pids / f"{name}.pid").write_text(str(process.pid))
+    (pids / "broken.pid").write_text("no number")
+    ours_by_name = {"kwokctl": strangers[3].pid, "etcd": strangers[0].pid, "kube-apiserver": strangers[1].pid}
+    assert servers.running(folder) == ours_by_name
+    servers.stop(folder)
+    assert servers.running(folder) == {}
+    assert strangers[2].poll() is None
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    held, free = servers._free_ports(None)[:2]
+    assert held != free
+    with socket.socket() as server:
+        server.bind((servers.LOCALHOST, held))
+        server.listen()
+        with raises(SteersmanError, "--port", held):
+            servers._free_ports(held)
+
+
+KWOKCTL = """#!/bin/sh
+env | grep ^KWOK_ > {folder}/environment
+echo "$@" > {folder}/arguments
+mkdir -p "$KWOK_WORKDIR/clusters/one/logs"
+echo "no space left" > "$KWOK_WORKDIR/clusters/one/logs/etcd.log"
+echo "what went wrong"
+exit {status}
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [(1, "kwokctl failed: what went wrong"), (0, "etcd did not start: no space left")],
+)
+def test_a_control_plane_that_does_not_start_says_why_and_leaves_its_log_alone(
+    status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KWOK_RUNTIME", "docker")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "kwokctl").write_text(KWOKCTL.format(folder=tmp_path, status=status))
+    (programs / "kwokctl").chmod(0o755)
+    with pytest.raises(SteersmanError, match=problem) as raised:
+        bring_up("one", ControlPlane(programs=programs), [], nothing, pytest.fail)
+    (log,) = record.clusters_root().glob("*.log")
+    assert str(raised.value).endswith(f"(log: {log})")
+    assert not record.folder_of("one").exists()
+    assert (tmp_path / "environment").read_text() == f"KWOK_WORKDIR={record.folder_of('one')}/kwok\n"
+    assert str(record.folder_of("one") / "kubeconfig") in (tmp_path / "arguments").read_text()
+
+
+def test_servers_listen_on_this_machine_alone_each_on_a_port_of_its_own(tmp_path: Path) -> None:
+    options = servers._configuration(tmp_path, None)["options"]
+    assert isinstance(options, dict)
+    assert options["bindAddress"] == "127.0.0.1"
+    assert len({options[port] for port in servers.PORTS}) == len(servers.PORTS)
+
+
+def test_pods_with_a_status_of_their_own_are_not_played(tmp_path: Path) -> None:
+    patches = servers._configuration(tmp_path, None)["componentsPatches"]
+    flag = {"key": "disregard-status-with-annotation-selector", "value": "kwok.x-k8s.io/status=custom"}
+    assert patches == [{"name": "kwok-controller", "extraArgs": [flag]}]
+
+
+# The build, with a Go that only says that it builds
+
+GO = """#!/bin/sh
+echo "$@" >> {calls}
+case "$1" in
+list) echo go: downloading k8s.io/api v1; echo one; echo two; echo three;;
+build)
+  while [ "$1" != -o ]; do shift; done
+  {act}
+  for program in kubernetes etcd kwok kwokctl; do echo built > "$2$program"; done
+  echo one; echo two;;
+esac
+"""
+
+
+def a_go(folder: Path, monkeypatch: pytest.MonkeyPatch, act: str = ":") -> Path:
+    """Put a `go` that does `act` when it builds into the path; the file of its calls."""
+    calls = folder / "calls"
+    (folder / "bin").mkdir()
+    (folder / "bin" / "go").write_text(GO.format(calls=calls, act=act))
+    (folder / "bin" / "go").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return calls
+
+
+def test_downloads_are_said_and_are_no_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_go(tmp_path, monkeypatch)
+    said, told = list[str](), list[tuple[int, int]]()
+    build.programs(lambda *progress: told.append(progress), said.append)
+    assert said[1:] == ["downloading Go modules: 1 begun"]
+    assert told == [(1, 3), (2, 3)]
+
+
+def test_a_build_says_how_long_it_took_and_guesses_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    now = 0.0
+    monkeypatch.setattr("steersman.cli.output.display.time.monotonic", lambda: now)
+    with Progress("building packages", estimate=False) as progress:
+        for done, now in ((1, 5.0), (40, 61.0)):  # noqa: B007
+            progress.update(done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "building packages: 1 of 100, 5 s so far",
+        "building packages: 40 of 100, 61 s so far",
+    ]
+
+
+def test_up_and_status_agree_about_a_cluster_of_which_a_part_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "here").write_text(KUBECONFIG)
+    record.write(ClusterRecord("mine", ClusterBackend.BINARIES, str(tmp_path / "here"), "here", ready=True))
+    running = dict.fromkeys(servers.SERVERS, 1)
+    monkeypatch.setattr(servers, "running", lambda _: running)
+    assert main(["cluster", "up", "--name", "mine"]) == 1
+    assert "is up already" in error_line(capsys)
+    del running["etcd"]
+    for command in ("up", "status"):
+        assert main(["cluster", command, "--name", "mine"]) == 1
+        said = error_line(capsys)
+        assert "etcd stopped running" in said
+        assert "'steersman cluster down --name mine'" in said
+        assert "is up" not in said
+
+
+@pytest.mark.parametrize("answers_readyz", [True, False])
+def test_the_status_of_a_cluster_with_a_dead_etcd_comes_within_seconds(
+    answers_readyz: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        thread = threading.Thread(target=answer_readyz, args=(server,), daemon=True)
+        if answers_readyz:
+            thread.start()
+        port = server.getsockname()[1]
+        (tmp_path / "here").write_text(KUBECONFIG.replace("127.0.0.1:1", f"127.0.0.1:{port}"))
+        record.write(ClusterRecord("mine", ClusterBackend.CONTAINERS, str(tmp_path / "here"), "here", ready=True))
+        began = time.monotonic()
+        assert main(["cluster", "status", "--name", "mine"]) == 1
+        assert time.monotonic() - began < 5
+        said = error_line(capsys)
+        assert "etcd failed" in said if answers_readyz else "did not respond within 3 s" in said
+
+
+def answer_readyz(server: socket.socket) -> None:
+    """Say to one client that etcd is dead, as an API server does."""
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(4096)
+        body = b"[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\nreadyz check failed\n"
+        connection.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def test_what_is_built_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = a_go(tmp_path, monkeypatch)
+    reported: list[tuple[int, int]] = []
+    first = build.programs(lambda done, total: reported.append((done, total)), nothing)
+    assert all((first / program).read_text() == "built\n" for program in (*build.KUBERNETES, "etcd", "kwok", "kwokctl"))
+    assert reported == [(1, 3), (2, 3)]
+    before = calls.read_text()
+    assert "-X k8s.io/component-base/version.gitVersion=v1." in before
+    assert build.programs(nothing, nothing) == first
+    assert calls.read_text() == before
+    assert {path.name for path in first.parent.iterdir()} == {first.name, "lock"}
+
+
+def test_a_build_that_fails_leaves_its_log_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_go(tmp_path, monkeypatch, act='echo "no space left" >&2; exit 1')
+    with raises(SteersmanError, "build.log"):
+        build.programs(nothing, nothing)
+    assert {path.name for path in (tmp_path / "cache" / "controlplane").iterdir()} == {"build.log", "lock"}
+
+
+def test_a_build_that_was_killed_is_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_go(tmp_path, monkeypatch)
+    left = tmp_path / "cache" / "controlplane" / "tmpx.part"
+    left.mkdir(parents=True)
+    (left / "etcd").touch()
+    build.programs(nothing, nothing)
+    assert not left.exists()
+
+
+def test_two_builds_at_once_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = a_go(tmp_path, monkeypatch, act="sleep 0.5")
+    said: list[str] = []
+    found: list[Path] = []
+    others = [threading.Thread(target=lambda: found.append(build.programs(nothing, said.append))) for _ in range(2)]
+    for thread in others:
+        thread.start()
+        time.sleep(0.1)
+    for thread in others:
+        thread.join()
+    assert found[0] == found[1]
+    assert calls.read_text().count("build -v") == 1
+    assert any("waiting for another steersman" in line for line in said)
+
+
+def test_without_go_the_ways_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["cluster", "up"]) == 1
+    said = error_line(capsys)
+    assert all(way in said for way in ("Go 1.26", "kwokctl", "Docker", "--kubeconfig"))
+    assert record.names() == []
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "problem"),
+    [
+        (["status"], 1, "no cluster 'steersman': 'steersman cluster up' starts one"),
+        (["nodes", "--name", "other"], 1, "no cluster 'other'"),
+        (["clean"], 1, "no cluster 'steersman'"),
+        (["up", "--name", "Mine"], 2, "--name Mine"),
+        (["down", "--name", "../x"], 2, "--name ../x"),
+        (["up", "--node-shape", "64cpu"], 2, "--node-shape 64cpu: memory is missing"),
+        (["up", "--count", "100001"], 2, "--count 100001"),
+        (["up", "--count", "3", "--nodes-from", "nodes.csv"], 2, "exclude each other"),
+        (["up", "--nodes-from", "absent.csv"], 1, "absent.csv: no such file"),
+        (["up", "--racks-per-zone", "2"], 2, "--servers-per-rack"),
+        (["up", "--kubeconfig", "absent"], 1, "absent"),
+        (["up", "--kubeconfig", "here"], 1, "cannot be reached"),
+        (["up", "--kubeconfig", "here", "--context", "there"], 1, "no context 'there'; there are here"),
+        (["up", "--kubeconfig", "here", "--port", "1"], 2, "--port does not apply"),
+        (["up", "--kubeconfig", "here", "--count", "2"], 2, "would create 2 nodes"),
+        (["up", "--kubeconfig", "garbage"], 1, "garbage"),
+    ],
+)
+def test_wrong_commands_end_in_one_line_and_leave_nothing(
+    arguments: list[str], status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").write_text(KUBECONFIG)
+    (tmp_path / "garbage").write_text("- [no\n")
+    assert main(["cluster", *arguments]) == status
+    assert problem in error_line(capsys)
+    assert record.names() == []
+
+
+def test_down_without_a_cluster_is_fine(capsys: Capture) -> None:
+    assert main(["cluster", "down"]) == 0
+    assert "no cluster 'steersman'" in capsys.readouterr().err
+
+
+def test_clean_asks_before_it_empties_somebody_elses_cluster(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "here").write_text(KUBECONFIG)
+    record.write(ClusterRecord("theirs", ClusterBackend.KUBECONFIG, str(tmp_path / "here"), "here", ready=True))
+    assert main(["cluster", "clean", "--name", "theirs"]) == 2
+    assert "--yes" in error_line(capsys)
+    assert main(["cluster", "clean", "--name", "theirs", "--yes"]) == 1
+    assert "does not respond" in error_line(capsys)

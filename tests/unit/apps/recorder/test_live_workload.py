@@ -1,0 +1,168 @@
+"""The workload of a live cluster is that of the same objects in a file, save what may not be listed, which is said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.support.errors import raises
+from tests.support.servers.fake_api_server import failure
+from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod
+
+from steersman.apps.recorder.live_workload import OPTIONAL, REQUIRED, Resource, read_workload
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.client import ApiError, Client
+from steersman.workloads.formats.yaml_documents import Document
+from steersman.workloads.loading import load_workload, workload_of_objects
+from steersman.workloads.workload import RunningPods, Workload
+
+TEMPLATE = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {
+        "priorityClassName": "urgent",
+        "containers": [{"name": "main", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}],
+    },
+}
+SELECTOR = {"matchLabels": {"app": "web"}}
+
+
+def collection(resource: Resource) -> str:
+    """Where objects of a kind are put that live in a namespace."""
+    if resource.name in ("nodes", "priorityclasses"):
+        return resource.path
+    return f"{resource.path.rpartition('/')[0]}/namespaces/default/{resource.name}"
+
+
+def full(double: LiveDouble) -> None:
+    """A cluster with an object of every kind, pods that run, wait and have finished."""
+    double.bind_after = None
+    for name in ("a", "b", "c"):
+        double.put(NODES, node(name))
+    double.put(PODS, pod("runs", on="b", app="web"))
+    double.put(PODS, pod("waits", app="shop"))
+    double.put(PODS, {**pod("done", on="a"), "status": {"phase": "Succeeded"}})
+    specs: dict[str, Any] = {
+        "Service": {"selector": {"app": "web"}},
+        "ReplicationController": {"replicas": 1, "selector": {"app": "web"}, "template": TEMPLATE},
+        "ReplicaSet": {"replicas": 2, "selector": SELECTOR, "template": TEMPLATE},
+        "StatefulSet": {"replicas": 3, "selector": SELECTOR, "template": TEMPLATE},
+        "DaemonSet": {"selector": SELECTOR, "template": TEMPLATE},
+        "Job": {"completions": 2, "template": TEMPLATE},
+        "CronJob": {"schedule": "@daily", "jobTemplate": {"spec": {"template": TEMPLATE}}},
+        "PersistentVolumeClaim": {"accessModes": ["ReadWriteOnce"]},
+        "PodDisruptionBudget": {"minAvailable": 1, "selector": SELECTOR},
+    }
+    for resource in OPTIONAL:
+        if resource.kind in specs:
+            double.put(
+                collection(resource), {"metadata": {"name": resource.kind.lower()}, "spec": specs[resource.kind]}
+            )
+    double.put("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "urgent"}, "value": 7})
+
+
+def dump(double: LiveDouble, file: Path) -> None:
+    """What `kubectl get nodes,pods,... -A -o json` writes."""
+    items = []
+    for resource in (*REQUIRED, *OPTIONAL):
+        for (path, _), found in double.objects.items():
+            if path == collection(resource):
+                items.append({"apiVersion": resource.version, "kind": resource.kind, **found})
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+
+@pytest.mark.parametrize("running", RunningPods)
+def test_it_is_the_workload_of_the_same_objects_in_a_file(tmp_path: Path, running: RunningPods) -> None:
+    read: list[Workload] = []
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        full(double)
+        dump(double, tmp_path / "prod.json")
+        double.requests.clear()
+        read.append(await read_workload(client, "prod", running))
+        assert {method for method, _ in double.requests} == {"GET"}
+
+    on_double(test)
+    (found,) = read
+    dumped = load_workload(tmp_path / "prod.json", tmp_path / "prod.json", running=running)
+    assert (found.recorded, found.from_now, found.understood) == (dumped.recorded, dumped.from_now, dumped.understood)
+    assert " 1 running, " in found.understood
+    assert any(found.recorded) == (running is not RunningPods.AS_WRITTEN)
+    assert (found.name, found.nodes, found.pods, found.services) == ("prod", dumped.nodes, dumped.pods, dumped.services)
+    said = [warning.partition(": ")[2] for warning in found.warnings]
+    assert said == [warning.partition(": ")[2] for warning in dumped.warnings]
+    assert found.services.selectors
+    names = [each.name for each in found.pods]
+    assert {"runs", "waits"} <= set(names)
+    assert "done" not in names
+    assert sum(name.startswith("daemonset") for name in names) == 3
+    assert next(each.priority for each in found.pods if each.name.startswith("statefulset")) == 7
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_kinds_that_may_not_be_listed_are_left_out_with_one_line(status: int) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        full(double)
+        refused = ("daemonsets", "poddisruptionbudgets", "persistentvolumeclaims")
+
+        async def fault(request: web.Request) -> web.StreamResponse | None:
+            return failure(status, "Refused") if request.path.endswith(refused) else None
+
+        double.fault = fault
+        found = await read_workload(client, "prod")
+        (said,) = [warning for warning in found.warnings if "permission" in warning]
+        assert said == (
+            "prod: no permission to list daemonsets, persistentvolumeclaims, poddisruptionbudgets; they are left out"
+        )
+        assert not [each for each in found.pods if each.name.startswith("daemonset")]
+
+    on_double(test)
+
+
+@pytest.mark.parametrize("resource", REQUIRED)
+def test_without_nodes_or_pods_there_is_no_workload(resource: Resource) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        full(double)
+
+        async def fault(request: web.Request) -> web.StreamResponse | None:
+            return failure(403, "Forbidden") if request.path == resource.path else None
+
+        double.fault = fault
+        with pytest.raises(ApiError, match=resource.path):
+            await read_workload(client, "prod")
+
+    on_double(test)
+
+
+def test_an_empty_cluster_says_what_is_missing() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        with raises(SteersmanError):
+            await read_workload(client, "prod")
+        double.put(NODES, node("a"))
+        with raises(SteersmanError):
+            await read_workload(client, "prod")
+
+    on_double(test)
+
+
+def test_a_pod_that_makes_no_sense_is_left_out_with_a_warning() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        full(double)
+        bad = pod("odd")
+        bad["metadata"]["annotations"] = {"alibabacloud.com/gpu-count": "many"}
+        double.put(PODS, bad)
+        found = await read_workload(client, "prod")
+        assert "odd" not in [each.name for each in found.pods]
+        assert found.warnings[0].startswith("prod: 1 pods make no sense and are left out: the cluster, Pod default/odd")
+
+    on_double(test)
+
+
+def test_objects_of_any_origin_make_a_workload() -> None:
+    documents = [Document({"apiVersion": "v1", "kind": "Node", **node("a")}, "here", "")]
+    with raises(SteersmanError):
+        workload_of_objects("mine", documents)
+    documents.append(Document({"apiVersion": "v1", "kind": "Pod", **pod("p")}, "here", ""))
+    found = workload_of_objects("mine", documents, ("read by hand",))
+    assert (found.name, len(found.nodes), len(found.pods)) == ("mine", 1, 1)
+    assert found.warnings == ("mine: read by hand",)

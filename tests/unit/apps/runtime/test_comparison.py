@@ -1,0 +1,594 @@
+"""A live cluster is never scheduled blindly: a learned policy decides once it was compared there with every rule."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from structlog.testing import capture_logs
+from tests.support.errors import raises
+
+from steersman.apps.runtime import comparison as live_comparison
+from steersman.apps.runtime import policy_manager as thinking_module
+from steersman.apps.runtime.comparison import LEAST_PODS, RETRY_SECONDS, ComparisonBasis, PolicyComparison, basis_of
+from steersman.apps.runtime.policy_manager import PolicyManager
+from steersman.apps.runtime.policy_metrics import PolicyMetrics
+from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.service.config import read_config
+from steersman.cli.main import main
+from steersman.cluster.model import Node, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import SteersmanError
+from steersman.core.processes import ask_process
+from steersman.policies.base import Policy
+from steersman.policies.files.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
+from steersman.policies.heuristics.policy import HeuristicPolicy
+from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.registry import policy_path, resolve
+from steersman.simulation.selection.comparison import CLEAR_POINTS, RuleComparison, choose_member, compare
+from steersman.workloads.shapes import node_shapes, profile_distance, shapes_digest
+from steersman.workloads.workload import Workload
+
+SHARE, GPU_MILLI, MANY = (Requests(4000, 8 << 30, 0, count, milli) for count, milli in ((1, 400), (1, 1000), (4, 1000)))
+PODS = tuple(PodClass(each) for each in (SHARE, GPU_MILLI, SHARE, MANY, SHARE, GPU_MILLI) * 5)
+CPU_PODS = tuple(PodClass(Requests(1000, 1 << 30)) for _ in range(50))
+
+
+def some_nodes(count: int = 6, gpus: int = 8) -> list[Node]:
+    return [Node(f"n{i}", 96_000, 512 << 30, gpu_count=gpus, gpu_model="A100" if gpus else "") for i in range(count)]
+
+
+def made_up(policy: Policy, *costs: float) -> RuleComparison:
+    """The policy, or two members of a portfolio, and two rules at these costs in each of two draws."""
+    own = [each.name for each in policy.members[:2]] if isinstance(policy, PortfolioPolicy) else [policy.name]
+    names = (*own, "best-fit", "fgd")
+    assert len(names) == len(costs)
+    flags = [i < len(own) for i in range(len(names))]
+    table = np.repeat(np.array(costs)[:, None], 2, axis=1)
+    return RuleComparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5)
+
+
+def second_member(_: Workload, policy: Policy, __: str) -> RuleComparison:
+    return made_up(policy, 9.0, 5.0, 7.0, 8.0)
+
+
+def first_member(_: Workload, policy: Policy, __: str) -> RuleComparison:
+    return made_up(policy, 4.0, 5.0, 7.0, 8.0)
+
+
+def as_good_as_a_rule(_: Workload, policy: Policy, __: str) -> RuleComparison:
+    return made_up(policy, 7.0, 7.0, 8.0)
+
+
+def failing(_: Workload, __: Policy, ___: str) -> RuleComparison:
+    raise SteersmanError("no luck")
+
+
+def dying(_: Workload, __: Policy, ___: str) -> RuleComparison:
+    os._exit(3)
+
+
+def sleeping(_: Workload, __: Policy, ___: str) -> RuleComparison:
+    time.sleep(600)
+    raise AssertionError
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def comparison(spec: str | Path = "steersman", **options: Any) -> PolicyComparison:
+    return PolicyComparison(PolicyReloader(str(spec)), **options)
+
+
+def look(made: PolicyComparison, nodes: Sequence[Node] = (), pods: Sequence[PodClass] = PODS) -> bool:
+    return asyncio.run(made.look(nodes or some_nodes(), pods))
+
+
+@pytest.fixture
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare in this process, where the outcome is what matters; to start one and load modules takes a second."""
+
+    async def work_here(work: Callable[[Any], Any], task: Any, **_: object) -> Any:
+        return work(task)
+
+    monkeypatch.setattr(live_comparison, "ask_process", work_here)
+
+
+def scraped(made: PolicyComparison) -> str:
+    registry = CollectorRegistry()
+    registry.register(PolicyMetrics(made))
+    return generate_latest(registry).decode()
+
+
+def bad_policy(folder: Path) -> Path:
+    """What the shipped policy likes best it likes least."""
+    with policy_path("steersman") as path:
+        card, arrays = read_policy(path)
+    bad = msgspec.structs.replace(card, name="bad", network="linear", members=())
+    file = folder / "bad.safetensors"
+    write_policy(file, bad, {"weights": -arrays["weights"][0], "rules": -arrays["rules"][0]})
+    return file
+
+
+# Who decides until and after a comparison ---------------------------------------------------------------------------
+
+
+def test_the_member_that_does_best_decides_and_the_rule_until_then() -> None:
+    made = comparison(work=second_member, clock=Clock())
+    assert made.choice.policy == resolve("fgd")
+    assert 'steersman_policy_info{digest="",member="",name="fgd"} 1.0' in scraped(made)
+    assert "difference" not in scraped(made)
+    with capture_logs() as log:
+        assert look(made)
+    portfolio = resolve("steersman")
+    assert isinstance(portfolio, PortfolioPolicy)
+    member = portfolio.members[1]
+    assert isinstance(made.choice.policy, LinearPolicy)
+    np.testing.assert_array_equal(made.choice.policy.weights, member.weights)  # type: ignore[union-attr]
+    assert (made.choice.policy.name, made.choice.member) == ("steersman", member.name)
+    (said,) = [each for each in log if each["event"] == "the policy was compared"]
+    assert said["best"] == [f"{member.name} 5.00 %", "best-fit 7.00 %", "fgd 8.00 %"]
+    assert (said["difference"], said["draws"]) == (-2.0, 2)
+    text = scraped(made)
+    assert f'member="{member.name}",name="steersman"}} 1.0' in text
+    assert "steersman_policy_comparison_difference_points -2.0" in text
+    assert "steersman_policy_comparison_timestamp_seconds 1000.0" in text
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_rule_that_is_better_decides_with_a_warning(tmp_path: Path) -> None:
+    made = comparison(bad_policy(tmp_path), work=_of_one_policy)
+    with capture_logs() as log:
+        assert look(made)
+    assert made.choice.policy == resolve("best-fit")
+    (said,) = [each for each in log if each["log_level"] == "warning"]
+    assert (said["rule"], said["policy"], said["difference"]) == ("best-fit", "bad", 2.0)
+    assert "steersman_policy_comparison_difference_points 2.0" in scraped(made)
+
+
+def most_unused(_: Workload, policy: Policy, __: str) -> RuleComparison:
+    return made_up(policy, 81.0, 80.9, 81.0, 81.1)
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_comparison_that_leaves_most_gpus_unused_changes_nothing() -> None:
+    made = comparison(work=most_unused)
+    with capture_logs() as log:
+        assert not look(made)
+    assert (made.choice.policy, made.choice.version) == (resolve("fgd"), "")
+    (said,) = [each for each in log if each["event"].startswith("every candidate leaves most GPUs")]
+    assert (said["decides"], said["difference"]) == ("fgd", -0.1)
+    made._work = second_member
+    assert not look(made)  # nodes and pods are the same
+    assert look(made, pods=PODS * 10)
+    assert made.choice.member
+
+
+def _of_one_policy(_: Workload, policy: Policy, __: str) -> RuleComparison:
+    return made_up(policy, 9.0, 7.0, 8.0)
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_as_good_is_good_enough(tmp_path: Path) -> None:
+    made = comparison(bad_policy(tmp_path), work=as_good_as_a_rule)
+    assert look(made)
+    assert made.choice.policy.name == "bad"
+
+
+@pytest.mark.usefixtures("_at_once")
+@pytest.mark.parametrize(("gain", "changes"), [(0.0, False), (0.2, False), (0.3, True)])
+def test_who_decides_is_replaced_by_somebody_clearly_better_alone(gain: float, changes: bool) -> None:
+    made = comparison(work=second_member)
+    assert look(made)
+    first, second = made.choice, f"{5.0 - gain:.2f} %"
+    made._work = partial(improved, gain)
+    with capture_logs() as log:
+        assert look(made, some_nodes(12)) == changes
+    assert made.choice.is_same(first) != changes
+    assert log[-1]["best"][0].endswith(second)
+    assert log[-1]["event"] == "the policy was compared" or not changes
+
+
+def improved(gain: float, _: Workload, policy: Policy, __: str) -> RuleComparison:
+    return made_up(policy, 5.0 - gain, 5.0, 7.0, 8.0)
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_another_comparison_with_the_same_outcome_changes_nothing() -> None:
+    made = comparison(work=second_member)
+    assert look(made)
+    assert not look(made), "nothing is another"
+    former = made.choice
+    assert not look(made, some_nodes(12)), "compared again, with the same outcome"
+    assert made.choice.is_same(former)
+    made._work = first_member
+    assert look(made, some_nodes(24))
+    assert not made.choice.is_same(former)
+
+
+@pytest.mark.parametrize(("nodes", "pods"), [(6, 19), (6, 0), (0, 30), (6, -1), (-1, 30)])
+def test_with_nothing_to_compare_it_is_said_once(nodes: int, pods: int) -> None:
+    made = comparison(work=failing)
+    there = [Node("none", 8000, 1 << 30)] if nodes < 0 else some_nodes(nodes)
+    with capture_logs() as log:
+        for _ in range(3):
+            assert not asyncio.run(made.look(there, CPU_PODS if pods < 0 else PODS[:pods]))
+    assert [each["event"] for each in log] == ["the policy cannot be compared with rules yet"]
+    assert made.choice.policy.name == log[0]["decides"] == "fgd"
+    assert made.failures == 0
+
+
+@pytest.mark.parametrize("spec", ["fgd", "best-fit", "fgd=2,best-fit=1", "kube-default", "random", "lc"])
+def test_what_the_user_chose_himself_is_not_compared(spec: str) -> None:
+    made = comparison(spec, work=failing)
+    assert made.choice.policy == resolve(spec)
+    assert not look(made)
+    assert made.failures == 0
+
+
+def test_unchecked_the_first_member_decides_from_the_first_pod_on() -> None:
+    made = comparison(unchecked=True, work=failing)
+    portfolio = resolve("steersman")
+    assert isinstance(portfolio, PortfolioPolicy)
+    assert (made.choice.policy.name, made.choice.member) == ("steersman", portfolio.members[0].name)
+    assert not look(made)
+    assert made.failures == 0
+
+
+def test_a_policy_with_another_aim_is_not_compared_by_gpus(tmp_path: Path) -> None:
+    file = bad_policy(tmp_path)
+    card, arrays = read_policy(file)
+    write_policy(file, msgspec.structs.replace(card, objective="balanced"), arrays)
+    with capture_logs() as log:
+        made = comparison(file, work=failing)
+    assert log[0]["objective"] == "balanced"
+    assert made.choice.policy.name == "bad"
+    assert not look(made)
+
+
+# Whatever goes wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        (failing, "no luck"),
+        (dying, "a worker process died, perhaps for lack"),
+        (sleeping, "took longer than 0.5 s"),
+    ],
+)
+def test_a_comparison_that_goes_wrong_changes_nothing(work: Any, said: str) -> None:
+    clock = Clock()
+    made = comparison(work=work, limit=0.5 if work is sleeping else 60.0, clock=clock)
+    with capture_logs() as log:
+        assert not look(made)
+    (error,) = [each for each in log if each["log_level"] == "error"]
+    assert said in error["error"]
+    assert made.choice.policy.name == "fgd"
+    assert "steersman_policy_comparison_failures_total 1.0" in scraped(made)
+    assert not look(made), "it is not tried again at once"
+    assert made.failures == 1
+    clock.now += RETRY_SECONDS
+    made._work, made._limit = second_member, 60.0
+    assert look(made)
+
+
+def test_nothing_waits_for_the_process_and_it_ends_with_who_asked() -> None:
+    async def story() -> int:
+        turns = 0
+        asked = asyncio.create_task(ask_process(_sleep_and_tell, 600.0, seconds=60.0))
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            await asyncio.sleep(0.01)
+            turns += 1
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        return turns
+
+    began = time.monotonic()
+    assert asyncio.run(story()) > 20
+    assert time.monotonic() - began < 20, "the loop's end did not wait for the process"
+
+
+def _sleep_and_tell(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+# When it is repeated ------------------------------------------------------------------------------------------------
+
+
+KINDS = st.dictionaries(
+    st.tuples(st.integers(0, 8), st.sampled_from([0, 250, 500, 1000])), st.integers(1, 50), min_size=1, max_size=6
+)
+
+
+@given(KINDS, KINDS)
+def test_distances_of_mixes(one: dict[tuple[int, int], int], other: dict[tuple[int, int], int]) -> None:
+    a, b = ({kind: n / sum(each.values()) for kind, n in each.items()} for each in (one, other))
+    assert profile_distance(a, a) == 0
+    assert profile_distance(a, b) == pytest.approx(profile_distance(b, a))
+    assert -1e-9 <= profile_distance(a, b) <= 1 + 1e-9
+    if not a.keys() & b.keys():
+        assert profile_distance(a, b) == pytest.approx(1)
+
+
+@given(st.integers(1, 50), st.integers(LEAST_PODS, 200), st.randoms(use_true_random=False))
+def test_the_same_cluster_in_another_order_needs_no_other_comparison(nodes: int, pods: int, random: Any) -> None:
+    there, classes = some_nodes(nodes), [PODS[i % len(PODS)] for i in range(pods)]
+    first = basis_of(there, classes)
+    random.shuffle(there)
+    random.shuffle(classes)
+    renamed = [replace(node, name=f"other-{node.name}", labels={"rack": "7"}) for node in there]
+    assert first.holds_for(basis_of(renamed, classes))
+    assert shapes_digest(node_shapes(renamed)) == shapes_digest(first.nodes)
+
+
+def test_samples_of_one_mix_are_the_same_mix_and_another_is_not() -> None:
+    random = np.random.default_rng(1)
+    pool = np.array([0] * 60 + [1] * 30 + [2] * 10)
+    sizes = (SHARE, GPU_MILLI, MANY)
+
+    def drawn(pool: Any, count: int) -> ComparisonBasis:
+        return basis_of(some_nodes(), [PodClass(sizes[i]) for i in random.choice(pool, count)])
+
+    reference = drawn(pool, 1000)
+    alike = [reference.holds_for(drawn(pool, count)) for count in (20, 50, 200, 900) for _ in range(50)]
+    assert np.mean(alike) > 0.97
+    others = [reference.holds_for(drawn(np.array([0, 1, 2, 2, 2, 2]), count)) for count in (50, 200, 900)]
+    assert not any(others)
+
+
+def test_what_makes_another_comparison() -> None:
+    base = basis_of(some_nodes(40), PODS)
+    assert base.holds_for(basis_of(some_nodes(41), PODS)), "one node of forty is no other cluster"
+    assert not base.holds_for(basis_of(some_nodes(46), PODS))
+    assert not base.holds_for(basis_of(some_nodes(40, gpus=4), PODS))
+    assert not base.holds_for(basis_of(some_nodes(40), PODS * 4)), "so many more pods say more"
+    assert not base.holds_for(basis_of(some_nodes(40), [PodClass(MANY)] * 30))
+    assert base.holds_for(basis_of(some_nodes(40), [PodClass(MANY)] * (LEAST_PODS - 1))), "too few to tell"
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def fitted_to(folder: Path, nodes: Sequence[Node]) -> Path:
+    """A prepared file whose card says that it was compared on these nodes."""
+    workload = live_comparison._workload(nodes, PODS)
+    with policy_path("steersman") as path:
+        card, arrays = prepare_policy(path, workload, lambda portfolio, _: portfolio.members[2])
+    made = ComparedOn(len(nodes), shapes_digest(node_shapes(nodes)), 8)
+    file = folder / "mine.safetensors"
+    write_policy(file, msgspec.structs.replace(card, compared_on=made), arrays)
+    return file
+
+
+def test_a_file_that_was_fitted_to_this_cluster_is_not_compared_again(tmp_path: Path) -> None:
+    made = comparison(fitted_to(tmp_path, some_nodes()), work=failing)
+    with capture_logs() as log:
+        assert made.recognise(some_nodes(), ())
+    assert log[0]["event"] == "the policy file was compared on an equal cluster when it was written"
+    assert made.choice.policy.name == "mine"
+    assert not look(made)
+    assert not look(made, pods=PODS * 40), "the same mix, of more pods"
+    assert made.failures == 0
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_file_that_was_fitted_to_another_cluster_is_compared(tmp_path: Path) -> None:
+    file = fitted_to(tmp_path, some_nodes())
+    others = comparison(file, work=_of_one_policy)
+    assert not others.recognise(some_nodes(7), PODS)
+    assert others.choice.policy.name == "fgd"
+    assert look(others, some_nodes(7))
+    assert others.choice.policy.name == "best-fit"
+    drifted = comparison(file, work=_of_one_policy)
+    assert look(drifted, pods=[PodClass(MANY)] * 100)
+    assert drifted.choice.policy.name == "best-fit"
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_fitted_file_takes_the_place_of_the_policy_when_it_is_there(tmp_path: Path) -> None:
+    later = tmp_path / "later.safetensors"
+    file = PolicyReloader("steersman", later)
+    made = PolicyComparison(file, work=second_member)
+    assert look(made)
+    assert not file.renewed()
+    fitted_to(tmp_path, some_nodes()).rename(later)
+    assert file.renewed()
+    assert look(made)
+    assert made.choice.policy.name == "later"
+    later.write_bytes(later.read_bytes()[:100])
+    assert not file.renewed()
+    assert "later.safetensors" in file.problem
+    assert not look(made)
+    assert made.choice.policy.name == "later"
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_changed_file_is_compared_while_the_former_one_decides(tmp_path: Path) -> None:
+    file = PolicyReloader(str(bad_policy(tmp_path)))
+    made = PolicyComparison(file, work=_good_policy)
+    assert look(made)
+    former = made.choice
+    card, arrays = read_policy(tmp_path / "bad.safetensors")
+    write_policy(tmp_path / "bad.safetensors", card, arrays | {"weights": arrays["weights"] * 2})
+    assert file.renewed()
+    assert made.choice is former
+    assert look(made), "the new one was compared, and decides"
+    assert made.choice.version != former.version
+
+
+def _good_policy(_: Workload, policy: Policy, __: str) -> RuleComparison:
+    return made_up(policy, 1.0, 7.0, 8.0)
+
+
+# The real comparison, in a real process ------------------------------------------------------------------------------
+
+
+def test_a_policy_that_is_turned_upside_down_is_found_out(tmp_path: Path) -> None:
+    made = comparison(bad_policy(tmp_path))
+    assert look(made)
+    assert made.result is not None
+    assert made.result.difference > 1
+    assert isinstance(made.choice.policy, HeuristicPolicy)
+    assert made.choice.policy.name == made.result.names[made.result.best_rule]
+    assert made.result.names[0] == "bad"
+
+
+def test_the_shipped_policy_is_at_least_as_good_as_the_best_rule() -> None:
+    made = comparison()
+    assert look(made)
+    assert made.result is not None
+    assert made.choice.policy.name == "steersman"
+    best, chosen = made.result.ranking[0], made.result.names.index(made.choice.member)
+    assert made.result.mean(chosen) <= made.result.mean(best) + CLEAR_POINTS
+    assert made.result.difference <= 0
+
+
+def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -> None:
+    workload = live_comparison._workload(some_nodes(), PODS)
+    portfolio = resolve("steersman")
+    assert isinstance(portfolio, PortfolioPolicy)
+    member = choose_member(portfolio, workload)
+    with policy_path("steersman") as path:
+        card, arrays = prepare_policy(path, workload, choose_member)
+        with raises(SteersmanError):
+            prepare_policy(path, workload)
+    assert card.members == (member.name,)
+    assert card.network == ("rule" if isinstance(member, HeuristicPolicy) else "linear")
+    write_policy(tmp_path / "p.safetensors", card, arrays)
+    assert resolve(str(tmp_path / "p.safetensors")).name == "p"
+    assert main(["policy", "show", str(tmp_path / "p.safetensors")]) == main(["policy", "show", "steersman"]) == 0
+    bound = [replace(pod.constraints, node_name=f"n{i % 6}") for i, pod in enumerate(workload.pods)]
+    classes = [PodClass(pod.requests, where) for pod, where in zip(workload.pods, bound, strict=True)]
+    pods = tuple(replace(pod, pod_class=each) for pod, each in zip(workload.pods, classes, strict=True))
+    running = replace(workload, pods=pods)
+    assert choose_member(portfolio, running) is member, "pods that run are no less typical"
+    np.testing.assert_array_equal(compare(running, portfolio).costs, compare(workload, portfolio).costs)
+    bare = replace(workload, pods=tuple(replace(pod, pod_class=CPU_PODS[0]) for pod in workload.pods))
+    assert choose_member(portfolio, bare) in portfolio.members
+
+
+def test_deciders_are_made_anew_when_another_policy_decides() -> None:
+    """By what follows from the mix, which is there by then: nothing is worked out when a pod waits."""
+
+    async def story() -> list[tuple[str, bool]]:
+        policy_manager, state = PolicyManager(PolicyReloader("steersman")), ClusterState(some_nodes())
+        policy_manager.comparison._work = second_member
+        for each in PODS:
+            policy_manager.profile.see(each)
+        await policy_manager.begin(state)
+        found = [(policy_manager.deciding.name, policy_manager.profile.leftovers is not None)]
+        changed = asyncio.Event()
+        keeping = asyncio.create_task(policy_manager.keep(lambda: state, changed.set))
+        await asyncio.wait_for(changed.wait(), 120)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        return [*found, (policy_manager.deciding.name, policy_manager.profile.leftovers is not None)]
+
+    assert asyncio.run(story()) == [("fgd", True), ("steersman", True)]
+
+
+def test_twice_as_many_pods_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods of a few controllers came first, and others follow before the next look is due."""
+    monkeypatch.setattr(thinking_module, "LOOK_SECONDS", 0.001)
+    looks: list[int] = []
+
+    async def story() -> None:
+        policy_manager, state = PolicyManager(PolicyReloader("steersman"), unchecked=True), ClusterState(some_nodes())
+
+        async def look(_: object, classes: tuple[object, ...]) -> bool:
+            looks.append(len(classes))
+            return False
+
+        monkeypatch.setattr(policy_manager.comparison, "look", look)
+        policy_manager.profile.see(PODS[0])
+        keeping = asyncio.create_task(policy_manager.keep(lambda: state, lambda: None))
+        for many in (10, 15, 20):
+            await asyncio.sleep(0.05)
+            while len(policy_manager.profile) < many:
+                policy_manager.profile.see(PODS[0])
+        await asyncio.sleep(0.05)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(story())
+    assert looks == [1, 10, 20]
+
+
+def test_nothing_is_compared_while_pods_pour_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy_manager, state = PolicyManager(PolicyReloader("steersman")), ClusterState(some_nodes())
+    looks: list[int] = []
+    coming = iter((30, 30, 30, 0, 1, 20, 0))
+
+    async def look(_: object, classes: tuple[object, ...]) -> bool:
+        looks.append(len(classes))
+        return False
+
+    async def sleep(_: float) -> None:
+        more = next(coming, None)
+        if more is None:
+            raise asyncio.CancelledError
+        for _ in range(more):
+            policy_manager.profile.see(PODS[0])
+
+    monkeypatch.setattr(policy_manager.comparison, "look", look)
+    monkeypatch.setattr(thinking_module.asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(policy_manager._keep_choice(lambda: state, lambda: None))
+    assert looks == [0, 90, 91, 111]
+
+
+def test_a_fitted_policy_decides_from_the_first_decider_on(tmp_path: Path) -> None:
+    policy_manager = PolicyManager(PolicyReloader(str(fitted_to(tmp_path, some_nodes()))))
+    assert policy_manager.deciding.name == "fgd"
+    asyncio.run(policy_manager.begin(ClusterState(some_nodes())))
+    assert policy_manager.deciding.name == "mine"
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--fit", "mine.txt"), "--fit mine.txt: the name of a policy file must end in .safetensors"),
+        (("--fit", "nowhere/mine.safetensors"), "there is no folder nowhere"),
+        (("--fit", "broken.safetensors"), "exists and is not a policy file"),
+        (("--fit", "mine.safetensors", "--shadow"), "--fit and --shadow exclude"),
+        (("--fit", "mine.safetensors", "--learn", "run"), "--fit and --learn exclude"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.safetensors").write_bytes(b"none")
+    assert main(["schedule", "--policy", "steersman", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_the_service_is_told_by_its_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text("apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\nunchecked: true\n")
+    assert read_config(file).unchecked

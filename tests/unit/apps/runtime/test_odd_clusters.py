@@ -1,0 +1,276 @@
+"""Live clusters with objects that are none of the model: what goes on working, and what is said about them."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.errors import raises
+from tests.support.servers.fake_api_server import failure
+from tests.support.servers.live_cluster import LiveDouble, node, on_double, pod
+
+from steersman.apps.dashboard.model import ClusterView
+from steersman.apps.dashboard.objects import NodeObject, PodObject
+from steersman.apps.load.capacity import (
+    read_capacity,
+)
+from steersman.apps.load.commands import RunTarget
+from steersman.apps.load.run_state import RunState, new_id
+from steersman.apps.load.target import ClusterTarget
+from steersman.apps.local_cluster import cleaning, record
+from steersman.apps.local_cluster.cluster import check_new
+from steersman.apps.local_cluster.control_plane import servers
+from steersman.apps.local_cluster.occupancy import node_rows
+from steersman.apps.runtime.decoding import (
+    read_nodes,
+)
+from steersman.cli.commands.schedule.shadow import follow
+from steersman.cli.main import main
+from steersman.cli.output.logs import say_warnings
+from steersman.core.errors import InputError, SteersmanError
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+
+GPU_COUNT, GPU_MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
+KUBECONFIG = """{"current-context": "here", "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}]
+, "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [{"name": "me", "user": {}}]}"""
+
+
+def odd_pod(name: str, on: str = "", milli: str = "1001") -> dict[str, dict[str, object]]:
+    found = pod(name, cpu="2", on=on)
+    found["metadata"]["annotations"] = {GPU_COUNT: "1", GPU_MILLI: milli}
+    return found
+
+
+def odd_node(name: str) -> dict[str, dict[str, object]]:
+    return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": {}}
+
+
+def put_odd_and_even(double: LiveDouble) -> None:
+    for each in (node("even"), odd_node("odd")):
+        double.put("/api/v1/nodes", each)
+    for each in (pod("even", cpu="16", on="even"), odd_pod("odd", on="even")):
+        double.put("/api/v1/namespaces/default/pods", each)
+
+
+def test_the_table_of_nodes_shows_all_of_them_and_says_which_objects_count_as_nothing() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        put_odd_and_even(double)
+        rows, problems = await node_rows(client)
+        assert [(row.name, row.cpu_milli, row.cpu_requested_milli, row.pods_there) for row in rows] == [
+            ("even", 64_000, 16_000, 2),
+            ("odd", 0, 0, 0),
+        ]
+        assert [str(each).partition(",")[2].partition(",")[0].strip() for each in problems] == [
+            "Node odd",
+            "Pod default/odd",
+        ]
+
+    on_double(test)
+
+
+def test_the_command_names_nodes_that_get_no_pods_and_counts_what_it_did_not_understand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        put_odd_and_even(double)
+        found.append(await node_rows(client))
+
+    found: list[object] = []
+    on_double(test)
+    monkeypatch.setattr("steersman.apps.local_cluster.record.require", lambda _: None)
+    monkeypatch.setattr(sys.modules["steersman.cli.commands.cluster"], "_ask", lambda *_: found[0])
+    assert main(["cluster", "nodes", "--format", "csv"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == 3
+    of_node, of_pods = shown.err.splitlines()
+    assert of_node.startswith("warning: steersman places no pods on Node odd: ")
+    assert "allocatable" in of_node
+    assert of_pods.startswith("warning: 1 objects are invalid and ignored")
+
+
+def test_a_workload_is_measured_by_what_is_understood_and_the_rest_is_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        put_odd_and_even(double)
+        assert [each.name for each in await read_nodes(client)] == ["even"]
+        room = await read_capacity(client)
+        assert room.used == (16 / 64, 1 / 256, 2 / 110)
+
+    say_warnings()
+    on_double(test)
+    shown = capsys.readouterr()
+    assert not shown.out
+    lines = shown.err.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == ["warning: nodes ignored"] * 2 + [
+        "warning: requests of pods ignored"
+    ]
+    assert "Pod default/odd" in lines[-1]
+
+
+def test_a_cluster_of_which_nothing_is_understood_says_why() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put("/api/v1/nodes", odd_node("odd"))
+        with raises(SteersmanError):
+            await read_nodes(client)
+
+    on_double(test)
+
+
+def test_a_run_in_a_namespace_that_is_not_there_says_so() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        async def refuse(_: object) -> web.Response:
+            return failure(404, "NotFound")
+
+        double.fault = refuse
+        with raises(SteersmanError, "'elsewhere'", "--namespace"):
+            await RunTarget(client, "elsewhere").store.begin(RunState("run", new_id(), "", {}, 1))
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"), [("deployment", "/apis/apps/v1"), ("statefulset", "/apis/apps/v1"), ("job", "/apis/batch/v1")]
+)
+def test_cleaning_says_at_once_who_would_make_pods_anew_or_deletes_them(kind: str, group: str) -> None:
+    collection = f"{group}/namespaces/default/{kind}s"
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put("/api/v1/namespaces/default/pods", pod("web-0"))
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {}}
+        double.put(collection, {"metadata": {"name": "web"}, "spec": {"replicas": 1, "template": template}})
+        with raises(SteersmanError, kind, "default/web", "--owners"):
+            await cleaning.clean(client, lambda *_: None)
+        assert not any(method == "DELETE" for method, _ in double.requests)
+        assert await cleaning.clean(client, lambda *_: None, owners=True)
+        assert not double.named("/api/v1/namespaces/default/pods")
+        assert not double.named(collection)
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {"metadata": {"name": "web", "labels": {"app.kubernetes.io/managed-by": "steersman"}}, "spec": {}},
+        {"metadata": {"name": "web", "ownerReferences": [{"kind": "CronJob", "name": "c"}]}, "spec": {}},
+        {"metadata": {"name": "web"}, "spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+    ],
+)
+def test_cleaning_needs_no_leave_for_what_makes_no_pods_or_is_ours(ours: dict[str, Any]) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put("/apis/batch/v1/namespaces/default/jobs", ours)
+        double.put("/api/v1/namespaces/default/pods", pod("web-0"))
+        assert await cleaning.clean(client, lambda *_: None) == 1
+
+    on_double(test)
+
+
+def test_cleaning_names_the_finalizer_that_keeps_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "PATIENCE_SECONDS", 0.1)
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        kept = pod("kept")
+        kept["metadata"] |= {"finalizers": ["example.com/stay"], "deletionTimestamp": "2024-05-01T12:00:00Z"}
+        double.put("/api/v1/namespaces/default/pods", kept)
+
+        async def keep(request: web.Request) -> web.Response | None:
+            return web.json_response({}) if request.method == "DELETE" else None
+
+        double.fault = keep
+        with raises(SteersmanError, "1", "default/kept", "example.com"):
+            await cleaning.clean(client, lambda *_: None)
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            {"event": "watch failed", "path": "/api", "error": "two\nlines"},
+            "warning: watch failed (path /api): two lines",
+        ),
+        ({"event": "leadership lost"}, "warning: leadership lost"),
+    ],
+)
+def test_commands_without_a_log_tell_warnings_and_nothing_else(
+    event: dict[str, str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say_warnings()
+    log = structlog.get_logger("any")
+    log.info("scheduling")
+    log.warning(**event)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"{line}\n")
+
+
+@pytest.mark.parametrize(("name", "told"), [("mine", "down --name mine'"), (record.DEFAULT_NAME, "down'")])
+def test_what_a_message_tells_to_type_is_about_the_same_cluster(
+    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
+    record.write(record.ClusterRecord(name, record.ClusterBackend.BINARIES, "/nowhere/kubeconfig", "kwok"))
+    for refuse in (record.require, check_new):
+        with raises(SteersmanError, told):
+            refuse(name)
+
+
+def test_a_cluster_that_does_not_answer_names_the_servers_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    record.write(record.ClusterRecord("mine", record.ClusterBackend.BINARIES, str(kubeconfig), "here", ready=True))
+    running = dict.fromkeys(servers.SERVERS, 1)
+    del running["etcd"]
+    monkeypatch.setattr(servers, "running", lambda _: running)
+    assert main(["cluster", "status", "--name", "mine"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: cluster 'mine' does not respond (etcd stopped running): http://127.0.0.1:9 ")
+    assert "'steersman cluster down --name mine' and then 'up' restart it" in said
+    assert said.count("\n") == 1
+
+
+def test_a_shadow_does_not_write_over_what_another_one_found(tmp_path: Path) -> None:
+    (tmp_path / "decisions.csv").write_text("of last week")
+    target = ClusterTarget(
+        KubeConfig(Path(), "", KubeCluster("http://127.0.0.1:9"), KubeUser(), "default"), is_local=True
+    )
+    with raises(InputError):
+        follow(target, "fgd", "default-scheduler", tmp_path)
+    assert (tmp_path / "decisions.csv").read_text() == "of last week"
+
+
+def as_pod(content: object) -> PodObject:
+    return msgspec.json.decode(msgspec.json.encode(content), type=PodObject)
+
+
+def as_node(content: object) -> NodeObject:
+    return msgspec.json.decode(msgspec.json.encode(content), type=NodeObject)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("odd", "even", "gone")), st.booleans())))
+def test_the_view_counts_as_not_understood_what_is_so_now(history: list[tuple[str, str, bool]]) -> None:
+    view, now = ClusterView(), dict[str, str]()
+    for name, kind, is_node in history:
+        key = f"node-{name}" if is_node else f"default/{name}"
+        now[key] = kind
+        if is_node:
+            view.drop_node(key) if kind == "gone" else view.put_node(
+                as_node(node(key) if kind == "even" else odd_node(key))
+            )
+        elif kind == "gone":
+            view.drop_pod(key)
+        else:
+            content = odd_pod(name, milli="100" if kind == "even" else "-5")
+            content["metadata"]["namespace"] = "default"
+            view.put_pod(as_pod(content))
+    assert view.unreadable.keys() == {key for key, kind in now.items() if kind == "odd"}

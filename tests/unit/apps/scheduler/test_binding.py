@@ -1,0 +1,299 @@
+"""What a scheduler makes of bindings that fail, or whose answers are lost."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+from tests.support.servers.fake_api_server import clock, failure
+from tests.support.servers.live_cluster import PODS, LiveDouble, node, on_double, pod
+
+from steersman.apps.scheduler.binder import Binder, BindOutcome, binding, is_bound_so
+from steersman.apps.scheduler.queue import QueuedPod
+from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
+from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.objects import ObjectMeta, PodHead, PodSpecHead
+from steersman.policies.decision.decider import NodeChoice
+
+Answer = Callable[[LiveDouble, web.Request], Awaitable[web.StreamResponse | None]]
+
+
+async def bind(double: LiveDouble, request: web.Request) -> web.Response:
+    """What the server does about a binding."""
+    wanted = await request.json()
+    there = double.objects.get((PODS, wanted["metadata"]["name"]))
+    if there is None:
+        return failure(404, "NotFound")
+    if there["metadata"]["uid"] != wanted["metadata"]["uid"] or there["spec"].get("nodeName"):
+        return failure(409, "Conflict")
+    double.bind(wanted["metadata"]["name"], wanted["target"]["name"])
+    return web.json_response({}, status=201)
+
+
+async def lost(double: LiveDouble, request: web.Request) -> web.StreamResponse:
+    """It is done, and nobody hears of it."""
+    await bind(double, request)
+    return hang_up(request)
+
+
+def hang_up(request: web.Request) -> web.Response:
+    assert isinstance(request.transport, asyncio.Transport)
+    request.transport.abort()
+    return web.Response()
+
+
+class Bindings:
+    """Answers bindings one after the other, the last for ever, and everything else as always."""
+
+    def __init__(self, double: LiveDouble, *answers: Answer) -> None:
+        self.double, self.answers = double, list(answers)
+        self.came: list[float] = []
+        double.bind_after, double.fault = None, self._answer
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse | None:
+        if not request.path.endswith("/binding"):
+            return None
+        self.came.append(clock())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return await answer(self.double, request)
+
+    def looks(self) -> int:
+        return self.double.requests.count(("GET", f"{PODS}/web"))
+
+
+def says(status: int, retry_after: str = "") -> Answer:
+    async def answer(_: LiveDouble, __: web.Request) -> web.StreamResponse:
+        headers = {"Retry-After": retry_after} if retry_after else {}
+        return web.json_response({"reason": "Because"}, status=status, headers=headers)
+
+    return answer
+
+
+async def elsewhere(double: LiveDouble, _: web.Request) -> web.StreamResponse:
+    """Another scheduler was faster."""
+    double.bind("web", "node-7")
+    return failure(409, "Conflict")
+
+
+async def taken(double: LiveDouble, _: web.Request) -> web.StreamResponse:
+    """Another scheduler of the same name was faster, and decided the same; or the server itself tried twice."""
+    double.bind("web", "node-1")
+    return failure(409, "Conflict")
+
+
+def cached(double: LiveDouble) -> CachedPod:
+    made = double.put(PODS, pod("web"))
+    return CachedPod("default/web", made["metadata"]["uid"], Pod("web", PodClass(Requests(cpu_milli=1000))), 1)
+
+
+async def dropped(_: LiveDouble, request: web.Request) -> web.StreamResponse:
+    return hang_up(request)
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "attempts"),
+    [
+        ([bind], BindOutcome.BOUND, 1),
+        ([lost], BindOutcome.BOUND, 1),
+        ([dropped, bind], BindOutcome.BOUND, 2),
+        ([says(429), says(429), bind], BindOutcome.BOUND, 3),
+        ([says(503), lost], BindOutcome.BOUND, 2),
+        ([says(409)], BindOutcome.LOST, 1),
+        ([elsewhere], BindOutcome.TAKEN, 1),
+        ([taken], BindOutcome.BOUND, 1),
+        ([says(503), elsewhere], BindOutcome.TAKEN, 2),
+        ([says(404)], BindOutcome.LOST, 1),
+        ([says(403)], BindOutcome.REFUSED, 1),
+        ([says(500)], BindOutcome.REFUSED, 6),
+    ],
+)
+def test_what_became_of_a_binding(answers: list[Answer], outcome: BindOutcome, attempts: int) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        bindings = Bindings(double, *answers)
+        found, _ = await Binder(client).bind(cached(double), "node-1", 0)
+        assert found is outcome
+        assert len(bindings.came) == attempts
+        placed = double.objects[PODS, "web"]["spec"].get("nodeName")
+        assert (placed == "node-1") == (outcome is BindOutcome.BOUND)
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(("index", "is_so"), [("0-2", True), ("0-1", False), (None, False)])
+def test_a_pod_on_our_node_with_other_devices_is_bound_otherwise(index: str | None, is_so: bool) -> None:
+    shares = Requests(cpu_milli=1000, gpu_count=2, gpu_milli=500)
+    wanted = binding(CachedPod("default/web", "1", Pod("web", PodClass(shares)), 1), "node-1", 0b101)
+    notes = {"other": "x"} if index is None else {"alibabacloud.com/gpu-index": index}
+    found = PodHead(ObjectMeta("web", annotations=notes), PodSpecHead(node_name="node-1"))
+    assert is_bound_so(found, wanted) == is_so
+    assert not is_bound_so(PodHead(ObjectMeta("web", annotations=notes)), wanted)
+
+
+def test_a_conflict_with_an_attempt_of_our_own_is_no_failure() -> None:
+    """The server tried again itself when its database had not answered, or a request came after its repetition."""
+
+    async def done_before(double: LiveDouble, request: web.Request) -> web.StreamResponse:
+        await bind(double, request)
+        return failure(409, "Conflict")
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        Bindings(double, done_before)
+        assert (await Binder(client).bind(cached(double), "node-1", 0))[0] is BindOutcome.BOUND
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(("asked", "least", "most"), [("3", 3.0, 5.0), ("86400", 30.0, 46.0), ("soon", 0.1, 0.2)])
+def test_it_waits_as_long_as_the_server_asks_within_reason(asked: str, least: float, most: float) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        bindings = Bindings(double, says(429, asked), bind)
+        assert (await Binder(client).bind(cached(double), "node-1", 0))[0] is BindOutcome.BOUND
+        first, second = bindings.came
+        assert least <= second - first <= most + 0.1
+        assert not bindings.looks()  # the server says that it did nothing
+
+    on_double(test)
+
+
+def test_nothing_is_bound_any_more_when_something_speaks_against_it() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        bindings = Bindings(double, says(503))
+        binder = Binder(client, lambda node: f"{node} is gone" if len(bindings.came) == 2 else "")
+        assert await binder.bind(cached(double), "node-1", 0) == (BindOutcome.LOST, "node-1 is gone")
+        assert len(bindings.came) == 2
+
+    on_double(test)
+
+
+class FirstNode:
+    """Decides for the first node."""
+
+    name = "first"
+
+    def choose(
+        self, class_id: int, labels_id: int, owner_pods: object, limits: object, allowed: object = None
+    ) -> NodeChoice:
+        return NodeChoice(0, 0)
+
+    def changed(self, slot: int) -> None: ...
+
+
+class Notes:
+    """Hears what happens."""
+
+    def decided(self, seconds: float, cpu_seconds: float) -> None: ...
+
+    def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None: ...
+
+    def unschedulable(self, queued: QueuedPod, why: str, seconds: float) -> None:
+        raise AssertionError(why)
+
+    def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None: ...
+
+
+def made(client: Client, may_decide: Callable[[], bool] = lambda: True) -> Scheduler:
+    """A scheduler that always takes the first node."""
+    return Scheduler(
+        client,
+        lambda _: FirstNode(),  # type: ignore[arg-type,return-value]
+        Notes(),
+        SchedulerOptions(),
+        may_decide,
+    )
+
+
+def nodes_of(double: LiveDouble) -> dict[str, str]:
+    return {name: each["spec"].get("nodeName", "") for name, each in double.named(PODS).items()}
+
+
+def test_a_pod_that_takes_the_name_of_one_that_is_being_bound_is_bound_too() -> None:
+    """A pod of a StatefulSet that is bound, deleted and made anew before the binding's answer is here.
+
+    The new one is under way then, and the first attempt to bind it fails after that.
+    """
+
+    async def replaced(double: LiveDouble, request: web.Request) -> web.StreamResponse:
+        answer = await bind(double, request)
+        double.remove(PODS, "web")
+        double.put(PODS, pod("web", scheduler="steersman"))
+        await asyncio.sleep(0.5)  # the watch tells sooner
+        return answer
+
+    async def refused(_: LiveDouble, __: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(1)
+        return failure(403, "Forbidden")
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        bindings = Bindings(double, replaced, refused, bind)
+        double.put("/api/v1/nodes", node("node-1"))
+        double.put(PODS, pod("web", scheduler="steersman"))
+        scheduler = made(client)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(scheduler.watch()), group.create_task(scheduler.schedule())]
+            end = time.monotonic() + 5  # pods rest by the world's clock
+            while time.monotonic() < end and (len(bindings.came) < 2 or nodes_of(double) != {"web": "node-1"}):
+                await asyncio.sleep(0.01)
+            for task in tasks:
+                task.cancel()
+        assert len(bindings.came) == 3
+
+    on_double(test)
+
+
+def test_an_answer_that_makes_no_sense_leaves_the_pod_in_the_queue() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        Bindings(double, says(503))
+        double.put("/api/v1/nodes", node("node-1"))
+        there = double.put(PODS, pod("web", scheduler="steersman"))
+        scheduler = made(client)
+        scheduler.cache.upsert_node(json.dumps(double.objects["/api/v1/nodes", "node-1"]).encode())  # type: ignore[arg-type]
+        scheduler.cache.upsert_pod(json.dumps(there).encode())  # type: ignore[arg-type]
+        scheduler.decider = FirstNode()  # type: ignore[assignment]
+
+        async def nonsense(*_: object) -> tuple[BindOutcome, str]:
+            raise RuntimeError("nonsense")
+
+        scheduler.binder.bind = nonsense  # type: ignore[method-assign,assignment]
+        queued = scheduler.queue.pop()
+        assert queued is not None
+        scheduler._schedule_one(queued)
+        (task,) = scheduler._binding
+        await asyncio.wait({task})
+        assert isinstance(task.exception(), RuntimeError)
+        assert scheduler.queue.counts()["backoff"] == 1
+        assert not scheduler.cache.state.placements
+
+    on_double(test)
+
+
+def test_who_leads_after_another_lists_anew_before_it_decides() -> None:
+    """Its watch may be behind: here it never tells that the last leader bound a pod."""
+    leads = False
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        nonlocal leads
+        bindings = Bindings(double, bind)
+        double.put("/api/v1/nodes", node("node-1"))
+        double.put(PODS, pod("web", scheduler="steersman"))
+        scheduler = made(client, lambda: leads)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(scheduler.watch())
+            for reflector in scheduler.cache.reflectors:
+                await reflector.synced.wait()
+            await asyncio.sleep(1)
+            double._watches.clear()  # they are open still, and tell nothing more
+            double.bind("web", "node-1")
+            leads = True
+            scheduling = group.create_task(scheduler.schedule())
+            await asyncio.sleep(1)
+            assert scheduler.cache.pods["default/web"].node == "node-1"
+            assert [reflector.lists for reflector in scheduler.cache.reflectors] == [2, 2, *[0] * 9]
+            assert not bindings.came
+            for task in (watching, scheduling):
+                task.cancel()
+
+    on_double(test)

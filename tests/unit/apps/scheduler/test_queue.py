@@ -1,0 +1,178 @@
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steersman.apps.scheduler.queue import MAX_BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, SchedulingQueue
+from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.kubernetes.cache.cluster_cache import CachedPod
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pod(name: str, priority: int = 0) -> CachedPod:
+    model = Pod(name, PodClass(Requests(cpu_milli=100)), priority=priority)
+    return CachedPod(f"default/{name}", name, model, 1)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> SchedulingQueue:
+    return SchedulingQueue(clock)
+
+
+def popped(queue: SchedulingQueue) -> list[str]:
+    found = []
+    while (queued := queue.pop()) is not None:
+        found.append(queued.pod.pod.name)
+    return found
+
+
+def test_priority_comes_first_then_age(queue: SchedulingQueue, clock: Clock) -> None:
+    for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
+        queue.add(pod(name, priority))
+        clock.now += 1
+    assert popped(queue) == ["b", "d", "a", "c"]
+
+
+def test_a_pod_that_fits_nowhere_is_tried_when_there_is_room(queue: SchedulingQueue, clock: Clock) -> None:
+    queue.add(pod("a"))
+    queued = queue.pop()
+    assert queued is not None
+    queue.failed(queued, clock())
+    clock.now += 200
+    assert popped(queue) == []
+    queue.move_all_to_backoff()
+    assert popped(queue) == ["a"]
+
+
+def test_room_that_came_during_the_attempt_is_not_missed(queue: SchedulingQueue, clock: Clock) -> None:
+    queue.add(pod("a"))
+    queued = queue.pop()
+    assert queued is not None
+    tried_at = clock()
+    clock.now += 0.01
+    queue.move_all_to_backoff()
+    queue.failed(queued, tried_at)
+    assert popped(queue) == []
+    clock.now += 1.0
+    assert popped(queue) == ["a"]
+
+
+def test_rests_grow_to_ten_seconds(queue: SchedulingQueue, clock: Clock) -> None:
+    queue.add(pod("a"))
+    rests = []
+    for _ in range(7):
+        queued = queue.pop()
+        assert queued is not None
+        queue.requeue_with_backoff(queued)
+        rests.append(queued.rests_until - clock())
+        clock.now = queued.rests_until - 0.001
+        assert queue.pop() is None
+        clock.now = queued.rests_until
+    assert rests == [1, 2, 4, 8, MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS]
+
+
+def test_nothing_stays_unschedulable_for_ever(queue: SchedulingQueue, clock: Clock) -> None:
+    queue.add(pod("a"))
+    queued = queue.pop()
+    assert queued is not None
+    queue.failed(queued, clock())
+    clock.now = queued.rests_until + UNSCHEDULABLE_SECONDS - 1
+    assert popped(queue) == []
+    clock.now += 1
+    assert popped(queue) == ["a"]
+
+
+def test_a_changed_pod_is_tried_at_once(queue: SchedulingQueue, clock: Clock) -> None:
+    changing = pod("a")
+    queue.add(changing)
+    queued = queue.pop()
+    assert queued is not None
+    queue.failed(queued, clock())
+    queue.add(changing)
+    assert popped(queue) == ["a"]
+
+
+def test_another_pod_of_the_name_takes_its_place(queue: SchedulingQueue) -> None:
+    queue.add(pod("a"))
+    old = queue.pop()
+    assert old is not None
+    queue.add(pod("a"))
+    queue.requeue_with_backoff(old)  # of the pod that is gone
+    assert popped(queue) == ["a"]
+    assert len(queue) == 1
+
+
+def test_waiting_ends_when_a_rest_does() -> None:
+    async def run() -> float:
+        queue = SchedulingQueue()
+        queue.add(pod("a"))
+        queued = queue.pop()
+        assert queued is not None
+        queue.requeue_with_backoff(queued)
+        queued.rests_until = queue.clock() + 0.05
+        queue._backoff_queue[0] = (queued.rests_until, queued.number, queued)
+        began = queue.clock()
+        while queue.pop() is None:
+            await asyncio.wait_for(queue.wait(), 5)
+        return queue.clock() - began
+
+    assert 0.04 < asyncio.run(run()) < 2
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("add", "remove", "pop", "failed", "rest", "room", "time")), st.integers(0, 4)),
+    max_size=80,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_no_pod_is_lost_or_tried_twice_at_a_time(steps: list[tuple[str, int]]) -> None:
+    clock = Clock()
+    queue = SchedulingQueue(clock)
+    pods = {i: pod(f"p{i}") for i in range(5)}
+    there: set[int] = set()
+    trying: dict[int, object] = {}
+    for what, i in steps:
+        if what == "add" and i not in trying:
+            queue.add(pods[i])
+            there.add(i)
+        elif what == "remove":
+            queue.remove(pods[i].key)
+            there.discard(i)
+            trying.pop(i, None)
+        elif what == "pop":
+            queued = queue.pop()
+            if queued is not None:
+                index = int(queued.pod.pod.name[1:])
+                assert index in there
+                assert index not in trying
+                trying[index] = queued
+        elif what in ("failed", "rest") and i in trying:
+            queued = trying.pop(i)
+            queue.failed(queued, clock()) if what == "failed" else queue.requeue_with_backoff(queued)
+        elif what == "room":
+            queue.move_all_to_backoff()
+        elif what == "time":
+            clock.now += i
+        counts = queue.counts()
+        assert sum(counts.values()) + len(trying) == len(queue) == len(there)
+    for index, queued in list(trying.items()):
+        queue.requeue_with_backoff(queued)
+        del trying[index]
+    clock.now += 1000
+    assert sorted(popped(queue)) == sorted(f"p{i}" for i in there)

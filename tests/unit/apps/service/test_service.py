@@ -1,0 +1,645 @@
+"""The score service: what it answers, what it refuses, and when it says nothing."""
+
+import asyncio
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.errors import raises
+from tests.support.servers.fake_api_server import listed
+from tests.unit.kubernetes.cache.test_cluster_cache import raw
+
+from steersman.apps.runtime.policy_manager import PolicyManager
+from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.service import admission
+from steersman.apps.service.admission import in_canary
+from steersman.apps.service.config import Canary, ServiceConfig, Tls, read_config
+from steersman.apps.service.process import Service
+from steersman.apps.service.scoring import node_scorer as opinions_module
+from steersman.apps.service.scoring.kernels import NOWHERE, pick
+from steersman.apps.service.scoring.node_scorer import (
+    InvalidRequestError,
+    NodeScorer,
+    NodeSet,
+    NodeSets,
+    NodeSubset,
+    Pods,
+    UnknownNodeSetError,
+)
+from steersman.apps.service.scoring.node_scorer import decode_pod as real
+from steersman.apps.service.scoring.ranking import NEUTRAL, Ranking, version_of
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import InputError, SteersmanError
+from steersman.kubernetes.cache import cluster_cache
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.policies.decision.decider import Decider
+from steersman.policies.registry import resolve
+from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.profile import typical_pods
+
+Object = dict[str, Any]
+
+
+def node(name: str, cpu: str = "8", **more: str) -> Object:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "32Gi", "pods": "10", **more}}}
+
+
+def pod(name: str = "web", cpu: str = "1", namespace: str = "default", where: str = "", **labels: str) -> Object:
+    wanted = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    spec: Object = {"containers": [wanted]} | ({"nodeName": where} if where else {})
+    return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}
+
+
+CLUSTER = {"nodes": [node("small", "2"), node("large", "16")], "pods": [pod("there", "1", where="small")]}
+
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+def serve(story: Callable[[Ask], Awaitable[None]], **changes: Any) -> None:
+    """Run a service that watches no cluster, and ask it."""
+
+    async def main() -> None:
+        config = msgspec.structs.replace(
+            ServiceConfig(policy="best-fit", port=0, deadline_milliseconds=60_000.0), **changes
+        )
+        service = Service(config, None)
+        ports: list[int] = []
+        running = asyncio.create_task(service.run(ports.append))
+        async with aiohttp.ClientSession() as session:
+            while not ports:
+                await asyncio.sleep(0.01)
+                if running.done():
+                    running.result()
+
+            async def ask(path: str, body: Any = None, method: str = "POST", **more: Any) -> tuple[int, Any]:
+                data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+                url = f"http://127.0.0.1:{ports[0]}{path}"
+                async with session.request(method, url, data=data, **more) as answer:
+                    text = await answer.text()
+                    return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+
+            try:
+                await story(ask)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+# Rankings -------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.one_of(st.just(-math.inf), st.floats(-1e6, 1e6)), min_size=1, max_size=20))
+def test_the_choice_alone_has_the_highest_score_and_order_is_kept(raw):
+    values = np.array(raw)
+    chosen = int(values.argmax()) if np.isfinite(values).any() else -1
+    ranking = Ranking([str(i) for i in range(len(raw))], values, chosen)
+    scores = ranking.scores()
+    assert ranking.scores(10).tolist() == (scores // 10).tolist()
+    assert ((scores >= 0) & (scores <= 100)).all()
+    assert (scores[~np.isfinite(values)] == 0).all()
+    if chosen >= 0:
+        assert (scores == 100).sum() == 1 == (scores[chosen] == 100)
+        fits = np.flatnonzero(np.isfinite(values))
+        others = fits[fits != chosen]
+        for a in others:
+            for b in others:
+                assert scores[a] <= scores[b] or values[a] > values[b]
+
+
+@given(st.data(), st.lists(st.sampled_from([-math.inf, 0.0, 1.0, 2.5]), min_size=1, max_size=12))
+def test_the_best_of_the_nodes_in_question_is_picked(data, scores):
+    count = len(scores)
+    slots = data.draw(st.lists(st.integers(-1, count - 1), min_size=1, max_size=count + 2))
+    wanted = data.draw(st.integers(-1, count - 1))
+    raw = np.empty(len(slots))
+    chosen = pick(np.array(scores), np.array(slots), wanted, raw)
+    assert raw.tolist() == [scores[slot] if slot >= 0 else -math.inf for slot in slots]
+    if wanted >= 0 and wanted in slots:
+        assert chosen == slots.index(wanted)
+    elif max(raw) == -math.inf:
+        assert chosen == NOWHERE
+    else:
+        assert slots[chosen] == min(slot for slot, score in zip(slots, raw, strict=True) if score == max(raw))
+
+
+@pytest.fixture(scope="module")
+def crowded() -> ClusterState:
+    """64 nodes of the openb cluster with 200 pods, and every class of the workload."""
+    workload = embedded(SMALL)
+    state = ClusterState(workload.nodes)
+    decider = Decider(state, resolve("fgd"), profile=typical_pods(workload.pods))
+    for number, each in enumerate(workload.pods):
+        c = state.class_id(each.pod_class)
+        choice = decider.choose(c) if number < 200 else None
+        if choice is not None:
+            state.place(each.name, c, choice.slot, choice.devices)
+            decider.changed(choice.slot)
+    return state
+
+
+POLICIES = ("best-fit", "fgd", "fgd=2,best-fit=1", "kube-default", "steersman")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_scores_are_what_the_scheduler_decides_by(crowded, name):
+    profile = typical_pods(embedded(SMALL).pods)
+    decider, chooses, asked = (Decider(crowded, resolve(name), profile=profile) for _ in range(3))
+    node_scorer = NodeScorer(asked)
+    for c in range(len(crowded.classes)):
+        choice, scores, ranking = chooses.choose(c), decider.scores(c), node_scorer.ask(c, 0)
+        assert (ranking.chosen < 0) == (choice is None)
+        if choice is not None:
+            chosen = crowded.slots[ranking.names[ranking.chosen]]
+            assert (chosen, ranking.devices()) == (choice.slot, choice.devices), "the live scheduler's choice"
+        np.testing.assert_array_equal(np.isfinite(scores), crowded.mask(c) & np.isfinite(scores))
+        if choice is None:
+            assert not np.isfinite(scores).any()
+            continue
+        assert scores[choice.slot] == scores.max()
+        if name != "kube-default":  # which searches on from where it stopped, and draws among equals
+            assert choice.slot == scores.argmax()
+            assert decider.devices(c, choice.slot) == choice.devices
+            assert (np.isfinite(scores) == crowded.mask(c)).all()
+
+
+@pytest.mark.parametrize("name", ["steersman", "fgd=2,gpu-packing=1", "kube-default"])
+def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
+    decider = Decider(crowded, resolve(name), profile=typical_pods(embedded(SMALL).pods))
+    told = 0
+    for c in range(0, len(crowded.classes), 7):
+        scores = decider.scores(c)
+        order = [int(i) for i in np.argsort(-scores, kind="stable") if np.isfinite(scores[i])]
+        if len(order) > 1:
+            first, second = order[0], order[-1]
+            found = decider.contributions(c, 0, {}, first, second)
+            assert sum(each.contribution for each in found) == pytest.approx(
+                scores[first] - scores[second], rel=1e-4, abs=1e-3
+            )
+            told += any(each.contribution for each in found)
+            sizes = [abs(each.contribution) for each in found]
+            assert sizes == sorted(sizes, reverse=True)
+    assert told
+
+
+def test_nodes_that_are_not_known_fit_nothing_and_the_best_of_the_others_is_chosen(crowded):
+    node_scorer = NodeScorer(Decider(crowded, resolve("best-fit")))
+    asked = Pod("p", PodClass(Requests(1000, 1 << 20)))
+    all_nodes = node_scorer.ask(*node_scorer.number(asked))
+    assert all_nodes.names[all_nodes.chosen] == crowded.nodes[int(all_nodes.raw.argmax())].name
+    some = [all_nodes.names[i] for i in np.argsort(all_nodes.raw)[:5]]
+    ranking = node_scorer.ask(*node_scorer.number(asked), NodeSet(["gone", *some]))
+    assert not np.isfinite(ranking.raw[0])
+    assert ranking.raw[ranking.chosen] == ranking.raw[1:].max()
+
+
+def test_lists_of_nodes_have_versions_and_the_least_used_are_forgotten():
+    sets = NodeSets()
+    first = sets.keep(NodeSet(["a", "b"]))
+    assert first == version_of(["a", "b"]) != version_of(["ab"]) != version_of(["b", "a"])
+    for i in range(63):
+        sets.keep(NodeSet([str(i)]))
+    assert sets.get(first).names == ["a", "b"]
+    sets.keep(NodeSet(["one more"]))
+    assert sets.get(first).names == ["a", "b"], "it was used just now"
+    with pytest.raises(UnknownNodeSetError):
+        sets.get(version_of(["0"]))
+    long = sets.keep(NodeSet(["x" * opinions_module.LARGEST_SET, "y"]))
+    with pytest.raises(UnknownNodeSetError):
+        sets.get(long)
+
+
+def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
+    client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
+    watched = Service(ServiceConfig(policy="best-fit"), client).watched
+    assert watched is not None
+    listed(cluster_cache.NodeFeed(watched.cache), [raw(node("large", "64"))])
+    feed = cluster_cache.PodFeed(watched.cache)
+    there = pod("web", app="web")
+    there["metadata"] |= {"uid": "1", "generation": 1, "annotations": {"a": "b"}, "resourceVersion": "7"}
+    claims = pod("claims")
+    claims["metadata"] |= {"uid": "2", "generation": 1}
+    claims["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    old = pod("old")  # as API servers before 1.33 have it
+    listed(feed, [raw(there), raw(claims), raw(old)])
+    watched.renew()
+    found = watched.waiting(raw(there))
+    assert found is not None
+    with watched.numbered(Pods().decode(raw(there))) as (node_scorer, numbers):
+        assert (node_scorer, (found.class_id, found.labels_id)) == (watched.node_scorer, numbers)
+    meta, spec = there["metadata"], there["spec"]
+    assert watched.waiting(raw(there | {"metadata": meta | {"resourceVersion": "8"}})) is found
+    for other in (
+        *(there | {"metadata": meta | change} for change in ({"uid": "3"}, {"name": "new"}, {"generation": 2})),
+        *(there | {"metadata": meta | change} for change in ({"labels": {"app": "x"}}, {"annotations": {"a": "c"}})),
+        there | {"spec": spec | {"nodeName": "large"}},
+        {"metadata": {key: value for key, value in meta.items() if key != "uid"}, "spec": spec},
+        {"spec": spec},
+        {"metadata": 7},
+        claims,
+        old,
+    ):
+        assert watched.waiting(raw(other)) is None
+    assert watched.waiting(msgspec.Raw(b'{"metadata":{"name":"\xff"}}')) is None
+    feed.change("MODIFIED", raw(there | {"spec": spec | {"nodeName": "large"}}))
+    assert watched.waiting(raw(there)) is None, "it is bound"
+
+
+ASKED_AFTER_WARMING_UP = """
+import gc, sys
+from numba.core.registry import CPUDispatcher
+from steersman.cluster.model import Constraints, Node, PodAffinityTerm, PodClass, PodSelector, Requests
+from steersman.cluster.state import ClusterState
+from steersman.apps.runtime.policy_manager import warm_up
+from steersman.policies.decision.decider import Decider
+from steersman.policies.registry import resolve
+from steersman.cluster.objects.latency_limits import NO_LIMITS
+from steersman.apps.service.scoring.explanation import explanation
+from steersman.apps.service.scoring.node_scorer import NodeScorer, NodeSet
+from steersman.apps.service.process import choose_by_scores
+
+def compiled():
+    return {each.py_func.__name__: len(each.overloads) for each in gc.get_objects() if isinstance(each, CPUDispatcher)}
+
+warm_up(resolve(sys.argv[1]), choose_by_scores)
+before = compiled()
+state = ClusterState([Node(name, cpu, 1 << 30, labels={"zone": name}) for name, cpu in (("a", 8000), ("b", 9000))])
+apart = Constraints(anti_affinity=(PodAffinityTerm(PodSelector((), None), "zone"),))
+c = state.class_id(PodClass(Requests(1000, 1 << 20), apart))
+opinions = NodeScorer(Decider(state, resolve(sys.argv[1])))
+for pod, slot in (("one", 0), ("two", 1), ("three", -1)):
+    ranking = opinions.ask(c, 0, NodeSet(["a", "b"]))
+    ranking.scores(10)
+    assert len(opinions.refused(c, 0)) == (2 if slot < 0 else slot), (pod, opinions.refused(c, 0))
+    told = explanation("", opinions, (c, 0), {}, NO_LIMITS)
+    assert len(told.runners_up) == (1 if not slot else 0)
+    if slot >= 0:
+        state.place(pod, c, slot, ranking.devices())
+        opinions.changed(slot)
+assert compiled() == before, {name for name, n in compiled().items() if n != before.get(name)}
+"""
+
+
+@pytest.mark.parametrize("name", ["best-fit", "kube-default", "steersman"])
+def test_nothing_is_compiled_any_more_when_questions_come(name):
+    done = subprocess.run([sys.executable, "-c", ASKED_AFTER_WARMING_UP, name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_follow_nodes_that_come_and_go():
+    client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
+    watched = Service(ServiceConfig(policy="best-fit"), client).watched
+    assert watched is not None
+    feed = cluster_cache.NodeFeed(watched.cache)
+
+    listed(feed, [raw(node("a", "16")), raw(node("b", "8"))])
+    watched.renew()
+    asked, both = Pod("p", PodClass(Requests(1000, 1 << 20))), NodeSet(["a", "b"])
+
+    def chosen(nodes: NodeSet) -> str:
+        with watched.numbered(asked) as (node_scorer, numbers):
+            ranking = node_scorer.ask(*numbers, nodes)
+        return ranking.names[ranking.chosen] if ranking.chosen >= 0 else ""
+
+    assert (chosen(both), chosen(watched.node_scorer.all_nodes)) == ("b", "b")
+    for change, then, all_nodes in (
+        (lambda: feed.change("DELETED", raw(node("b", "8"))), "a", "a"),
+        (lambda: feed.change("ADDED", raw(node("c", "4"))), "a", "c"),  # where b was
+        (lambda: feed.change("ADDED", raw(node("b", "2"))), "b", "b"),
+        (lambda: feed.change("MODIFIED", raw(node("b", "32"))), "a", "c"),
+        (lambda: listed(feed, [*(raw(node(f"n{i}", "64")) for i in range(40)), raw(node("b"))]), "b", "b"),
+    ):
+        change()
+        assert (chosen(both), chosen(watched.node_scorer.all_nodes)) == (then, all_nodes)
+    assert chosen(NodeSet(["gone", "a"])) == ""
+
+
+@given(st.integers(1, 40), st.randoms(use_true_random=False))
+def test_a_part_of_a_list_is_as_good_as_a_list_of_its_own(count, random):
+    names = [f"n{i}" for i in range(count)]
+    state = ClusterState([Node(name, 1000 * random.randint(1, 9), 1 << 30) for name in names])
+    node_scorer = NodeScorer(Decider(state, resolve("best-fit")))
+    c = state.class_id(PodClass(Requests(cpu_milli=2000, memory_bytes=1 << 20)))
+    random.shuffle(names)
+    names.insert(random.randrange(count + 1), "unknown")
+    picked = sorted(random.sample(range(len(names)), random.randint(1, len(names))))
+    mask = sum(1 << i for i in picked).to_bytes(-(-len(names) // 8), "little")
+    whole, sets = NodeSet(names), NodeSets()
+    part = NodeSubset(whole, mask)
+    found, wanted = (node_scorer.ask(c, 0, nodes) for nodes in (part, NodeSet([names[i] for i in picked])))
+    assert (list(found.names), found.chosen, found.raw.tolist()) == (wanted.names, wanted.chosen, wanted.raw.tolist())
+    assert sets.get(sets.keep(part)) is whole
+
+
+# Over HTTP ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_question_is_answered_about_a_cluster_that_comes_with_it():
+    async def story(ask: Ask) -> None:
+        question = {"pod": pod(), "cluster": CLUSTER}
+        status, scores = await ask("/v1/scores", question)
+        assert (status, scores["scores"], scores["neutral"]) == (200, [100, 0], "")  # the fullest that suffices
+        assert scores["policy"] == "best-fit"
+        assert scores["nodeSet"] == version_of(["small", "large"])
+        status, found = await ask("/v1/suggestions", question)
+        assert (status, found["node"], found["scores"]) == (200, "small", {"small": 100, "large": 0})
+        status, found = await ask("/v1/suggestions", {"pod": pod(cpu="2"), "cluster": CLUSTER})
+        assert (found["node"], found["scores"]) == ("large", {"large": 100})
+        status, why = await ask("/v1/explain", {"pod": pod(cpu="2"), "cluster": CLUSTER})
+        assert (status, why["node"], why["refused"], why["nodes"]) == (200, "large", {"Insufficient cpu": 1}, 2)
+        status, why = await ask("/v1/explain", question)
+        assert [each["node"] for each in why["runnersUp"]] == ["large"]
+        assert [each["name"] for each in why["features"]] == ["best-fit"]
+        status, found = await ask("/score", {"pod": pod(), "nodes": CLUSTER["nodes"]})
+        assert (status, found) == (200, {"scores": {"small": 100, "large": 0}})
+        status, found = await ask("/v1/suggestions", {"pod": pod(cpu="64"), "cluster": CLUSTER})
+        assert (found["node"], found["scores"], found["neutral"]) == ("", {}, "")
+
+    serve(story)
+
+
+def test_the_verbs_of_an_extender():
+    async def story(ask: Ask) -> None:
+        nodes = {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": CLUSTER["nodes"]}
+        args = {"Pod": pod(cpu="4"), "Nodes": nodes, "NodeNames": None}
+        status, found = await ask("/filter", args)
+        assert status == 200
+        assert [each["metadata"]["name"] for each in found["Nodes"]["items"]] == ["large"]
+        assert found["FailedNodes"] == {"small": "Insufficient cpu"}
+        assert (found["Error"], found["NodeNames"]) == ("", None)
+        status, found = await ask("/prioritize", {**args, "Pod": pod()})
+        assert (status, found) == (200, [{"Host": "small", "Score": 10}, {"Host": "large", "Score": 0}])
+        status, found = await ask("/prioritize", {"Pod": pod(), "NodeNames": ["small"]})
+        assert (status, found["error"]) == (400, "no cluster is watched here; send one as cluster")
+
+    serve(story)
+
+
+BAD: list[tuple[str, Any, int, str]] = [
+    ("/v1/scores", b"{", 400, "Input data was truncated"),
+    ("/v1/scores", b"[]", 400, "Expected `object`, got `array`"),
+    ("/v1/scores", {"pod": pod(), "colour": 1}, 400, "unknown field `colour`"),
+    ("/v1/scores", {}, 400, "missing required field `pod`"),
+    ("/v1/scores", {"pod": pod()}, 400, "no cluster is watched here"),
+    ("/v1/scores", {"pod": pod(), "nodeSet": "x", "nodes": ["a"]}, 400, "one of them"),
+    ("/v1/scores", {"pod": pod(), "nodeSet": "x"}, 404, "nodeSet 'x' is not known here"),
+    ("/v1/scores", {"pod": pod(), "nodes": []}, 400, "there is none"),
+    ("/v1/scores", {"pod": pod(), "among": "AQ=="}, 400, "among: of which nodes?"),
+    ("/v1/scores", {"pod": pod(), "cluster": CLUSTER, "among": "AQ=="}, 400, "all nodes are meant"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "?"}, 400, "base64"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AQA="}, 400, "among: has 2 bytes; 1 are right for 1 nodes"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "Ag=="}, 400, "lowest 1 bits"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AA=="}, 400, "one or more"),
+    ("/v1/scores", {"pod": 7, "cluster": CLUSTER}, 400, "pod: is no object"),
+    ("/v1/scores", {"pod": pod(), "cluster": {"nodes": []}}, 400, "nodes: there is none"),
+    ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a"), node("a")]}}, 400, "not unique"),
+    ("/v1/scores", {"pod": pod(cpu="lots"), "cluster": CLUSTER}, 400, "lots"),
+    (
+        "/v1/scores",
+        {"pod": {"metadata": {"name": "x"}, "spec": {"containers": []}}, "cluster": CLUSTER},
+        400,
+        "containers",
+    ),
+    ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a", "?")]}}, 400, "nodes[0]"),
+    ("/v1/scores", {"pod": pod(), "cluster": {**CLUSTER, "pods": [pod("x", where="mars")]}}, 400, "pods[0]"),
+    ("/v1/explain", {"pod": pod(), "nodes": ["a"]}, 400, "an explanation is about all nodes"),
+    ("/v1/explain", {"pod": pod(), "cluster": CLUSTER, "among": "AQ=="}, 400, "an explanation is about all nodes"),
+    ("/score", {"pod": pod(), "nodes": [{}]}, 400, "nodes[0]"),
+    ("/score", {"pod": pod(), "nodes": [node("a"), node("a")]}, 400, "'a' is there twice"),
+    ("/filter", {"Pod": pod()}, 400, "Nodes or NodeNames"),
+    ("/filter", {"Pod": pod(), "NodeNames": ["a"], "Nodes": {"items": []}}, 400, "Nodes or NodeNames"),
+    ("/nothing", {}, 404, "/openapi.json lists"),
+    ("/v1/scores", b"[" * 100_000, 400, ""),
+]
+
+
+def test_what_makes_no_sense_is_refused_in_one_line():
+    async def story(ask: Ask) -> None:
+        for path, body, status, said in BAD:
+            found, answer = await ask(path, body)
+            assert (found, said in answer["error"]) == (status, True), (path, body, answer)
+            assert "\n" not in answer["error"]
+
+    serve(story)
+
+
+def test_limits_of_size_and_method():
+    async def story(ask: Ask) -> None:
+        status, answer = await ask("/v1/scores", b" " * 5000)
+        assert (status, answer["error"]) == (413, "the body is larger than 4096 bytes (maxBodyBytes)")
+        status, answer = await ask("/v1/scores", method="GET")
+        assert (status, answer["error"]) == (405, "the method is not allowed here; POST is right")
+
+    serve(story, max_body_bytes=4096)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def spoiled(data: st.DataObject, value: Any) -> Any:
+    """A value with one part of it replaced by anything."""
+    if isinstance(value, dict) and value and data.draw(st.integers(0, 5)):
+        key = data.draw(st.sampled_from(sorted(value)))
+        return {**value, key: spoiled(data, value[key])}
+    if isinstance(value, list) and value and data.draw(st.integers(0, 5)):
+        i = data.draw(st.integers(0, len(value) - 1))
+        return [*value[:i], spoiled(data, value[i]), *value[i + 1 :]]
+    return data.draw(anything)
+
+
+QUESTIONS = {
+    "/v1/scores": {"pod": pod(), "cluster": CLUSTER},
+    "/v1/suggestions": {"pod": pod(), "cluster": CLUSTER},
+    "/v1/explain": {"pod": pod(), "cluster": CLUSTER},
+    "/score": {"pod": pod(), "nodes": CLUSTER["nodes"]},
+    "/filter": {"Pod": pod(), "Nodes": {"items": CLUSTER["nodes"]}},
+    "/prioritize": {"Pod": pod(), "Nodes": {"items": CLUSTER["nodes"]}},
+}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_no_body_brings_it_down(data):
+    bodies = [(path, spoiled(data, body)) for path, body in QUESTIONS.items() for _ in range(5)]
+
+    async def story(ask: Ask) -> None:
+        for path, body in bodies:
+            status, answer = await ask(path, body)
+            assert status in (200, 400, 404), (path, body, answer)
+            assert status == 200 or (set(answer) == {"error"} and "\n" not in answer["error"])
+
+    serve(story)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_pod_is_decoded_as_it_is_whatever_was_decoded_before(data):
+    def decoded(decode: Callable[[], Pod]) -> Pod | str:
+        try:
+            return decode()
+        except (InvalidRequestError, msgspec.DecodeError) as error:  # the latter: Infinity
+            return str(error)
+
+    pods, plain = Pods(), pod("first", app="web")
+    plain["metadata"] |= {"uid": "1", "annotations": {"alibabacloud.com/gpu-count": "1"}}
+    plain["spec"] |= {"volumes": [{"name": "token-1"}], "nodeSelector": {"disk": "ssd"}}
+    pods.decode(raw(plain))
+    other = spoiled(data, plain | {"metadata": plain["metadata"] | {"name": "second", "uid": "2"}})
+    body = json.dumps(other).encode()
+    expected = decoded(lambda: Pods().decode(msgspec.Raw(body)))
+    for _ in range(2):
+        assert decoded(lambda: pods.decode(msgspec.Raw(body))) == expected
+
+
+def test_replicas_are_decoded_once(monkeypatch):
+    pods, decoded = Pods(), []
+    monkeypatch.setattr(opinions_module, "decode_pod", lambda content: decoded.append(content) or real(content))
+    for i in range(1500):
+        replica = pod(f"web-{i}")
+        replica["metadata"] |= {"uid": str(i), "managedFields": [i]}
+        replica["spec"]["containers"][0]["volumeMounts"] = [{"name": f"token-{i}"}]
+        assert pods.decode(raw(replica)).name == f"web-{i}"
+    assert len(decoded) == 1
+    for i in range(1500):
+        pods.decode(raw(pod("web", cpu=f"{i + 1}m")))
+    assert len(pods._known) == opinions_module.PODS_KEPT
+    assert len(decoded) == 1501
+    large = pod("large", app="x" * opinions_module.LARGEST_POD)
+    for _ in range(2):
+        pods.decode(raw(large))
+    assert len(decoded) == 1503, "what is large is not kept"
+
+
+# Who is scored --------------------------------------------------------------------------------------------------------
+
+
+def neutral_for(reason: str, **changes: Any) -> None:
+    async def story(ask: Ask) -> None:
+        question = {"pod": pod(), "cluster": CLUSTER}
+        status, scores = await ask("/v1/scores", question)
+        assert (status, scores["scores"], scores["neutral"]) == (200, [NEUTRAL, NEUTRAL], reason)
+        status, found = await ask("/filter", {"Pod": pod(cpu="4"), "Nodes": {"items": CLUSTER["nodes"]}})
+        assert len(found["Nodes"]["items"]) == 2, "nothing is refused, either"
+        _, text = await ask("/metrics", method="GET")
+        assert f'steersman_service_neutral_total{{reason="{reason}"}} 2.0' in text
+
+    serve(story, **changes)
+
+
+def test_a_shadow_changes_nothing():
+    neutral_for(admission.SHADOW, shadow=True)
+
+
+def test_pods_outside_of_the_canary_are_left_to_the_others():
+    neutral_for(admission.CANARY, canary=Canary(namespaces=("staging",)))
+
+
+def test_an_answer_that_would_be_late_is_neutral():
+    neutral_for(admission.DEADLINE, deadline_milliseconds=0.0)
+
+
+def test_a_canary_takes_its_share_and_always_the_same_pods():
+    pods = [Pod(f"p{i}", PodClass(Requests(1, 1)), labels={"tier": "web" if i % 2 else "db"}) for i in range(2000)]
+    some = [each.name for each in pods if in_canary(Canary(share=0.1), each)]
+    assert 140 < len(some) < 260
+    assert some == [each.name for each in pods if in_canary(Canary(share=0.1), each)]
+    assert not any(in_canary(Canary(share=0.0), each) for each in pods)
+    assert all(in_canary(Canary(share=1.0), each) for each in pods)
+    assert {each.labels["tier"] for each in pods if in_canary(Canary(labels={"tier": "web"}), each)} == {"web"}
+
+
+def test_who_has_no_token_is_refused_but_probes_are_not(tmp_path):
+    (tmp_path / "token").write_text("sesame\n")
+
+    async def story(ask: Ask) -> None:
+        question = {"pod": pod(), "cluster": CLUSTER}
+        for headers in ({}, {"Authorization": "Bearer salt"}, {"Authorization": "sesame"}):
+            status, answer = await ask("/v1/scores", question, headers=headers)
+            assert (status, answer) == (401, {"error": "a bearer token is needed"})
+        status, _ = await ask("/v1/scores", question, headers={"Authorization": "Bearer sesame"})
+        assert status == 200
+        assert (await ask("/openapi.json", method="GET"))[0] == 401
+        assert [(await ask(path, method="GET"))[0] for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
+
+    serve(story, token_file=str(tmp_path / "token"))
+
+
+def test_the_document():
+    async def story(ask: Ask) -> None:
+        status, document = await ask("/openapi.json", method="GET")
+        assert (status, document["openapi"]) == (200, "3.1.0")
+        assert set(QUESTIONS) < set(document["paths"])
+        assert document["components"]["schemas"]["ScoreInputs"]["additionalProperties"] is False
+        for path, methods in document["paths"].items():
+            if "post" in methods:
+                example = methods["post"]["requestBody"]["content"]["application/json"]["example"]
+                assert (await ask(path, example))[0] == 200, path
+
+    serve(story)
+
+
+# Configuration --------------------------------------------------------------------------------------------------------
+
+HEAD = "apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\n"
+
+
+def test_a_configuration_is_read(tmp_path):
+    file = tmp_path / "service.yaml"
+    file.write_text(
+        HEAD + "policy: fgd\nport: 0\nshadow: true\ncanary: {share: 0.5, namespaces: [a]}\ndeadlineMilliseconds: 20\n"
+        "allowSentClusters: true\n"
+        "tls: {certificate: c.pem, key: k.pem, clientCa: ca.pem}\n"
+    )
+    assert read_config(file) == ServiceConfig(
+        policy="fgd",
+        port=0,
+        shadow=True,
+        canary=Canary(share=0.5, namespaces=("a",)),
+        deadline_milliseconds=20.0,
+        allow_sent_clusters=True,
+        tls=Tls(certificate="c.pem", key="k.pem", client_ca="ca.pem"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is no mapping"),
+        ("kind: X", "apiVersion"),
+        (HEAD + "colour: red", "unknown field `colour`"),
+        (HEAD + "port: many", "port: Expected `int`"),
+        (HEAD + "port: 70000", "port: is 70000; 0 to 65535 is right"),
+        (HEAD + "canary: {share: 2}", "canary.share: is 2; 0 to 1 is right"),
+        (HEAD + "{", "is not YAML"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(tmp_path, text, said):
+    file = tmp_path / "service.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=str(file)) as error:
+        read_config(file)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_policy_that_plans_needs_a_cluster_or_to_be_prepared():
+    with raises(SteersmanError):
+        Service(ServiceConfig(policy="steersman"), None)
+    assert PolicyManager(PolicyReloader("fgd")).policy.name == "fgd"

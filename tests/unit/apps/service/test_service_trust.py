@@ -1,0 +1,443 @@
+"""The score service and clients that it must not trust: what they send changes nothing for anybody else."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.errors import raises
+from tests.support.servers.fake_api_server import KubeDouble, listed
+from tests.support.servers.watched_service import Ask, Object, node, pod, serve, spread
+from tests.unit.kubernetes.cache.test_cluster_cache import raw
+
+from steersman.apps.service import api as api_module
+from steersman.apps.service import metrics as metrics_module
+from steersman.apps.service import server as server_module
+from steersman.apps.service.admission import Deadline
+from steersman.apps.service.config import ServiceConfig
+from steersman.apps.service.messages import types
+from steersman.apps.service.process import Service, WatchedCluster
+from steersman.apps.service.scoring import node_scorer as opinions_module
+from steersman.apps.service.scoring import unknown_pods
+from steersman.apps.service.scoring.node_scorer import NodeScorer, Pods
+from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.kubernetes.cache import cluster_cache
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.policies.decision.decider import Decider
+from steersman.policies.registry import resolve
+
+NODES = [node(f"n{i}", "16", gpus=4, zone=f"z{i % 2}") for i in range(4)]
+RUNNING = [pod(f"there-{i}", "2", 500, f"n{i % 3}", app=f"web-{i % 2}") for i in range(8)]
+SENT = {"nodes": [node("elsewhere", "64", gpus=8)], "pods": []}
+
+
+def sent_cluster(count: int) -> Object:
+    """A cluster full of pods unlike those of the watched one."""
+    pods = [pod(f"odd-{i}", "10m", 10, "elsewhere") for i in range(count)]
+    return {"nodes": [node("elsewhere", "64", gpus=8)], "pods": pods}
+
+
+# Sent clusters --------------------------------------------------------------------------------------------------------
+
+
+def test_where_a_cluster_is_watched_questions_may_bring_none() -> None:
+    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+        for path in ("/v1/scores", "/v1/suggestions", "/v1/explain"):
+            status, answer = await ask(path, {"pod": pod("web"), "cluster": SENT})
+            assert (status, "allowSentClusters" in answer["error"]) == (403, True), path
+        for more in ({"pods": SENT["pods"]}, {"pods": [pod("x", where="elsewhere")]}):
+            status, answer = await ask("/score", {"pod": pod("web"), "nodes": SENT["nodes"], **more})
+            assert (status, "allowSentClusters" in answer["error"]) == (403, True)
+        status, answer = await ask("/score", {"pod": pod("web"), "nodes": NODES})
+        assert (status, len(answer["scores"])) == (200, 4), "nodes of the watched cluster are meant"
+        assert (await ask("/v1/scores", {"pod": pod("web")}))[0] == 200
+
+    serve(NODES, RUNNING, story)
+
+
+def test_what_is_sent_moves_no_score_of_the_watched_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steersman.apps.runtime.policy_manager.PROFILE_INTERVAL_SECONDS", 0.05)
+
+    async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
+        question = {"pod": pod("web", share=300)}
+        await asyncio.sleep(0.2)
+        before, profile = (await ask("/v1/scores", question))[1], service.policy_manager.profile.pods
+        assert len(profile) == 1
+        for _ in range(3):
+            status, sent = await ask("/v1/scores", {**question, "cluster": sent_cluster(50)})
+            assert (status, sent["neutral"]) == (200, "")
+        await asyncio.sleep(0.2)
+        assert service.policy_manager.profile.pods == profile
+        assert (len(service.policy_manager.profile), (await ask("/v1/scores", question))[1]) == (len(RUNNING), before)
+
+    serve(NODES, RUNNING, story, policy="fgd", allow_sent_clusters=True)
+
+
+def test_a_sent_cluster_is_scored_by_its_own_mix_whatever_was_asked_before() -> None:
+    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+        places = [node("a", "64", gpus=2), node("b", "64", gpus=2)]
+        pods = [pod(f"p{i}", "1", 700, "a" if i else "b") for i in range(2)]
+        question = {"pod": pod("new", share=300), "cluster": {"nodes": places, "pods": pods}}
+        first = (await ask("/v1/scores", question))[1]
+        await ask("/v1/scores", {"pod": pod("x"), "cluster": sent_cluster(80)})
+        assert (await ask("/v1/scores", question))[1] == first
+        assert max(first["scores"]) == 100
+
+    serve(NODES, RUNNING, story, policy="fgd", allow_sent_clusters=True)
+
+
+# Overload -------------------------------------------------------------------------------------------------------------
+
+
+def undecoded(*_: Any, **__: Any) -> Any:
+    raise AssertionError("it is not decoded")
+
+
+def test_where_there_is_no_time_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opinions_module, "pod_from_object", undecoded)
+    monkeypatch.setattr(opinions_module, "node_from_object", undecoded)
+    monkeypatch.setattr(opinions_module, "whole", undecoded)
+    asked = api_module.Api(ServiceConfig(), lambda: "best-fit", None, undecoded, metrics_module.ServiceMetrics())
+
+    def decoded(body: Object, kind: Any) -> Any:
+        return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+    question = decoded({"pod": pod("web"), "cluster": {"nodes": NODES, "pods": RUNNING}}, types.ScoreInputs)
+    scored = decoded({"pod": pod("web"), "nodes": NODES, "pods": RUNNING}, types.ScoreRequest)
+    args = decoded({"Pod": pod("web"), "Nodes": {"items": NODES}}, types.ExtenderArgs)
+    names = [each["metadata"]["name"] for each in NODES]
+    for deadline, overloaded in ((Deadline(60.0), True), (Deadline(0.0), False)):
+        reason = "overload" if overloaded else "deadline"
+        scores = asked.scores(question, deadline, overloaded)
+        assert (scores.scores, scores.neutral) == ([50] * len(NODES), reason)
+        assert asked.suggest(question, deadline, overloaded).scores == dict.fromkeys(names, 50)
+        assert asked.score(scored, deadline, overloaded).scores == dict.fromkeys(names, 50)
+        passed = asked.filter(args, deadline, overloaded).nodes
+        assert passed is not None
+        assert (len(passed.items), len(asked.prioritize(args, deadline, overloaded))) == (4, 4)  # type: ignore[arg-type]
+
+
+def test_of_many_questions_at_a_time_only_those_that_are_answered_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = collections.Counter[str]()
+    decode = opinions_module.node_from_object
+
+    def counting(obj: Any) -> Any:
+        counted["nodes"] += 1
+        return decode(obj)
+
+    monkeypatch.setattr(opinions_module, "node_from_object", counting)
+
+    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+        question = {"pod": pod("web"), "cluster": {"nodes": NODES}}
+        answers = await asyncio.gather(*(ask("/v1/scores", question) for _ in range(60)))
+        assert {status for status, _ in answers} == {200}
+        scored = sum(not answer["neutral"] for _, answer in answers)
+        assert scored
+        assert counted["nodes"] == scored * len(NODES)
+
+    serve(NODES, RUNNING, story, max_requests=2, allow_sent_clusters=True)
+
+
+# Pods that the cluster does not have ----------------------------------------------------------------------------------
+
+KEYS, VALUES = ("app", "tier", "fresh"), ("web-0", "web-1", "other")
+
+
+def watched(policy: str = "best-fit", pods: list[Object] | None = None) -> WatchedCluster:
+    client = Client(KubeConfig(__file__, "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))  # type: ignore[arg-type]
+    found = Service(ServiceConfig(policy=policy, unchecked=True), client).watched
+    assert found is not None
+    listed(cluster_cache.NodeFeed(found.cache), [raw(each) for each in NODES])
+    listed(cluster_cache.PodFeed(found.cache), [raw(each) for each in (RUNNING if pods is None else pods)])
+    found.renew()
+    return found
+
+
+def test_a_question_about_new_labels_keeps_the_state_and_is_answered_as_if_the_pod_were_there() -> None:
+    cluster = watched()
+    state, node_scorer, classes = cluster.cache.state, cluster.node_scorer, len(cluster.cache.state.classes)
+    picky = spread(pod("picky", app="web-0"), "app", "web-0")  # there are two on n0, one on n1 and n2 each, none on n3
+    with cluster.numbered(Pods().decode(raw(picky))) as (asked, numbers):
+        ranking = asked.ask(*numbers)
+    assert [name for name, score in zip(ranking.names, ranking.raw, strict=True) if np.isfinite(score)] == ["n3"]
+    assert (cluster.cache.state is state, cluster.node_scorer is node_scorer) == (True, True)
+    assert (len(state.classes), set(cluster.cache.selected)) == (classes, set())
+
+
+@st.composite
+def described(draw: st.DrawFn) -> Object:
+    """A pod with any of the constraints that look at others, at labels of nodes, or at ports."""
+    labels = draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2))
+    made = pod("asked", f"{draw(st.integers(1, 40))}00m", draw(st.sampled_from([0, 0, 300, 1000])), **labels)
+    spec, key, value = made["spec"], draw(st.sampled_from(KEYS)), draw(st.sampled_from(VALUES))
+    kinds = draw(st.sets(st.sampled_from(["spread", "near", "far", "preferred", "zone", "port"]), max_size=3))
+    term = {"topologyKey": draw(st.sampled_from(["kubernetes.io/hostname", "zone"]))}
+    term |= {"labelSelector": {"matchLabels": {key: value}}}
+    if "spread" in kinds:
+        spread(made, key, value)
+    affinity: Object = {}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    if "near" in kinds:
+        affinity["podAffinity"] = {required: [term]}
+    if "far" in kinds:
+        affinity["podAntiAffinity"] = {required: [term]}
+    if "preferred" in kinds:
+        affinity.setdefault("podAffinity", {})["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": 10, "podAffinityTerm": term}
+        ]
+    spec["affinity"] = affinity
+    if "zone" in kinds:
+        spec["nodeSelector"] = {"zone": draw(st.sampled_from(["z0", "z9"]))}
+    if "port" in kinds:
+        spec["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": draw(st.sampled_from([80, 81]))}]
+    return made
+
+
+def outlined(cluster: WatchedCluster) -> list[Any]:
+    """What a state would grow by."""
+    state = cluster.cache.state
+    kept = (state.classes, state._class_ids, state._rows, state.table._columns, state.terms._labels)
+    terms = state.terms
+    more = (terms._selectors, terms._owned, terms._ports, terms._keys, terms._filters, terms._rules, terms._rule_start)
+    arrays = [array.tobytes() for array in (*state.class_arrays, *state.term_arrays[:-1])]
+    return [*(len(each) for each in (*kept, *more, terms._label_sets)), *arrays, set(cluster.cache.selected)]
+
+
+@pytest.mark.parametrize("policy", ["best-fit", "fgd=2,best-fit=1", "kube-default"])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_whatever_is_asked_about_is_answered_as_if_it_were_there_and_leaves_nothing(
+    policy: str, data: st.DataObject
+) -> None:
+    there = [described_pod(data.draw(described()), i) for i in range(data.draw(st.integers(0, 3)))]
+    cluster, twin = watched(policy, RUNNING + there), watched(policy, RUNNING + there)
+    monkey = TimeBudget(1.0, 1e9)
+    cluster._unknown._unknown = cluster._unknown._selecting = monkey
+    waits = Pods().decode(raw(pod("waits", "3", 300, app="web-1")))
+    with cluster.numbered(waits) as (asked, numbers):
+        before = asked.ask(*numbers).raw.tolist()
+    outline = outlined(cluster)
+    for each in data.draw(st.lists(described(), min_size=1, max_size=4)):
+        decoded = Pods().decode(raw(each))
+        with cluster.numbered(decoded) as (asked, numbers):
+            ranking = asked.ask(*numbers).settled()
+            refused = asked.refused(*numbers)
+        known = twin.cache.number(decoded)  # the twin keeps apart whatever the pod selects by
+        expected = NodeScorer(Decider(twin.cache.state, resolve(policy)))
+        if policy != "kube-default":  # which begins its search where the last one ended
+            assert ranking.raw.tolist() == expected.ask(*known).raw.tolist(), each
+        assert refused == expected.refused(*known), each
+        assert outlined(cluster) == outline
+    with cluster.numbered(waits) as (asked, numbers):
+        assert asked.ask(*numbers).raw.tolist() == before
+
+
+def described_pod(made: Object, i: int) -> Object:
+    """The same as one that runs, or waits."""
+    made["metadata"] |= {"name": f"with-{i}", "uid": f"with-{i}"}
+    return made | {"spec": made["spec"] | ({"nodeName": f"n{i}"} if i else {})}
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 0.5)), max_size=50), st.floats(0.01, 0.5))
+def test_a_budget_is_never_overdrawn_by_more_than_what_began_within_it(steps: list[Any], share: float) -> None:
+    now = [0.0]
+    budget, spent, longest, refused = TimeBudget(share, 0.25, lambda: now[0], lambda: now[0]), 0.0, 0.0, 0
+    for wait, cost in steps:
+        now[0] += wait
+        if budget.is_spent:
+            refused += 1
+            continue
+        with budget.charged():
+            now[0] += cost
+        spent, longest = spent + cost, max(longest, cost)
+    assert spent <= 0.25 + share * now[0] + longest + 1e-9
+    assert not refused or spent > 0.0
+
+
+def test_pods_unlike_all_others_have_a_share_of_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def slow(self: NodeScorer, *arguments: Any, **more: Any) -> Any:
+        now[0] += 0.1
+        return whole(self, *arguments, **more)
+
+    whole = NodeScorer.ask
+    monkeypatch.setattr(NodeScorer, "ask", slow)
+    cluster = watched()
+    guests = cluster._unknown
+    guests._unknown, guests._selecting = (
+        TimeBudget(share, 0.25, lambda: now[0], lambda: now[0]) for share in (0.05, 0.01)
+    )
+
+    def ask(asked: Object) -> bool:
+        with cluster.numbered(Pods().decode(raw(asked))) as (node_scorer, numbers):
+            node_scorer.ask(*numbers)
+        return True
+
+    fresh = (pod(f"p{i}", f"{3000 + i}m") for i in range(100))
+    assert [ask(next(fresh)) for _ in range(3)] == [True] * 3
+    for _ in range(5):
+        with pytest.raises(unknown_pods.UnusualPodError, match="many such pods"):
+            ask(next(fresh))
+    assert ask(pod("like-there-0", "2", 500)), "what the cluster has is answered in any case"
+    now[0] += 4.0
+    assert ask(next(fresh)), "and there is time again"
+    many = pod("many")
+    many["spec"]["nodeSelector"] = {f"key-{i}": "x" for i in range(unknown_pods.MOST_REQUIREMENTS + 1)}
+    with pytest.raises(unknown_pods.UnusualPodError, match="requirements"):
+        ask(many)
+
+
+# What is kept ---------------------------------------------------------------------------------------------------------
+
+
+def elements(root: object) -> int:
+    """Everything in containers, arrays and texts that objects of ours hold."""
+    seen, total, left = set[int](), 0, [root]
+    while left:
+        each = left.pop()
+        if id(each) in seen or isinstance(each, type):
+            continue
+        seen.add(id(each))
+        if isinstance(each, np.ndarray):
+            total += each.nbytes
+        elif isinstance(each, str | bytes):
+            total += len(each)
+        elif isinstance(each, dict):
+            total += len(each)
+            left += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple | set | frozenset | collections.deque):
+            total += len(each)
+            left += each
+        elif type(each).__module__.startswith("steersman"):
+            left += fields(each)
+    return total
+
+
+def fields(each: object) -> Iterator[Any]:
+    yield from getattr(each, "__dict__", {}).values()
+    names = {name for kind in type(each).__mro__ for name in getattr(kind, "__slots__", ())}
+    yield from (
+        getattr(each, name) for name in names | set(getattr(each, "__struct_fields__", ())) if hasattr(each, name)
+    )
+
+
+def hostile(i: int) -> Object:
+    """Another pod each time, in every way that a pod can be another."""
+    made = spread(pod(f"evil-{i}", f"{1000 + i}m", app=f"a{i}", **{f"key-{i}": "x"}), f"key-{i}", "x")
+    made["metadata"]["ownerReferences"] = [{"kind": "Job", "name": f"job-{i}", "uid": f"u{i}", "controller": True}]
+    spec = made["spec"]
+    spec["nodeSelector"], spec["tolerations"] = {f"disk-{i}": "x"}, [{"key": f"taint-{i}", "operator": "Exists"}]
+    spec["containers"][0] |= {"ports": [{"containerPort": 1, "hostPort": 1 + i}], "image": f"image-{i}"}
+    spec["containers"][0]["resources"]["requests"][f"example.com/thing-{i}"] = "1"
+    spec["affinity"] = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": f"topology-{i}", "labelSelector": {"matchLabels": {f"other-{i}": "x"}}}
+            ]
+        }
+    }
+    return made
+
+
+@pytest.mark.parametrize("policy", ["best-fit", "kube-default"])
+def test_nothing_that_is_kept_grows_with_what_is_asked(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opinions_module, "PODS_KEPT", 8)
+    monkeypatch.setattr(opinions_module, "SETS_KEPT", 8)
+    monkeypatch.setattr(metrics_module, "REMEMBERED", 8)
+
+    async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
+        held: list[Any] = []
+        unbounded = TimeBudget(1.0, 1e9)
+        assert service.watched is not None
+        service.watched._unknown._unknown = service.watched._unknown._selecting = unbounded
+        monkeypatch.setattr(api_module, "LARGE_SHARE", 1.0)
+
+        async def attack(start: int) -> None:
+            for i in range(start, start + 15):
+                evil, names = hostile(i), [each["metadata"]["name"] for each in NODES]
+                for path, question in (
+                    ("/v1/scores", {"pod": evil}),
+                    ("/v1/scores", {"pod": evil, "nodes": [*names, f"unknown-{i:09}"]}),
+                    ("/v1/suggestions", {"pod": evil}),
+                    ("/v1/explain", {"pod": evil}),
+                    ("/score", {"pod": evil, "nodes": NODES}),
+                    ("/filter", {"Pod": evil, "NodeNames": names}),
+                    ("/prioritize", {"Pod": evil, "NodeNames": names}),
+                    (f"/path-{i}", {}),
+                ):
+                    assert (await ask(path, question))[0] in (200, 404, 503), path
+
+        await attack(10_000)
+        held.append(service)
+        first = elements(service)
+        await attack(20_000)
+        second = elements(service)
+        await attack(30_000)
+        assert elements(service) <= max(first, second) * 1.02, "within what pods of other sizes make of full caches"
+        assert service.watched.cache._owners.keys() == set()
+
+    serve(NODES, RUNNING, story, policy=policy)
+
+
+def test_bodies_of_a_megabyte_get_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "LARGE_SHARE", 1e-6)
+    monkeypatch.setattr(server_module, "LARGE_SAVED_SECONDS", 1e-6)
+
+    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+        small, large = {"pod": pod("p")}, {"pod": pod("p"), "cluster": {"nodes": [{"x": "y" * (600 << 10)}]}}
+        assert [(await ask("/v1/scores", each))[0] for each in (large, large, small)] == [403, 503, 200]
+
+    serve(NODES, RUNNING, story)
+
+
+def test_lists_and_pods_that_are_kept_are_bounded_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opinions_module, "SETS_CHARACTERS", 10_000)
+    sets = opinions_module.NodeSets()
+    for i in range(60):
+        sets.keep(opinions_module.NodeSet([f"{i}-{k}" for k in range(20)]))
+    assert sum(opinions_module._characters(each) for each in sets._known.values()) == sets._held <= 10_000
+    monkeypatch.setattr(opinions_module, "PODS_BYTES", 20_000)
+    pods = Pods()
+    for i in range(60):
+        pods.decode(raw(pod("p", app=f"{i:02}" + "x" * 1000)))
+        pods.decode(raw(pod("p", app=f"{i:02}" + "x" * 1000)))
+    assert sum(map(len, pods._known)) == pods._held <= 20_000
+    assert len(pods._known) > 10
+
+
+def test_an_object_that_no_api_server_has_is_refused_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: object) -> None:
+        raise AssertionError("it is not decoded")
+
+    monkeypatch.setattr(opinions_module, "whole", never)
+    with raises(opinions_module.InvalidRequestError):
+        Pods().decode(msgspec.Raw(b'"' + b"x" * opinions_module.LARGEST_OBJECT + b'"'))
+
+
+def test_a_name_that_no_pod_has_is_not_remembered() -> None:
+    metrics = metrics_module.ServiceMetrics()
+    metrics.scored("default/" + "x" * 1000, "n0")
+    metrics.scored("default/web", "n0")
+    assert list(metrics._wanted) == ["default/web"]
+
+
+def test_more_names_than_the_cluster_could_have_are_refused() -> None:
+    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+        names = [f"n{i}" for i in range(2000)]
+        for path, question in (
+            ("/v1/scores", {"pod": pod("web"), "nodes": names}),
+            ("/prioritize", {"Pod": pod("web"), "NodeNames": names}),
+        ):
+            status, answer = await ask(path, question)
+            assert (status, "at most 1008 are right" in answer["error"]) == (400, True)
+
+    serve(NODES, RUNNING, story)

@@ -1,0 +1,423 @@
+"""The environments as Gymnasium and agents use them, and that their dynamics are the simulator's."""
+
+from __future__ import annotations
+
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from tests.support.errors import raises
+
+import steersman.envs
+from steersman.agents.evolution.simulations import fgd_weights
+from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.envs.deployments import kernels
+from steersman.envs.deployments.environment import DeploymentsEnv, DeploymentsVectorEnv
+from steersman.envs.inflation.environment import InflationEnv, InflationVectorEnv, TimedEnv, TimedVectorEnv
+from steersman.policies.features import GPU
+from steersman.policies.heuristics.local_scores import FGD
+from steersman.policies.heuristics.policy import HeuristicPolicy
+from steersman.policies.linear.arrays import WEIGHTS, with_weights
+from steersman.policies.linear.kernels import learned_refresh_all
+from steersman.policies.linear.views import write_node_features
+from steersman.simulation import engine
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.generators.deployments import DeploymentSettings, cluster, generate
+from steersman.workloads.workload import Workload
+
+IDS = ("steersman/Inflation-v0", "steersman/Timed-v0", "steersman/Deployments-v0")
+SINGLE = {"inflation": InflationEnv, "timed": TimedEnv, "deployments": DeploymentsEnv}
+VECTOR = {"inflation": InflationVectorEnv, "timed": TimedVectorEnv, "deployments": DeploymentsVectorEnv}
+GIB = 1 << 30
+
+
+KINDS = {kind: (kind, {}) for kind in SINGLE} | {
+    f"{kind}-gpu": (kind, {"view": "gpu"}) for kind in ("inflation", "timed")
+}
+
+
+def legal(mask: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """[E] a random legal action each."""
+    return (mask * (random.random(mask.shape) + 1)).argmax(axis=-1)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_gymnasiums_checker_has_nothing_to_say(name):
+    assert steersman.envs
+    env = gymnasium.make(name)
+    check_env(env.unwrapped)
+    check_env(gymnasium.make(name, render_mode="rgb_array").unwrapped, skip_render_check=True)
+    env.close()
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_a_whole_episode_stays_in_the_space_and_no_mask_is_empty_before_its_end(name):
+    env, random = gymnasium.make(name), np.random.default_rng(1)
+    for seed in (0, 1, 2):
+        seen, _ = env.reset(seed=seed)
+        over = False
+        for _ in range(300):
+            assert seen["mask"].any() != over
+            assert all(env.observation_space[key].contains(value) for key, value in seen.items())
+            assert np.array_equal(env.unwrapped.action_masks(), seen["mask"] == 1)
+            if over:
+                break
+            seen, reward, terminated, truncated, _ = env.step(legal(seen["mask"], random))
+            assert np.isfinite(reward)
+            assert not truncated
+            over = terminated
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "timed"])
+def test_fgds_choices_played_in_the_environment_are_its_run_in_the_simulator_event_for_event(protocol):
+    workload, policy = embedded(SMALL), HeuristicPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
+    plan = schedule(workload, protocol, seed=7, ratio=1.3, load=0.9)
+    execution = Execution(Simulator(workload), plan, policy, 7, record=False)
+    execution.finish(None)
+    env = SINGLE[protocol](load=0.9)
+    env.reset(seed=0, options={"seed": 7})
+    terminated, steps = False, 0
+    while not terminated:
+        _, _, terminated, _, info = env.step(env.heuristic("fgd"))
+        steps += 1
+    batch, count = env.core.batch, int(execution.run.cursor[engine.EVENTS])
+    assert batch.run.cursor[0].tolist() == execution.run.cursor.tolist()
+    assert np.array_equal(batch.record.numbers[0, :count], execution.record.numbers[:count])
+    assert np.array_equal(batch.record.time[0, :count], execution.record.time[:count])
+    assert np.array_equal(batch.record.sums[0, :count], execution.record.sums[:count])
+    assert steps == int((execution.record.numbers[:count, engine.OUTCOME] == engine.BOUND).sum())
+    if protocol == "inflation":
+        capacity = 1000 * sum(node.gpu_count for node in workload.nodes)
+        assert info["allocation"] == pytest.approx(execution.run.cursor[engine.GPU_USED] / capacity)
+
+
+def test_allocation_of_an_episode_sums_up_to_what_is_in_use_at_its_end():
+    env, total, terminated = InflationEnv(), 0.0, False
+    env.reset(seed=4)
+    while not terminated:
+        _, reward, terminated, _, info = env.step(env.heuristic("best-fit"))
+        total += reward
+    gpus = sum(node.gpu_count for node in embedded(SMALL).nodes)
+    assert total == pytest.approx(info["allocation"] * gpus)
+
+
+def test_waiting_time_of_an_episode_sums_up_to_what_all_pods_waited():
+    workload, policy = embedded(SMALL), HeuristicPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
+    result = Simulator(workload).run(policy, protocol="timed", seed=3, load=1.2)
+    metrics = {metric.name: metric.value for metric in result.metrics}
+    env, total, terminated = TimedEnv(objective="waiting-time", load=1.2), 0.0, False
+    env.reset(options={"seed": 3})
+    while not terminated:
+        _, reward, terminated, _, _ = env.step(env.heuristic("fgd"))
+        total += reward
+    waited = metrics["waiting_time_mean_with_warm_start_seconds"] * metrics["pods_bound"]
+    assert waited > 0
+    assert -3600 * total == pytest.approx(waited)
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_an_illegal_action_places_nothing_and_costs_the_penalty(kind):
+    env = SINGLE[kind](penalty=2.5)
+    seen, _ = env.reset(seed=1)
+    for _ in range(1000):
+        if not seen["mask"].all():
+            break
+        # A full node comes sooner or later where the fullest is chosen.
+        seen, *_ = env.step(env.heuristic("most-allocated"))
+    wrong = np.flatnonzero(seen["mask"] == 0)
+    for action in (int(wrong[0]) if len(wrong) else -1, -1, len(seen["mask"])):
+        after, reward, terminated, truncated, info = env.step(np.int64(action))
+        assert (reward, terminated, truncated, info["illegal"]) == (-2.5, False, False, True)
+        assert all(np.array_equal(after[key], seen[key]) for key in seen)
+    _, reward, _, _, info = env.step(np.int64(seen["mask"].argmax()))
+    assert reward != -2.5
+    assert not info["illegal"]
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_a_step_limit_truncates_and_does_not_terminate(kind):
+    env = SINGLE[kind](step_limit=3)
+    seen, _ = env.reset(seed=1)
+    ends = []
+    for _ in range(3):
+        seen, _, terminated, truncated, _ = env.step(np.int64(seen["mask"].argmax()))
+        ends.append((terminated, truncated))
+    assert ends == [(False, False), (False, False), (False, True)]
+    assert seen["mask"].any()  # the state goes on, so that an agent can bootstrap from it
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_one_seed_gives_one_trajectory_single_or_vectorised_across_resets(name):
+    kind, more = KINDS[name]
+    options = {"step_limit": 25, **more}
+    vector = VECTOR[kind](3, **options)
+    singles = [SINGLE[kind](**options) for _ in range(3)]
+    seen, _ = vector.reset(seed=5)
+    apart = [env.reset(seed=5 + e)[0] for e, env in enumerate(singles)]
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        actions = legal(seen["mask"], random)
+        seen, rewards, terminated, truncated, infos = vector.step(actions)
+        for e, env in enumerate(singles):
+            apart[e], reward, *ends, info = env.step(actions[e])
+            assert (rewards[e], terminated[e], truncated[e]) == (reward, *ends)
+            assert infos["allocation"][e] == info["allocation"]
+            if any(ends):
+                assert all(np.array_equal(infos["final_obs"][e][key], apart[e][key]) for key in seen)
+                assert infos["_final_obs"][e]
+                assert infos["final_info"]["node_variance"][e] == info["node_variance"]
+                apart[e], _ = env.reset()
+            assert all(np.array_equal(seen[key][e], apart[e][key]) for key in seen)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_restored_snapshot_goes_on_as_if_nothing_had_happened(name):
+    kind, more = KINDS[name]
+
+    def course(env, seen, steps: int, seed: int) -> list[np.ndarray]:
+        random, found = np.random.default_rng(seed), []
+        for _ in range(steps):
+            seen, rewards, *_ = env.step(legal(seen["mask"], random))
+            found += [rewards, *(seen[key].copy() for key in sorted(seen))]
+        return found
+
+    options = {"step_limit": 30, **more}
+    env = VECTOR[kind](2, **options)
+    seen, _ = env.reset(seed=9)
+    course(env, seen, 20, 1)
+    snapshot, seen = env.snapshot(), env._observe()
+    assert all(isinstance(array, np.ndarray) for array in snapshot.values())
+    expected = course(env, seen, 40, 2)  # past the limit, so that resets are in it
+    for target in (env, VECTOR[kind](2, **options)):
+        again = target.restore(snapshot)
+        assert all(np.array_equal(again[key], seen[key]) for key in seen)
+        got = course(target, again, 40, 2)
+        assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+
+
+def test_make_vec_gives_the_vector_form_that_resets_in_the_same_step():
+    env = gymnasium.make_vec("steersman/Deployments-v0", num_envs=4, vectorization_mode="vector_entry_point", nodes=3)
+    assert isinstance(env.unwrapped, DeploymentsVectorEnv)
+    assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    seen, _ = env.reset(seed=1)
+    assert seen in env.observation_space
+    assert seen["nodes"].shape[:2] == (4, 3)
+    env.close()
+
+
+def test_observations_are_copies_unless_buffers_are_asked_for():
+    for copy in (True, False):
+        env = DeploymentsVectorEnv(2, copy=copy)
+        first, _ = env.reset(seed=1)
+        second, *_ = env.step(np.zeros(2, dtype=np.int64))
+        assert (first["nodes"] is second["nodes"]) != copy
+        assert np.array_equal(first["nodes"], second["nodes"]) != copy
+
+
+def test_only_the_environments_of_a_reset_mask_begin_anew():
+    env = DeploymentsVectorEnv(3)
+    env.reset(seed=1)
+    for _ in range(5):
+        seen, *_ = env.step(np.zeros(3, dtype=np.int64))
+    after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert [np.array_equal(after["context"][e], seen["context"][e]) for e in range(3)] == [True, False, True]
+
+
+def test_every_reset_draws_a_workload_and_an_option_names_one():
+    small = embedded(SMALL)
+    other = Workload("other", small.nodes[:5], small.pods)
+    env = InflationEnv(workload=[small, other])
+    counts = set()
+    for seed in range(8):
+        seen, _ = env.reset(seed=seed)
+        counts.add(int(seen["nodes"].any(axis=1).sum()))
+    assert counts == {5, 64}
+    seen, _ = env.reset(options={"workload": "other"})
+    assert seen["nodes"].any(axis=1).sum() == 5
+    while not env.step(env.heuristic("fgd"))[2]:
+        pass
+    assert set(env.core.names(0)) == {node.name for node in other.nodes}
+
+
+def test_racks_and_servers_are_numbered():
+    env = InflationEnv(servers_per_rack=4)
+    seen, _ = env.reset(seed=1)
+    names = [node.name for node in embedded(SMALL).nodes]
+    order = [names.index(name) for name in env.core.names(0)]
+    assert seen["groups"][:, 0].tolist() == [i // 4 for i in order]
+    assert seen["groups"][:, 1].tolist() == order
+    assert (InflationEnv().reset(seed=1)[0]["groups"] == -1).all()
+
+
+def test_deployments_are_those_of_the_generator_in_distribution():
+    settings, nodes = DeploymentSettings(cpu_load=0.3, memory_load=0.9, pod_load=0.9), cluster(10)
+    random = np.random.default_rng(3)
+    drawn = [[row for row in generate(settings, nodes, random) if row.action == "add"] for _ in range(150)]
+    made = np.array([[len(rows), sum(row.pod_count for row in rows)] for rows in drawn])
+    env = DeploymentsVectorEnv(50, settings=settings, copy=False)
+    env.reset(seed=1)
+    ours: list[list[int]] = []
+    deployments = np.ones(50)
+    while len(ours) < 400:
+        left = env.core.filling.counts[:, kernels.LEFT].copy()
+        _, _, terminated, _, infos = env.step(env.heuristic("least-allocated"))
+        pods = infos["pods_bound"]
+        ours += [[int(deployments[e]), int(pods[e])] for e in np.flatnonzero(terminated)]
+        deployments = np.where(terminated, 1, deployments + (left == 1))
+    for column in (0, 1):
+        a, b = made[:, column], np.array(ours)[:, column]
+        error = np.sqrt(a.var() / len(a) + b.var() / len(b))
+        assert abs(a.mean() - b.mean()) < 4 * error
+        assert 0.7 < a.std() / b.std() < 1.4
+
+
+def test_every_request_of_a_deployment_is_equally_likely():
+    env = DeploymentsVectorEnv(4000, copy=False)
+    env.reset(seed=2)
+    classes, left = env.core.filling.counts[:, kernels.CLASS], env.core.filling.counts[:, kernels.LEFT]
+    for values, count in ((classes // 12, 9), (classes % 12, 12), (left - 5, 11)):
+        seen = np.bincount(values, minlength=count)
+        assert len(seen) == count
+        expected = 4000 / count
+        assert ((seen - expected) ** 2 / expected).sum() < 40  # chi-square of at most 11 degrees of freedom
+
+
+def test_a_cluster_is_filled_as_often_as_asked_and_pods_without_a_place_are_dropped():
+    settings = DeploymentSettings(
+        pod_load=2.0, cpu_load=2.0, memory_load=2.0, resets=2, cpu_requests=("1",), cpu_limits=("1",)
+    )
+    env = DeploymentsEnv(nodes=2, node_cpu="10", settings=settings)
+    env.reset(seed=1)
+    loads, terminated = [], False
+    while not terminated:
+        _, _, terminated, _, info = env.step(env.heuristic("least-allocated"))
+        loads.append(info["allocation"])
+    # 20 cores hold 20 pods; then they are cleared and filled again.
+    assert loads == pytest.approx([i / 20 for i in range(1, 21)] * 2)
+    assert info["pods_bound"] == 40
+    assert info["pods_dropped"] >= 40
+
+
+def test_clusters_of_drawn_sizes_share_one_observation_space():
+    env = DeploymentsEnv(nodes=(2, 5), max_nodes=8)
+    sizes = set()
+    for seed in range(20):
+        seen, _ = env.reset(seed=seed)
+        assert seen["nodes"].shape == (8, len(env.core.view.node))
+        sizes.add(int(seen["mask"].sum()))
+        assert not seen["nodes"][seen["mask"] == 0].any()
+    assert sizes == {2, 3, 4, 5}
+    seen, _ = env.reset(options={"nodes": 3})
+    assert seen["mask"].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_render_shows_every_node(kind):
+    env = SINGLE[kind](render_mode="ansi")
+    env.reset(seed=1)
+    for _ in range(20):
+        env.step(np.int64(env.action_masks().argmax()))
+    lines = env.render().splitlines()
+    assert [line[2:].split()[0] for line in lines[1:]] == env.core.names(0)
+    assert any(re.search(r"[1-9]\d*%", line) for line in lines[1:])
+    picture = SINGLE[kind](render_mode="rgb_array")
+    picture.reset(seed=1)
+    before = picture.render()
+    picture.step(np.int64(picture.action_masks().argmax()))
+    assert before.dtype == np.uint8
+    assert before.shape == picture.render().shape
+    assert (before != picture.render()).any()
+
+
+CPU_ONLY = Workload("cpu", (Node("a", 1000, GIB),), (Pod("p", PodClass(Requests(10))),))
+HUGE = Workload(
+    "huge",
+    (Node("a", 1000, GIB, gpu_count=1, gpu_model="T4"),),
+    (Pod("p", PodClass(Requests(2000, gpu_count=1, gpu_milli=500))),),
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: InflationEnv(workload="nothing"), "no embedded workload 'nothing'; there are "),
+        (lambda: InflationEnv(workload=[]), "give one or more"),
+        (lambda: InflationEnv(workload=CPU_ONLY), "objective 'allocation' is undefined on cpu: its nodes have no GPU"),
+        (lambda: InflationEnv(objective="joy"), "unknown objective 'joy'"),
+        (lambda: InflationEnv(objective="waiting-time"), "no pod waits; steersman/Timed-v0"),
+        (lambda: InflationEnv(max_nodes=10), "default-small has 64 nodes, more than max_nodes 10"),
+        (lambda: InflationEnv(view="x"), "unknown view 'x'"),
+        (lambda: DeploymentsEnv(view="gpu"), "view 'gpu' is about GPUs, which no node has here"),
+        (lambda: InflationEnv(penalty=-1), "penalty -1 is out of range"),
+        (lambda: InflationEnv(render_mode="human"), "render_mode 'human' is unknown"),
+        (lambda: InflationVectorEnv(0), "num_envs 0 is out of range"),
+        (lambda: InflationEnv().heuristic("fgd"), "reset the environment before anything else"),
+        (lambda: InflationEnv().reset(options={"sed": 1}), "reset option 'sed' is unknown; there are workload, seed"),
+        (lambda: InflationEnv().reset(options={"workload": "x"}), "'x' is unknown; there are default-small"),
+        (lambda: InflationEnv(workload=HUGE, ratio=5).reset(), "no pod fits on any node"),
+        (lambda: DeploymentsEnv(objective="allocation"), "objective 'allocation' is undefined on Deployments"),
+        (lambda: DeploymentsEnv(nodes=0), "nodes 0 is out of range"),
+        (lambda: DeploymentsEnv(nodes=5, max_nodes=4), "nodes 5 is out of range"),
+        (lambda: DeploymentsEnv(node_cpu="2"), "is more than a node has"),
+        (lambda: DeploymentsEnv().reset(options={"nodes": 11}), "'nodes' 11 is out of range; 1 to 10"),
+        (lambda: DeploymentsVectorEnv(2).reset(seed=[1]), "1 seeds were given for 2 environments"),
+    ],
+)
+def test_wrong_options_are_one_line(make, problem):
+    with pytest.raises(SteersmanError) as caught:
+        make()
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_actions_of_another_shape_are_refused():
+    env = DeploymentsVectorEnv(2)
+    env.reset(seed=1)
+    with raises(UsageError, "3", "2"):
+        env.step(np.zeros(3, dtype=np.int64))
+
+
+def test_maskable_ppo_trains_on_it_unchanged():
+    sb3_contrib = pytest.importorskip("sb3_contrib")
+    for name in IDS:
+        env = gymnasium.make(name)
+        model = sb3_contrib.MaskablePPO(
+            "MultiInputPolicy", env, n_steps=64, batch_size=64, n_epochs=1, seed=1, device="cpu"
+        )
+        model.learn(128)
+        assert model.num_timesteps == 128
+
+
+@pytest.mark.parametrize("name", IDS[:2])
+def test_view_gpu_shows_what_the_score_table_sees_wherever_a_pod_fits(name):
+    env, random = gymnasium.make(name, view="gpu").unwrapped, np.random.default_rng(3)
+    check_env(env, skip_render_check=True)
+    seen, _ = env.reset(seed=0, options={"seed": 5})
+    simulator = Simulator(embedded(SMALL))
+    for _ in range(150):
+        batch = env.core.batch
+        assert all(env.observation_space[key].contains(value) for key, value in seen.items())
+        c = batch.arrivals.class_id[0, batch.run.question[0, engine.QUESTION]]
+        assert not seen["nodes"][seen["mask"] == 0].any()
+        nodes, classes, profile = (
+            type(part)(*(array[0] for array in part)) for part in (batch.nodes, batch.classes, batch.profile)
+        )
+        # FGD's weights choose FGD's device; a pod of a whole device or none has no choice.
+        learned = with_weights(simulator.learned, fgd_weights(), (), classes)
+        learned_refresh_all(learned, profile, nodes)
+        rows = np.zeros((len(seen["mask"]), WEIGHTS))
+        write_node_features(learned, profile, nodes, classes, c, rows)
+        if classes.gpu_count[c] != 1 or classes.gpu_milli[c] == GPU_MILLI:
+            np.testing.assert_allclose(seen["nodes"], rows, rtol=1e-5, atol=1e-4)
+        else:  # the environment's device is the fullest: what is idle afterwards is the same, on whichever device
+            idle = GPU.node_column("idle_after")
+            np.testing.assert_allclose(seen["nodes"][:, idle], rows[:, idle], rtol=1e-5, atol=1e-4)
+        seen, _, terminated, _, _ = env.step(legal(seen["mask"], random))
+        if terminated:
+            break

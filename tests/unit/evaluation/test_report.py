@@ -1,0 +1,446 @@
+"""The report says what the numbers say, stands alone, and survives whatever a workload is called."""
+
+import base64
+import gzip
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.run_results import figures_in, made_experiment, made_run
+
+from steersman.evaluation.output import is_result
+from steersman.evaluation.report.figures import (
+    BASELINE_COLOUR,
+    CELLS,
+    LIMIT_COLOUR,
+    POLICY_COLOURS,
+    SHARE_COLOURS,
+    CurveStats,
+    dark_colours,
+    faint,
+    heat_map,
+    styles,
+)
+from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.markup import sample
+from steersman.evaluation.report.page import Comparison, write_report
+from steersman.evaluation.summary import summarise
+from steersman.simulation.result import FinalNodes, Metric, RunResult
+
+SIZE_LIMIT_BYTES = 2_000_000
+BETTER = {"kube-default": [90.0, 91.0, 92.0, 90.5], "fgd": [95.0, 95.4, 96.1, 95.2]}
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements with their attributes, visible text, the figures."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.scripts: list[str] = []
+        self._stack: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._stack and self._stack[-1] == tag:
+            self._stack.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._stack and self._stack[-1] == "script":
+            self.scripts.append(data)
+        elif not self._stack:
+            self.text.append(data)
+
+    def ids(self, css_class: str) -> set[str]:
+        return {str(a["id"]) for _, a in self.elements if a.get("class") == css_class and "id" in a}
+
+
+def report(folder: Path, runs: Sequence[RunResult], baseline: str = "kube-default") -> tuple[Headline, str]:
+    summary = summarise(runs, baseline)
+    headline = Headline(runs, summary, baseline)
+    path = folder / "report.html"
+    write_report(path, [Comparison(runs, summary, headline, 1.3)], command="steersman evaluate")
+    return headline, path.read_text()
+
+
+def sentence(runs: Sequence[RunResult], baseline: str = "kube-default") -> str:
+    return Headline(runs, summarise(runs, baseline), baseline).sentence()
+
+
+def test_the_headline_says_who_is_best_here_and_by_how_much() -> None:
+    said = sentence(made_experiment(BETTER))
+    assert said == (
+        "fgd is best on default (inflation): 95.42 % of 20 GPUs allocated, 4.55 points [4.25, 4.85] more than "
+        "kube-default; it fails as many pods; only 4 paired seeds."
+    )
+    five = made_experiment({"kube-default": [90.0] * 5, "fgd": [95.0] * 5})
+    assert sentence(five).endswith(
+        "5.00 points [5.00, 5.00] more than kube-default; it fails as many pods; 5 paired seeds."
+    )
+
+
+def test_sentence_and_table_have_the_same_difference_and_interval() -> None:
+    runs = made_experiment(BETTER | {"random": [80.0, 85.0, 82.0, 81.0]})
+    headline = Headline(runs, summarise(runs, "kube-default"), "kube-default")
+    (column,) = [column for column in headline.columns("default") if column.short == "Diff. points"]
+    cell = column.cells["fgd"]
+    low, high = cell.note.replace("+", "").split(" to ")
+    assert f"{cell.text.removeprefix('+')} points [{low}, {high}] more than kube-default" in headline.sentence()
+
+
+def test_the_best_is_the_baseline_where_nothing_beats_it() -> None:
+    worse = {"kube-default": BETTER["fgd"], "random": BETTER["kube-default"]}
+    assert sentence(made_experiment(worse)).startswith(
+        "kube-default is best on default (inflation): 95.42 % of 20 GPUs allocated, 4.55 points [4.25, 4.85] more "
+        "than random"
+    )
+
+
+def test_what_was_not_shown_is_not_recommended() -> None:
+    chance = {"kube-default": [90.0, 91.0, 92.0, 90.0], "fgd": [91.0, 90.0, 92.5, 89.8]}
+    said = sentence(made_experiment(chance))
+    assert said.startswith("No difference shown between fgd and kube-default on default (inflation): fgd allocates")
+    assert re.search(r"0\.07 points \[−0\.\d\d, 0\.\d\d\] more than kube-default", said)
+    assert "best" not in said
+    # Both beat the baseline, but not each other.
+    close = {
+        "kube-default": [80.0] * 6,
+        "fgd": [95.0, 95.1, 95.2, 95.3, 95.4, 95.5],
+        "best-fit": [95.5, 95.4, 95.0, 95.3, 95.1, 95.1],
+    }
+    said = sentence(made_experiment(close))
+    assert said.startswith("No difference shown between fgd and best-fit on default (inflation): fgd allocates 95.25 %")
+    assert "15.25 points [" in said
+    many = {f"policy-{i}": [90.0, 91.0 + i / 100, 90.5] for i in range(7)}
+    assert "policy-6, policy-5, policy-4 and 4 others" in sentence(made_experiment(many), "policy-0")
+
+
+def test_who_allocates_more_and_fails_more_pods_is_said_to() -> None:
+    def runs(failed: Sequence[float]) -> list[RunResult]:
+        by_default = [made_run("kube-default", 42 + i, allocation=90.0 + i / 10, failed=20.0) for i in range(5)]
+        return by_default + [made_run("fgd", 42 + i, allocation=95.0, failed=many) for i, many in enumerate(failed)]
+
+    assert sentence(runs([32, 33, 31, 32, 32])).startswith(
+        "fgd allocates most GPUs on default (inflation): 95.00 % of 20 GPUs allocated, "
+    )
+    assert ", but it fails 12.0 pods [11.4, 12.6] more; 5 paired seeds." in sentence(runs([32, 33, 31, 32, 32]))
+    fewer = sentence(runs([8, 9, 7, 8, 8]))
+    assert fewer.startswith("fgd is best on default")
+    assert "; it fails 12.0 pods [11.4, 12.6] fewer; 5 paired seeds." in fewer
+    unclear = sentence(runs([0, 40, 20, 10, 30]))
+    assert unclear.startswith("fgd is best")
+    assert "no difference shown in the pods that fail" in unclear
+    # That others fail fewer is said also where the baseline does not.
+    third = [made_run("best-fit", 42 + i, allocation=94.0 + i / 10, failed=2.0) for i in range(5)]
+    assert "but it fails 6.0 pods [5.4, 6.6] more than best-fit" in sentence([*runs([8, 9, 7, 8, 8]), *third])
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_best_is_only_who_was_shown_to_differ_from_every_other(data: st.DataObject) -> None:
+    seeds = data.draw(st.integers(1, 7), "seeds")
+    protocol = data.draw(st.sampled_from(["inflation", "arrivals", "timed"]), "protocol")
+    # Few values, so that ties, equal policies and intervals without width come up; NaN: no pod was bound.
+    values = st.sampled_from([0.0, 40.0, 40.0001, 41.0, 45.0, 90.0] + ([float("nan")] if protocol == "timed" else []))
+    names = ["a", "b", "c", "d"][: data.draw(st.integers(1, 4), "policies")]
+    ends = {name: data.draw(st.lists(values, min_size=seeds, max_size=seeds), name) for name in names}
+    failed = {name: data.draw(st.sampled_from([0.0, 5.0, 9.0]), f"failed by {name}") for name in names}
+    runs = [
+        made_run(
+            name,
+            i,
+            allocation=end if protocol != "timed" else 50.0,
+            protocol=protocol,
+            failed=failed[name],
+            metrics=[Metric("waiting_time_mean_seconds", "seconds", end)] if protocol == "timed" else (),
+        )
+        for name, of_policy in ends.items()
+        for i, end in enumerate(of_policy)
+    ]
+    headline = Headline(runs, summarise(runs, "a"), "a")
+    said = headline.sentence()
+    assert not re.search(r"\b(nan|None|inf)\b|\[[^\]]*–", said), said
+    claims = re.match(r"([a-d]) (is best|allocates most|lets pods wait least) ", said)
+    if claims is None:
+        return
+    best = claims[1]
+    sign = -1 if protocol == "timed" else 1
+    for other in set(names) - {best}:
+        pairs = np.array(ends[best]) - np.array(ends[other])
+        if np.isfinite(headline.means("default")[other]):
+            assert seeds > 1
+            assert sign * np.nanmean(pairs) > 0, other
+            low, high = headline.difference("default", headline.primary, best, other).interval
+            assert low > 0 or high < 0
+    if protocol != "timed" and claims[2] == "is best":
+        assert failed[best] <= min(failed.values())
+
+
+def test_the_headline_of_one_policy_or_one_seed_claims_no_more_than_it_has() -> None:
+    assert sentence(made_experiment({"fgd": [95.0, 96.0]}), "fgd").startswith(
+        "fgd allocates 95.50 % of the GPUs on default (inflation)"
+    )
+    one = sentence(made_experiment({"kube-default": [90.0], "fgd": [95.0]}))
+    assert one == (
+        "One seed shows no difference: on default (inflation), fgd allocates 95.00 % of 20 GPUs, 5.00 points more than "
+        "kube-default."
+    )
+
+
+def test_the_headline_of_a_cluster_without_gpus_is_about_cpu() -> None:
+    runs = [made_run(policy, seed, gpus=()) for policy in ("kube-default", "fgd") for seed in (1, 2)]
+    assert "CPU" in sentence(runs)
+    assert "GPU" not in sentence(runs)
+
+
+def test_the_headline_of_pods_without_gpus_is_about_cpu_though_the_cluster_has_some(tmp_path: Path) -> None:
+    runs = [
+        made_run(policy, seed, allocation=0.0, cpu=cpu, protocol="arrivals")
+        for policy, cpu in (("kube-default", 60.0), ("fgd", 70.0))
+        for seed in range(5)
+    ]
+    headline, text = report(tmp_path, runs)
+    assert headline.sentence().startswith(
+        "fgd is best on default (arrivals): 70.00 % of the CPU allocated, 10.00 points [10.00, 10.00] more than"
+    )
+    page = Page(text)
+    assert "CPU allocated at the end, %" in page.text
+    assert "CPU unallocated" in page.text
+    assert not {"w0-causes", "w0-fragmentation"} & page.ids("plot")
+    assert "GPU fragmentation, % of idle GPU" not in page.text
+
+
+def test_the_headline_of_equal_outcomes_says_so() -> None:
+    same = [90.0, 91.0, 92.0, 90.5, 90.0]
+    said = sentence(made_experiment({"kube-default": same, "fgd": same}))
+    assert said == (
+        "kube-default and fgd do equally well on default (inflation): kube-default allocates 90.70 % of 20 GPUs, "
+        "as much as fgd; it fails as many pods; 5 paired seeds."
+    )
+    close = sentence(made_experiment({"kube-default": same, "fgd": [value + 0.001 for value in same]}))
+    assert "less than 0.01 points [0.00, 0.00] more than kube-default" in close
+
+
+def timed(waits: dict[str, Sequence[float]]) -> list[RunResult]:
+    return [
+        made_run(policy, 42 + i, protocol="timed", metrics=[Metric("waiting_time_mean_seconds", "seconds", wait)])
+        for policy, of_policy in waits.items()
+        for i, wait in enumerate(of_policy)
+    ]
+
+
+def test_the_headline_of_the_timed_protocol_is_about_waiting(tmp_path: Path) -> None:
+    said = sentence(timed({"kube-default": [100.0, 120.0], "fgd": [50.0, 60.0]}))
+    assert said.startswith(
+        "fgd is best on default (timed): pods wait 55.0 s in the mean, 55.0 s [50.0, 60.0] less than under kube-default"
+    )
+    assert sentence(timed({"kube-default": [0.0, 0.0], "fgd": [0.0, 0.0]})).startswith("No pod has to wait")
+    nan = float("nan")
+    none = timed({"kube-default": [nan, nan], "fgd": [nan, nan]})
+    assert sentence(none) == "No pod was bound under any policy on default (timed), only 2 seeds."
+    assert sentence(timed({"kube-default": [nan], "fgd": [3.0]})).startswith("Pods wait 3.0 s in the mean under fgd")
+    both = [*none, *(replace(run, workload="other") for run in timed({"kube-default": [1.0, 2.0], "fgd": [1.0, 2.0]}))]
+    assert "nan" not in sentence(both)
+    assert "on one of them no pod was bound" in sentence(both)
+    _, text = report(tmp_path, none)
+    assert not [piece for piece in Page(text).text if re.search(r"\b(nan|None|undefined)\b", piece)]
+    _, text = report(tmp_path, timed({"kube-default": [100.0, 120.0], "fgd": [50.0, 60.0]}))
+    page = Page(text)
+    assert "w0-waits" in page.ids("plot")
+    assert "Pods that wait for room." in page.text
+
+
+def test_the_report_holds_table_and_plots_in_one_file(tmp_path: Path) -> None:
+    headline, text = report(tmp_path, made_experiment(BETTER))
+    assert is_result(tmp_path / "report.html")
+    page = Page(text)
+    figures = figures_in(text)
+    assert set(figures) == page.ids("plot")
+    assert {"w0-course", "w0-end", "w0-causes", "w0-nodes-0", "w0-nodes-1", "w0-balance"} <= set(figures)
+    assert headline.sentence() in page.text
+    for cell in ("95.42", "+4.55", "baseline", "steersman evaluate"):
+        assert any(cell in piece for piece in page.text), cell
+    assert len(text.encode()) < SIZE_LIMIT_BYTES
+
+
+def test_a_report_needs_no_package_for_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    _, text = report(tmp_path, made_experiment(BETTER))
+    assert 'id="plotly"' in text
+
+
+def test_the_report_asks_nothing_of_the_network(tmp_path: Path) -> None:
+    _, text = report(tmp_path, made_experiment(BETTER, workloads=["one", "two"]))
+    page = Page(text)
+    assert not [tag for tag, _ in page.elements if tag in ("link", "img", "iframe", "object", "base")]
+    loading = ("src", "href", "srcset", "action", "poster", "data")
+    assert not [a for _, attributes in page.elements for a in attributes if a in loading]
+    (security,) = [a for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
+    assert str(security["content"]).startswith("default-src 'none'")
+    assert "http" not in str(security["content"])
+    css = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in css
+    assert "@import" not in css
+    (packed,) = re.findall(r'<script type="application/gzip" id="plotly">(.*?)</script>', text)
+    assert b"plotly.js (cartesian - minified) v" in gzip.decompress(base64.b64decode(packed))[:200]
+
+
+def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+    name = "</script><b>&\"'"
+    runs = [made_run(policy, seed, workload=name) for policy in ("kube-default", "<i>fgd") for seed in (1, 2)]
+    _, text = report(tmp_path, runs)
+    page = Page(text)
+    assert not [tag for tag, _ in page.elements if tag in ("b", "i")]
+    assert "<i>fgd" in page.text
+    assert figures_in(text)
+
+
+def test_several_workloads_are_chosen_from_and_compared(tmp_path: Path) -> None:
+    headline, text = report(tmp_path, made_experiment(BETTER, workloads=["one", "two", "three"]))
+    page = Page(text)
+    assert headline.sentence().find("on average over 3 workloads") > 0
+    assert [a["data-workload"] for tag, a in page.elements if tag == "section"] == ["one", "two", "three"]
+    assert len([tag for tag, _ in page.elements if tag == "option"]) == 3
+
+
+def test_the_same_runs_give_the_same_report(tmp_path: Path) -> None:
+    assert report(tmp_path, made_experiment(BETTER))[1] == report(tmp_path, made_experiment(BETTER))[1]
+
+
+def test_a_policy_has_one_colour_and_no_two_policies_look_alike() -> None:
+    names = [f"policy-{i}" for i in range(20)]
+    found = styles(names, "policy-3")
+    assert len({(style.colour, style.dash) for style in found.values()}) == 20
+    assert sorted(style.index for style in found.values()) == list(range(20))
+    assert len({sample(style) for style in styles([f"policy-{i}" for i in range(200)], "policy-0").values()}) == 200
+    assert {style.symbol for style in styles(names[:9], "policy-0").values()} == {""}
+    assert all(style.symbol for style in list(found.values())[9:])
+
+
+def test_every_plot_has_a_name_that_says_what_it_shows(tmp_path: Path) -> None:
+    _, text = report(tmp_path, made_experiment(BETTER, workloads=["one", "two"]))
+    plots = [attributes for _, attributes in Page(text).elements if attributes.get("class") == "plot"]
+    names = [str(each.get("aria-label")) for each in plots]
+    assert all(each.get("role") == "img" for each in plots)
+    assert len(set(names)) == len(names) == len(figures_in(text))
+    assert "fgd: nodes at the end, 1 nodes full, 2 partly used, 1 empty (one, inflation)" in names
+    assert any(
+        name.startswith("GPU allocated, %. The whole run.") and name.endswith("(two, inflation)") for name in names
+    )
+
+
+def test_every_colour_that_is_drawn_on_paper_has_one_for_a_dark_page() -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def contrast(one: str, other: str) -> float:
+        light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+        return (light + 0.05) / (dark + 0.05)
+
+    dark = dark_colours()
+    page = dark["#ffffff"]
+    for colour in (*POLICY_COLOURS, BASELINE_COLOUR, LIMIT_COLOUR):
+        assert contrast(dark[colour], page) > 4.5, colour
+        assert dark[faint(colour)] == faint(dark[colour])
+    assert contrast(dark["#222222"], page) > 7
+    shades = [luminance(dark.get(shade, shade)) for shade in SHARE_COLOURS]
+    assert shades == sorted(shades, reverse=True)
+    assert contrast(dark[SHARE_COLOURS[-1]], page) > 1.5
+
+
+def test_two_protocols_are_one_report(tmp_path: Path) -> None:
+    comparisons = []
+    for protocol in ("inflation", "arrivals"):
+        runs = made_experiment(BETTER, protocol=protocol)
+        summary = summarise(runs, "kube-default")
+        comparisons.append(Comparison(runs, summary, Headline(runs, summary, "kube-default"), 1.3))
+    write_report(tmp_path / "report.html", comparisons, command="steersman evaluate", reason="no times")
+    text = (tmp_path / "report.html").read_text()
+    page = Page(text)
+    shown = [(a["data-workload"], a["data-protocol"]) for tag, a in page.elements if tag == "section"]
+    assert shown == [("default", "inflation"), ("default", "arrivals")]
+    assert [tag for tag, a in page.elements if a.get("class") == "claim"] == ["h1", "h2"]
+    for each in comparisons:
+        assert each.headline.sentence() in page.text
+    assert {"default (inflation)", "default (arrivals)", "By the data: no times."} <= set(page.text)
+    assert {"w0-end", "w1-end"} <= set(figures_in(text))
+
+
+def test_many_policies_and_workloads_stay_below_the_limit_of_size(tmp_path: Path) -> None:
+    ends = {f"policy-{i}": [90.0 + i / 7, 91.0 + i / 9] for i in range(14)}
+    runs = made_experiment(ends, workloads=[f"w{i}" for i in range(4)])
+    random = np.random.default_rng(1)
+    noisy = []
+    for run in runs:
+        values = np.round(run.curve.gpu_allocation_percent + random.uniform(0, 1, len(run.curve.x)), 2)
+        fragmentation = np.round(random.uniform(0, 99, len(run.curve.x)), 2)
+        curve = replace(run.curve, gpu_allocation_percent=values, gpu_fragmentation_percent=fragmentation)
+        noisy.append(replace(run, curve=curve, final_nodes=nodes(1213) if run.seed == 42 else run.final_nodes))
+    _, text = report(tmp_path, noisy, "policy-0")
+    assert len(text.encode()) < SIZE_LIMIT_BYTES
+
+
+def nodes(count: int, used: float = 0.5) -> FinalNodes:
+    share = np.full(count, used)
+    models = tuple("T4" if i % 3 else "V100" for i in range(count))
+    names = tuple(f"node-{i}" for i in range(count))
+    return FinalNodes(names, models, np.full(count, 8), share, share, share)
+
+
+def cells(rows: list[list[float | None]]) -> list[float]:
+    return [cell for row in rows for cell in row if cell is not None]
+
+
+def test_the_heat_map_has_a_cell_for_every_node() -> None:
+    heat = heat_map(nodes(100), names=True)
+    trace = heat.figure["data"][0]
+    assert cells(trace["z"]) == [50.0] * 100
+    assert sorted(name for row in trace["text"] for name in row if name) == sorted(nodes(100).names)
+    assert heat.figure["layout"]["yaxis"]["ticktext"] == ["T4", "V100"]
+    assert (heat.full, heat.partly, heat.empty) == (0, 100, 0)
+
+
+def test_the_heat_map_of_a_huge_cluster_stays_small() -> None:
+    heat = heat_map(nodes(100_000, used=1.0), names=True)
+    assert len(cells(heat.figure["data"][0]["z"])) <= CELLS + 2
+    assert heat.full == 100_000
+
+
+def test_bands_reach_from_the_smallest_to_the_largest() -> None:
+    from steersman.evaluation.report.figures import curve_stats
+
+    runs = made_experiment({"fgd": [90.0, 94.0]})
+    path: CurveStats = curve_stats([run.curve for run in runs], "gpu_allocation_percent", runs[0].curve.x)
+    assert (path.low[-1], path.mean[-1], path.high[-1]) == (90.0, 92.0, 94.0)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"), [("inflation", "rounds to 130 %"), ("arrivals", "after the last arrival")]
+)
+def test_the_report_says_what_allocated_means(tmp_path: Path, protocol: str, said: str) -> None:
+    _, text = report(tmp_path, made_experiment(BETTER, protocol=protocol))
+    assert any(said in piece for piece in Page(text).text)
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "arrivals", "timed"])
+def test_values_that_do_not_apply_leave_no_plot_and_no_nan(tmp_path: Path, protocol: str) -> None:
+    runs = [made_run(policy, seed, gpus=(), protocol=protocol) for policy in ("kube-default", "fgd") for seed in (1, 2)]
+    _, text = report(tmp_path, runs)
+    page = Page(text)
+    assert "w0-fragmentation" not in page.ids("plot")
+    assert not [piece for piece in page.text if "nan" in piece]

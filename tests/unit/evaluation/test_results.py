@@ -1,0 +1,252 @@
+"""Result files: their columns and bytes, all of them or none, and nothing of the user's overwritten."""
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.errors import raises
+from tests.support.run_results import POINTS, made_experiment, made_run
+
+from steersman.core.errors import UsageError
+from steersman.evaluation import output, results
+from steersman.evaluation.summary import summarise
+from steersman.simulation.result import Metric, Placements, Timeline
+
+ENDS = {"kube-default": [90.0, 91.0, 92.0], "fgd": [95.0, 95.5, 96.5]}
+
+
+def write(folder: Path, runs: list, baseline: str = "kube-default") -> None:
+    with output.staged(folder, results.EVALUATION_FILES) as stage:
+        results.write_evaluation(stage, runs, summarise(runs, baseline))
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_results_have_a_row_for_every_percent_that_arrives(tmp_path: Path) -> None:
+    write(tmp_path / "out", made_experiment(ENDS))
+    rows = rows_of(tmp_path / "out" / "results.csv")
+    assert list(rows[0]) == [
+        "workload",
+        "policy",
+        "seed",
+        "arrived_percent",
+        "gpu_allocation_percent",
+        "gpu_fragmentation_percent",
+    ]
+    assert len(rows) == 2 * 3 * POINTS
+    assert [row["arrived_percent"] for row in rows[:POINTS]] == [str(x) for x in range(131)]
+    assert rows[POINTS - 1] == {
+        "workload": "default",
+        "policy": "kube-default",
+        "seed": "42",
+        "arrived_percent": "130",
+        "gpu_allocation_percent": "90.00",
+        "gpu_fragmentation_percent": "99.00",
+    }
+
+
+def test_results_of_other_protocols_have_no_rows(tmp_path: Path) -> None:
+    write(tmp_path / "out", made_experiment(ENDS, protocol="arrivals"))
+    assert (tmp_path / "out" / "results.csv").read_text().count("\n") == 1
+    assert rows_of(tmp_path / "out" / "metrics.csv")[0]["protocol"] == "arrivals"
+
+
+def test_summary_compares_seed_by_seed(tmp_path: Path) -> None:
+    write(tmp_path / "out", made_experiment(ENDS))
+    rows = rows_of(tmp_path / "out" / "summary.csv")
+    assert list(rows[0]) == list(results.SUMMARY_COLUMNS)
+    (baseline,) = [r for r in rows if (r["policy"], r["metric"]) == ("kube-default", "gpu_allocation_percent")]
+    (fgd,) = [r for r in rows if (r["policy"], r["metric"]) == ("fgd", "gpu_allocation_percent")]
+    assert (baseline["mean"], baseline["baseline"], baseline["difference"]) == ("91", "", "")
+    assert (fgd["runs"], fgd["baseline"]) == ("3", "kube-default")
+    assert float(fgd["difference"]) == pytest.approx((5 + 4.5 + 4.5) / 3)
+    assert 4.5 <= float(fgd["difference_ci_low"]) < float(fgd["difference_ci_high"]) <= 5
+
+
+def test_several_workloads_have_a_mean_over_all() -> None:
+    runs = made_experiment({"a": [90.0, 92.0]}, workloads=["one"]) + made_experiment(
+        {"a": [80.0, 84.0]}, workloads=["two"]
+    )
+    rows = [row for row in summarise(runs, "a") if row.metric == "gpu_allocation_percent"]
+    assert [(row.workload, row.mean, row.runs) for row in rows] == [("one", 91, 2), ("two", 82, 2), ("all", 86.5, 4)]
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    write(tmp_path / "out", made_experiment({"kube-default": [90.0], "fgd": [95.0]}))
+    for row in rows_of(tmp_path / "out" / "summary.csv"):
+        assert row["ci_low"] == row["ci_high"] == row["difference_ci_low"] == ""
+    assert "nan" not in (tmp_path / "out" / "summary.csv").read_text().lower()
+
+
+def test_what_does_not_apply_is_an_empty_cell(tmp_path: Path) -> None:
+    write(tmp_path / "out", [made_run(gpus=())], baseline="fgd")
+    rows = rows_of(tmp_path / "out" / "metrics.csv")
+    assert {row["metric"]: row["value"] for row in rows} == {
+        "gpu_allocation_percent": "",
+        "cpu_allocation_percent": "80",
+        "pods_failed": "12",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1e6, "1000000"),
+        (95.39, "95.39"),
+        (1 / 3, "0.333333333"),
+        (math.nan, ""),
+        (math.inf, ""),
+    ],
+)
+def test_numbers_are_written_shortly_and_exactly(value: float, text: str) -> None:
+    assert results.number(value) == text
+
+
+def test_a_run_leaves_its_placements_and_its_course(tmp_path: Path) -> None:
+    placements = Placements(
+        time=np.array([0.0, 1.5]),
+        pod=["web, the first", "gpu"],
+        node=["node-1", ""],
+        devices=["0-3", ""],
+        outcome=["bound", "failed"],
+        reason=["", "0/4 nodes are available: 4 Insufficient gpu."],
+    )
+    with output.staged(tmp_path / "run") as stage:
+        run = made_run(placements=placements, metrics=[Metric("nodes_used", "nodes", 4)])
+        pair = np.array([1.0, 2.5])
+        timeline = Timeline(pair, pair, pair, pair, pair, pair, np.tile(pair[:, None], 6), pair, pair, pair, pair)
+        results.write_run(stage, replace(run, timeline=timeline))
+    assert (tmp_path / "run" / "placements.csv").read_text() == (
+        "event,time,pod,node,devices,outcome,reason\n"
+        '0,0,"web, the first",node-1,0-3,bound,\n'
+        "1,1.5,gpu,,,failed,0/4 nodes are available: 4 Insufficient gpu.\n"
+    )
+    timeline = rows_of(tmp_path / "run" / "timeline.csv")
+    assert [row["event"] for row in timeline] == ["0", "1"]
+    assert (timeline[1]["arrived_percent"], timeline[1]["gpu_allocation_percent"]) == ("2.5", "2.5")
+    assert timeline[1]["gpu_fragmentation_no_access_percent"] == timeline[1]["pods_failed"] == "2.5"
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(tmp_path / name, made_experiment(ENDS))
+    for name in ("results.csv", "metrics.csv", "summary.csv"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def fail_half_way(folder: Path) -> None:
+    with output.staged(folder) as stage:
+        (stage / "results.csv").write_text("half")
+        raise RuntimeError
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        fail_half_way(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_leaves_former_results_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("former")
+    with pytest.raises(RuntimeError):
+        fail_half_way(tmp_path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("results.csv", "former")]
+
+
+def test_former_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
+    header = ",".join(results.RESULTS_COLUMNS)
+    for name in ("results.csv", "results.partial.csv"):
+        (tmp_path / name).write_text(f"{header}\nformer\n")
+    (tmp_path / "report.html").write_text(f"<html>{results.REPORT_MARK}")
+    output.check_output(tmp_path, results.EVALUATION_FILES)
+    write(tmp_path, made_experiment(ENDS))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.csv", "results.csv", "summary.csv"]
+    assert "former" not in (tmp_path / "results.csv").read_text()
+
+
+def test_partial_results_leave_former_ones_alone(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("former")
+    with output.staged(tmp_path) as stage:
+        results.write_partial(stage, [made_run()])
+    assert (tmp_path / "results.csv").read_text() == "former"
+    assert len(rows_of(tmp_path / "results.partial.csv")) == POINTS
+
+
+def test_new_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    write(tmp_path / "out", made_experiment(ENDS))
+    assert (tmp_path / "out").stat().st_mode == plain.stat().st_mode
+
+
+def test_other_files_of_a_folder_stay_as_they_are(tmp_path: Path) -> None:
+    for name in ("thesis.tex", "placements.csv"):  # the second has a name of ours, but not of this command
+        (tmp_path / name).write_text("mine\n")
+    (tmp_path / "logs").mkdir()
+    output.check_output(tmp_path, results.EVALUATION_FILES)
+    write(tmp_path, made_experiment(ENDS))
+    assert (tmp_path / "summary.csv").exists()
+    assert (tmp_path / "thesis.tex").read_text() == (tmp_path / "placements.csv").read_text() == "mine\n"
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with raises(UsageError):
+        output.check_output(tmp_path / "thesis.tex" / "out", results.EVALUATION_FILES)
+
+
+@pytest.mark.parametrize("name", results.EVALUATION_FILES)
+def test_a_file_of_the_user_is_none_of_ours_whatever_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("precious\n")
+    with raises(UsageError, name):
+        output.check_output(tmp_path, results.EVALUATION_FILES)
+    with output.staged(tmp_path, results.EVALUATION_FILES):
+        pass  # should it appear during the run: it is not removed either
+    assert (tmp_path / name).read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "timed"])
+def test_former_results_are_known_by_what_they_begin_with(tmp_path: Path, protocol: str) -> None:
+    run = made_run(protocol=protocol)
+    results.write_evaluation(tmp_path, [run], summarise([run], "fgd"))
+    results.write_partial(tmp_path, [run])
+    output.check_output(tmp_path, results.EVALUATION_FILES)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    results.write_run(folder, run)
+    output.check_output(folder, results.RUN_FILES)
+
+
+def test_a_command_does_not_touch_the_results_of_another(tmp_path: Path) -> None:
+    write(tmp_path, made_experiment(ENDS))
+    with raises(UsageError):
+        output.check_output(tmp_path, results.RUN_FILES)
+
+
+def test_what_cannot_be_written_is_known_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").mkdir()
+    for folder in (tmp_path, tmp_path / ("x" * 300), tmp_path / "new" / ("x" * 300)):
+        with raises(UsageError, "--output"):
+            output.check_output(folder, results.EVALUATION_FILES)
+    output.check_output(tmp_path / ("x" * 250), results.EVALUATION_FILES)
+    write(tmp_path / ("x" * 250), made_experiment(ENDS))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.csv", "x" * 250]
+
+
+def test_an_output_folder_is_not_made_before_there_are_results(tmp_path: Path) -> None:
+    output.check_output(tmp_path / "new" / "out", results.EVALUATION_FILES)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_detour_leaves_no_folder(tmp_path: Path) -> None:
+    output.check_output(tmp_path / "new" / ".." / "out", results.EVALUATION_FILES)
+    write(tmp_path / "new" / ".." / "out", made_experiment(ENDS))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

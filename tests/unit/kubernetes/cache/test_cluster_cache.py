@@ -1,0 +1,294 @@
+"""The cache against an oracle: after any history, the state is that of a cache which saw the end of it alone."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.servers.fake_api_server import listed
+
+from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, NodeFeed, PodFeed
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+
+
+class Listener:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+
+    def on_pod_added(self, pod: CachedPod) -> None:
+        self.told.append(("came", pod.key))
+
+    def on_pod_pending(self, pod: CachedPod) -> None:
+        self.told.append(("waits", pod.key))
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        self.told.append(("bound", pod.key))
+
+    def on_pod_deleted(self, pod: CachedPod) -> None:
+        self.told.append(("gone", pod.key))
+
+    def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        self.told.append(("node", may_have_grown))
+
+    def on_node_problem(self, name: str, problem: str) -> None:
+        self.told.append(("node problem", (name, problem)))
+
+    def on_rebuilt(self) -> None:
+        self.told.append(("rebuilt", None))
+
+
+def cache() -> ClusterCache:
+    config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
+    return ClusterCache(Client(config), Listener())
+
+
+def raw(obj: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(obj))
+
+
+def node(name: str, cpu: int = 8, gpus: int = 0, labels: dict[str, str] | None = None) -> dict[str, object]:
+    amounts = {"cpu": str(cpu), "memory": "16Gi", "pods": "10"}
+    if gpus:
+        amounts |= {"alibabacloud.com/gpu-count": str(gpus), "alibabacloud.com/gpu-milli": str(1000 * gpus)}
+    return {"metadata": {"name": name, "labels": labels or {}}, "status": {"allocatable": amounts}}
+
+
+def pod(
+    name: str,
+    uid: str = "1",
+    cpu: str = "1",
+    on: str = "",
+    phase: str = "Pending",
+    gpu: tuple[int, int] = (0, 0),
+    index: str = "",
+    generation: int = 1,
+    **spec: object,
+) -> dict[str, object]:
+    notes = {"alibabacloud.com/gpu-count": str(gpu[0]), "alibabacloud.com/gpu-milli": str(gpu[1])} if gpu[0] else {}
+    if index:
+        notes["alibabacloud.com/gpu-index"] = index
+    wanted = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": uid,
+            "generation": generation,
+            "annotations": notes,
+            "labels": {"app": name[0]},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": name[0], "uid": "o", "controller": True}],
+        },
+        "spec": {"containers": [wanted], "schedulerName": "steersman", **({"nodeName": on} if on else {}), **spec},
+        "status": {"phase": phase},
+    }
+
+
+def by_name(cache: ClusterCache) -> dict[str, object]:
+    state = cache.state
+    return {
+        name: (
+            state.arrays.free[slot].tolist(),
+            state.arrays.gpu_free[slot, : int(state.arrays.gpu_count[slot])].tolist(),
+            state.arrays.nonzero[slot].tolist(),
+            sorted(state.pods_on(slot)),
+        )
+        for name, slot in state.slots.items()
+    }
+
+
+NAMES = ("a0", "a1", "b0", "b1", "c0", "c1")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ("pod", "bind", "finish", "delete", "node", "lose node", "assume", "forget", "resize", "again")
+        ),
+        st.integers(0, 5),
+        st.integers(0, 2),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_any_history_ends_in_the_state_of_its_end(steps: list[tuple[str, int, int]]) -> None:
+    tested = cache()
+    pods: dict[str, dict[str, object]] = {}
+    nodes: dict[str, dict[str, object]] = {}
+    uid = 0
+    for what, i, j in steps:
+        name, where = NAMES[i], f"n{j}"
+        key = f"default/{name}"
+        known = pods.get(name)
+        if what == "pod" and known is None:
+            uid += 1
+            pods[name] = pod(name, str(uid), cpu=str(1 + i % 3), gpu=((1, 300) if i % 2 else (0, 0)))
+            tested.upsert_pod(raw(pods[name]))
+        elif what == "bind" and known and not known["spec"].get("nodeName"):
+            pods[name] = {**known, "spec": {**known["spec"], "nodeName": where}}
+            tested.upsert_pod(raw(pods[name]))
+        elif what == "finish" and known:
+            tested.upsert_pod(raw({**pods.pop(name), "status": {"phase": "Succeeded"}}))
+        elif what == "delete" and known:
+            pods.pop(name)
+            tested.delete_pod(key)
+        elif what == "node":
+            nodes[where] = node(where, cpu=4 + i, gpus=2)
+            tested.upsert_node(raw(nodes[where]))
+        elif what == "lose node" and where in nodes:
+            del nodes[where]
+            tested.delete_node(where)
+        elif what == "assume" and known and not known["spec"].get("nodeName") and where in nodes:
+            cached = tested.pods[key]
+            if not cached.assumed:
+                tested.assume(cached, tested.state.slots[where], 0)
+        elif what == "forget" and known:
+            tested.forget(tested.pods[key])
+        elif what == "resize" and known:
+            spec = {**known["spec"], "containers": pod(name, cpu=f"{500 + 100 * j}m")["spec"]["containers"]}
+            meta = {**known["metadata"], "generation": known["metadata"]["generation"] + 1}
+            pods[name] = {**known, "spec": spec, "metadata": meta}
+            tested.upsert_pod(raw(pods[name]))
+        elif what == "again":
+            listed(NodeFeed(tested), [raw(each) for each in nodes.values()])
+            listed(PodFeed(tested), [raw(each) for each in pods.values()])
+    for cached in list(tested.pods.values()):
+        tested.forget(cached)
+    fresh = cache()
+    for each in nodes.values():
+        fresh.upsert_node(raw(each))
+    for each in pods.values():
+        fresh.upsert_pod(raw(each))
+    found, expected = by_name(tested), by_name(fresh)
+    assert {k: (v[0], v[2], v[3]) for k, v in found.items()} == {k: (v[0], v[2], v[3]) for k, v in expected.items()}
+    # Which device a share got where nothing says so depends on the order in which pods came; the sum does not.
+    assert {k: sum(v[1]) for k, v in found.items()} == {k: sum(v[1]) for k, v in expected.items()}
+    tested.rebuild()
+    again = by_name(tested)
+    assert {k: (v[0], v[2], v[3]) for k, v in again.items()} == {k: (v[0], v[2], v[3]) for k, v in expected.items()}
+    owners = {o: {n: c for n, c in counts.items() if c} for o, counts in tested._owners.items()}
+    assert owners == {o: {n: c for n, c in counts.items() if c} for o, counts in fresh._owners.items()}
+
+
+def test_an_assumed_pod_is_confirmed_by_the_watch() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n", gpus=4)))
+    tested.upsert_pod(raw(pod("a0", gpu=(1, 300))))
+    cached = tested.pods["default/a0"]
+    tested.assume(cached, tested.state.slots["n"], 0b100)
+    assert tested.state.arrays.gpu_free[0].tolist() == [1000, 1000, 700, 1000]
+    tested.upsert_pod(raw(pod("a0", on="n", gpu=(1, 300), index="2")))
+    assert not cached.assumed
+    tested.forget(cached)
+    assert tested.state.arrays.gpu_free[0].tolist() == [1000, 1000, 700, 1000]
+    assert [what for what, _ in tested.listener.told if what in ("waits", "bound")] == ["waits", "bound"]
+
+
+def test_what_the_watch_says_wins_over_what_was_assumed() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n", gpus=1)))
+    tested.upsert_node(raw(node("m", gpus=1)))
+    tested.upsert_pod(raw(pod("a0", gpu=(1, 300))))
+    tested.assume(tested.pods["default/a0"], tested.state.slots["n"], 1)
+    tested.upsert_pod(raw(pod("a0", on="m", gpu=(1, 300), index="0")))
+    free = tested.state.arrays.gpu_free[:, 0]
+    assert (free[tested.state.slots["n"]], free[tested.state.slots["m"]]) == (1000, 700)
+
+
+def test_pods_of_unknown_nodes_count_when_the_node_comes() -> None:
+    tested = cache()
+    tested.upsert_pod(raw(pod("a0", cpu="3", on="late")))
+    tested.upsert_node(raw(node("late", cpu=8)))
+    assert tested.state.arrays.free[tested.state.slots["late"], 0] == 5000
+    tested.delete_node("late")
+    tested.upsert_node(raw(node("late", cpu=10)))
+    assert tested.state.arrays.free[tested.state.slots["late"], 0] == 7000
+
+
+def test_a_pod_with_the_name_of_another_is_another() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n")))
+    tested.upsert_pod(raw(pod("a0", uid="1", cpu="2", on="n")))
+    tested.upsert_pod(raw(pod("a0", uid="2", cpu="3")))
+    assert tested.state.arrays.free[0, 0] == 8000
+    assert tested.pods["default/a0"].uid == "2"
+    assert ("gone", "default/a0") in tested.listener.told
+
+
+def test_changes_of_status_alone_do_not_wake_a_waiting_pod() -> None:
+    tested = cache()
+    tested.upsert_pod(raw(pod("a0")))
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    tested.upsert_pod(raw({**pod("a0"), "status": {"phase": "Pending", "conditions": conditions}}))
+    assert [what for what, _ in tested.listener.told].count("waits") == 1
+    changes = (
+        pod("a0", cpu="2", generation=2),
+        pod("a0", cpu="2", generation=2, gpu=(1, 500)),  # annotations are no part of the spec
+        pod("a0", cpu="3", generation=0),  # as before Kubernetes 1.33
+        pod("a0", cpu="4", generation=0),
+    )
+    for i, change in enumerate(changes):
+        tested.upsert_pod(raw(change))
+        assert [what for what, _ in tested.listener.told].count("waits") == 2 + i
+    assert tested.pods["default/a0"].pod.requests.cpu_milli == 4000
+
+
+def test_labels_count_only_where_somebody_selects_by_them() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n", labels={"kubernetes.io/hostname": "n"})))
+    for i in range(20):
+        tested.upsert_pod(raw(pod(f"{i}x", on="n")))
+    assert len(tested.state.terms.label_sets) <= 2
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "1"}}}
+            ]
+        }
+    }
+    tested.upsert_pod(raw(pod("z0", affinity=apart)))
+    waits = tested.pods["default/z0"]
+    assert not tested.state.mask(waits.class_id, waits.labels_id).any()  # app=1 is there since before the question
+    for i in range(20):
+        tested.delete_pod(f"default/{i}x")
+    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+
+
+def test_what_makes_no_sense_is_left_out_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    tested = cache()
+    tested.upsert_node(raw({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "many", "memory": "1Gi"}}}))
+    tested.upsert_pod(raw(pod("a0", cpu="-1")))
+    tested.upsert_pod(raw(pod("a0", cpu="-1")))
+    assert tested.pods["default/a0"].unmodelled, "it waits, and nobody places it"
+    assert not tested.state.slots
+    said = capsys.readouterr().out
+    assert said.count("default/a0") == 1
+    assert "many" in said
+
+
+def test_what_a_pod_asks_for_counts_whatever_else_it_says() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n")))
+    tested.upsert_pod(raw(pod("a0", cpu="6", gpu=(1, 5000), on="n")))
+    assert tested.state.arrays.free[0, 0] == 2000, "it runs there, though its GPU share makes no sense"
+    tested.upsert_pod(raw(pod("b0", gpu=(1, 5000))))
+    waits = tested.pods["default/b0"]
+    assert "gpu-milli" in waits.unmodelled[0], "and while one waits its event says why"
+    tested.upsert_pod(raw({**pod("b0"), "metadata": {**pod("b0")["metadata"], "generation": 2}}))  # type: ignore[dict-item]
+    assert tested.pods["default/b0"].unmodelled == ()
+
+
+def test_a_node_that_changes_keeps_its_pods_and_its_slot() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n", cpu=8)))
+    tested.upsert_pod(raw(pod("a0", cpu="3", on="n")))
+    before = len(tested.listener.told)
+    tested.upsert_node(raw(node("n", cpu=8)))
+    assert len(tested.listener.told) == before  # a heartbeat is no news
+    tested.upsert_node(raw(node("n", cpu=16)))
+    assert np.array_equal(tested.state.arrays.free[0, :1], [13000])

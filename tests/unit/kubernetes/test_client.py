@@ -1,0 +1,78 @@
+"""What is said of servers that are none, or not the right ones."""
+
+import ssl
+from dataclasses import replace
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+from tests.support.errors import raises
+from tests.support.servers.fake_api_server import KubeDouble, play
+
+from steersman.cli.main import describe
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.client import ApiError, Client, UnreachableError
+
+
+@pytest.mark.parametrize("body", ["<html>Welcome</html>", "null", "[]", '{"items": ["cut'])
+def test_a_server_that_is_no_kubernetes_api_is_said_to_be_none(body):
+    async def story() -> None:
+        async with KubeDouble() as server:
+
+            async def answers(_: web.Request) -> web.StreamResponse:
+                return web.Response(text=body, content_type="text/html")
+
+            server.fault = answers
+            async with Client(server.config()) as client:
+                for ask in (client.get("/version"), client.list("/api/v1/pods"), client.create("/api/v1/pods", {})):
+                    with raises(SteersmanError) as error:
+                        await ask
+                    assert server.url in str(error.value)
+
+    play(story())
+
+
+def test_a_list_of_nothing_may_be_null():
+    async def story() -> None:
+        async with KubeDouble() as server:
+
+            async def answers(_: web.Request) -> web.StreamResponse:
+                return web.json_response({"metadata": {"resourceVersion": "7"}, "items": None})
+
+            server.fault = answers
+            async with Client(server.config()) as client:
+                assert (await client.list("/api/v1/pods")).items == []
+
+    play(story())
+
+
+def test_tls_to_a_server_that_does_not_speak_it():
+    async def story() -> None:
+        async with KubeDouble() as server:
+            config = server.config()
+            cluster = msgspec.structs.replace(config.cluster, server=server.url.replace("http:", "https:"))
+            async with Client(replace(config, cluster=cluster)) as client:
+                with raises(UnreachableError):
+                    await client.get("/version")
+
+    play(story())
+
+
+def test_a_certificate_that_is_not_to_be_trusted():
+    async def story() -> None:
+        async with KubeDouble() as server:
+            client = Client(server.config())
+            cause = ssl.SSLCertVerificationError(1, "certificate verify failed")
+            cause.verify_message = "self-signed certificate"
+            error = aiohttp.ClientConnectorCertificateError(None, cause)  # type: ignore[arg-type]
+            assert str(client._unreachable(error)).endswith("certificate is not valid: self-signed certificate")
+
+    play(story())
+
+
+def test_of_tasks_that_failed_together_what_a_user_can_understand_is_told():
+    refused = ApiError("GET /api/v1/pods", 403, "Forbidden", "no", 0.0)
+    group = ExceptionGroup("some", [ValueError("odd"), ExceptionGroup("more", [refused])])
+    assert describe(group) == (str(refused), 1)
+    assert "bug" in describe(ExceptionGroup("some", [ValueError("odd")]))[0]

@@ -1,0 +1,76 @@
+"""The condition that says why a pod waits is never written to one that waits no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+from tests.support.servers.fake_api_server import KubeDouble, failure, play
+
+from steersman.apps.scheduler.reporting import Conditions
+from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.client import Client
+
+COLLECTION = "/api/v1/namespaces/default/pods/web"
+"""Of the double, for which a status is an object in a collection of its pod."""
+
+
+async def written(answer: Callable[[CachedPod], web.Response | None], seen: str = "") -> tuple[list[str], int]:
+    """The conditions of a pod after one was to be written, and how often that was tried."""
+    async with KubeDouble() as double, Client(double.config()) as client:
+        status = {"metadata": {"name": "status", "uid": "1"}, "status": {}}
+        version = double.put(COLLECTION, status)["metadata"]["resourceVersion"]
+        pod = CachedPod("default/web", "1", Pod("web", PodClass(Requests(cpu_milli=1000))), 1, version=seen or version)
+        tries = 0
+
+        async def fault(request: web.Request) -> web.Response | None:
+            nonlocal tries
+            tries += request.method == "PATCH"
+            return answer(pod)
+
+        double.fault = fault
+        conditions = Conditions(client)
+        running = asyncio.create_task(conditions.run())
+        conditions.put(pod, "no room")
+        await asyncio.sleep(60.0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        found = double.objects[COLLECTION, "status"]["status"].get("conditions", [])
+        return [condition["message"] for condition in found], tries
+
+
+def test_it_is_written() -> None:
+    async def main() -> None:
+        assert await written(lambda _: None) == (["no room"], 1)
+
+    play(main())
+
+
+def test_it_is_written_when_the_server_is_busy_for_a_while() -> None:
+    async def main() -> None:
+        answers = [failure(429, "TooMany"), failure(503, "Busy")]
+        assert await written(lambda _: answers.pop(0) if answers else None) == (["no room"], 3)
+
+    play(main())
+
+
+def test_a_pod_that_was_bound_while_the_server_was_busy_is_left_alone() -> None:
+    async def main() -> None:
+        def busy(pod: CachedPod) -> web.Response:
+            pod.node = "n"
+            return failure(429, "TooMany")
+
+        assert await written(busy) == ([], 1)
+
+    play(main())
+
+
+def test_what_was_changed_since_it_was_seen_is_left_alone() -> None:
+    """It may have been bound meanwhile, and the watch is behind."""
+
+    async def main() -> None:
+        assert (await written(lambda _: None, "0"))[0] == []
+
+    play(main())

@@ -1,0 +1,158 @@
+"""Credentials that take too long, and certificates that are replaced while a client runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trustme
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.errors import raises
+
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes import credentials
+from steersman.kubernetes.client import Client, UnreachableError
+from steersman.kubernetes.config import ExecConfig, KubeCluster, KubeConfig, KubeUser
+from steersman.kubernetes.credentials import Credentials
+
+SLOW = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
+SLOW += "open(sys.argv[1], 'w').write(str(__import__('os').getpid())); time.sleep(60)"
+
+
+def config(server: str, user: KubeUser | None = None, authority: str = "") -> KubeConfig:
+    return KubeConfig(
+        Path("kubeconfig"), "c", KubeCluster(server, certificate_authority=authority), user or KubeUser(), "x"
+    )
+
+
+def test_a_plugin_that_does_not_answer_is_killed_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "EXEC_SECONDS", 3.0, raising=False)
+    noted = tmp_path / "pid"
+    plugin = ExecConfig(sys.executable, args=["-c", SLOW, str(noted)], install_hint="install it anew")
+
+    async def main() -> None:
+        found = Credentials(config("https://127.0.0.1:1", KubeUser(exec=plugin)))
+        with raises(SteersmanError, "3"):
+            await asyncio.wait_for(found.headers(), 30)
+
+    asyncio.run(main())
+    group = int(noted.read_text())
+    until = time.monotonic() + 20
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < until:
+            os.killpg(group, 0)  # as long as there is any
+            time.sleep(0.05)
+        pytest.fail("it runs on")
+
+
+def test_a_plugin_that_is_not_waited_for_any_more_is_killed(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    plugin = ExecConfig(sys.executable, args=["-c", SLOW, str(noted)])
+
+    async def main() -> None:
+        found = Credentials(config("https://127.0.0.1:1", KubeUser(exec=plugin)))
+        asked = asyncio.create_task(found.headers())
+        while not noted.exists() or not noted.read_text():
+            await asyncio.sleep(0.01)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    asyncio.run(main())
+    until = time.monotonic() + 20
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < until:
+            os.killpg(int(noted.read_text()), 0)
+            time.sleep(0.05)
+        pytest.fail("it runs on")
+
+
+@contextlib.asynccontextmanager
+async def api(authority: trustme.CA):
+    """The address of a server with a certificate of this authority."""
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"gitVersion": "v1.36.3"})
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    app = web.Application()
+    app.router.add_get("/version", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    try:
+        yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def put(file: Path, content: bytes) -> None:
+    new = file.with_name("new")
+    new.write_bytes(content)
+    os.replace(new, file)
+
+
+def test_an_authority_that_is_replaced_counts_without_a_restart(tmp_path: Path) -> None:
+    former, new, file = trustme.CA(), trustme.CA(), tmp_path / "ca.crt"
+    put(file, former.cert_pem.bytes())
+
+    async def main() -> None:
+        now = [0.0]
+        async with (
+            asyncio.timeout(60),
+            api(former) as first,
+            api(new) as second,
+            Client(config(first, authority=str(file))) as client,
+        ):
+            client.credentials = Credentials(client.config, lambda: now[0])
+            other = replace(client.config, cluster=KubeCluster(second, certificate_authority=str(file)))
+            assert await client.get("/version") == {"gitVersion": "v1.36.3"}
+            client._base = other.cluster.server
+            with raises(UnreachableError):
+                await client.get("/version")
+            put(file, b"nonsense")
+            now[0] += credentials.FILES_SECONDS
+            with raises(UnreachableError):
+                await client.get("/version")
+            client._base = first
+            assert await client.get("/version"), "the former goes on"
+            client._base = second
+            put(file, new.cert_pem.bytes())
+            now[0] += credentials.FILES_SECONDS
+            assert await client.get("/version") == {"gitVersion": "v1.36.3"}
+
+    asyncio.run(main())
+
+
+@given(st.lists(st.booleans(), max_size=12))
+def test_the_context_is_another_exactly_when_a_usable_file_came(changes: list[bool]) -> None:
+    import tempfile
+
+    authorities = [trustme.CA()]
+    with tempfile.TemporaryDirectory() as folder:
+        file, now = Path(folder, "ca.crt"), [0.0]
+        put(file, authorities[0].cert_pem.bytes())
+
+        async def main() -> None:
+            found = Credentials(config("https://127.0.0.1:1", authority=str(file)), lambda: now[0])
+            for i, is_usable in enumerate(changes):
+                before = found.context
+                put(file, authorities[0].cert_pem.bytes() + b"\n" * (i + 1) if is_usable else b"x" * (i + 1))
+                await found.headers()
+                assert found.context is before, "it was looked at just now"
+                now[0] += credentials.FILES_SECONDS
+                await found.headers()
+                assert (found.context is not before) == is_usable
+
+        asyncio.run(main())

@@ -1,0 +1,307 @@
+"""Leader election: one leads, it stops in time, the next one follows; in time that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.support.errors import raises
+from tests.support.servers.fake_api_server import JumpingLoop, KubeDouble, clock, failure, play
+
+from steersman.core.errors import UsageError
+from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.lease import LeaderElection, LeaseTimes
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+class Candidate:
+    """One of several that want to lead; keeps when it did."""
+
+    def __init__(self, client: Client, name: str, linger: float = 0.0, **options: Any) -> None:
+        self.election = LeaderElection(
+            client, "default", "steersman", identity=name, clock=clock, on_change=self._changed, **options
+        )
+        self.changes: list[tuple[float, bool]] = []
+        self.began: list[float] = []
+        self.ended: list[float] = []
+        self.linger = linger
+        self.decided: list[float] = []
+        self.task = asyncio.ensure_future(self.election.run(self._lead))
+
+    def _changed(self, leads: bool) -> None:
+        self.changes.append((clock(), leads))
+
+    async def _lead(self) -> None:
+        self.began.append(clock())
+        try:
+            while True:
+                if self.election.is_leader:
+                    self.decided.append(clock())
+                await asyncio.sleep(0.5)
+        finally:
+            await asyncio.sleep(self.linger)
+            self.ended.append(clock())
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await self.task
+
+
+async def leading(candidate: Candidate) -> None:
+    async with asyncio.timeout(100):
+        while not candidate.election.is_leader:
+            await asyncio.sleep(0.5)
+
+
+def with_server(story: Callable[[KubeDouble, Client], Any]) -> None:
+    async def main() -> None:
+        async with KubeDouble() as server, Client(server.config()) as client:
+            await story(server, client)
+
+    play(main())
+
+
+def spec(server: KubeDouble) -> dict[str, Any]:
+    found: dict[str, Any] = server.objects[LEASES, "steersman"]["spec"]
+    return found
+
+
+def test_who_comes_first_leads_and_hands_over_at_its_end() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        first = Candidate(client, "first", annotations={"steersman.dev/policy": "fgd"})
+        await leading(first)
+        second = Candidate(client, "second")
+        await asyncio.sleep(60)
+        assert spec(server)["holderIdentity"] == "first"
+        assert spec(server)["leaseTransitions"] == 0
+        assert server.objects[LEASES, "steersman"]["metadata"]["annotations"] == {"steersman.dev/policy": "fgd"}
+        assert not second.began
+        assert second.election.holder == "first"
+        stopped_at = clock()
+        await first.stop()
+        assert spec(server)["holderIdentity"] == ""
+        assert spec(server)["leaseDurationSeconds"] == 1
+        await leading(second)
+        assert clock() - stopped_at < 6  # a released lease is not waited out
+        assert spec(server)["holderIdentity"] == "second"
+        assert spec(server)["leaseTransitions"] == 1
+        assert first.ended[0] <= second.began[0]
+        assert [leads for _, leads in first.changes] == [True, False]
+        await second.stop()
+
+    with_server(story)
+
+
+def test_a_lease_whose_holder_died_is_taken_after_its_duration() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        # By its times it has expired long ago; by our clock it has not: the holder's clock may be wrong.
+        held = {"holderIdentity": "gone", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
+        server.put(LEASES, {"metadata": {"name": "steersman"}, "spec": {**held, "leaseTransitions": 4}})
+        candidate = Candidate(client, "new")
+        began = clock()
+        await leading(candidate)
+        assert 15 <= clock() - began < 20
+        assert spec(server)["leaseTransitions"] == 5
+        await candidate.stop()
+
+    with_server(story)
+
+
+def test_a_leader_that_cannot_renew_stops_by_the_deadline_and_before_another_begins() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        hanging = False
+
+        async def hang(request: web.Request) -> None:
+            if hanging and request.headers["User-Agent"] == "cut off":
+                await asyncio.sleep(1000)
+
+        server.fault = hang
+        async with Client(server.config(), "cut off") as broken:
+            first = Candidate(broken, "first", linger=1.0)
+            await leading(first)
+            second = Candidate(client, "second")
+            await asyncio.sleep(20)
+            hanging, cut_at = True, clock()
+            await leading(second)
+            assert first.decided[-1] <= cut_at + 10
+            assert first.ended[0] <= cut_at + 11.1
+            assert first.decided[-1] < first.changes[1][0] <= cut_at + 10.01  # said at once, not when it has ended
+            assert second.began[0] >= cut_at + 12
+            hanging = False
+            await asyncio.sleep(60)
+            assert len(first.began) == 1  # it waits for its turn
+            await second.stop()
+            await leading(first)
+            await first.stop()
+
+    with_server(story)
+
+
+def test_the_deadline_counts_between_two_attempts_too() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        candidate = Candidate(client, "first", times=LeaseTimes(15, 10, 3))  # 3, 6, 9 and then 12 would be too late
+        await leading(candidate)
+
+        async def fail(_: web.Request) -> web.Response:
+            return failure(500, "InternalError")
+
+        await asyncio.sleep(30.5)
+        server.fault, cut_at = fail, clock()
+        await asyncio.sleep(20)
+        assert candidate.changes[1][0] <= cut_at + 10.01
+        server.fault = None
+        await candidate.stop()
+
+    with_server(story)
+
+
+def test_a_leader_whose_process_was_stopped_decides_nothing_when_it_goes_on() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        candidate = Candidate(client, "first")
+        await leading(candidate)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, JumpingLoop)
+        loop.stall(10.5)
+        assert not candidate.election.is_leader  # at once, before any timer could run
+        before = len(candidate.decided)
+        await asyncio.sleep(0)
+        assert len(candidate.decided) == before
+        await leading(candidate)  # nobody else wanted it
+        assert len(candidate.began) == 2
+        assert spec(server)["leaseTransitions"] == 0
+        await candidate.stop()
+
+    with_server(story)
+
+
+def test_a_lease_that_somebody_took_is_lost_at_the_next_renewal() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        candidate = Candidate(client, "first")
+        await leading(candidate)
+        thief = {**spec(server), "holderIdentity": "thief"}
+        lease = {**server.objects[LEASES, "steersman"], "spec": thief}
+        server.put(LEASES, lease)
+        taken_at = clock()
+        await asyncio.sleep(4)
+        assert candidate.ended
+        assert candidate.ended[0] - taken_at <= 2.1
+        assert spec(server)["holderIdentity"] == "thief"  # not released: it is not ours
+        await candidate.stop()
+
+    with_server(story)
+
+
+def test_of_two_that_try_at_once_one_is_refused() -> None:
+    async def story(_: KubeDouble, client: Client) -> None:
+        both = [Candidate(client, name) for name in ("a", "b")]
+        await asyncio.sleep(40)
+        assert sorted(len(each.began) for each in both) == [0, 1]
+        for each in both:
+            await each.stop()
+
+    with_server(story)
+
+
+def test_failures_in_between_do_not_cost_the_lease() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        count = 0
+
+        async def flaky(_: web.Request) -> web.Response | None:
+            nonlocal count
+            count += 1
+            if count < 10:
+                return None
+            return (failure(409, "Conflict"), failure(500, "InternalError"), None, None, None, None)[count % 6]
+
+        server.fault = flaky
+        candidate = Candidate(client, "first")
+        await asyncio.sleep(120)
+        assert len(candidate.began) == 1
+        assert not candidate.ended
+        server.fault = None
+        await candidate.stop()
+
+    with_server(story)
+
+
+def test_an_answer_that_got_lost_is_no_conflict_with_ourselves() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        candidate = Candidate(client, "first")
+        await leading(candidate)
+
+        async def lose(request: web.Request) -> None:
+            if request.method == "PUT":
+                server.fault = None
+                server.put(LEASES, await request.json())
+                await asyncio.sleep(1000)
+
+        server.fault = lose
+        await asyncio.sleep(30)
+        assert len(candidate.began) == 1
+        assert not candidate.ended
+        await candidate.stop()
+
+    with_server(story)
+
+
+def test_what_the_work_raises_and_that_it_ended_is_passed_on_and_frees_the_lease() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        async def fail() -> None:
+            raise ValueError("broken")
+
+        async def end() -> None:
+            return
+
+        election = LeaderElection(client, "default", "steersman", identity="x", clock=clock)
+        with pytest.raises(ValueError, match="broken"):
+            await election.run(fail)
+        assert spec(server)["holderIdentity"] == ""
+        assert not election.is_leader
+        await election.run(end)
+        assert spec(server)["holderIdentity"] == ""
+        assert spec(server)["leaseTransitions"] == 1
+
+    with_server(story)
+
+
+def test_a_lease_that_somebody_took_is_not_released() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        async def be_robbed_and_end() -> None:
+            thief = {**spec(server), "holderIdentity": "thief"}
+            server.put(LEASES, {**server.objects[LEASES, "steersman"], "spec": thief})
+
+        await LeaderElection(client, "default", "steersman", identity="x", clock=clock).run(be_robbed_and_end)
+        assert spec(server)["holderIdentity"] == "thief"
+
+    with_server(story)
+
+
+def test_no_permission_is_an_error_at_the_start_and_a_nuisance_later() -> None:
+    async def story(server: KubeDouble, client: Client) -> None:
+        async def forbid(_: web.Request) -> web.Response:
+            return failure(403, "Forbidden")
+
+        server.fault = forbid
+        with raises(ApiError, "leases/steersman", "HTTP", "403"):
+            await Candidate(client, "first").task
+        server.fault = None
+        candidate = Candidate(client, "first")
+        await leading(candidate)
+        server.fault = forbid  # as an API server does whose authoriser has not started yet
+        await asyncio.sleep(30)
+        server.fault = None
+        await leading(candidate)
+        await candidate.stop()
+
+    with_server(story)
+
+
+@pytest.mark.parametrize("times", [(10, 15, 2), (15, 10, 9), (15, 10, 0)])
+def test_times_that_cannot_work_are_refused(times: tuple[float, float, float]) -> None:
+    with raises(UsageError):
+        LeaseTimes(*times)

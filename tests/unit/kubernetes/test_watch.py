@@ -1,0 +1,115 @@
+"""A reflector whose server is unwell."""
+
+import asyncio
+from collections.abc import Set
+from contextlib import suppress
+
+import msgspec
+from aiohttp import web
+from tests.support.servers.fake_api_server import Fault, clock, failure
+from tests.support.servers.live_cluster import NODES, LiveDouble, node, on_double
+
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.objects import named_head
+from steersman.kubernetes.watch import EventType, Reflector
+
+
+class Names:
+    """Knows what there is."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+
+    def keep(self, keys: Set[str]) -> None:
+        self.there &= keys
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        name = named_head(obj).metadata.name
+        self.there = self.there - {name} if kind == "DELETED" else self.there | {name}
+
+
+def watches(fault: Fault) -> Fault:
+    """A fault of watches alone."""
+
+    async def answer(request: web.Request) -> web.StreamResponse | None:
+        return await fault(request) if "watch" in request.query else None
+
+    return answer
+
+
+def asked_in_a_minute(fault: Fault) -> int:
+    """How many requests a reflector makes in a minute with this fault, after which it must be in step again."""
+    asked = 0
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        nonlocal asked
+        double.put(NODES, node("one"))
+        names = Names()
+        reflector = Reflector(client, NODES, names)
+        task = asyncio.create_task(reflector.run())
+        await asyncio.sleep(1)
+        double.end_watches()
+        double.fault = fault
+        began = len(double.requests)
+        await asyncio.sleep(60)
+        asked = len(double.requests) - began
+        double.put(NODES, node("two"))
+        double.fault = None
+        async with asyncio.timeout(15):
+            while names.there != {"one", "two"}:
+                await asyncio.sleep(0.1)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    on_double(test)
+    return asked
+
+
+def test_a_version_that_is_always_too_old_is_not_asked_for_without_a_pause() -> None:
+    async def gone(_: web.Request) -> web.StreamResponse:
+        return failure(410, "Expired")
+
+    assert 5 < asked_in_a_minute(watches(gone)) < 40
+
+
+def test_a_watch_that_is_ended_at_once_is_not_asked_for_without_a_pause() -> None:
+    async def ended(_: web.Request) -> web.StreamResponse:
+        return web.Response()
+
+    assert 5 < asked_in_a_minute(watches(ended)) < 40
+
+
+def test_nonsense_is_no_end() -> None:
+    async def nonsense(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="<html>\nthis is no API server\n</html>\n")
+
+    assert 5 < asked_in_a_minute(nonsense) < 40
+
+
+def test_relist_tells_what_the_watch_did_not() -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.put(NODES, node("one"))
+        names = Names()
+        reflector = Reflector(client, NODES, names)
+        task = asyncio.create_task(reflector.run())
+        await reflector.synced.wait()
+        for turn in range(3):
+            while not double._watches:
+                await asyncio.sleep(0.01)
+            double._watches.clear()  # open still, and silent
+            double.put(NODES, node(f"new-{turn}"))
+            began = clock()
+            await reflector.relist()
+            assert f"new-{turn}" in names.there
+            assert clock() - began < 0.05  # it is no failure, after which one would wait
+        while not double._watches:
+            await asyncio.sleep(0.01)
+        double.put(NODES, node("last"))
+        await asyncio.sleep(0.5)
+        assert "last" in names.there  # the watch goes on from there
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    on_double(test)

@@ -1,0 +1,263 @@
+"""Which nodes a pod's claims allow, by kube-scheduler's rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+
+from steersman.cluster.constraints.node import NodeTable
+from steersman.cluster.model import Node
+from steersman.kubernetes.volumes import rules
+from steersman.kubernetes.volumes.objects import (
+    BIND_COMPLETED,
+    CsiDriver,
+    CsiNode,
+    PodClaim,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    pod_claims,
+)
+from steersman.kubernetes.volumes.rules import VolumeFit, VolumeObjects, VolumePlan
+
+ZONE = "topology.kubernetes.io/zone"
+NODES = ["n0", "n1", "n2"]
+LABELS = [{ZONE: "a"}, {ZONE: "b"}, {ZONE: "c"}]
+TABLE = NodeTable(
+    [Node(name, 1000, 1 << 30, labels=labels) for name, labels in zip(NODES, LABELS, strict=True)] + [None]
+)
+
+
+def claim(name: str = "c", size: str = "1Gi", bound: str = "", cls: str = "wait", **spec: Any) -> VolumeClaim:
+    notes = {BIND_COMPLETED: "yes"} if bound else {}
+    notes.update(spec.pop("annotations", {}))
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": notes, **spec.pop("meta", {})}
+    body = {"accessModes": ["ReadWriteOnce"], "storageClassName": cls, "volumeName": bound, **spec}
+    body["resources"] = {"requests": {"storage": size}}
+    return msgspec.convert({"metadata": meta, "spec": body, "status": {"phase": "Bound" if bound else ""}}, VolumeClaim)
+
+
+def affinity(*zones: str) -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": list(zones)}]}
+    return {"required": {"nodeSelectorTerms": [term]}}
+
+
+def volume(name: str, *zones: str, size: str = "1Gi", labels: dict[str, str] | None = None, **spec: Any) -> Volume:
+    phase = spec.pop("phase", "Available")
+    body = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "wait", **spec}
+    if zones:
+        body["nodeAffinity"] = affinity(*zones)
+    meta = {"name": name, "labels": labels or {}}
+    return msgspec.convert({"metadata": meta, "spec": body, "status": {"phase": phase}}, Volume)
+
+
+def storage_class(name: str = "wait", provisioner: str = "csi.example.com", **other: Any) -> StorageClass:
+    body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    return msgspec.convert({**body, **other}, StorageClass)
+
+
+def known(*objects: Any) -> VolumeObjects:
+    found = VolumeObjects(classes={"wait": storage_class()})
+    kinds = {
+        VolumeClaim: found.claims,
+        Volume: found.volumes,
+        StorageClass: found.classes,
+        CsiNode: found.nodes,
+        CsiDriver: found.drivers,
+        StorageCapacity: found.capacities,
+    }
+    for each in objects:
+        kinds[type(each)][each.key if isinstance(each, VolumeClaim) else each.metadata.name] = each
+    return found
+
+
+def fitted(objects: VolumeObjects, *names: str, in_use: dict[str, list[str]] | None = None) -> VolumeFit:
+    wanted = [PodClaim(f"default/{name}") for name in names or ("c",)]
+    return rules.fit(objects, wanted, "uid-pod", TABLE, in_use or {})
+
+
+def nodes(fit: VolumeFit) -> list[str]:
+    return [NODES[slot] for slot in np.flatnonzero(fit.allowed(TABLE))]
+
+
+def why(fit: VolumeFit, slot: int) -> list[str]:
+    return [reason for group in fit.refusals for reason, refused in group if refused[slot]]
+
+
+def test_a_bound_claim_allows_the_nodes_of_its_volume() -> None:
+    fit = fitted(known(claim(bound="v"), volume("v", "b", "c")))
+    assert nodes(fit) == ["n1", "n2"]
+    assert why(fit, 0) == ["node(s) didn't match PersistentVolume's node affinity"]
+    assert not fit.plan(1), "nothing is left to bind"
+    assert nodes(fitted(known(claim(bound="v"), volume("v")))) == NODES
+    assert why(fitted(known(claim(bound="v"))), 1) == [rules.NO_VOLUME]
+
+
+@pytest.mark.parametrize("key", [ZONE, "failure-domain.beta.kubernetes.io/zone"])
+def test_zone_labels_of_a_bound_volume_count(key: str) -> None:
+    fit = fitted(known(claim(bound="v"), volume("v", labels={key: "a__c"})))
+    assert nodes(fit) == ["n0", "n2"]
+    assert why(fit, 1) == ["node(s) had no available volume zone"]
+
+
+def test_a_pod_waits_for_claims() -> None:
+    assert fitted(known()).problem == 'persistentvolumeclaim "c" not found'
+    deleted = claim(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert fitted(known(deleted)).problem == 'persistentvolumeclaim "c" is being deleted'
+    immediate = storage_class("now", volumeBindingMode="Immediate")
+    unbound = "pod has unbound immediate PersistentVolumeClaims"
+    assert fitted(known(claim(cls="now"), immediate)).problem == unbound
+    assert fitted(known(claim(cls=""))).problem == unbound
+    assert fitted(known(claim(volumeName="v"))).problem == unbound, "pre-bound, and not completed"
+    assert fitted(known(claim(cls="now"))).problem == unbound, "its class is not there"
+
+
+def test_an_ephemeral_claim_must_be_the_pods() -> None:
+    pod = {"metadata": {"name": "p"}, "spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}}
+    wanted = pod_claims(pod)
+    assert wanted == (PodClaim("default/p-v", is_ephemeral=True),)
+    assert "waiting for ephemeral volume controller" in rules.fit(known(), wanted, "u", TABLE, {}).problem
+    foreign = known(claim("p-v"))
+    assert "not created for the pod" in rules.fit(foreign, wanted, "u", TABLE, {}).problem
+    owned = known(claim("p-v", meta={"ownerReferences": [{"uid": "u", "controller": True}]}))
+    assert not rules.fit(owned, wanted, "u", TABLE, {}).problem
+
+
+def test_other_volumes_are_no_claims() -> None:
+    volumes = [{"name": "a", "emptyDir": {}}, {"name": "b", "csi": {"driver": "d"}}, {"name": "c", "hostPath": {}}, "?"]
+    assert pod_claims({"metadata": {"name": "p"}, "spec": {"volumes": volumes}}) == ()
+
+
+def test_provisioning_follows_allowed_topologies() -> None:
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
+    fit = fitted(known(claim(), storage_class(allowedTopologies=topologies)))
+    assert nodes(fit) == ["n1"]
+    assert why(fit, 0) == ["node(s) didn't find available persistent volumes to bind"]
+    assert fit.plan(1) == VolumePlan(provisions=("default/c",))
+    assert nodes(fitted(known(claim()))) == NODES
+    assert nodes(fitted(known(claim(), storage_class(provisioner=rules.NO_PROVISIONER)))) == []
+
+
+def test_a_selected_node_is_kept() -> None:
+    chosen = claim(annotations={"volume.kubernetes.io/selected-node": "n2"})
+    assert nodes(fitted(known(chosen, volume("v", "a")))) == ["n2"]
+    objects = known(claim())
+    objects.assumed_nodes["default/c"] = "n0"
+    assert nodes(fitted(objects)) == ["n0"], "decided upon, though the API does not say so yet"
+
+
+def test_existing_volumes_come_first() -> None:
+    objects = known(
+        claim(), volume("big", "a", size="9Gi"), volume("small", "a", size="2Gi"), volume("tiny", size="1Mi")
+    )
+    fit = fitted(objects)
+    assert fit.plan(0) == VolumePlan(bindings=(("small", "default/c"),))
+    assert fit.plan(1) == VolumePlan(provisions=("default/c",))
+    objects.assumed_volumes["small"] = "default/other"
+    assert fitted(objects).plan(0) == VolumePlan(bindings=(("big", "default/c"),)), "another pod has the small one"
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        {"phase": "Released"},
+        {"accessModes": ["ReadOnlyMany"]},
+        {"storageClassName": "other"},
+        {"volumeMode": "Block"},
+        {"size": "512Mi"},
+        {"labels": {"disk": "slow"}},
+        {"claimRef": {"name": "other", "namespace": "default"}},
+        {"claimRef": {"name": "c", "namespace": "default", "uid": "an earlier one's"}},
+    ],
+)
+def test_a_volume_must_suit(unfit: dict[str, Any]) -> None:
+    static = storage_class(provisioner=rules.NO_PROVISIONER)
+    wanted = claim(selector={"matchLabels": {"disk": "fast"}})
+    good = {"labels": {"disk": "fast"}}
+    assert nodes(fitted(known(static, wanted, volume("v", "a", **good)))) == ["n0"]
+    assert nodes(fitted(known(static, wanted, volume("v", "a", **{**good, **unfit})))) == []
+
+
+def test_a_pre_bound_volume_is_the_only_one() -> None:
+    own = volume("own", "b", claimRef={"name": "c", "namespace": "default"})
+    static = storage_class(provisioner=rules.NO_PROVISIONER)
+    fit = fitted(known(static, claim(), own, volume("other", "a")))
+    assert nodes(fit) == ["n1"]
+    assert fit.plan(1).bindings == (("own", "default/c"),)
+
+
+def test_claims_of_a_pod_do_not_share_a_volume() -> None:
+    static = storage_class(provisioner=rules.NO_PROVISIONER)
+    two = [claim("large", "5Gi"), claim("small", "1Gi")]
+    alone = known(static, *two, volume("v", "a", size="5Gi"), volume("w", "b", size="5Gi"))
+    assert nodes(fitted(alone, "large", "small")) == []
+    fit = fitted(known(static, *two, volume("v", "a", size="5Gi"), volume("w", "a", size="1Gi")), "large", "small")
+    assert dict(fit.plan(0).bindings) == {"v": "default/large", "w": "default/small"}
+
+
+def test_one_pod_alone_may_have_a_read_write_once_pod_claim() -> None:
+    objects = known(claim(bound="v", accessModes=["ReadWriteOncePod"]), volume("v"))
+    assert nodes(fitted(objects)) == NODES
+    fit = fitted(objects, in_use={"n1": ["default/c"]})
+    assert nodes(fit) == []
+    assert why(fit, 0) == [rules.IN_USE]
+
+
+def csi_node(name: str, count: int | None) -> CsiNode:
+    driver = {"name": "csi.example.com", "allocatable": None if count is None else {"count": count}}
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": [driver]}}, CsiNode)
+
+
+def test_a_node_attaches_so_many_volumes_of_a_driver() -> None:
+    csi = {"driver": "csi.example.com", "volumeHandle": "h"}
+    others = [claim("x", bound="vx"), claim("y"), volume("vx", csi={**csi, "volumeHandle": "x"})]
+    objects = known(claim(), *others, csi_node("n0", 2), csi_node("n1", 3), csi_node("n2", None))
+    use = {name: ["default/x", "default/y"] for name in NODES}
+    fit = fitted(objects, in_use=use)
+    assert nodes(fit) == ["n1", "n2"]
+    assert why(fit, 0) == ["node(s) exceed max volume count"]
+    assert nodes(fitted(objects, "x", in_use=use)) == NODES, "it is attached there already"
+
+
+def capacity(zone: str, amount: str, most: str | None = None) -> StorageCapacity:
+    topology = {"matchLabels": {ZONE: zone}}
+    body = {"storageClassName": "wait", "nodeTopology": topology, "capacity": amount, "maximumVolumeSize": most}
+    return msgspec.convert({"metadata": {"name": f"in-{zone}"}, **body}, StorageCapacity)
+
+
+def test_capacity_counts_where_the_driver_says_so() -> None:
+    amounts = [capacity("a", "10Gi"), capacity("b", "10Gi", "1Gi"), capacity("c", "4Gi")]
+    driver = {"metadata": {"name": "csi.example.com"}, "spec": {"storageCapacity": True}}
+    objects = known(claim(size="5Gi"), *amounts, msgspec.convert(driver, CsiDriver))
+    fit = fitted(objects)
+    assert nodes(fit) == ["n0"]
+    assert why(fit, 1) == ["node(s) did not have enough free storage"]
+    objects.drivers.clear()
+    assert nodes(fitted(objects)) == NODES
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 6)), max_size=6),
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+)
+def test_a_plan_gives_each_claim_a_volume_of_its_own(volumes: list[tuple[str, int]], sizes: list[int]) -> None:
+    claims = [claim(f"c{i}", f"{size}Gi") for i, size in enumerate(sizes)]
+    there = {f"v{i}": volume(f"v{i}", zone, size=f"{size}Gi") for i, (zone, size) in enumerate(volumes)}
+    fit = fitted(known(*claims, *there.values()), *(each.metadata.name for each in claims))
+    assert nodes(fit) == NODES, "what finds no volume is provisioned"
+    for slot, labels in enumerate(LABELS):
+        plan = fit.plan(slot)
+        got = dict(plan.bindings)
+        assert len(got) == len(plan.bindings)
+        assert sorted([*got.values(), *plan.provisions]) == [each.key for each in claims]
+        for name, key in got.items():
+            index = int(key.rpartition("c")[2])
+            zone, size = volumes[int(name[1:])]
+            assert zone == labels[ZONE]
+            assert size >= sizes[index]

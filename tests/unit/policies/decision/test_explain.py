@@ -1,0 +1,134 @@
+"""`steersman explain`: where a pod would go, and why."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from steersman.cli.main import main
+
+NODES = [
+    {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "9"}}}
+    for name, cpu in (("small", "4"), ("large", "16"), ("tiny", "1"))
+]
+
+
+def pod(name: str, cpu: str, namespace: str = "default", where: str = "") -> dict[str, object]:
+    spec = {"containers": [{"name": "x", "resources": {"requests": {"cpu": cpu}}}]} | (
+        {"nodeName": where} if where else {}
+    )
+    return {"kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    pods = [
+        pod("new", "2"),
+        pod("there", "8", where="large"),
+        pod("twin", "1"),
+        pod("twin", "1", "other"),
+        pod("big", "64"),
+    ]
+    objects = [{"apiVersion": "v1", **each} for each in (*NODES, *pods)]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    return ["--nodes", str(file), "--pods", str(file), "--policy", "best-fit"]
+
+
+def test_the_node_the_runner_up_and_what_is_out(files, capsys):
+    assert main(["explain", "--pod", "new", *files]) == 0
+    said = capsys.readouterr().out
+    assert "best-fit places new on small" in said
+    assert "then large" in said
+    assert "Insufficient cpu" in said
+    assert main(["explain", "--pod", "new", *files, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["node"], found["runnersUp"][0]["node"], found["refused"]) == (
+        "small",
+        "large",
+        {"Insufficient cpu": 1},
+    )
+    assert sum(each["contribution"] for each in found["features"]) == found["score"] - found["runnersUp"][0]["score"]
+
+
+def test_equal_scores_are_said_and_what_then_decides(tmp_path, capsys):
+    made = [{**NODES[0], "metadata": {"name": f"n{i}"}} for i in range(9)]
+    made.append({**NODES[1], "metadata": {"name": "other"}})
+    file = tmp_path / "equal.yaml"
+    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*made, pod("new", "2"))]))
+    asked = ["explain", "--pod", "new", "--nodes", str(file), "--pods", str(file), "--policy"]
+    assert main([*asked, "best-fit", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["node"], found["equal"], found["comparedWith"]) == ("n0", 8, "other")
+    assert "the order of the nodes" in found["decidedBy"]
+    assert [each["points"] for each in found["runnersUp"]] == [100.0] * 5
+    assert sum(each["points"] for each in found["features"]) == pytest.approx(100.0), "the other one is the worst"
+    assert main([*asked, "best-fit"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "best-fit places new on n0 (100.0 points, score" in said
+    assert "8 other nodes have the same score; deciding criterion: the order of the nodes" in said
+    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*made[:9], pod("new", "2"))]))
+    for policy, by in (("kube-default", "random draw among the nodes of equal score"), ("random", "a random draw")):
+        assert main([*asked, policy, "--format", "json"]) == 0
+        assert by in json.loads(capsys.readouterr().out)["decidedBy"]
+
+
+def test_where_one_node_is_left_nothing_is_compared(files, capsys):
+    assert main(["explain", "--pod", "there", *files, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["decidedBy"], found["points"], found["spread"]) == ("it fits on no other node", 100.0, 0.0)
+    assert (found["equal"], found["comparedWith"], found["features"]) == (0, "", [])
+
+
+def test_a_pod_that_runs_is_looked_at_as_if_it_did_not(files, capsys):
+    assert main(["explain", "--pod", "default/there", *files, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["node"], found["refused"]) == ("large", {"Insufficient cpu": 2})
+
+
+def test_a_pod_that_fits_nowhere(files, capsys):
+    assert main(["explain", "--pod", "big", *files]) == 0
+    assert "best-fit finds no node for big: it fits on none of 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--pod", "nobody"], 1, "there is no such pod among the 5"),
+        (["--pod", "twin"], 1, "choose one of default/twin, other/twin"),
+        (["--pod", "new", "--format", "csv"], 2, "--format csv is not available"),
+        (["--pod", "new", "--policy", "none"], 2, "none"),
+    ],
+)
+def test_what_is_wrong_is_one_line(files, capsys, arguments, status, said):
+    assert main(["explain", *files, *arguments]) == status
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.out == ""
+    assert main(["explain", "--pod", "new", "--nodes", files[1]]) == 2
+
+
+def test_of_a_portfolio_it_says_which_member_decides(tmp_path, capsys):
+    from steersman.policies.registry import resolve
+
+    gpus = {"alibabacloud.com/gpu-count": "4", "alibabacloud.com/gpu-milli": "4000"}
+    room = NODES[1]["status"]["allocatable"] | gpus
+    nodes = [{"kind": "Node", "metadata": {"name": f"n{i}"}, "status": {"allocatable": room}} for i in range(4)]
+    pods = []
+    for i in range(24):
+        wish = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": str((300, 500, 1000)[i % 3])}
+        made = pod(f"p{i}", "1", where=f"n{i % 4}" if i < 8 else "")
+        made["metadata"]["annotations"] = wish
+        pods.append(made)
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*nodes, *pods)]))
+    asked = ["explain", "--pod", "p20", "--nodes", str(file), "--pods", str(file)]
+    assert main([*asked, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["policy"] == "steersman"
+    assert found["member"] in {member.name for member in resolve("steersman").members}
+    assert main(asked) == 0
+    assert f"steersman (its member {found['member']}) places p20 on {found['node']}" in capsys.readouterr().out
+    assert main([*asked, "--policy", "fgd", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["member"] == ""

@@ -1,0 +1,138 @@
+"""A network in a simulation sees what its environment showed, and so decides the same; it is told apart by one line."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.support.errors import raises
+
+from steersman.agents.networks.score_networks import build, export, sizes_of
+from steersman.agents.networks.spec import FeatureCounts
+from steersman.agents.networks.tensors import as_tensors
+from steersman.core.errors import SteersmanError
+from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.envs.single import SchedulingEnv
+from steersman.policies.features import CLUSTER, GPU
+from steersman.policies.files.policy_file import Card, write_policy
+from steersman.policies.networks.layers import first_best
+from steersman.simulation.observations import RunObservations
+from steersman.simulation.run import Simulator
+from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.places import places
+from steersman.workloads.workload import Workload
+
+SEED = 5
+
+
+def small():
+    """21 nodes and 136 pods of five jobs that stand in racks of four."""
+    whole = embedded("default")
+    pods = tuple(replace(pod, owner=f"Job/{i % 5}" if i % 3 else "") for i, pod in enumerate(whole.pods[::60]))
+    return Workload("small", whole.nodes[::60], pods)
+
+
+def play(env, network):
+    """Greedy actions of a whole episode: observations, and names of the nodes."""
+    observation, _ = env.reset(seed=0, options={"seed": SEED})
+    names, seen, nodes, over = env.core.names(0), [], [], False
+    while not over:
+        with torch.no_grad():
+            scores = network(as_tensors({k: a[None] for k, a in observation.items()}, torch.device("cpu")))[0]
+        action = first_best(scores.numpy(), observation["nodes"])
+        seen.append(observation)
+        nodes.append(names[action])
+        observation, _, terminated, truncated, _ = env.step(np.int64(action))
+        over = terminated or truncated
+    return seen, nodes
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "timed"])
+@pytest.mark.parametrize(
+    ("name", "norm", "view"),
+    [
+        ("linear", "none", CLUSTER),
+        ("mlp", "batch", CLUSTER),
+        ("deepsets", "layer", CLUSTER),
+        ("gnn", "none", CLUSTER),
+        ("linear", "none", GPU),
+        ("mlp", "layer", GPU),
+        ("gnn", "none", GPU),
+    ],
+)
+def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name, norm, view):
+    options = WorkloadOptions(workload=small(), servers_per_rack=4, load=1.2, ratio=1.2, view=view.name)
+    core = WorkloadCore(1, protocol, options)
+    env = SchedulingEnv(core)
+    network = build(name, sizes_of(env.observation_space), (8, 8), 0.0, norm, seed=1)
+    g = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=g)
+    observations, nodes = play(env, network.eval())
+    file = tmp_path / "policy.safetensors"
+    hidden = () if name == "linear" else (8, 8)
+    card = Card(
+        name="n",
+        view=view.name,
+        view_version=view.version,
+        network=name,
+        hidden=hidden,
+        normalisation=norm,
+        objective="balance",
+        algorithm="dqn",
+    )
+    write_policy(file, card, export(network, fold=name != "gnn"))
+
+    shown = []
+    observe = RunObservations.observe
+
+    def record(self, query):
+        seen, groups = observe(self, query)
+        shown.append({k: getattr(seen, k).copy() for k in ("nodes", "pod", "context", "mask")})
+        return seen, groups
+
+    monkeypatch.setattr(RunObservations, "observe", record)
+    simulator = core.simulators[0]
+    run = simulator.run(str(file), protocol=protocol, seed=SEED, ratio=1.2, load=1.2, record=True)
+    for wanted, found in zip(observations, shown, strict=True):
+        for part, array in found.items():
+            assert (array == wanted[part]).all(), part
+    if view is CLUSTER:
+        assert any(seen["nodes"][:, CLUSTER.node_column("owner_in_rack")].any() for seen in shown)
+    placed = run.placements
+    assert [n for n, o in zip(placed.node, placed.outcome, strict=True) if o == "bound"] == nodes
+    if protocol == "timed":
+        assert any(seen["context"][view.context_column("waiting")] > 0 for seen in shown)
+
+
+def test_pods_share_a_number_where_they_share_an_owner_and_nodes_where_they_share_a_rack():
+    workload = (
+        WorkloadCore(1, "inflation", WorkloadOptions(workload=small(), servers_per_rack=4)).simulators[0].workload
+    )
+    found = places(workload)
+    owners = {(pod.owner, number) for pod, number in zip(workload.pods, found.owner.tolist(), strict=True)}
+    assert (found.owners, len(owners)) == (5, 6)
+    assert ("", -1) in owners
+    assert found.rack.tolist() == [i // 4 for i in range(21)]
+    assert (found.racks, found.server.tolist()) == (6, list(range(21)))
+
+
+def test_weights_that_are_too_large_are_one_line(tmp_path):
+    sizes = FeatureCounts(len(CLUSTER.node), len(CLUSTER.pod), len(CLUSTER.context))
+    hidden, view = (4,) * 6, CLUSTER
+    card = Card(
+        name="n",
+        view=view.name,
+        view_version=view.version,
+        network="mlp",
+        hidden=hidden,
+        objective="o",
+        algorithm="dqn",
+    )
+    arrays = {name: np.full_like(array, 1e11) for name, array in export(build("mlp", sizes, hidden)).items()}
+    file = tmp_path / "large.safetensors"
+    write_policy(file, card, arrays)
+    with raises(SteersmanError, "'large'") as error:
+        Simulator(small()).run(str(file), protocol="arrivals")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,250 @@
+"""Networks of policy files in NumPy: they score what torch scored in training, and wrong files are refused."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from studies.environments.toy_environment import ToyVectorEnv
+from tests.support.errors import raises
+
+from steersman.agents.configs import DQNConfig, EpisodeEvolutionConfig
+from steersman.agents.dqn import DQN
+from steersman.agents.evolution.episodes import EpisodeEvolution
+from steersman.agents.evolution.population import Population
+from steersman.agents.networks.score_networks import build, export
+from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
+from steersman.core.errors import InputError
+from steersman.policies.features import CLUSTER, GPU
+from steersman.policies.files.policy_file import CARD, Card, write_policy
+from steersman.policies.linear.arrays import KINDS, WEIGHTS
+from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.linear.views import write_node_features
+from steersman.policies.networks.layers import MASKED, first_best
+from steersman.policies.networks.numpy_networks import open_network
+from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.networks.registry import NETWORKS
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.workload import Workload
+
+HIDDEN = (8, 12)
+ALL = [(name, norm) for name in NETWORKS for norm in ("none", "layer", "batch")]
+
+
+def sizes(view):
+    return FeatureCounts(len(view.node), len(view.pod), len(view.context))
+
+
+def trained(name, norm="none", view=CLUSTER, seed=3):
+    """A network with weights that matter, and running statistics that are not those of a new one."""
+    network = build(name, sizes(view), HIDDEN, 0.0, norm, seed)
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=g)
+        for i in range(3):
+            network(tensors(observe(view, i, 20)))
+    return network.eval()
+
+
+def observe(view, seed, nodes):
+    """A random observation; some nodes are not feasible, and the last row is no node."""
+    rng, size = np.random.default_rng(seed), sizes(view)
+    mask = rng.random(nodes) < 0.6
+    mask[0] = True
+    features = rng.normal(size=(nodes, size.node)).astype(np.float32)
+    if nodes > 1:
+        features[-1], mask[-1] = 0, False
+    pod = rng.random(size.pod).astype(np.float32)
+    pod[:KINDS] = np.eye(KINDS)[rng.integers(KINDS)]
+    context = rng.random(size.context).astype(np.float32)
+    return features, pod, context, mask, rng.integers(-1, 3, (nodes, 2)).astype(np.int32)
+
+
+def tensors(observation):
+    names = ("nodes", "pod", "context", "mask", "groups")
+    found = {name: torch.tensor(array)[None] for name, array in zip(names, observation, strict=True)}
+    return found | {"groups": found["groups"].to(torch.int64)}
+
+
+def opened(network, view=CLUSTER):
+    spec = network.spec
+    hidden = () if spec.name == "linear" else spec.hidden
+    return open_network("f", spec.name, view, hidden, spec.normalisation, export(network, fold=spec.name != "gnn"))
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    made = {pair: trained(*pair) for pair in ALL}
+    return {pair: (network, opened(network)) for pair, network in made.items()}
+
+
+@pytest.mark.parametrize("pair", ALL)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1 << 31), nodes=st.integers(1, 40))
+def test_numpy_scores_what_torch_scores(pairs, pair, seed, nodes):
+    network, mine = pairs[pair]
+    observation = observe(CLUSTER, seed, nodes)
+    with torch.no_grad():
+        wanted = network(tensors(observation))[0].numpy()
+    found = mine.scores(*observation)
+    mask = observation[3]
+    assert found.dtype == np.float32
+    assert (found[~mask] == MASKED).all()
+    np.testing.assert_allclose(found[mask], wanted[mask], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_nothing_feasible_is_no_error(pairs, name):
+    nodes, pod, context, mask, groups = observe(CLUSTER, 1, 5)
+    mine = pairs[name, "none"][1]
+    assert (mine.scores(nodes, pod, context, np.zeros_like(mask), groups) == MASKED).all()
+    assert (mine.scores(np.zeros_like(nodes), pod, context, np.zeros_like(mask), groups) == MASKED).all()
+
+
+def test_the_score_table_scores_what_torch_scores():
+    """Linear on the view `gpu`: the same weights in the kernel and in a network that sees pod and context as well."""
+    whole = embedded("default")
+    workload = Workload("w", whole.nodes[::100], whole.pods[::100])
+    network = build("linear", sizes(GPU), seed=1)
+    weights = np.random.default_rng(2).normal(size=(KINDS, WEIGHTS)).astype(np.float32) * 0.01
+    with torch.no_grad():
+        network.head.weight[:] = 0.0
+        network.head.weight[:, :WEIGHTS] = torch.tensor(weights)
+    mine = opened(network, GPU)
+    plan = schedule(workload, "arrivals", seed=1, ratio=1.3, load=None)
+    execution = Execution(Simulator(workload), plan, LinearPolicy("l", weights.astype(np.float64)), 1, record=False)
+    compared = 0
+    for arrival in range(0, len(workload.pods) - 1, 6):
+        execution.advance(arrival)
+        cluster, c = execution.cluster, int(execution.arrivals.class_id[arrival])
+        rows = np.zeros((len(workload.nodes), WEIGHTS))
+        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
+        mask = execution.state.mask(c, int(execution.arrivals.labels_id[arrival]))
+        _, pod, context, _, groups = observe(GPU, arrival, len(mask))
+        kind = cluster.classes.gpu_count[c], cluster.classes.gpu_milli[c]
+        pod[:KINDS] = np.eye(KINDS)[0 if kind[0] == 0 else 3 if kind[0] > 1 else 2 if kind[1] == 1000 else 1]
+        observation = rows.astype(np.float32), pod, context, mask, groups
+        with torch.no_grad():
+            wanted = network(tensors(observation))[0].numpy()
+        execution.advance(arrival + 1)
+        kernel = cluster.table.scores[c, : len(mask)]
+        others = mask & (np.arange(len(mask)) != execution.run.slot[arrival])  # the chosen node has changed since
+        scale = max(1.0, float(np.abs(rows).max()))
+        np.testing.assert_allclose(mine.scores(*observation)[mask], wanted[mask], rtol=1e-5, atol=1e-5 * scale)
+        np.testing.assert_allclose(kernel[others], wanted[others], rtol=1e-5, atol=1e-5 * scale)
+        compared += others.sum()
+    assert compared > 20
+
+
+def test_equal_nodes_are_equal_whatever_rounding_says():
+    nodes = np.array([[0.0, 1.0], [1.0, 2.0], [1.0, 2.0], [3.0, 3.0]], dtype=np.float32)
+    scores = np.array([0.5, 2.0, np.nextafter(np.float32(2.0), np.float32(3.0)), 1.0], dtype=np.float32)
+    assert first_best(scores, nodes) == 1
+    nodes[1] = 7.0  # looks different, so its lower score counts
+    assert first_best(scores, nodes) == 2
+    nodes[1], scores[2] = nodes[2], 2.1  # the same features, but a place that counts (a graph network's)
+    assert first_best(scores, nodes) == 2
+
+
+@pytest.mark.parametrize("learner", ["gradient", "evolution"])
+def test_learners_take_the_first_of_equals_as_their_files_do(monkeypatch, learner):
+    """Rounding makes one of two equal rows score more, which must not decide where validation decides."""
+    env = ToyVectorEnv(3, "match")
+    spec = NetworkConfig("mlp", sizes_of(env.single_observation_space), (4,))
+    if learner == "gradient":
+        agent, kind = DQN(env, build("mlp", spec.sizes, spec.hidden), DQNConfig(), 1), DQN
+    else:
+        agent, kind = (
+            EpisodeEvolution(lambda count: ToyVectorEnv(count, "match"), spec, EpisodeEvolutionConfig(), 1),
+            Population,
+        )
+    scores = np.ones((3, 4), dtype=np.float32)
+    scores[:, 2] = np.nextafter(np.float32(1.0), np.float32(2.0))
+    scores[1, 3] = 2.0
+    monkeypatch.setattr(kind, "scores", lambda *_: scores)
+    seen = {"nodes": np.ones((3, 4, 5), dtype=np.float32), "mask": np.ones((3, 4), dtype=np.int8)}
+    seen["nodes"][2, :2] = 0.0  # not what scores best, and so no equals of it
+    assert agent.act(seen).tolist() == [0, 3, 2]
+
+
+def card(name, norm="none", seen=CLUSTER, **more):
+    hidden = () if name == "linear" else HIDDEN
+    given = {"network": name, "hidden": hidden, "normalisation": norm, "view": seen.name, "view_version": seen.version}
+    return Card(name="n", objective="balance", algorithm="dqn", **(given | more))
+
+
+def write(folder, name, norm="none", change=None, seen=CLUSTER, **more):
+    file = folder / "one.safetensors"
+    arrays = export(trained(name, norm, seen), fold=name != "gnn")
+    if change:
+        change(arrays)
+    metadata = {CARD: msgspec.json.encode(card(name, norm, seen, **more)).decode()}
+    save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, file, metadata=metadata)
+    return str(file)
+
+
+@pytest.mark.parametrize(("name", "norm"), ALL)
+def test_a_file_of_every_network_opens(tmp_path, name, norm):
+    policy = resolve(write(tmp_path, name, norm))
+    assert isinstance(policy, NetworkPolicy)
+    assert (policy.name, policy.view) == ("one", CLUSTER)
+
+
+def test_a_policy_of_gradients_on_the_view_gpu_is_a_network(tmp_path):
+    assert isinstance(resolve(write(tmp_path, "linear", seen=GPU)), NetworkPolicy)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "more", "message"),
+    [
+        ("mlp", lambda a: a.pop("head.bias"), {}, r"tensor, head.bias: is missing; \[1\] is right"),
+        ("mlp", lambda a: a.update({"layers.1.bias": np.zeros(3)}), {}, r"is of shape \[3\]; \[12\] is right"),
+        ("mlp", lambda a: a.update(more=np.zeros(3)), {}, "more: is not one of this network's"),
+        ("mlp", None, {"hidden": (8, 13)}, r"layers.1.weight: is of shape \[12, 8\]; \[13, 8\] is right"),
+        ("mlp", None, {"hidden": ()}, "one layer or more"),
+        ("mlp", None, {"normalisation": "layer"}, "norm.weight: is missing"),
+        ("mlp", None, {"normalisation": "group"}, "known are none, layer, batch"),
+        ("mlp", None, {"network": "rnn"}, "known are linear, mlp, deepsets, gnn"),
+        ("linear", None, {"network": "mlp", "hidden": (8,)}, "layers.0.weight: is missing"),
+        (
+            "linear",
+            None,
+            {"view": "gpu", "view_version": GPU.version},
+            r"is of shape \[4, 49\]; \[4, 122\] is right",
+        ),
+        ("linear", None, {"view": "telemetry"}, r"is of shape \[4, 49\]; \[4, 63\] is right"),
+        ("deepsets", lambda a: a["rho.0.bias"].fill(np.nan), {}, "not a finite number"),
+        ("gnn", lambda a: a.pop("attention.0.att"), {}, r"attention.0.att: is missing; \[1, 4, 2\] is right"),
+        ("gnn", None, {"normalisation": "batch"}, "norm.0.weight: is missing"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_one_line(tmp_path, name, change, more, message):
+    file = write(tmp_path, name, "none", change, **more)
+    with pytest.raises(InputError, match=message) as error:
+        resolve(file)
+    assert "\n" not in str(error.value)
+    assert "one.safetensors" in str(error.value)
+
+
+def test_what_write_policy_writes_is_what_opens(tmp_path):
+    network = trained("mlp", "batch")
+    write_policy(tmp_path / "p.safetensors", card("mlp", "batch"), export(network, fold=True))
+    observation = observe(CLUSTER, 5, 9)
+    read = resolve(str(tmp_path / "p.safetensors")).network.scores(*observation)
+    assert (read == opened(network).scores(*observation)).all()
+
+
+def test_a_card_is_checked_before_its_arrays(tmp_path):
+    file = write(tmp_path, "mlp")
+    content = json.loads(msgspec.json.encode(card("mlp"))) | {"view_version": 99}
+    save_file({"a": np.zeros(1)}, file, metadata={CARD: json.dumps(content)})
+    with raises(InputError, "view_version", "99"):
+        resolve(file)

@@ -1,0 +1,74 @@
+"""The filter of hard limits: whatever a policy chooses, hard limits that some node could keep are kept."""
+
+import numpy as np
+import pytest
+from studies.environments.latency_comparison import compare
+
+from steersman.envs.latency.environment import LatencyCore, LatencyEnv, LatencyOptions
+from steersman.policies.features import TELEMETRY
+
+SEEDS = tuple(range(3000, 3040))
+FULLEST = TELEMETRY.node_column("cpu_requested_after")
+LATENCY = TELEMETRY.node_column("latency")
+
+
+def highest(column):
+    """A policy that takes the node with the most of a feature: as bad for limits as it gets."""
+    return lambda seen: ((0.001 + seen["nodes"][:, :, column]) * seen["mask"]).argmax(axis=1)
+
+
+@pytest.mark.parametrize("column", [FULLEST, LATENCY])
+def test_hostile_policies_hardly_break_hard_limits_under_it(column):
+    policy = {"hostile": highest(column)}
+    free, kept = (
+        compare(policy, SEEDS, LatencyOptions(keep_hard_limits=kept))["hostile"]["hard_limits_broken_avoidable"]
+        for kept in (False, True)
+    )
+    assert free.mean() > 10
+    assert kept.sum() < 0.01 * free.sum()  # what is measured late and with errors is never certain
+
+
+def test_it_only_narrows_and_leaves_a_node():
+    free = LatencyCore(8, LatencyOptions(keep_hard_limits=False))
+    kept = LatencyCore(8, LatencyOptions(keep_hard_limits=True))
+    rng, narrowed = np.random.default_rng(0), 0
+    for e in range(8):
+        for core in (free, kept):
+            core.start(e, rng, {"seed": 50 + e})
+    limited = TELEMETRY.pod_column("limited")
+    for _ in range(300):
+        a, b = free.observation, kept.observation
+        assert (b.mask <= a.mask).all()
+        assert b.mask.any(axis=1).all()
+        assert (b.mask == a.mask)[b.pod[:, limited] == 0].all()
+        np.testing.assert_array_equal(a.nodes, b.nodes)
+        narrowed += int((b.mask < a.mask).any(axis=1).sum())
+        actions = (rng.random(b.mask.shape) * b.mask).argmax(axis=1)
+        for core in (free, kept):
+            core.step(actions)
+        assert not (kept.terminated | kept.truncated).any()
+    assert narrowed > 100
+
+
+def test_rules_choose_among_what_it_leaves():
+    core = LatencyCore(16, LatencyOptions())
+    for e in range(16):
+        core.start(e, np.random.default_rng(0), {"seed": e})
+    for _ in range(150):
+        actions = core.rule_actions("kube-default")
+        assert core.observation.mask[np.arange(16), actions].all()
+        core.step(actions)
+
+
+@pytest.mark.parametrize(
+    ("options", "filters"),
+    [
+        ({}, True),
+        ({"objective": "balance"}, False),
+        ({"objective": "balance=1,latency-aware=1"}, True),
+        ({"objective": "balance", "keep_hard_limits": True}, True),
+        ({"keep_hard_limits": False}, False),
+    ],
+)
+def test_it_is_there_where_limits_are_rewarded(options, filters):
+    assert LatencyEnv(**options).core.filters is filters

@@ -1,0 +1,275 @@
+"""What a policy sees: the table of features, and the compiled encoding against a slow, obvious one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.errors import raises
+
+from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
+from steersman.core.errors import UsageError
+from steersman.envs.base import observation_space
+from steersman.envs.deployments.environment import DeploymentsCore, DeploymentsOptions
+from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.policies.features import CLUSTER, POD_KINDS, VIEWS, bounds, view
+from steersman.policies.networks.encoding import VIEW_NUMBERS, number_of
+from steersman.workloads.profile import typical_pods
+from steersman.workloads.topology import Hierarchy, label_nodes
+from steersman.workloads.workload import Workload
+
+GIB = 1 << 30
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    nodes = tuple(
+        Node(
+            f"n{i}",
+            draw(st.sampled_from([4000, 8000, 64000])),
+            draw(st.sampled_from([16, 64])) * GIB,
+            pods=draw(st.sampled_from([3, 110])),
+            gpu_count=(gpus := draw(st.sampled_from([0, 1, 2, 8]))),
+            gpu_model=draw(st.sampled_from(["T4", "P100"])) if gpus else "",
+        )
+        for i in range(draw(st.integers(2, 6)))
+    )
+    nodes = (*nodes, Node("last", 64000, 256 * GIB, gpu_count=4, gpu_model="T4"))
+    kinds = [
+        PodClass(
+            Requests(
+                draw(st.sampled_from([0, 500, 1500, 4000])),
+                draw(st.sampled_from([0, 1, 8])) * GIB,
+                gpu_count=(count := draw(st.sampled_from([0, 1, 1, 2]))),
+                gpu_milli=draw(st.sampled_from([100, 300, 500, 1000])) if count else 0,
+            ),
+            Constraints(gpu_models=draw(st.sampled_from([(), (), ("T4",)])) if count else ()),
+        )
+        for _ in range(draw(st.integers(1, 4)))
+    ]
+    kinds.append(PodClass(Requests(250, GIB, gpu_count=1, gpu_milli=200)))
+    pods = tuple(
+        Pod(f"p{i:02}", draw(st.sampled_from(kinds)), owner=draw(st.sampled_from(["", "Job/a", "Job/b"])))
+        for i in range(draw(st.integers(1, 20)))
+    )
+    pods = (*pods, Pod("q", kinds[-1], owner="Job/a"))
+    return Workload("drawn", label_nodes(nodes, Hierarchy(2)), pods)
+
+
+class SlowCluster:
+    """Nodes with what is on them, as a person would keep them, in the order of the slots."""
+
+    def __init__(self, core: WorkloadCore) -> None:
+        workload = core.simulators[0].workload
+        self.nodes = [workload.nodes[i] for i in core.order[0, : len(workload.nodes)]]
+        self.on: list[list[Pod]] = [[] for _ in self.nodes]
+        self.gpus = [[1000] * node.gpu_count for node in self.nodes]
+        self.profile = typical_pods(workload.pods)
+
+    def free(self, n: int) -> tuple[int, int, int]:
+        node, on = self.nodes[n], self.on[n]
+        used = sum(p.requests.cpu_milli for p in on), sum(p.requests.memory_bytes for p in on)
+        return node.cpu_milli - used[0], node.memory_bytes - used[1], node.pods - len(on)
+
+    def fits(self, pod: Pod, n: int) -> bool:
+        r, (cpu, memory, places), models = pod.requests, self.free(n), pod.constraints.gpu_models
+        enough = sum(left >= r.gpu_milli for left in self.gpus[n]) >= r.gpu_count
+        allowed = not models or self.nodes[n].gpu_model in models
+        return r.cpu_milli <= cpu and r.memory_bytes <= memory and places >= 1 and enough and allowed
+
+    def put(self, pod: Pod, n: int) -> list[int]:
+        r = pod.requests
+        able = sorted((left, d) for d, left in enumerate(self.gpus[n]) if left >= r.gpu_milli)
+        chosen = [d for _, d in able[: r.gpu_count]]
+        for d in chosen:
+            self.gpus[n][d] -= r.gpu_milli
+        self.on[n].append(pod)
+        return chosen
+
+    def take(self, pod: Pod, n: int, devices: list[int]) -> None:
+        self.on[n].remove(pod)
+        for d in devices:
+            self.gpus[n][d] += pod.requests.gpu_milli
+
+    def fragmented(self, n: int) -> float:
+        idle, total, cpu = sum(self.gpus[n]), 0.0, self.free(n)[0]
+        for typical in self.profile:
+            fit = sum(left >= typical.gpu_milli for left in self.gpus[n]) >= typical.gpu_count
+            model_ok = not typical.gpu_models or self.nodes[n].gpu_model in typical.gpu_models
+            if typical.gpu_count and model_ok and fit and cpu >= typical.cpu_milli:
+                total += typical.share * sum(left for left in self.gpus[n] if left < typical.gpu_milli)
+            else:
+                total += typical.share * idle
+        return total
+
+    def side(self, n: int) -> dict[str, float]:
+        """Features that are there before and after."""
+        node, (cpu, memory, places), gpus = self.nodes[n], self.free(n), self.gpus[n]
+        partial = [left for left in gpus if 0 < left < 1000]
+        whole = sum(left == 1000 for left in gpus)
+        return {
+            "cpu_free": cpu / node.cpu_milli,
+            "memory_free": memory / node.memory_bytes,
+            "pods_free": places / node.pods,
+            "gpu_free": sum(gpus) / (1000 * len(gpus)) if gpus else 0,
+            "cpu_left": cpu / 128_000,
+            "memory_left": memory / (1 << 40),
+            "gpu_left": sum(gpus) / 8000,
+            "whole": whole / 8,
+            "partial": len(partial) / 8,
+            "largest_part": max(partial, default=0) / 1000,
+            "fragmented": self.fragmented(n) / 8000,
+            "untouched": float(bool(gpus) and whole == len(gpus)),
+        }
+
+    def row(self, pod: Pod, n: int) -> dict[str, float]:
+        """Every node feature."""
+        before, fits = self.side(n), self.fits(pod, n)
+        mean = sum(1 - self.side(k)["cpu_free"] for k in range(len(self.nodes))) / len(self.nodes)
+        mates = [(k, p) for k, on in enumerate(self.on) for p in on if pod.owner and p.owner == pod.owner]
+        empty = not self.on[n]
+        devices = self.put(pod, n) if fits else []
+        after = self.side(n)
+        if fits:
+            self.take(pod, n, devices)
+        rack = self.nodes[n].labels["rack"]
+        found = {f"{k}_before": v for k, v in before.items()} | {f"{k}_after": v for k, v in after.items()}
+        found |= {k: v for k, v in after.items() if k.endswith("_left")}
+        deviation = [1 - side["cpu_free"] - mean for side in (before, after)]
+        gradient = 8 * (before["fragmented"] - after["fragmented"])
+        return found | {
+            "gpu_count": len(self.gpus[n]) / 8,
+            "empty_before": float(empty),
+            "fgd_score": 1 / (1 + math.exp(-gradient)) if fits else 0.0,
+            "cpu_deviation_before": deviation[0],
+            "cpu_deviation_after": deviation[1],
+            "cpu_square_before": deviation[0] ** 2,
+            "cpu_square_after": deviation[1] ** 2,
+            "owner_on_node": sum(k == n for k, _ in mates) / len(mates) if mates else 0.0,
+            "owner_in_rack": sum(self.nodes[k].labels["rack"] == rack for k, _ in mates) / len(mates) if mates else 0.0,
+        }
+
+
+def asked(core: WorkloadCore) -> Pod:
+    """The pod that the environment asks about."""
+    workload, arrival = core.simulators[0].workload, core.batch.run.question[0, 0]
+    classes = core.simulators[0]._state.classes
+    owner = core.batch.owner[0, arrival]
+    owners = sorted({pod.owner for pod in workload.pods if pod.owner})
+    return Pod("asked", classes[core.batch.arrivals.class_id[0, arrival]], owner=owners[owner] if owner >= 0 else "")
+
+
+@settings(max_examples=25)
+@given(workload=workloads(), seed=st.integers(0, 1000))
+def test_the_encoding_is_what_the_table_says_at_every_decision_of_a_run(workload, seed):
+    core, random = WorkloadCore(1, "inflation", WorkloadOptions(workload=workload)), np.random.default_rng(seed)
+    core.start(0, random, {})
+    slow, space = SlowCluster(core), observation_space(core.view, core.max_nodes)
+    while True:
+        seen, pod = core.observation, asked(core)
+        names = [feature.name for feature in CLUSTER.node]
+        for n in range(len(slow.nodes)):
+            assert seen.mask[0, n] == slow.fits(pod, n)
+            expected = slow.row(pod, n)
+            got = dict(zip(names, seen.nodes[0, n].tolist(), strict=True))
+            assert got == pytest.approx({name: expected[name] for name in names}, abs=2e-5)
+        check_pod_and_context(core, slow, pod)
+        assert space["nodes"].contains(seen.nodes[0])
+        assert space["context"].contains(seen.context[0])
+        n = int(random.choice(np.flatnonzero(seen.mask[0])))
+        slow.put(pod, n)
+        core.step(np.array([n]))
+        if core.terminated[0]:
+            return
+
+
+def check_pod_and_context(core: WorkloadCore, slow: SlowCluster, pod: Pod) -> None:
+    r, seen = pod.requests, core.observation
+    kind = 0 if not r.gpu_count else 3 if r.gpu_count > 1 else 2 if r.gpu_milli == 1000 else 1
+    running = sum(p.owner == pod.owner for on in slow.on for p in on) if pod.owner else 0
+    cores, gib = r.cpu_milli / 1000, r.memory_bytes / GIB
+    logs = math.log2(1 + cores) / 7, math.log2(1 + gib) / 10
+    expected = [float(i == kind) for i in range(4)]
+    expected += [cores / 32, logs[0], gib / 256, logs[1], r.gpu_count / 8, r.gpu_milli / 1000, running / (running + 8)]
+    assert seen.pod[0].tolist() == pytest.approx(expected, abs=1e-6)
+    sides = [slow.side(n) for n in range(len(slow.nodes))]
+    used = np.array([1 - side["cpu_free"] for side in sides])
+    got = {f.name: v for f, v in zip(CLUSTER.context, seen.context[0].tolist(), strict=True)}
+    idle = sum(sum(gpus) for gpus in slow.gpus)
+    fragmented = 8000 * sum(side["fragmented"] for side in sides)
+    assert got["cpu_deviation"] == pytest.approx(used.std(), abs=1e-5)
+    assert got["cpu_mean"] == pytest.approx(used.mean(), abs=1e-5)
+    assert got["fragmented"] == pytest.approx(fragmented / idle if idle else 0, abs=1e-5)
+    assert got["nodes_used"] == pytest.approx(sum(map(bool, slow.on)) / len(slow.on))
+    assert got["feasible"] == pytest.approx(seen.mask[0].mean())
+    total = 1000 * sum(map(len, slow.gpus))
+    assert got["gpu_load"] == pytest.approx(1 - idle / total, abs=1e-6)
+
+
+def test_the_spread_of_cpu_can_be_minimised_by_a_linear_policy_on_equal_nodes():
+    core, random = DeploymentsCore(1, DeploymentsOptions(nodes=7)), np.random.default_rng(1)
+    core.start(0, random, {})
+    column = CLUSTER.node_column
+    for _ in range(60):
+        rows, cpu = core.observation.nodes[0], core.observation.pod[0, CLUSTER.pod_column("cpu")] * 32 / 64
+        score = rows[:, column("cpu_square_before")] - rows[:, column("cpu_square_after")]
+        used = 1 - rows[:, column("cpu_free_before")].astype(np.float64)
+        spread = [np.std(used + cpu * (np.arange(7) == n)) for n in range(7)]
+        assert spread[int(score.argmax())] == pytest.approx(min(spread), abs=1e-6)
+        core.step(random.integers(0, 7, 1))
+
+
+def test_rows_that_are_kept_are_those_computed_anew(monkeypatch):
+    def course(kept: bool) -> list[np.ndarray]:
+        monkeypatch.setattr("steersman.policies.networks.observation_kernels.MAX_KEPT_BYTES", 1 << 30 if kept else 0)
+        core, random = WorkloadCore(2, "timed", WorkloadOptions()), np.random.default_rng(3)
+        for e in range(2):
+            core.start(e, np.random.default_rng(e), {})
+        assert (core._kept.rows.features.shape[1] > 0) == kept
+        found = []
+        for _ in range(150):
+            mask = core.observation.mask
+            core.step((mask * random.random(mask.shape)).argmax(axis=1))
+            found += [core.observation.nodes.copy(), core.observation.mask.copy()]
+        return found
+
+    assert all(np.array_equal(a, b) for a, b in zip(course(True), course(False), strict=True))
+
+
+def test_rows_of_absent_nodes_are_zero_and_masked():
+    workload = Workload("w", (Node("a", 1000, GIB, gpu_count=1, gpu_model="T4"),), (one_gpu("p"),))
+    core = WorkloadCore(1, "inflation", WorkloadOptions(workload=workload, max_nodes=5))
+    core.start(0, np.random.default_rng(0), {})
+    assert core.observation.mask[0].tolist() == [1, 0, 0, 0, 0]
+    assert not core.observation.nodes[0, 1:].any()
+    assert core.observation.nodes[0, 0].any()
+
+
+def one_gpu(name: str) -> Pod:
+    return Pod(name, PodClass(Requests(10, 0, gpu_count=1, gpu_milli=1000)))
+
+
+def test_every_view_is_a_table_of_distinct_features_with_ranges_and_a_number():
+    assert set(VIEW_NUMBERS) <= set(VIEWS)
+    for each in VIEWS.values():
+        assert each.pod[:4] == POD_KINDS
+        for features in (each.node, each.pod, each.context):
+            names = [feature.name for feature in features]
+            assert len(set(names)) == len(names)
+            low, high = bounds(features)
+            assert (low < high).all()
+            assert np.isfinite(low).all()
+            assert np.isfinite(high).all()
+
+
+def test_an_unknown_view_or_feature_is_one_line_that_names_the_known_ones():
+    with raises(UsageError, "'x'"):
+        view("x")
+    with raises(UsageError, "'cluster'", "'x'", "cpu_free_before"):
+        CLUSTER.node_column("x")
+    with raises(UsageError, "'other'"):
+        number_of(replace(CLUSTER, name="other"))

@@ -1,0 +1,108 @@
+"""Every kind of policy is one interface: nobody outside `policies` asks which kind it is."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.owner_pods import NO_OWNER_PODS
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import SteersmanError
+from steersman.envs.inflation.episodes import ExternalAgent
+from steersman.policies.base import Policy
+from steersman.policies.decision import kernels
+from steersman.policies.decision.decider import Decider
+from steersman.policies.registry import as_policy, names, policy_path, resolve
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Workload
+
+SOURCE = Path(kernels.__file__).parents[2]
+
+
+def test_nobody_outside_asks_what_kind_a_policy_is() -> None:
+    asked = []
+    for file in SOURCE.rglob("*.py"):
+        if "policies" in file.relative_to(SOURCE).parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                asked += [f"{file}:{node.lineno}"] * ("Policy" in ast.unparse(node.args[1]))
+            if isinstance(node, ast.MatchClass):
+                asked += [f"{file}:{node.cls.lineno}"] * ("Policy" in ast.unparse(node.cls))
+    assert not asked
+
+
+def cluster() -> ClusterState:
+    return ClusterState([Node(f"n{i}", 8000 * (1 + i % 2), 1 << 34, gpu_count=4) for i in range(5)])
+
+
+class Last:
+    """A user's own policy."""
+
+    name = "last"
+
+    def prepare(self, state, profile, seed):
+        self.nodes = len(state.nodes)
+
+    def scores(self, state, class_id, feasible):
+        return np.arange(self.nodes, dtype=np.float64)
+
+
+def every_policy() -> list[Policy]:
+    return [*(resolve(name) for name in names()), as_policy(Last()), resolve("fgd=2,best-fit=1")]
+
+
+@pytest.mark.parametrize("policy", every_policy(), ids=lambda each: each.name)
+def test_a_decider_takes_every_policy(policy: Policy) -> None:
+    state = cluster()
+    c = state.class_id(PodClass(Requests(1000, 1 << 30, gpu_count=1, gpu_milli=500)))
+    decider = Decider(state, policy)
+    choice, scores = decider.choose(c), decider.scores(c)
+    assert choice is not None
+    assert np.isfinite(scores).all()
+    if policy.name != "random":
+        assert scores[choice.slot] == scores.max()
+    other = next(slot for slot in range(5) if slot != choice.slot)
+    parts = decider.contributions(c, 0, NO_OWNER_PODS, choice.slot, other)
+    assert [abs(each.contribution) for each in parts] == sorted(
+        (abs(each.contribution) for each in parts), reverse=True
+    )
+    assert policy.renamed("another").name == "another"
+    assert policy.default_member.name == policy.name
+
+
+def test_a_users_object_a_name_and_a_policy_are_taken_alike(tmp_path, monkeypatch) -> None:
+    nodes = tuple(Node(f"n{i}", 8000, 1 << 34) for i in range(3))
+
+    pods = tuple(Pod(f"p{i}", PodClass(Requests(3000, 1 << 30))) for i in range(4))
+    workload = Workload("w", nodes, pods)
+    (tmp_path / "mine.py").write_text(
+        "class Last:\n    name = 'last'\n    def prepare(self, state, mix, seed): self.n = len(state.nodes)\n"
+        "    def scores(self, state, class_id, feasible): return range(self.n)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    runs = [
+        Simulator(workload).run(each, protocol="arrivals", record=True).placements.node
+        for each in (Last(), as_policy(Last()), "mine:Last")
+    ]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_who_steps_an_environment_is_not_decided_for() -> None:
+    nodes = tuple(Node(f"n{i}", 8000, 1 << 34) for i in range(3))
+    workload = Workload("w", nodes, (Pod("p", PodClass(Requests(3000, 1 << 30))),))
+    with pytest.raises(SteersmanError, match="stepped, not run"):
+        Simulator(workload).run(ExternalAgent(), protocol="arrivals")
+
+
+def test_what_is_saved_is_what_is_opened() -> None:
+    for name in ("steersman", "greedy-forecast"):
+        with policy_path(name) as file:
+            assert file.exists()
+    assert resolve("greedy-forecast").saved_as == "linear"
+    assert set(resolve("greedy-forecast").tensors()) == {"weights"}
+    assert resolve("steersman").saved_as == "portfolio"
+    assert resolve("fgd").saved_as == "rule"
+    assert resolve("kube-default").saved_as == ""

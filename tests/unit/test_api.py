@@ -1,0 +1,173 @@
+"""The public Python API: what the command line does, from Python, with results for notebooks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars
+import pytest
+
+import steersman
+from steersman.agents.configs import DQNConfig
+from steersman.agents.registry import AlgorithmSpec
+from steersman.cli.main import main
+from steersman.core import extensions, frames
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.evaluation.results import METRICS, RESULTS, SUMMARY
+from steersman.objectives.measures import Objective
+from steersman.objectives.registry import objective_names
+from steersman.policies import registry
+from steersman.policies.base import Policy
+
+
+class Emptiest:
+    """A user's own policy."""
+
+    name = "emptiest"
+
+    def prepare(self, state, profile, seed):
+        """Nothing to prepare."""
+
+    def scores(self, state, class_id, feasible):
+        return state.arrays.free[:, 0].astype(np.float64)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, steersman; assert steersman.__version__; dir(steersman)\n"
+        "sys.exit(str([name for name in ('numba', 'numpy', 'torch', 'aiohttp') if name in sys.modules] or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+    assert {"evaluate", "load_policy", "load_workload", "simulate"} <= set(dir(steersman))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        steersman.no_such_name  # noqa: B018
+
+
+def test_an_evaluation_is_what_the_command_line_writes(tmp_path: Path) -> None:
+    evaluation = steersman.evaluate(
+        steersman.load_workload("default-small"), ["fgd", "kube-default"], seeds=[3, 5], protocol="inflation"
+    )
+    evaluation.write(tmp_path / "api")
+    arguments = ["--workload", "default-small", "--policy", "fgd", "kube-default", "--seeds", "3,5"]
+    assert main(["evaluate", *arguments, "--protocol", "inflation", "--output", str(tmp_path / "cli")]) == 0
+    for name in (RESULTS, METRICS, SUMMARY):
+        assert (tmp_path / "api" / name).read_bytes() == (tmp_path / "cli" / name).read_bytes()
+    assert (tmp_path / "api" / "report.html").exists()
+
+
+def test_results_are_data_frames_and_tables_of_notebooks() -> None:
+    workload = steersman.load_workload("default-small")
+    evaluation = steersman.evaluate(workload, ["fgd", Emptiest()], seeds=2)
+    assert [each.protocol for each in evaluation.experiments] == ["timed", "inflation"]
+    frame = evaluation.to_frame()
+    assert isinstance(frame, polars.DataFrame)
+    assert set(frame["policy"]) == {"fgd", "emptiest"}
+    assert set(frame["seed"]) == {42, 43}
+    run = steersman.simulate(workload, "fgd", seed=42)
+    values = {metric.name: metric.value for metric in run.metrics}
+    of_run = frame.filter((polars.col("policy") == "fgd") & (polars.col("seed") == 42))
+    of_run = of_run.filter(polars.col("protocol") == "inflation")
+    found = dict(zip(of_run["metric"], of_run["value"], strict=True))
+    assert found == pytest.approx(values, nan_ok=True)
+    summary = evaluation.summary_frame()
+    assert set(summary["baseline"]) == {"", "fgd"}
+    text = evaluation._repr_html_()
+    assert text.count("<table>") == 2
+    assert all(part in text for part in ("fgd", "emptiest", "inflation", "timed"))
+
+
+def test_a_name_is_escaped_where_a_notebook_shows_it() -> None:
+    own = Emptiest()
+    own.name = "<script>"
+    text = steersman.evaluate(steersman.load_workload("default-small"), ["fgd", own], seeds=1)._repr_html_()
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_policies_are_loaded_by_name_file_and_object() -> None:
+    assert isinstance(steersman.load_policy("fgd=2,best-fit=1"), Policy)
+    assert steersman.load_policy(Emptiest()).name == "emptiest"
+    with pytest.raises(UsageError, match="no-such-policy"):
+        steersman.load_policy("no-such-policy")
+
+
+def test_what_does_not_go_together_is_said() -> None:
+    workload = steersman.load_workload("default-small")
+    for workloads, policies, options in (
+        ([], ["fgd"], {}),
+        (workload, [], {}),
+        (workload, ["fgd", "fgd"], {}),
+        (workload, [Emptiest(), "fgd"], {"baseline": "best-fit"}),
+        (workload, ["fgd"], {"seeds": []}),
+    ):
+        with pytest.raises(UsageError):
+            steersman.evaluate(workloads, policies, **options)
+
+
+def test_a_frame_needs_one_of_two_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert frames.to_frame({"a": [1]}).shape == (1, 1)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(SteersmanError, match="pandas or polars"):
+        frames.to_frame({"a": [1]})
+
+
+def test_a_trained_policy_is_what_the_command_line_trains(tmp_path: Path) -> None:
+    workload = steersman.load_workload("default-small")
+    trained = steersman.train(workload, tmp_path / "mine", iterations=2, validate_every=1)
+    arguments = ["--workload", "default-small", "--iterations", "2", "--validate-every", "1", "--progress", "none"]
+    assert main(["train", *arguments, "--output", str(tmp_path / "cli" / "mine")]) == 0
+    assert trained.file.read_bytes() == (tmp_path / "cli" / "mine" / "policy.safetensors").read_bytes()
+    assert trained.to_frame()["iteration"].to_list() == [1.0, 2.0]
+    assert trained.summary in trained._repr_html_()
+    assert steersman.simulate(workload, trained.policy).policy == "mine"
+
+
+def test_an_environment_is_trained_in(tmp_path: Path) -> None:
+    options = DeploymentsOptions(nodes=3)
+    trained = steersman.train(options, tmp_path, algorithm="evolution", iterations=1, validation_episodes=1)
+    assert trained.plan.scene.protocol == "deployments"
+    assert trained.file.exists()
+
+
+def test_wrong_options_of_training_are_errors(tmp_path: Path) -> None:
+    workload = steersman.load_workload("default-small")
+    with pytest.raises(UsageError, match="reinforce"):
+        steersman.train(workload, tmp_path, algorithm="reinforce")
+    with pytest.raises(UsageError, match="'gnn'"):
+        steersman.train(workload, tmp_path, algorithm="evolution", network="gnn")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_has_frames_of_its_metrics_and_placements() -> None:
+    workload = steersman.load_workload("default-small")
+    run = steersman.simulate(workload, "fgd", record=True)
+    metrics = dict(run.to_frame().select("metric", "value").iter_rows())
+    assert f"{metrics['gpu_allocation_percent']:.6g}" in run._repr_html_()
+    assert set(run.placements_frame()["outcome"]) == {"bound", "failed"}
+    with pytest.raises(UsageError, match="record=True"):
+        steersman.simulate(workload, "fgd").placements_frame()
+
+
+def test_extensions_of_this_process_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extensions, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
+    workload = steersman.load_workload("default-small")
+    steersman.register_policy("emptiest-node", Emptiest)
+    assert steersman.simulate(workload, "emptiest-node").policy == "emptiest"
+    with pytest.raises(UsageError, match="'fgd'"):
+        steersman.register_policy("fgd", Emptiest)
+
+    objective = Objective("constant", function=lambda before, _: np.ones(len(before)))
+    steersman.register_objective(objective)
+    assert "constant" in objective_names()
+    for register in (steersman.register_objective, steersman.register_format, steersman.register_network):
+        with pytest.raises(UsageError):
+            register(object())
+    steersman.register_algorithm(AlgorithmSpec("mine", DQNConfig, "steersman.agents.dqn:DQN", 1, 1))
+    options = DeploymentsOptions(nodes=3, objective="constant")
+    trained = steersman.train(options, tmp_path, algorithm="mine", validation_episodes=1)
+    assert trained.plan.algorithm == "mine"

@@ -1,0 +1,186 @@
+"""Fitting a policy to a cluster: what is kept was shown to be better, and the file serves by itself."""
+
+import numpy as np
+import pytest
+from tests.support.errors import raises
+
+from steersman.agents.evolution.simulations import (
+    ARRIVALS_BETWEEN_LOOKS,
+    SPREAD_SEED,
+    CandidateEvaluator,
+    SimulationTask,
+)
+from steersman.cli.main import main
+from steersman.core.errors import UsageError
+from steersman.policies.files.policy_file import open_policy, read_policy, write_policy
+from steersman.policies.heuristics.policy import HeuristicPolicy
+from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import resample
+from steersman.simulation.run import Simulator
+from steersman.training.search import fit as fitting
+from steersman.training.search.fit import FITTED, FitOptions, fit
+from steersman.workloads.convert import convert
+from steersman.workloads.generators.clusters import random_cluster
+
+
+@pytest.fixture(scope="module")
+def workload():
+    return random_cluster(16, nodes=(15, 25))
+
+
+@pytest.fixture(scope="module")
+def found(workload):
+    start = resolve("steersman")
+    assert isinstance(start, PortfolioPolicy)
+    return fit(workload, start, FitOptions(seconds=None, generations=3, seed=1))
+
+
+def test_all_candidates_play_the_same_draws(found) -> None:
+    names = [each.name for each in found.compared]
+    assert {FITTED, "fgd", "best-fit", "gpu-packing"} <= set(names)
+    assert len({len(each.costs) for each in found.compared}) == 1
+    assert sorted(each.mean for each in found.compared) == [each.mean for each in found.compared]
+
+
+def test_the_search_is_kept_only_where_it_is_shown_to_be_better(found) -> None:
+    assert (found.chosen == FITTED) == (found.interval.low > fitting.MARGIN)
+    if found.chosen != FITTED:
+        best = found.compared[0].name if found.compared[0].name != FITTED else found.compared[1].name
+        assert found.chosen == best
+
+
+def test_the_file_serves_by_itself(found, workload, tmp_path) -> None:
+    file = tmp_path / "mine.safetensors"
+    write_policy(file, found.card, found.arrays)
+    policy = open_policy(file, "mine")
+    assert policy.prepared is not None
+    simulator = Simulator(workload)
+    kept = next(each for each in found.compared if each.name == found.chosen)
+    runs = [simulator.run(each, seed=2).curve.gpu_allocation_percent for each in (policy, kept.policy)]
+    np.testing.assert_array_equal(*runs)
+    card, _ = read_policy(file)
+    assert {score.baseline for score in card.scores} == {each.name for each in found.compared} - {found.chosen}
+
+
+def test_same_seed_same_file(found, workload) -> None:
+    again = fit(workload, resolve("steersman"), FitOptions(seconds=None, generations=3, seed=1), jobs=2)
+    assert again.card == found.card
+    assert all((again.arrays[name] == array).all() for name, array in found.arrays.items())
+
+
+def test_a_rule_as_a_file(workload, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(fitting, "MARGIN", 1e9)  # nothing is ever shown to be that much better
+    members = (resolve("steersman").members[0],)
+    found = fit(workload, PortfolioPolicy("p", members, "d"), FitOptions(seconds=None, generations=1))
+    write_policy(tmp_path / "rule.safetensors", found.card, found.arrays)
+    policy = open_policy(tmp_path / "rule.safetensors", "rule")
+    assert policy.prepared is not None
+    if found.chosen != members[0].name:
+        assert isinstance(policy, HeuristicPolicy)
+        assert policy.policy.kinds == resolve(found.chosen).kinds
+
+
+def test_without_gpus(workload) -> None:
+    from dataclasses import replace
+
+    bare = replace(workload, pods=tuple(pod for pod in workload.pods if not pod.requests.gpu_count))
+    with raises(UsageError):
+        fit(bare, resolve("steersman"), FitOptions(seconds=None, generations=1))
+    with raises(UsageError):
+        FitOptions(protocol="arrivals")
+
+
+def test_command(workload, tmp_path, capsys) -> None:
+    convert(workload, "yaml", tmp_path / "cluster")
+    files = "--nodes", str(tmp_path / "cluster" / "nodes.yaml"), "--pods", str(tmp_path / "cluster" / "pods.yaml")
+    out = tmp_path / "mine.safetensors"
+    assert main(["policy", "fit", *files, "--generations", "2", "--jobs", "1", "--output", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "(kept)" in said.out
+    assert "held" not in said.err
+    assert main(["policy", "show", str(out)]) == 0
+    assert main(["policy", "fit", "--output", str(out)]) == 2
+    assert "--nodes with --pods, --workload NAME, or --cluster" in capsys.readouterr().err
+
+
+@pytest.fixture
+def files(workload, tmp_path):
+    convert(workload, "yaml", tmp_path / "cluster")
+    return ("--nodes", str(tmp_path / "cluster" / "nodes.yaml"), "--pods", str(tmp_path / "cluster" / "pods.yaml"))
+
+
+def test_a_comparison_with_a_policy_fitted_to_its_workload(files, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    command = ["evaluate", *files, "--policy", "best-fit", "fgd", "--seeds", "1-2", "--jobs", "1", "--output", str(out)]
+    assert main([*command, "--fit", "--fit-seconds", "1"]) == 0
+    said = capsys.readouterr()
+    rows = [line for line in said.out.splitlines() if line.startswith(" fitted ")]
+    assert len(rows) == 2  # timed and inflation
+    assert "results.csv, metrics.csv, fitted.safetensors and summary.csv" in said.err
+    sentence = next(line for line in said.err.splitlines() if line.startswith("the fitted policy is"))
+    assert sentence in (out / "report.html").read_text()
+    card, _ = read_policy(out / "fitted.safetensors")
+    assert (card.training, card.protocol) == (("pods",), "inflation")
+
+    summary = (out / "summary.csv").read_text()
+    again = ["evaluate", *files, "--policy", str(out / "fitted.safetensors"), "--seeds", "1-2", "--jobs", "1"]
+    assert main([*again, "--output", str(tmp_path / "again")]) == 0
+    mean = "pods,fitted,inflation,gpu_allocation_percent"
+    alone = (tmp_path / "again" / "summary.csv").read_text()
+    (one,), (other,) = ([line for line in text.splitlines() if line.startswith(mean)] for text in (alone, summary))
+    assert one.split(",")[:8] == other.split(",")[:8]
+
+    assert main(command) == 0
+    assert not (out / "fitted.safetensors").exists()
+
+
+def test_timed_arrivals_are_fitted_to_where_nothing_else_is_compared(files, tmp_path) -> None:
+    out = tmp_path / "out"
+    timed = ["--protocol", "timed", "--load", "0.8", "--mean-duration", "2h"]
+    command = ["evaluate", *files, "--policy", "fgd", "--seeds", "1", "--jobs", "1", *timed, "--output", str(out)]
+    assert main([*command, "--fit", "--fit-seconds", "1"]) == 0
+    card, _ = read_policy(out / "fitted.safetensors")
+    assert (card.protocol, card.load, card.settings["mean_duration"]) == ("timed", 0.8, 7200.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--fit-seconds", "5"), "--fit-seconds belongs to --fit"),
+        (("--fit", "--workload", "default", "cpu050"), "one workload, and 2 are given"),
+        (("--fit", "--fit-seconds", "0", "--workload", "default"), "--fit-seconds"),
+    ],
+)
+def test_what_is_wrong_with_fit_is_one_line(tmp_path, capsys, more, problem) -> None:
+    more = more if "--workload" in more else (*more, "--workload", "default")
+    assert main(["evaluate", "--policy", "fgd", *more, "--output", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert problem in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_other_policy_is_called_fitted(found, files, tmp_path, capsys) -> None:
+    write_policy(tmp_path / "fitted.safetensors", found.card, found.arrays)
+    command = ["evaluate", *files, "--policy", str(tmp_path / "fitted.safetensors"), "--fit"]
+    assert main([*command, "--output", str(tmp_path / "out")]) == 2
+    assert "is called fitted, which is the name of the policy of --fit" in capsys.readouterr().err
+
+
+def test_a_workload_without_gpus_is_not_fitted_to(workload, tmp_path, capsys) -> None:
+    from dataclasses import replace
+
+    bare = replace(workload, pods=tuple(pod for pod in workload.pods if not pod.requests.gpu_count)[:5])
+    convert(bare, "yaml", tmp_path / "bare")
+    files = ["--nodes", str(tmp_path / "bare" / "nodes.yaml"), "--pods", str(tmp_path / "bare" / "pods.yaml")]
+    assert main(["evaluate", *files, "--policy", "fgd", "--fit", "--output", str(tmp_path / "out")]) == 2
+    assert "policies are fitted to GPUs" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_few_pods_are_enough_to_search_with() -> None:
+    """Thirty pods ask for all GPUs; a search in no direction at all would return what it began with."""
+    small = random_cluster(4, nodes=(5, 5))
+    assert len(resample(small, ratio=1.0, seed=SPREAD_SEED).pods) < ARRIVALS_BETWEEN_LOOKS
+    kinds = CandidateEvaluator([small], SimulationTask(), "fgd").spread.any(axis=(1, 2))
+    assert kinds[1:].any()

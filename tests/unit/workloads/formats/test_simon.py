@@ -1,0 +1,315 @@
+"""simon's pair of files, and scheduler configurations of a kube-scheduler of today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.support.errors import raises
+from tests.support.invalid_values import STRANGE, places, replaced
+
+from steersman.core.errors import InputError, UsageError
+from steersman.workloads.formats.simon.config import read_cluster_config, read_pair
+from steersman.workloads.formats.simon.scheduler_config import SchedulerConfig, read_scheduler_config
+
+EXAMPLE = Path(__file__).parents[3] / "data" / "simon-example"
+KUBE_V1BETA1 = [
+    "ImageLocality",
+    "NodeAffinity",
+    "PodTopologySpread",
+    "TaintToleration",
+    "NodeResourcesBalancedAllocation",
+]
+KUBE_V1BETA1 += ["InterPodAffinity", "NodeResourcesLeastAllocated", "NodePreferAvoidPods"]
+
+
+def scheduler(tmp_path: Path, profile: dict[str, Any] | None, version: str = "v1", **more: Any) -> SchedulerConfig:
+    content = {"apiVersion": f"kubescheduler.config.k8s.io/{version}", "kind": "KubeSchedulerConfiguration", **more}
+    if profile is not None:
+        content["profiles"] = [profile]
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return read_scheduler_config(file)
+
+
+def b_profile(weights: dict[str, int], args: dict[str, Any] | None = None, **plugin_args: Any) -> dict[str, Any]:
+    score = {
+        "disabled": [{"name": name} for name in KUBE_V1BETA1],
+        "enabled": [{"name": name, "weight": weight} for name, weight in weights.items()],
+    }
+    config = [{"name": name, "args": found} for name, found in plugin_args.items()]
+    config.append({"name": "Open-Gpu-Share", "args": args or {}})
+    return {"schedulerName": "simon-scheduler", "plugins": {"score": score}, "pluginConfig": config}
+
+
+def cluster(tmp_path: Path, spec: dict[str, Any]) -> Path:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        yaml.safe_dump({"apiVersion": "simon/v1alpha1", "kind": "Config", "metadata": {"name": "c"}, "spec": spec})
+    )
+    return file
+
+
+def test_the_example_pair() -> None:
+    config, scheduler_config = read_pair(EXAMPLE / "cluster-config.yaml", EXAMPLE / "scheduler-config.yaml")
+    assert (config.name, config.ratio, config.seed, config.shuffle_pods) == ("simon-example", 0.9, 233, False)
+    assert (config.cpu_pods_typical, config.popularity_percent) == (True, 95)
+    assert config.warnings == scheduler_config.warnings == ()
+    assert scheduler_config.policy() == "fgd"
+    assert scheduler_config.scheduler_name == "simon-scheduler"
+    assert scheduler_config.percentage_of_nodes_to_score == 100
+    workload = config.load()
+    assert (len(workload.nodes), len(workload.pods), workload.name) == (6, 13, "cluster")
+    assert sum(node.gpu_count for node in workload.nodes) == 24
+
+
+def test_a_learned_plugin_asks_the_users_policy() -> None:
+    config = read_scheduler_config(EXAMPLE / "scheduler-config-learned.yaml")
+    with raises(UsageError, "--policy"):
+        config.policy()
+    assert config.policy("mine.safetensors") == "mine.safetensors"
+    with raises(UsageError, "--policy"):
+        read_scheduler_config(EXAMPLE / "scheduler-config.yaml").policy("mine.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "policy", "selection"),
+    [
+        ("RandomScore", "random", "random"),
+        ("DotProductScore", "dot-product", "best"),
+        ("GpuClusteringScore", "gpu-clustering", "best"),
+        ("GpuPackingScore", "gpu-packing", "best"),
+        ("BestFitScore", "best-fit", "best"),
+        ("FGDScore", "fgd", "FGDScore"),
+    ],
+)
+def test_every_plugin_of_reference_b(tmp_path: Path, plugin: str, policy: str, selection: str) -> None:
+    dimension = "merge" if plugin == "DotProductScore" else "share"
+    args = {"gpuSelMethod": selection, "dimExtMethod": dimension, "normMethod": "max"}
+    config = scheduler(tmp_path, b_profile({plugin: 1000}, args), "v1beta1")
+    assert config.policy() == policy
+    assert config.warnings == ()
+
+
+def test_a_mix_keeps_weights_and_order(tmp_path: Path) -> None:
+    weights = {"FGDScore": 1000, "GpuPackingScore": 500, "RLSchedulerScore": 2}
+    config = scheduler(tmp_path, b_profile(weights, {"gpuSelMethod": "FGDScore"}), "v1beta1")
+    assert config.policy("p") == "fgd=1000,gpu-packing=500,p=2"
+
+
+@pytest.mark.parametrize(
+    ("weights", "args", "plugin_args", "message"),
+    [
+        (
+            {"FGDScore": 1},
+            {"gpuSelMethod": "best"},
+            {},
+            "pluginConfig[1].args.gpuSelMethod: 'best' is not how FGDScore",
+        ),
+        ({"FGDScore": 1}, {"gpuSelMethod": "nearest"}, {}, "'nearest' is unknown; FGDScore is right"),
+        (
+            {"BestFitScore": 1},
+            {"gpuSelMethod": "worst"},
+            {},
+            "'worst' is not how BestFitScore chooses GPUs here; best is",
+        ),
+        ({"FGDScore": 1}, {"dimExtMethod": "merge"}, {}, "dimExtMethod: 'merge' is a variant of FGDScore"),
+        (
+            {"DotProductScore": 1},
+            {},
+            {"DotProductScore": {"dimExtMethod": "share"}},
+            "pluginConfig[0].args.dimExtMethod",
+        ),
+        ({"DotProductScore": 1}, {"normMethod": "pod"}, {}, "'pod' is a variant of DotProductScore"),
+        ({"BestFitScore": 1}, {"normMethod": "most"}, {}, "'most' is unknown; one of"),
+        ({"FGDScore": 1, "MyScore": 1}, {}, {}, "score.enabled[1].name: 'MyScore' has no policy"),
+        ({"Simon": 1}, {}, {}, "'Simon' has no policy"),
+        ({"RLScore": 1, "RLSchedulerScore": 1}, {}, {}, "only one policy of your own"),
+        ({}, {}, {}, "enables no score plugin"),
+        ({"FGDScore": -1}, {}, {}, "score.enabled[0].weight: -1"),
+    ],
+)
+def test_settings_that_are_not_honoured_are_errors(
+    tmp_path: Path, weights: dict[str, int], args: dict[str, str], plugin_args: dict[str, Any], message: str
+) -> None:
+    profile = b_profile(weights, args, **(plugin_args or {"X": {}}))
+    with pytest.raises(InputError) as caught:
+        scheduler(tmp_path, profile, "v1beta1")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path}/scheduler.yaml, document 1, line 1, ")
+
+
+def test_a_kube_scheduler_of_today(tmp_path: Path) -> None:
+    def policy(plugins: dict[str, Any] | None = None, **more: Any) -> str:
+        profile = {"schedulerName": "default-scheduler", **more} | ({"plugins": plugins} if plugins else {})
+        return scheduler(tmp_path, profile).policy()
+
+    def on(name: str, weight: int = 0) -> dict[str, Any]:
+        return {"enabled": [{"name": name, "weight": weight}], "disabled": [{"name": "*"}]}
+
+    assert scheduler(tmp_path, None).policy() == "kube-default"
+    assert policy() == "kube-default"
+    assert policy({"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 1}]}}) == "kube-default"
+    assert policy({"score": on("NodeResourcesFit")}) == "least-allocated"
+    assert policy({"multiPoint": on("NodeResourcesBalancedAllocation")}) == "balanced-allocation"
+    most = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
+    assert policy({"score": on("NodeResourcesFit")}, pluginConfig=most) == "most-allocated"
+    both = {"enabled": [{"name": "NodeResourcesFit", "weight": 5}, {"name": "NodeResourcesBalancedAllocation"}]}
+    assert policy({"score": both | {"disabled": [{"name": "*"}]}}) == "least-allocated=5,balanced-allocation=1"
+    assert policy({"multiPoint": {"enabled": [{"name": "VolumeBinding"}]}}) == "kube-default"
+    with raises(InputError, "MostAllocated"):
+        policy(pluginConfig=most)
+    with raises(InputError, "NodeAffinity", "PodTopologySpread"):
+        policy({"score": {"disabled": [{"name": "TaintToleration"}]}})
+
+
+def test_what_is_left_on_beside_a_plugin_counts_or_is_named(tmp_path: Path) -> None:
+    config = scheduler(tmp_path, {"plugins": {"score": {"enabled": [{"name": "FGDScore", "weight": 9}]}}})
+    assert config.policy() == "fgd=9,least-allocated=1,balanced-allocation=1"
+    assert len(config.warnings) == 5
+    assert all("is left on and has no effect here; disable it" in warning for warning in config.warnings)
+
+
+def test_profiles_are_chosen_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    profiles = [{"schedulerName": "a"}, {"schedulerName": "b", **{"plugins": b_profile({"FGDScore": 1})["plugins"]}}]
+    profiles[1]["plugins"]["score"]["disabled"] = [{"name": "*"}]
+    content = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": profiles,
+    }
+    file.write_text(yaml.safe_dump(content))
+    first = read_scheduler_config(file)
+    assert (first.scheduler_name, first.policy()) == ("a", "kube-default")
+    assert first.warnings == (f"{file}: only the first profile counts, a; there are also b",)
+    assert read_scheduler_config(file, "b").policy() == "fgd"
+    with raises(InputError, "'c'"):
+        read_scheduler_config(file, "c")
+
+
+def test_folders_are_found_beside_the_file_or_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "nodes").mkdir(parents=True)
+    file = cluster(tmp_path / "here", {"cluster": {"customConfig": "nodes"}})
+    assert read_cluster_config(file).folder == tmp_path / "here" / "nodes"
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "else").mkdir()
+    assert read_cluster_config(cluster(tmp_path / "else", {"cluster": {"customConfig": "nodes"}})).folder == Path(
+        "nodes"
+    )
+    monkeypatch.chdir(tmp_path)
+    with raises(InputError, "spec.cluster.customConfig", "'nodes'", "else/nodes"):
+        read_cluster_config(tmp_path / "else" / "cluster.yaml")
+
+
+def test_defaults_are_simons_and_settings_without_effect_are_named(tmp_path: Path) -> None:
+    custom = {
+        "exportConfig": {"podSnapshotYamlFilePrefix": "x"},
+        "workloadInflationConfig": {"ratio": 1, "seed": 2},
+        "descheduleConfig": {"ratio": 0.1, "policy": "cosSim"},
+        "newWorkloadConfig": None,
+        "workloadTuningConfig": {"ratio": -1},
+    }
+    config = read_cluster_config(
+        cluster(tmp_path, {"cluster": {"customConfig": "."}, "customConfig": custom, "appList": None})
+    )
+    assert (config.ratio, config.seed, config.cpu_pods_typical, config.popularity_percent) == (0, 0, False, 60)
+    assert [warning.rpartition("customConfig.")[2] for warning in config.warnings] == [
+        "exportConfig has no effect here",
+        "descheduleConfig has no effect here",
+    ]
+
+
+def test_pods_come_in_simons_order_unless_shuffled(tmp_path: Path) -> None:
+    def pod(name: str, created: str) -> dict[str, Any]:
+        notes = {"alibabacloud.com/creation-time": created} if created else {}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": notes},
+            "spec": {"containers": [{}]},
+        }
+
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": 1, "memory": 1}},
+    }
+    (tmp_path / "w").mkdir()
+    pods = [pod("d", ""), pod("c", ""), pod("b", "9"), pod("a", "10")]
+    (tmp_path / "w" / "all.yaml").write_text(yaml.safe_dump_all([node, *pods]))
+    spec: dict[str, Any] = {"cluster": {"customConfig": "w"}}
+    assert [p.name for p in read_cluster_config(cluster(tmp_path, spec)).load().pods] == ["b", "a", "c", "d"]
+    spec["customConfig"] = {"shufflePod": True}
+    assert [p.name for p in read_cluster_config(cluster(tmp_path, spec)).load().pods] == ["d", "c", "b", "a"]
+
+
+def test_apps_add_pods(tmp_path: Path) -> None:
+    app = tmp_path / "app.yaml"
+    app.write_text(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "extra"}, "spec": {"containers": [{}]}})
+    )
+    spec = {"cluster": {"customConfig": str(EXAMPLE / "cluster")}, "appList": [{"name": "a", "path": "app.yaml"}]}
+    workload = read_cluster_config(cluster(tmp_path, spec)).load()
+    assert [pod.name for pod in workload.pods[12:]] == ["example-pod-0012", "extra"]
+    spec["appList"] = [{"path": "app.yaml"}, {"path": "app.yaml"}]
+    with raises(InputError, "spec.appList", "default/extra"):
+        read_cluster_config(cluster(tmp_path, spec)).load()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, "spec.cluster.customConfig: is missing"),
+        ({"cluster": {"kubeConfig": "k"}}, "spec.cluster.kubeConfig: a live cluster is not read here"),
+        (
+            {"cluster": {"customConfig": "."}, "customConfig": {"workloadTuningConfig": {"ratio": "lots"}}},
+            "ratio: 'lots'",
+        ),
+        (
+            {"cluster": {"customConfig": "."}, "customConfig": {"shufflePod": 1}},
+            "spec.customConfig.shufflePod: 1 is not true",
+        ),
+        ({"cluster": {"customConfig": "."}, "appList": [{"path": ".", "chart": True}]}, "spec.appList[0].chart: Helm"),
+    ],
+)
+def test_bad_cluster_configs_are_named(tmp_path: Path, spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_cluster_config(cluster(tmp_path, spec))
+    assert message in str(caught.value)
+
+
+def test_the_wrong_file_is_named(tmp_path: Path) -> None:
+    with raises(InputError, "scheduler-config.yaml", "simon/v1alpha1"):
+        read_cluster_config(EXAMPLE / "scheduler-config.yaml")
+    with raises(InputError, "cluster-config.yaml", "KubeSchedulerConfiguration"):
+        read_scheduler_config(EXAMPLE / "cluster-config.yaml")
+    with raises(InputError):
+        read_cluster_config(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("new", STRANGE, ids=repr)
+def test_strange_values_anywhere_never_crash(tmp_path: Path, new: object) -> None:
+    for name, read in (("cluster", read_cluster_config), ("scheduler", read_scheduler_config)):
+        original = yaml.safe_load((EXAMPLE / f"{name}-config.yaml").read_text())
+        if name == "cluster":
+            original["spec"]["cluster"]["customConfig"] = str(EXAMPLE)
+            original["spec"]["appList"] = [{"name": "a", "path": str(EXAMPLE)}]
+            original["spec"]["customConfig"] |= {"exportConfig": {"a": "b"}, "descheduleConfig": {"policy": "a"}}
+        else:
+            score = {"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 1}]}}
+            original["profiles"][0]["pluginConfig"].append({"name": "NodeResourcesFit", "args": score})
+        for place in places(original)[1:]:
+            file = tmp_path / f"{name}.yaml"
+            file.write_text(yaml.safe_dump(replaced(original, place, new)))
+            refused = None
+            try:
+                read(file)
+            except InputError as error:
+                refused = error
+            assert refused is None or str(refused).startswith(str(file)), place
