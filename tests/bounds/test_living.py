@@ -12,12 +12,16 @@ from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
 from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, NETWORK, Told
 
+from steersman.apps.scheduler.agent_policy import AgentSettings, agent_policy
 from steersman.cluster.arrays import fit_mask, room_for
 from steersman.cluster.constraints import reasons
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.state import ClusterState
+from steersman.objectives.registry import resolve
 from steersman.policies.decision.decider import Decider
+from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
+from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.registry import BUILT_IN
 from steersman.policies.telemetry.policy import OBJECTIVES
 from steersman.workloads.profile import typical_pods
@@ -81,6 +85,32 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
             del placed[pod_name]
             decider.changed(state.remove(pod_name).slot)
     assert len(state.classes) > 5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("view", [CLUSTER, GPU, TELEMETRY], ids=lambda view: view.name)
+def test_what_comes_of_a_placement_is_told_to_agents(shape: str, view: View) -> None:
+    there = workload(SHAPES[shape], seed=3)
+    objective = "balance=1,least-connections=1,latency-aware=1" if view is TELEMETRY else "balance"
+    settings = AgentSettings("agent", view, resolve(objective), None)
+    told = Told()
+    state = ClusterState(there.nodes)
+    policy = agent_policy(settings, heuristic("best-fit"), told)
+    decider = Decider(state, policy, profile=typical_pods(there.pods), telemetry=told)
+    rng = np.random.default_rng(3)
+    for i, pod in enumerate(there.pods[:10]):
+        _tell(told, list(state.slots), rng)
+        c = state.class_id(pod.pod_class)
+        owner_pods = OwnerPods({slot: 1 for slot in range(len(there.nodes)) if rng.random() < 0.3})
+        limits = LatencyLimits(20.0, 60.0, "users") if i % 2 else NO_LIMITS
+        choice = decider.choose(c, state.labels_id(pod), owner_pods, limits)
+        if choice is not None:
+            done = policy.experience.take()
+            assert done is not None
+            assert done.slot == choice.slot
+            assert np.isfinite(done.after).all()
+            state.place(f"{i}", c, choice.slot, choice.devices)
+            decider.changed(choice.slot)
 
 
 def _tell(told: Told, nodes: list[str], rng: np.random.Generator) -> None:

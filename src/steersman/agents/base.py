@@ -224,6 +224,9 @@ class Agent(ABC):
         before, slots = self.sample.observation, self.sample.to_slots(rows)
         observation, reward, terminated, truncated, infos = self.env.step(slots)
         terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        if "taken" in infos and self.sample.has(infos["taken"]):  # on a live cluster a rule may have stepped in
+            slots = np.array(infos["taken"], np.int64)
+            rows = self.sample.to_rows(slots)
         self._tally.add(slots, reward, terminated | truncated, infos)
         self.steps += len(rows)
         self.episodes += int((terminated | truncated).sum())
@@ -239,6 +242,10 @@ class Agent(ABC):
         """Return [E] the rows that the teacher would choose in the current observation."""
         assert self._teacher_actions is not None
         return self.sample.to_rows(self._teacher_actions)
+
+    def observe(self, observation: Arrays) -> None:
+        """Take an observation, [E, ...], as the current one."""
+        self.sample = self._look(observation)
 
     def _look(self, observation: Arrays) -> CandidateSample:
         self._teacher_actions = (

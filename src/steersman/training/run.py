@@ -45,6 +45,13 @@ class Learner(Protocol):
         """Restore a state."""
 
 
+class RunEndedError(SteersmanError):
+    """The environment has no more decisions; the run ends as if it had reached its limits."""
+
+    def __init__(self) -> None:
+        super().__init__("the run has ended")
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingLimits:
     """When a run validates, saves and ends.
@@ -149,6 +156,10 @@ class TrainingRun:
             while not self._over():
                 try:
                     numbers = learner.iterate()
+                except RunEndedError:
+                    save(self.folder / POLICY)
+                    self._checkpoint(learner)
+                    break
                 except SteersmanError as error:
                     self._log(f"stopped: {error}")
                     raise SteersmanError(f"{error}{self._kept()}") from error

@@ -60,6 +60,7 @@ COMMANDS: dict[str, Options] = {
     "cluster clean": {"--name": "sweep-of-commands"},
     "cluster down": {"--name": "sweep-of-commands"},
     "policy show": {"": "steersman"},
+    "policy undo": {"": "folder"},
     "policy prepare": {"--policy": "steersman", "--output": "new.safetensors", **FILES},
     "policy fit": {"--output": "new.safetensors", **FILES},
     "policy build": {"--output": "new.safetensors"},
@@ -113,6 +114,9 @@ CONTRADICTIONS: list[Options] = [
     {"--cluster-config": "nodes.csv"},
     {"--scheduler-config": "nodes.csv"},
     {"--shadow": "", "--learn": "new"},
+    {"--algorithm": "dqn", "--policy": "fgd", "--explore-anyway": ""},
+    {"--no-watch": "", "--learn": "new"},
+    {"--learn-from": "default-scheduler"},
     {"--seeds": "9-1"},
     {"--no-such-option": ""},
 ]

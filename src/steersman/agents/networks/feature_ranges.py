@@ -36,6 +36,10 @@ class FeatureRanges:
         self.low = np.minimum(self.low, np.concatenate([rows.min(0), others.min(0)]))
         self.high = np.maximum(self.high, np.concatenate([rows.max(0), others.max(0)]))
 
+    def keep_all(self) -> None:
+        """Count every feature as varying: an earlier training, whose ranges are unknown, may have used it."""
+        self.low[:], self.high[:] = -np.inf, np.inf
+
     @torch.no_grad()
     def fold_constant_features(self, network: ScoreNetwork) -> None:
         """Move weights times constant features into the biases of the first layers, in place."""

@@ -73,6 +73,10 @@ class CandidateSample:
         """Return rows [E] of the node slots [E], which must be in the sample."""
         return slots if self.slots is None else (self.slots == slots[:, None]).argmax(1)
 
+    def has(self, slots: Actions) -> bool:
+        """Return whether the node slots [E] are in the sample."""
+        return self.slots is None or bool((self.slots == slots[:, None]).any(1).all())
+
 
 def sample_candidates(
     observation: Mapping[str, npt.NDArray[Any]],

@@ -1,4 +1,4 @@
-"""Live cluster as a passive environment: the actions are those of a running scheduler, and agents observe them."""
+"""Live cluster as a passive environment: the actions are those of another scheduler, and agents observe them."""
 
 from __future__ import annotations
 
@@ -11,58 +11,61 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from steersman.apps.recorder.transitions import NOTHING, ObservedDecision
+from steersman.apps.learner.bindings import ObservedBinding
 from steersman.envs.base import Arrays, observation_space
 from steersman.envs.inflation import batch, kernels
+from steersman.objectives import summary
 from steersman.objectives.judging import reward
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View
 
 Observations = dict[str, npt.NDArray[Any]]
+PADDING = {"nodes": 0, "mask": 0, "groups": -1}
+"""Padding of the parts of observations that have a row for each node."""
 
 
 class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
     """Single environment whose actions are those of a running scheduler; the argument of `step` is ignored.
 
-    An episode ends when the last running pod of the scheduler ends. `reset` and `step` block until the next decision
-    and raise the errors of the source of decisions.
+    An episode ends when the last running pod of the scheduler ends. `reset` and `step` block until the next binding
+    and raise the errors of the source of bindings.
 
     Args:
-        decisions: the scheduler's decisions, each with the state that followed it.
+        bindings: the scheduler's bindings.
         view: observed features.
-        max_nodes: N, the capacity of the observation; decisions for nodes beyond it are left out.
+        max_nodes: N, the capacity of the observation; bindings to nodes beyond it are left out.
         objective: objective of the reward.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(
-        self, decisions: Iterator[ObservedDecision], view: View, max_nodes: int, objective: WeightedObjectives
+        self, bindings: Iterator[ObservedBinding], view: View, max_nodes: int, objective: WeightedObjectives
     ) -> None:
         self.num_envs, self.max_nodes = 1, max_nodes
         self.single_observation_space = observation_space(view, max_nodes)
         self.single_action_space = spaces.Discrete(max_nodes)
         self.observation_space = batch_space(self.single_observation_space, 1)
         self.action_space = batch_space(self.single_action_space, 1)
-        self._decisions = (decision for decision in decisions if decision.action < max_nodes)
+        self._bindings = (binding for binding in bindings if binding.placement.slot < max_nodes)
         self._objective = objective
-        self._now: ObservedDecision | None = None
+        self._now: ObservedBinding | None = None
 
     @property
-    def now(self) -> ObservedDecision:
-        """Decision that the present observation belongs to; waits for the first one."""
+    def now(self) -> ObservedBinding:
+        """Binding that the present observation belongs to; waits for the first one."""
         if self._now is None:
-            self._now = next(self._decisions)
+            self._now = next(self._bindings)
         return self._now
 
     @property
     def observed(self) -> Observations:
-        """Observation before the present decision, each part with a leading axis of 1."""
-        return {name: self._padded(name, part)[None] for name, part in self.now.before.items()}
+        """Observation before the present binding, each part with a leading axis of 1."""
+        return padded(self.now.observation, self.max_nodes)
 
     def action(self, _: Mapping[str, npt.NDArray[Any]] | None = None) -> npt.NDArray[np.int64]:
         """Return the scheduler's choice, [1] int64."""
-        return np.array([self.now.action], dtype=np.int64)
+        return np.array([self.now.placement.slot], dtype=np.int64)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -73,15 +76,16 @@ class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[
     def step(
         self, actions: npt.NDArray[np.int64]
     ) -> tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
-        """Return the outcome of the scheduler's choice and the observation of its next decision."""
-        decision = self.now
-        self._now = next(self._decisions)
-        rewards = np.array([reward(self._objective, decision.row, decision.next_row)])
-        terminated, measures = np.array([decision.terminated]), _measures(decision.next_row)
-        infos: dict[str, Any] = {**measures, "final_info": measures} if decision.terminated else dict(measures)
-        return self.observed, rewards, terminated, np.zeros(1, dtype=np.bool_), infos
+        """Return the outcome of the scheduler's choice and the observation of its next binding."""
+        done, self._now = self.now.placement, next(self._bindings)
+        after = done.after.copy()
+        after[summary.POD_SECONDS_WAITED] = self._now.waited_before
+        value = reward(self._objective, done.before, after) if done.reward is None else done.reward
+        terminated, measures = np.array([self._now.ended_before]), measures_of(after)
+        infos: dict[str, Any] = {**measures, "final_info": measures} if terminated[0] else dict(measures)
+        return self.observed, np.array([value]), terminated, np.zeros(1, dtype=np.bool_), infos
 
-    def snapshot(self) -> Arrays:
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """Return an empty snapshot: the cluster keeps its own state."""
         return {}
 
@@ -89,18 +93,21 @@ class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[
         """Return the present observation; there is nothing to restore."""
         return self.observed
 
-    def _padded(self, name: str, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a part of an observation with its node axis padded to `max_nodes`."""
-        if name not in NOTHING:
-            return part
-        columns = np.array(self.now.columns)
-        padded = np.full((self.max_nodes, *part.shape[1:]), NOTHING[name], dtype=part.dtype)
-        fits = columns < self.max_nodes
-        padded[columns[fits]] = part[fits]
-        return padded
+
+def padded(observation: Mapping[str, npt.NDArray[Any]], max_nodes: int) -> Observations:
+    """Return an observation with `max_nodes` rows for nodes and a leading axis of 1; further rows are cut off."""
+    result = {}
+    for name, part in observation.items():
+        if name in PADDING:
+            rows = np.full((max_nodes, *part.shape[1:]), PADDING[name], dtype=part.dtype)
+            rows[: len(part)] = part[:max_nodes]
+            result[name] = rows[None]
+        else:
+            result[name] = part[None]
+    return result
 
 
-def _measures(row: npt.NDArray[np.float64]) -> Arrays:
+def measures_of(row: npt.NDArray[np.float64]) -> Arrays:
     """Return the infos of a state after an action, see `WorkloadCore.infos`."""
     allocation, variance = np.empty(1), np.empty(1)
     kernels.compute_infos(np.tile(row, (1, batch.AFTER + 1, 1)), allocation, variance)

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from steersman.agents.buffers.replay import ReplayBuffer
 from steersman.agents.configs import DQNConfig
 from steersman.agents.dqn import DQN
@@ -27,9 +25,7 @@ DECISIONS = 50
 class PassiveDQN(DQN):
     """DQN on a cluster that another process schedules.
 
-    No constant feature is folded into the biases (`agents.networks.feature_ranges`): a feature that has not varied here
-    may have varied in the network's earlier training. A checkpoint holds no transitions; a resumed run waits until the
-    replay buffer is filled again.
+    A checkpoint holds no transitions; a resumed run waits until the replay buffer is filled again.
 
     Args:
         env: the cluster.
@@ -43,8 +39,7 @@ class PassiveDQN(DQN):
     def __init__(self, env: PassiveLiveEnv, network: ScoreNetwork, config: DQNConfig, seed: int) -> None:
         passive = replace(config, use_heuristic=True, initial_epsilon=0.0, minimum_epsilon=0.0)
         super().__init__(env, network, passive, seed, teacher=env.action)
-        unbounded = np.full(network.spec.sizes.joint, np.inf, dtype=np.float32)
-        self.ranges.restore({"low": -unbounded, "high": unbounded})
+        self.ranges.keep_all()
 
     def _iterate(self) -> Metrics:
         for _ in range(DECISIONS):
@@ -63,4 +58,4 @@ class PassiveDQN(DQN):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state, see `Agent`; the observation is the cluster's present one."""
         super().load_state_dict(state)
-        self.sample = self._look(self.env.observed)
+        self.observe(self.env.observed)

@@ -9,6 +9,7 @@ import structlog
 
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.credentials import file_stamp
+from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import SUFFIX, Card, ComparedOn, read_policy
 from steersman.policies.registry import PACKAGED_POLICY, check_telemetry, policy_path, resolve
 
@@ -25,6 +26,7 @@ class PolicyReloader:
         spec: name or file of the policy.
         fitted: file that replaces `spec` as soon as it exists.
         has_telemetry: whether nodes' metrics are queried, without which a policy trained on them cannot decide.
+        policy: a policy that has neither; `spec` is then its name.
 
     Attributes:
         policy: the loaded policy.
@@ -33,8 +35,10 @@ class PolicyReloader:
         reads: number of reads by result, "read" or "refused".
     """
 
-    def __init__(self, spec: str, fitted: Path | None = None, *, has_telemetry: bool = False) -> None:
-        self.spec, self._fitted, self.problem = spec, fitted, ""
+    def __init__(
+        self, spec: str, fitted: Path | None = None, *, has_telemetry: bool = False, policy: Policy | None = None
+    ) -> None:
+        self.spec, self._fitted, self._given, self.problem = spec, fitted, policy, ""
         self._has_telemetry = has_telemetry
         self.reads = {"read": 1, "refused": 0}
         self._stamp = self._file_stamp()
@@ -82,11 +86,11 @@ class PolicyReloader:
 
     def _read(self) -> None:
         source = self._source()
-        policy = resolve(source)
+        policy = resolve(source) if self._given is None else self._given
         check_telemetry(policy, source, has_telemetry=self._has_telemetry)
         card: Card | None = None
         version = ""
-        if source == PACKAGED_POLICY or source.endswith(SUFFIX):
+        if self._given is None and (source == PACKAGED_POLICY or source.endswith(SUFFIX)):
             with policy_path(source) as path:
                 card = read_policy(path)[0]
                 version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]

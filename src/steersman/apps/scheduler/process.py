@@ -15,6 +15,7 @@ from steersman.apps.runtime.http_server import ADDRESS, WebServer
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.scheduler.agent_policy import AgentMetrics, AgentSettings, agent_policy
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.queue import QueuedPod
 from steersman.apps.scheduler.reporting import Conditions, StatusReporter
@@ -45,6 +46,7 @@ class SchedulerSettings:
 
     Attributes:
         policy: name or file, see `policies.registry.resolve`; a file is reloaded when it changes.
+        agent: agent that decides while it learns; the policy decides where it does not answer. None: none.
         fitted: policy file that replaces the policy as soon as it exists.
         unchecked: whether a learned policy decides without having been compared with rules.
         telemetry: Prometheus queries; None: no telemetry, so limits of latency are ignored.
@@ -55,6 +57,7 @@ class SchedulerSettings:
     """
 
     policy: str
+    agent: AgentSettings | None = None
     fitted: Path | None = None
     unchecked: bool = False
     telemetry: Configuration | None = None
@@ -125,6 +128,10 @@ class LiveScheduler(Scheduler):
         self.settings = settings
         self.telemetry = None if settings.telemetry is None else Collector(settings.telemetry, self._nodes)
         named = PolicyReloader(settings.policy, settings.fitted, has_telemetry=self.telemetry is not None)
+        self.agent = None if settings.agent is None else agent_policy(settings.agent, named.policy, self.telemetry)
+        self._own_running: set[str] = set()
+        if self.agent is not None:
+            named = PolicyReloader(self.agent.name, has_telemetry=True, policy=self.agent)
         self.policy_manager = PolicyManager(named, self.telemetry, unchecked=settings.unchecked)
         self.election = self._election(client) if settings.leader_elect else None
         self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
@@ -132,6 +139,8 @@ class LiveScheduler(Scheduler):
         reflectors: dict[str, Reflector] = {}
         self.metrics = SchedulerMetrics(self._sources(reflectors))
         self.metrics.registry.register(PolicyMetrics(self.policy_manager.comparison))
+        if settings.agent is not None and settings.agent.link is not None:
+            self.metrics.registry.register(AgentMetrics(settings.agent.link))
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.binding_check = BindingCheck(lambda: self.binder.errors)
@@ -144,6 +153,20 @@ class LiveScheduler(Scheduler):
     def on_pod_added(self, pod: CachedPod) -> None:
         """Handle a new pod."""
         self.policy_manager.see(pod)
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """Handle a bound pod; an agent's episode goes on while pods of ours run."""
+        super().on_pod_bound(pod)
+        if pod.pod.scheduler_name == self.options.name:
+            self._own_running.add(pod.key)
+
+    def on_pod_deleted(self, pod: CachedPod) -> None:
+        """Handle a deleted or finished pod; an agent's episode ends with the last one of ours."""
+        super().on_pod_deleted(pod)
+        if pod.key in self._own_running:
+            self._own_running.discard(pod.key)
+            if self.agent is not None and not self._own_running:
+                self.agent.experience.has_ended = True
 
     async def run(self) -> None:
         """Watch, and schedule while leading, until cancelled.

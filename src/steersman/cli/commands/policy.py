@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from steersman.policies.files.policy_file import Arrays, Card
     from steersman.training.search.fit import Fit
 
-app = typer.Typer(help="Show, prepare, fit and build policy files.", no_args_is_help=True)
+app = typer.Typer(help="Show, prepare, fit, build and put back policy files.", no_args_is_help=True)
 
 KINDS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
 SHOWN_WEIGHTS = 8
@@ -56,7 +56,7 @@ SHOWN_WEIGHTS = 8
 
 @app.callback()
 def policy() -> None:
-    """Show, prepare, fit and build policy files."""
+    """Show, prepare, fit, build and put back policy files."""
 
 
 @app.command()
@@ -295,6 +295,24 @@ def _check_output(output: Path) -> None:
         except SteersmanError:
             raise UsageError(f"--output {output}: exists and is not a policy file; name another file") from None
     check_writable("--output", output)
+
+
+@app.command()
+def undo(
+    folder: Annotated[
+        Path, typer.Argument(parser=path, metavar="DIR", help="Folder of 'steersman serve --learn DIR'.")
+    ],
+) -> None:
+    """Put the policy back that learning replaced last.
+
+    A service that uses the folder reads the file within ten seconds and goes on learning from it. Several calls go back
+    several policies; exchanges.csv in the folder records them.
+
+    **Example**: steersman policy undo learned
+    """
+    from steersman.apps.learner.exchange import undo as put_back
+
+    say(f"{folder}: {put_back(folder)} is the policy in use again")
 
 
 def _print_json(card: Card) -> None:

@@ -18,6 +18,7 @@ from steersman.cli.options.cluster import (
     log_cluster,
     run_with_client,
     say_without_telemetry,
+    scheduler,
 )
 from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, TelemetryOption, UncheckedOption, path
 from steersman.cli.options.inputs import Inputs
@@ -66,6 +67,25 @@ def serve(
     ] = None,
     unchecked: UncheckedOption = False,
     telemetry: TelemetryOption = None,
+    learn: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="DIR",
+            help="Continue to train the policy file by DQN, in a separate process, on what --learn-from does with the "
+            "scores, and use the result where held-back decisions show that it is better. DIR holds the policy in use, "
+            "those that it replaced, every test (exchanges.csv), checkpoint and metrics; 'steersman policy undo DIR' "
+            "puts the former policy back.",
+        ),
+    ] = None,
+    learn_from: Annotated[
+        str | None,
+        typer.Option(
+            parser=scheduler,
+            metavar="NAME",
+            help="With --learn: scheduler whose bindings are learned from. [default: default-scheduler]",
+        ),
+    ] = None,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
     kubeconfig: Kubeconfig = None,
@@ -80,6 +100,8 @@ def serve(
 
     **Example**: steersman serve --policy steersman, then open http://127.0.0.1:5000/openapi.json
 
+    **Get better while it serves**: steersman serve --policy run/policy.safetensors --learn learned
+
     **Without a cluster to watch**: steersman serve --no-watch --nodes nodes.csv --pods pods.csv
     """
     from steersman.apps.service.config import ServiceConfig, check, read_config
@@ -89,6 +111,10 @@ def serve(
         raise UsageError("--no-watch follows no cluster; leave out --kubeconfig, --context and --name")
     if watch and (nodes is not None or pods is not None):
         raise UsageError("--nodes and --pods are for --no-watch; a watched cluster's own are used otherwise")
+    if learn is None and learn_from is not None:
+        raise UsageError("--learn-from belongs to --learn; give that too, or leave it out")
+    if learn is not None and not watch:
+        raise UsageError("--no-watch follows no cluster, so there is nothing that --learn could learn from")
     inputs = Inputs(nodes, (pods,) if pods else ()) if nodes is not None or pods is not None else None
     settings = ServiceConfig() if config is None else read_config(config)
 
@@ -112,6 +138,15 @@ def serve(
     from steersman.apps.service.process import Service, choose_by_scores
     from steersman.policies.registry import resolve
 
+    follower = None
+    if learn is not None and target is not None:
+        from steersman.cli.following import following, prepare_to_follow
+        from steersman.training.run import POLICY
+
+        source = learn_from or "default-scheduler"
+        plan, capacity = prepare_to_follow(target, Path(settings.policy), learn, source)
+        follower = following(plan, learn, capacity, target.config, settings.telemetry, log_format, log_level)
+        settings = msgspec.structs.replace(settings, policy=str(learn / POLICY))
     decides = resolve(settings.policy)
     say_without_telemetry(decides, settings.policy, has_telemetry=bool(settings.telemetry))
     if target is not None:
@@ -128,6 +163,8 @@ def serve(
             decides = resolve(settings.policy)
         with status_if_slow("compiling for this machine (once, about half a minute)"):
             warm_up(decides, choose_by_scores, telemetry=bool(settings.telemetry))
+        if follower is not None:
+            stack.enter_context(follower)
         if target is None:
             run(Service(settings, None).run())
         else:

@@ -37,11 +37,18 @@ def setting_fields() -> dict[str, ConfigField]:
     return {RENAMED.get(name, name): field for name, field in config_fields(LatencySettings).items()}
 
 
-def with_options(function: Callable[..., None]) -> Callable[..., None]:
+def with_options(
+    function: Callable[..., None], declared: Callable[[], list[inspect.Parameter]] | None = None
+) -> Callable[..., None]:
     """Return a command with spread-out parameters: dataclasses into their fields, `**declared` into declared options.
 
     Every field of such a dataclass is annotated as a parameter of a command would be.
+
+    Args:
+        function: the command.
+        declared: returns the declared options; None: those of all algorithms and of the cluster of `latency`.
     """
+    options = declared or (lambda: [*_setting_parameters(), *_algorithm_parameters()])
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
@@ -50,7 +57,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
         hint = hints.get(parameter.name)
         if parameter.kind is parameter.VAR_KEYWORD:
             taken = {each.name for each in parameters}  # options of all algorithms keep their text
-            made = [each for each in (*_setting_parameters(), *_algorithm_parameters()) if each.name not in taken]
+            made = [each for each in options() if each.name not in taken]
             rest = [each.name for each in made]
             parameters += made
         elif isinstance(hint, type) and is_dataclass(hint):
@@ -81,6 +88,11 @@ def _spread(group: type[Any]) -> list[inspect.Parameter]:
         )
         for field in fields(group)
     ]
+
+
+def parameters_of(algorithm: str, names: Iterable[str], panel: str) -> list[inspect.Parameter]:
+    """Return parameters for some options of one algorithm, under the heading `panel`."""
+    return [_algorithm_parameter(name, [algorithm], panel) for name in names]
 
 
 def _setting_parameters() -> list[inspect.Parameter]:

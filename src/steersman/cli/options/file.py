@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from steersman.agents.registry import find_algorithm
+from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cli.options.training import NetworkOptions, Normalisation
 from steersman.cli.options.training_plan import TrainOptions
 from steersman.core.config.fields import config_fields
@@ -51,12 +51,21 @@ def merge_options(options: TrainOptions) -> TrainOptions:
         network=_filled(options.network, common, tuple(field.name for field in fields(NetworkOptions))),
         learning=_filled(options.learning, common, ("reference",)),
     )
-    known = config_fields(options.algorithm.config)
+    declared = _declared(file, stated, options.algorithm)
+    return replace(options, declared=declared | options.declared)
+
+
+def read_settings(file: Path, algorithm: AlgorithmSpec) -> dict[str, Any]:
+    """Return the options of an algorithm in a file, by name. Raises InputError: see `merge_options`."""
+    return _declared(file, _read(file), algorithm)
+
+
+def _declared(file: Path, stated: dict[str, Any], algorithm: AlgorithmSpec) -> dict[str, Any]:
+    known = config_fields(algorithm.config)
     for name in stated:
         if name not in known:
-            raise InputError(file, "", name, f"is no option of {options.algorithm.label}; it has {', '.join(known)}")
-    declared = {name: _value(file, name, value, known[name].type) for name, value in stated.items()}
-    return replace(options, declared=declared | options.declared)
+            raise InputError(file, "", name, f"is no option of {algorithm.label}; it has {', '.join(known)}")
+    return {name: _value(file, name, value, known[name].type) for name, value in stated.items()}
 
 
 def _filled(options: Any, stated: dict[str, Any], names: tuple[str, ...]) -> Any:

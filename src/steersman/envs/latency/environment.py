@@ -22,11 +22,13 @@ from steersman.envs.latency.state import (
 )
 from steersman.envs.single import SchedulingEnv
 from steersman.envs.vector import SteersmanVectorEnv
-from steersman.objectives import measures, registry, summary
+from steersman.objectives import registry, summary
 from steersman.objectives.latency import (
     WITHIN_HARD,
     WITHIN_SOFT,
 )
+from steersman.objectives.telemetry import OBJECTIVES
+from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
 from steersman.policies.telemetry.arrays import (
     NODES,
@@ -38,15 +40,6 @@ from steersman.workloads.generators.latency_settings import LatencySettings, che
 RESET_OPTIONS = ("seed", "nodes")
 SEEDS = 1 << 31
 DEFAULT_SETTINGS = LatencySettings()
-
-OBJECTIVES = {
-    "balance": measures.BALANCE,
-    "most-allocated": measures.MOST_ALLOCATED,
-    "least-allocated": measures.LEAST_ALLOCATED,
-    "least-connections": stepping.LEAST_CONNECTIONS,
-    "latency-aware": stepping.LATENCY_AWARE,
-}
-"""The objectives that can be rewarded here; CPU is what is used, not what is requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +86,7 @@ class LatencyCore(EnvCore):
     def __init__(self, count: int, options: LatencyOptions) -> None:
         self.options, self.settings = options, checked(options.settings)
         profile = registry.resolve(options.objective)
-        for objective in profile.objectives:
-            if objective.name not in OBJECTIVES:
-                raise UsageError(
-                    f"objective {objective.name!r} means nothing in steersman/Latency-v0; these do: "
-                    f"{', '.join(OBJECTIVES)}"
-                )
+        check_objectives(profile, "steersman/Latency-v0")
         super().__init__(count, TELEMETRY, self.settings.max_nodes)
         is_latency_aware = any(objective.name == "latency-aware" for objective in profile.objectives)
         self.filters = is_latency_aware if options.keep_hard_limits is None else options.keep_hard_limits

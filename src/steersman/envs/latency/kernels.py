@@ -19,6 +19,7 @@ from steersman.objectives import summary
 from steersman.objectives.connections import least_connections
 from steersman.objectives.latency import latency_aware
 from steersman.objectives.measures import measure
+from steersman.objectives.telemetry import LATENCY_AWARE, LEAST_CONNECTIONS
 from steersman.policies.networks.observation_kernels import write_terminal_observation
 from steersman.policies.telemetry.arrays import (
     NODES,
@@ -27,9 +28,6 @@ from steersman.policies.telemetry.arrays import (
 from steersman.policies.telemetry.encoding import encode
 from steersman.policies.telemetry.requests import capacity, fits_on, requested, running
 from steersman.workloads.generators.latency_settings import LatencySettings
-
-LEAST_CONNECTIONS, LATENCY_AWARE = 100, 101
-"""Numbers of the objectives that need telemetry; others are those of `objectives.measures`, of the CPU that is used."""
 
 # Columns of `LatencyConfig.counts`: steps taken, whether the last action was illegal, how the last placement keeps its
 # limits.

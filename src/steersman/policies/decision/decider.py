@@ -226,8 +226,7 @@ class Decider:
             other: the other slot; the pod must fit on both.
             limits: the pod's latency limits.
         """
-        self.follow()
-        query = self._query(class_id, labels_id, owner_pods, limits, self.state.mask(class_id, labels_id))
+        query = self.query(class_id, labels_id, owner_pods, limits)
         return sorted(self.policy.contributions(self, query, slot, other), key=lambda part: -abs(part.contribution))
 
     def observations(self, view: View) -> Observations:
@@ -254,6 +253,13 @@ class Decider:
         slot = self.scorer.choose(self._query(class_id, labels_id, owner_pods, limits, feasible))
         devices = best_devices(self.state.arrays, self.state.class_arrays, class_id, slot)
         return NodeChoice(slot, int(devices))
+
+    def query(
+        self, class_id: int, labels_id: int, owner_pods: OwnerPods, limits: LatencyLimits = NO_LIMITS
+    ) -> ScoreQuery:
+        """Return what a scorer is asked about a pod, with all arrays up to date; see `choose` for the arguments."""
+        self.follow()
+        return self._query(class_id, labels_id, owner_pods, limits, self.state.mask(class_id, labels_id))
 
     def _query(
         self,

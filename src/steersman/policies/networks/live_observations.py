@@ -16,7 +16,10 @@ from steersman.policies.linear.fragmentation_cache import empty_fragmentation_ca
 from steersman.policies.networks.encoding import EncodingContext, OwnerArrays
 from steersman.policies.networks.observation_encoder import ObservationEncoder, owner_arrays, summary_of
 from steersman.policies.networks.observation_kernels import ObservationArrays
+from steersman.policies.networks.outcomes import write_outcome
 from steersman.workloads.places import node_places
+
+Row = npt.NDArray[np.float64]
 
 
 class LiveObservations:
@@ -57,6 +60,26 @@ class LiveObservations:
         return observation._replace(nodes=observation.nodes[:until], mask=observation.mask[:until]), self._groups[
             :until
         ]
+
+    def state(self) -> Row:
+        """Return the state when a pod was last observed, [15], see `objectives.summary`."""
+        return self._observer.summary.copy()
+
+    def outcome(self, query: ScoreQuery, slot: int) -> tuple[Row, Row]:
+        """Return the states before and after the placement of the pod that was last observed, [15] each.
+
+        Args:
+            query: the pod; `observe` was called with it.
+            slot: the chosen slot, where the pod must fit.
+        """
+        before = self.state()
+        after, cluster = before.copy(), self._cluster
+        owner = 0 if query.owner_pods.running else -1
+        write_outcome(
+            *(cluster.nodes, cluster.classes, cluster.profile, cluster.fragments, self._owners),
+            *(query.class_id, owner, slot, after),
+        )
+        return before, after
 
     def _count(self, running: Mapping[int, int]) -> int:
         owners = self._owners

@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, ClassArrays, NodeArrays
 from steersman.core.compiled import kernel
+from steersman.objectives import summary
+from steersman.objectives.registry import WeightedObjectives
+from steersman.objectives.telemetry import OBJECTIVES
 from steersman.policies.base import ScoreQuery
 from steersman.policies.features import TELEMETRY
 from steersman.policies.kube_default.arrays import ZONE
@@ -17,7 +20,9 @@ from steersman.policies.telemetry.arrays import NODES, POD, SchedulerView
 from steersman.policies.telemetry.encoding import encode
 from steersman.policies.telemetry.latency_filter import find_nearest
 from steersman.policies.telemetry.node_metrics import NodeMetricsView
+from steersman.policies.telemetry.outcomes import write_outcome
 
+Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
@@ -39,7 +44,7 @@ class TelemetryObservations:
     def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `policies.base.Observations`; the rows of empty slots are 0."""
         view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
-        slots = np.flatnonzero((view.nodes.allocatable[:, CPU] > 0) & (view.nodes.allocatable[:, MEMORY] > 0))
+        slots = _present_slots(view)
         zones = self._zones_of_slots()
         count = len(zones)
         rows = np.zeros((1, len(slots), len(TELEMETRY.node)), dtype=np.float32)
@@ -54,6 +59,23 @@ class TelemetryObservations:
         groups[slots, 0] = zones[slots]
         mask_of_slots = query.feasible.astype(np.int8)
         return ObservationArrays(nodes, nodes.reshape(-1), pod[0], context[0], mask_of_slots), groups
+
+    def outcome(self, query: ScoreQuery, slot: int, objectives: WeightedObjectives) -> tuple[Floats, float]:
+        """Return the estimated state after a pod's placement on a slot, [15], and its reward, see `outcomes`.
+
+        Args:
+            query: the pod.
+            slot: the chosen slot.
+            objectives: of `objectives.telemetry`.
+        """
+        view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
+        slots = _present_slots(view)
+        row, mask = np.zeros(summary.COLUMNS), query.feasible[slots].astype(np.int8)[None]
+        numbers = np.array([OBJECTIVES[each.name] for each in objectives.objectives], dtype=np.int64)
+        weights = np.array(objectives.weights, dtype=np.float64)
+        chosen = int(np.searchsorted(slots, slot))
+        reward = write_outcome(_present(view, slots, self._zones_of_slots()), mask, chosen, numbers, weights, row)
+        return row, float(reward)
 
     def reset_cache(self) -> None:
         """Do nothing: no feature is cached; see `policies.base.Observations`."""
@@ -76,6 +98,11 @@ class TelemetryObservations:
 
 def _differ(one: object, other: object) -> bool:
     return one is not other
+
+
+def _present_slots(view: SchedulerView) -> Integers:
+    """Return [K] the slots of nodes, in order."""
+    return np.flatnonzero((view.nodes.allocatable[:, CPU] > 0) & (view.nodes.allocatable[:, MEMORY] > 0))
 
 
 def _present(view: SchedulerView, slots: Integers, zones: Integers) -> SchedulerView:

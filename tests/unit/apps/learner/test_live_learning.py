@@ -1,126 +1,178 @@
-"""Learning from a scheduler at work: its decisions in windows, the environment they make, and DQN that never plays."""
+"""Learning from another scheduler at work: its bindings as they are observed, and DQN that never plays."""
 
-from itertools import pairwise
+from __future__ import annotations
+
+import queue
+from itertools import count, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.unit.apps.recorder.test_recording import journal_of, timed_workload
+from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
 from steersman.agents.configs import DQNConfig
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import sizes_of
+from steersman.apps.learner.bindings import HELD_BACK, LEARNED_FROM, BindingObserver, ObservedBinding
 from steersman.apps.learner.environment import PassiveLiveEnv
 from steersman.apps.learner.passive_dqn import DECISIONS, PassiveDQN
-from steersman.apps.recorder.event_log import NodeEvent
-from steersman.apps.recorder.streaming import DecisionStream, compact, decisions
-from steersman.apps.recorder.transitions import transitions
-from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.apps.scheduler.agent_policy import AgentSettings
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.objectives import registry
 from steersman.objectives import summary as summed
-from steersman.policies.features import CLUSTER, GPU
+from steersman.objectives.judging import reward
+from steersman.policies.features import CLUSTER, GPU, View
 
-SCHEDULER = "default-scheduler"
-WITHOUT_MIX = [i for i in range(summed.COLUMNS) if i != summed.FRAGMENTED]
-"""Columns of a state that do not depend on which pods are typical."""
 BALANCE = registry.resolve("balance")
+SCHEDULER = "steersman"  # of the pods of `pod`
 
 
-@pytest.fixture(scope="module")
-def journal():
-    """A run of 80 pods on six nodes, as a journal says it."""
-    workload = timed_workload()
-    core = WorkloadCore(1, "timed", WorkloadOptions(workload, "balance", load=None))
-    core.start(0, np.random.default_rng(0), {"seed": 3})
-    while not core.terminated[0]:
-        core.step(core.rule_actions("best-fit"))
-    return journal_of(core, workload, 3)
+class Observed:
+    """A cluster of six nodes whose scheduler is observed."""
+
+    def __init__(self, view: View = CLUSTER, objective: str = "balance") -> None:
+        client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
+        self.found: queue.Queue[ObservedBinding | SteersmanError] = queue.Queue()
+        settings = AgentSettings("dqn", view, registry.resolve(objective), None)
+        self.observer = BindingObserver(client, SCHEDULER, settings, None, self.found)
+        self.cache = self.observer.cache
+        self.rng = np.random.default_rng(1)
+        self.running: list[str] = []
+        self._numbers = count()
+        for i in range(6):
+            self.cache.upsert_node(raw(node(f"n{i}", cpu=8, gpus=2 if objective == "allocation" else 0)))
+        self.observer.renew()
+
+    def bind(self, name: str, on: str, *, scheduler: str = SCHEDULER, **spec: object) -> None:
+        """A pod arrives and is bound; its first version says what it wants."""
+        self.cache.upsert_pod(raw(pod(name, uid=name, **{**spec, "schedulerName": scheduler})))
+        self.cache.upsert_pod(raw(pod(name, uid=name, on=on, **{**spec, "schedulerName": scheduler})))
+        self.running.append(name)
+
+    def bind_many(self, number: int) -> None:
+        """Pods are bound at random; all go when the cluster is half full."""
+        for _ in range(number):
+            i = next(self._numbers)
+            self.bind(f"{'abc'[i % 3]}{i}", f"n{int(self.rng.integers(6))}", cpu="500m")
+            if len(self.running) == 24:
+                self.clear()
+
+    def clear(self) -> None:
+        for name in self.running:
+            self.cache.delete_pod(f"default/{name}")
+        self.running.clear()
+
+    def bindings(self) -> list[ObservedBinding]:
+        result = []
+        while not self.found.empty():
+            binding = self.found.get()
+            assert isinstance(binding, ObservedBinding)
+            result.append(binding)
+        return result
 
 
-def read_in_parts(journal, cuts, view=CLUSTER, most=10_000):
-    stream, seen, start = DecisionStream(SCHEDULER, view, most), [], 0
-    for cut in [*sorted(cuts), len(journal)]:
-        seen += stream.read(journal[start:cut])
-        start = cut
-    return seen, stream
+def shares(state: ClusterState) -> np.ndarray:
+    return 1.0 - state.arrays.free[:6, 0] / state.arrays.allocatable[:6, 0]
 
 
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
-def test_decisions_are_the_same_however_the_journal_comes_in(journal, data):
-    cuts = data.draw(st.sets(st.integers(0, len(journal)), max_size=12))
-    seen, stream = read_in_parts(journal, cuts)
-    whole = transitions(journal, SCHEDULER, CLUSTER).seen
-    assert len(seen) == len(whole) - 1, "the last one is not over yet"
-    for here, there in zip(seen, whole, strict=False):
-        assert (here.action, here.terminated, here.columns) == (there.action, there.terminated, there.columns)
-        assert here.row[WITHOUT_MIX] == pytest.approx(there.row[WITHOUT_MIX])
-        assert here.next_row[WITHOUT_MIX] == pytest.approx(there.next_row[WITHOUT_MIX])
-        np.testing.assert_array_equal(here.before["mask"], there.before["mask"])
-        np.testing.assert_array_equal(here.before["pod"], there.before["pod"])
-    assert stream.skipped == 0
+def test_a_binding_shows_the_state_before_it_and_leads_to_the_one_after_it():
+    observed = Observed()
+    state = observed.cache.state
+    for i in range(20):
+        observed.bind(f"a{i}", f"n{i % 4}", cpu="500m")
+        (binding,) = observed.bindings()
+        assert binding.placement.slot == state.slots[f"n{i % 4}"]
+        assert binding.observation["mask"].sum() == 6
+        after = binding.placement.after
+        used = shares(state)
+        assert after[summed.CPU_SHARE] == pytest.approx(used.sum())
+        assert after[summed.CPU_SQUARE] == pytest.approx((used * used).sum())
+        assert after[summed.NODES_USED] == min(i + 1, 4)
+        assert after[summed.CPU_TAKEN] - binding.placement.before[summed.CPU_TAKEN] == 500
+        expected = 1.0 - 2.0 * used.std() / (used.std() + 1.0)
+        assert reward(BALANCE, binding.placement.before, after) == pytest.approx(expected)
+        assert f"default/a{i}" in state.placements
 
 
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
-def test_a_condensed_journal_leads_to_the_same_state(journal, data):
-    cut = data.draw(st.integers(0, decisions(journal, SCHEDULER)[-1]))
-    short = compact(journal[:cut])
-    assert compact(short) == short
-    last, there = (
-        transitions(each, SCHEDULER, CLUSTER).seen[-1].row[WITHOUT_MIX] for each in ([*short, *journal[cut:]], journal)
-    )
-    np.testing.assert_allclose(last, there)
-    assert len(short) <= cut
+def test_pods_of_others_and_pods_that_ran_before_are_no_decisions():
+    observed = Observed()
+    observed.bind("a1", "n0", scheduler="other")
+    observed.cache.upsert_pod(raw(pod("b1", uid="b1", on="n1")))
+    observed.cache.upsert_pod(raw(pod("c1", uid="c1")))
+    observed.cache.delete_pod("default/c1")
+    observed.bind("c2", "unknown")
+    assert observed.bindings() == []
+    observed.bind("a2", "n0")
+    (binding,) = observed.bindings()
+    assert binding.placement.before[summed.CPU_TAKEN] == 2000, "they count in the state"
 
 
-def test_what_comes_too_fast_is_skipped_but_counts_in_the_state(journal):
-    seen, stream = read_in_parts(journal, [], most=10)
-    whole = transitions(journal, SCHEDULER, CLUSTER).seen
-    assert len(decisions(journal, SCHEDULER)) == len(whole)
-    assert stream.skipped == len(whole) - 10
-    assert [each.action for each in seen] == [each.action for each in whole[-10:-1]]
-    np.testing.assert_array_equal(seen[0].before["mask"], whole[-10].before["mask"])
+def test_stretches_are_held_back_with_the_reward_of_every_node():
+    observed = Observed()
+    observed.bind_many(LEARNED_FROM + HELD_BACK + 5)
+    bindings = observed.bindings()
+    kept = [i + 1 for i, binding in enumerate(bindings) if binding.rewards is not None]
+    assert kept == list(range(LEARNED_FROM, LEARNED_FROM + HELD_BACK))
+    for i in kept:
+        binding = bindings[i - 1]
+        assert binding.rewards is not None
+        feasible = binding.observation["mask"] > 0
+        assert np.isfinite(binding.rewards[: len(feasible)][feasible]).all()
+        assert np.isnan(binding.rewards[: len(feasible)][~feasible]).all()
+        done = binding.placement
+        assert binding.rewards[done.slot] == pytest.approx(reward(BALANCE, done.before, done.after))
 
 
-def test_the_view_gpu_comes_with_what_follows_from_the_mix(journal):
-    seen, _ = read_in_parts(journal, [len(journal) // 2], view=GPU)
-    assert seen[-1].before["nodes"].shape[1] == len(GPU.node)
-    assert np.isfinite(seen[-1].before["nodes"]).all()
+def test_an_episode_ends_when_the_last_pod_is_gone():
+    observed = Observed()
+    observed.bind_many(24 + 3)
+    ended = [binding.ended_before for binding in observed.bindings()]
+    assert [i for i, each in enumerate(ended) if each] == [24]
 
 
-def environment(journal, max_nodes=8):
+def test_the_view_gpu_is_observed_too():
+    observed = Observed(GPU, "allocation")
+    observed.bind("a1", "n0", gpu=(1, 1000))
+    (binding,) = observed.bindings()
+    assert binding.observation["nodes"].shape[1] == len(GPU.node)
+    assert np.isfinite(binding.observation["nodes"]).all()
+    assert reward(registry.resolve("allocation"), binding.placement.before, binding.placement.after) == 1.0
+
+
+def environment(max_nodes=8):
+    observed = Observed()
+
     def source():
-        stream = DecisionStream(SCHEDULER, CLUSTER, 10_000)
-        for start in range(0, 10**9, 40):  # the same again and again: every part begins with the nodes
-            part = journal[start % len(journal) :][:40]
-            yield from stream.read(part)
+        while True:
+            observed.bind_many(50)
+            yield from observed.bindings()
 
     return PassiveLiveEnv(source(), CLUSTER, max_nodes, BALANCE)
 
 
-def test_the_environment_shows_what_the_scheduler_saw_did_and_got(journal):
-    env = environment(journal)
-    whole = transitions(journal, SCHEDULER, CLUSTER).seen
+def test_the_environment_shows_what_the_scheduler_saw_did_and_got():
+    env, there = environment(), Observed()
+    there.bind_many(31)
+    bindings = there.bindings()
     observation, _ = env.reset(seed=1)
-    for there, after in pairwise(whole[:21]):
+    for binding, following in pairwise(bindings):
         assert env.single_observation_space.contains({name: part[0] for name, part in observation.items()})
-        np.testing.assert_array_equal(observation["mask"][0, there.columns], there.before["mask"])
-        assert observation["mask"][0].sum() == there.before["mask"].sum()
-        assert env.action().tolist() == [there.action]
-        observation, reward, terminated, truncated, infos = env.step(np.array([0]))
-        cpu = [there.next_row[i] for i in (summed.CPU_SHARE, summed.CPU_SQUARE, summed.CPU_NODES)]
-        variance = cpu[1] / cpu[2] - (cpu[0] / cpu[2]) ** 2
+        assert env.action().tolist() == [binding.placement.slot]
+        np.testing.assert_array_equal(observation["pod"][0], binding.observation["pod"])
+        observation, rewards, terminated, truncated, infos = env.step(np.array([0]))
+        row = binding.placement.after
+        variance = row[summed.CPU_SQUARE] / 6 - (row[summed.CPU_SHARE] / 6) ** 2
         assert infos["node_variance"] == pytest.approx([variance])
+        assert rewards[0] == pytest.approx(reward(BALANCE, binding.placement.before, row))
         assert not truncated[0]
-        assert terminated[0] == there.terminated
-        np.testing.assert_array_equal(observation["pod"][0], after.before["pod"])
-    assert np.isfinite(reward).all()
+        assert terminated[0] == following.ended_before
 
 
-def test_decisions_for_nodes_beyond_the_room_are_left_out(journal):
-    env = environment(journal, max_nodes=3)
+def test_bindings_to_nodes_beyond_the_room_are_left_out():
+    env = environment(max_nodes=3)
     env.reset()
     for _ in range(10):
         assert env.action()[0] < 3
@@ -128,41 +180,36 @@ def test_decisions_for_nodes_beyond_the_room_are_left_out(journal):
         assert observation["nodes"].shape[1] == 3
 
 
-def follower(journal, seed=1):
-    env = environment(journal)
+def follower(seed=1):
+    env = environment()
     network = build("mlp", sizes_of(env.single_observation_space), (8,), seed=seed)
     return PassiveDQN(env, network, DQNConfig(batch_size=32, update_every=5, candidates=4, replay_size=200), seed)
 
 
-def test_the_follower_learns_from_the_scheduler_and_forgets_nothing_that_did_not_vary(journal):
-    agent = follower(journal)
+def test_the_follower_learns_from_the_scheduler_and_forgets_nothing_that_did_not_vary():
+    agent, there = follower(), Observed()
+    there.bind_many(DECISIONS)
     before = export(agent.network)
     metrics = agent.iterate()
     after = export(agent.network)
     assert agent.steps == DECISIONS
-    assert {"reward", "loss", "node_variance", "allocation", "q_value"} <= metrics.keys()
-    chosen = [each.action for each in transitions(journal, SCHEDULER, CLUSTER).seen[:DECISIONS]]
+    assert {"reward", "loss", "node_variance", "q_value"} <= metrics.keys()
+    chosen = [binding.placement.slot for binding in there.bindings()]
     assert metrics["actions"].tolist() == chosen, "what the scheduler did, not what the network would have done"
     assert (before["layers.0.weight"] != after["layers.0.weight"]).any()
     constant = np.flatnonzero((after["layers.0.weight"] == 0).all(axis=0))
     assert constant.size == 0, "weights of features that did not vary here are kept"
 
 
-def test_the_follower_goes_on_from_a_checkpoint_without_its_transitions(journal):
-    agent = follower(journal)
+def test_the_follower_goes_on_from_a_checkpoint_without_its_transitions():
+    agent = follower()
     for _ in range(2):
         agent.iterate()
     state = agent.state_dict()
     assert state["more"]["replay"].keys() == {"count"}
-    other = follower(journal, seed=2)
+    other = follower(seed=2)
     other.load_state_dict(state)
     for name, array in export(agent.network).items():
         np.testing.assert_array_equal(array, export(other.network)[name])
     assert (other.steps, other.updates, len(other.replay)) == (agent.steps, agent.updates, 0)
     assert other.iterate()["steps"] == 3 * DECISIONS
-
-
-def test_nodes_that_went_leave_the_state(journal):
-    name = next(each.event.name for each in journal if isinstance(each.event, NodeEvent))
-    gone = [*journal, type(journal[0])(journal[-1].time, NodeEvent(name, None))]
-    assert name not in [each.event.name for each in compact(gone) if isinstance(each.event, NodeEvent)]

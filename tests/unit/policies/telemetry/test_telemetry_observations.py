@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.support.servers.fake_prometheus import LATENCY, Told
+from tests.support.servers.fake_prometheus import CONNECTIONS, LATENCY, Told
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import Node, PodClass, Requests
@@ -13,6 +13,9 @@ from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.envs.latency.state import NOW
+from steersman.objectives import summary
+from steersman.objectives.latency import BROKEN
+from steersman.objectives.registry import resolve
 from steersman.policies.base import ScoreQuery
 from steersman.policies.features import TELEMETRY
 from steersman.policies.kube_default.arrays import ZONE
@@ -165,3 +168,60 @@ def test_single_missing_metrics_are_no_obstacle() -> None:
         assert np.isfinite(observation.nodes).all()
         assert np.isfinite(observation.context).all()
         assert observation.mask.all()
+
+
+def test_the_reward_of_used_nodes_is_that_of_the_environment() -> None:
+    objective = "most-allocated"
+    core = LatencyCore(1, LatencyOptions(objective, LatencySettings(nodes=10, pods=200), keep_hard_limits=False))
+    core.start(0, np.random.default_rng(1), {})
+    copy, rng, placed = LiveCopy(core), np.random.default_rng(1), None
+    while not core.terminated[0]:
+        copy.follow(placed)
+        copy.scrape()
+        pod = int(core.simulator.scheduler_view.counts[0, POD])
+        chosen = int(rng.choice(np.flatnonzero(core.observation.mask[0])))
+        feasible = np.zeros(len(copy.state.nodes), dtype=np.bool_)
+        feasible[copy.slots] = core.observation.mask[0, : len(copy.slots)] != 0
+        query = ScoreQuery(copy._class_of(pod), feasible)
+        row, reward = copy.observations.outcome(query, copy.slots[chosen], resolve(objective))
+        placed = pod, chosen
+        core.step(np.array([chosen]))
+        assert reward == pytest.approx(core.rewards[0])
+        assert row[summary.NODES_USED] == core.task.row[0, summary.NODES_USED] or core.terminated[0]
+
+
+def told_of(connections: dict[str, float], latency: dict[str, float]) -> TelemetryObservations:
+    told = Told()
+    told.tell(CONNECTIONS, connections)
+    told.tell(LATENCY, latency, user="rome")
+    return TelemetryObservations(NodeMetricsView(ClusterState(THREE), told))
+
+
+THREE = [Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("slot", "kept"),
+    [(0, 1.0), (1, 0.5), (2, BROKEN)],
+    ids=["within the soft limit", "within the hard limit", "beyond it, though others keep it"],
+)
+def test_latency_is_rewarded_by_what_is_measured(slot: int, kept: float) -> None:
+    observations = told_of({}, {"n0": 10.0, "n1": 40.0, "n2": 90.0})
+    c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
+    query = ScoreQuery(c, np.ones(3, np.bool_), limits=LatencyLimits(20, 60, "rome"))
+    _, reward = observations.outcome(query, slot, resolve("latency-aware"))
+    assert reward == pytest.approx((2 / 3 + 0.25 + kept) / 3)
+    alone = ScoreQuery(c, np.arange(3) == 2, limits=LatencyLimits(20, 60, "rome"))
+    _, reward = observations.outcome(alone, 2, resolve("latency-aware"))
+    assert reward == pytest.approx((2 / 3 + 0.25 + 0.0) / 3), "no feasible node keeps it"
+
+
+def test_connections_are_rewarded_by_what_is_measured() -> None:
+    observations = told_of({"n0": 10.0, "n1": 40.0}, {})
+    c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
+    query = ScoreQuery(c, np.ones(3, np.bool_))
+    for slot in range(3):
+        _, reward = observations.outcome(query, slot, resolve("least-connections"))
+        assert reward == pytest.approx(25.0 / 40.0), "a node without a number is left out"
+    _, reward = told_of({}, {}).outcome(query, 0, resolve("least-connections"))
+    assert reward == 1.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from steersman.cli.options.algorithms import with_options
 from steersman.cli.options.cluster import (
     ClusterName,
     Context,
@@ -20,9 +22,11 @@ from steersman.cli.options.cluster import (
     say_without_telemetry,
 )
 from steersman.cli.options.common import POLICIES_HELP, TelemetryOption, UncheckedOption, path
+from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.objectives import registry as objectives
 from steersman.workloads.files import check_writable
 
 PORT = 10269
@@ -55,19 +59,16 @@ def check_fit(file: Path, other: str) -> None:
     check_writable("--fit", file)
 
 
-def check_learn(folder: Path, policy: str) -> None:
-    """Check that --learn has a policy file to start from and a folder to write to.
-
-    Raises:
-        UsageError: the policy is not a file, or the folder is not writable.
-    """
-    if not Path(policy).is_file():
-        raise UsageError(f"--learn needs a policy file as --policy, and {policy!r} is not a file")
-    check_writable("--learn", folder, "log")
-
-
+@partial(with_options, declared=exploration_parameters)
 def schedule(
-    policy: Annotated[str, typer.Option(metavar="POLICY", help=f"Policy that places the pods: {POLICIES_HELP}")],
+    learning: LiveLearning,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help=f"Policy that places the pods: {POLICIES_HELP} Required unless --learn starts from nothing.",
+        ),
+    ] = None,
     scheduler_name: Annotated[
         str,
         typer.Option(
@@ -88,15 +89,6 @@ def schedule(
         Path | None,
         typer.Option(
             parser=path, metavar="DIR", help="With --shadow: write decisions.csv and summary.csv to this folder."
-        ),
-    ] = None,
-    learn: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            metavar="DIR",
-            help="Continue to train the policy file by DQN on the decisions made here, in a separate process, and use "
-            "the result. DIR holds checkpoint, metrics and policy file; an existing run is continued.",
         ),
     ] = None,
     unchecked: UncheckedOption = False,
@@ -135,6 +127,7 @@ def schedule(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: ClusterName = None,
+    **declared: Any,
 ) -> None:
     """Schedule the pods of a live cluster by any policy, or report what that would change.
 
@@ -149,23 +142,33 @@ def schedule(
 
     **With measurements of Prometheus**: steersman schedule --policy p0 --telemetry telemetry.yaml
 
+    **Learn from nothing on a cluster of 'steersman cluster up'**: steersman schedule --learn run --algorithm dqn
+
     **Try it on a real cluster without binding**: steersman schedule --policy steersman --shadow
     """
     if output is not None and not shadow:
         raise UsageError("--output belongs to --shadow; give that too, or leave it out")
     if output is not None:
         check_new_folder(output)
-    if learn is not None and shadow:
+    if learning.learn is None:
+        check_unused(learning, declared)
+    elif shadow:
         raise UsageError(
             "--learn does not work with --shadow, whose decisions are not carried out; 'steersman workload record' "
             "records the other scheduler's decisions"
         )
     if fit is not None:
-        check_fit(fit, "--shadow" if shadow else "--learn" if learn is not None else "")
+        check_fit(fit, "--shadow" if shadow else "--learn" if learning.learn is not None else "")
     elif fit_seconds is not None:
         raise UsageError("--fit-seconds belongs to --fit; give that too, or leave it out")
-    if learn is not None:
-        check_learn(learn, policy)
+    scheduler = scheduler_name or ("default-scheduler" if shadow else "steersman")
+    plan = None
+    if learning.learn is not None:
+        plan = live_plan_of(learning, declared, policy, scheduler, has_telemetry=telemetry is not None)
+    if policy is None:
+        if plan is None:
+            raise UsageError("--policy is missing: a name such as steersman or kube-default, or a file")
+        policy = objectives.resolve(plan.objective).objectives[0].reference
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level)
 
@@ -179,14 +182,17 @@ def schedule(
     resolved = resolve(policy)
     say_without_telemetry(resolved, policy, has_telemetry=telemetry_config is not None)
     log_cluster(target)
-    scheduler = scheduler_name or ("default-scheduler" if shadow else "steersman")
     if fit is not None:
         from steersman.cli.commands.schedule.fit import fitting
-    if learn is not None:
-        from steersman.cli.commands.schedule.learn import learning, prepare
+    if plan is not None and learning.learn is not None:
+        from steersman.apps.scheduler.agent_policy import agent_policy
+        from steersman.cli.commands.schedule.learn import agent_process, agent_settings, prepare
+        from steersman.training.run import POLICY
 
-        plan, learned_policy = prepare(target, policy, scheduler, learn)
-        policy = str(learned_policy)
+        resolved = agent_policy(agent_settings(plan), resolved, None)
+        capacity = prepare(target, plan, learning.learn, may_explore=learning.explore_anyway)
+        if plan.network.start is not None:
+            policy = str(learning.learn / POLICY)  # with what an earlier session learned
     with status_if_slow("compiling for this machine (once, about half a minute)"):
         warm_up(resolved, telemetry=telemetry_config is not None)
     if shadow:
@@ -195,12 +201,14 @@ def schedule(
         follow(target, policy, scheduler, output, telemetry_config, unchecked=unchecked)
         return
     with ExitStack() as stack:
-        if learn is not None:
-            stack.enter_context(learning(plan, learn, target.config, log_format, log_level))
+        agent = None
+        if plan is not None and learning.learn is not None:
+            agent = stack.enter_context(agent_process(plan, learning.learn, capacity, log_format, log_level))
         if fit is not None:
             stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, log_format, log_level))
         settings = SchedulerSettings(
             policy=policy,
+            agent=agent,
             fitted=fit,
             unchecked=unchecked,
             telemetry=telemetry_config,

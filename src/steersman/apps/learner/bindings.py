@@ -1,0 +1,226 @@
+"""Another scheduler's bindings as they happen: what was observed before each, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.apps.runtime.live_profile import LiveProfile
+from steersman.apps.runtime.tasks import BackgroundTasks
+from steersman.apps.scheduler.agent_link import Placement
+from steersman.apps.scheduler.agent_policy import AgentScorer, AgentSettings, agent_policy
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeConfig
+from steersman.objectives.judging import reward
+from steersman.policies.decision.decider import Decider
+from steersman.policies.features import GPU
+from steersman.policies.heuristics.policy import heuristic
+from steersman.prometheus.collector import Collector
+from steersman.prometheus.configuration import Configuration
+
+LEARNED_FROM, HELD_BACK = 80, 20
+"""Decisions in turn: so many are learned from, the next so many are kept to validate on. Whole stretches are held back,
+since neighbouring decisions resemble each other."""
+PROFILE_SECONDS = 10.0
+"""Time between two looks whether the workload profile changed."""
+MOST_WAITING = 10_000
+"""Bindings that wait to be learned from; further ones are left out."""
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedBinding:
+    """A binding.
+
+    Attributes:
+        observation: parts of the observation before it by name, without a leading axis.
+        placement: what came of it; its `ended` and waiting time are not known yet.
+        ended_before: whether all pods of the scheduler were gone since the binding before.
+        waited_before: pod-seconds that pods of the scheduler waited since the binding before.
+        rewards: [N] reward of the placement on every feasible node, NaN elsewhere; None: it may be learned from.
+    """
+
+    observation: Arrays
+    placement: Placement
+    ended_before: bool
+    waited_before: float
+    rewards: npt.NDArray[np.float64] | None
+
+
+class BindingObserver(Listener):
+    """Listener of a cache that observes a scheduler's bindings.
+
+    Args:
+        client: connection to the API server.
+        scheduler_name: the scheduler.
+        settings: view and objective.
+        telemetry: Prometheus queries; None: no telemetry.
+        bindings: receives them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        scheduler_name: str,
+        settings: AgentSettings,
+        telemetry: Configuration | None,
+        bindings: queue.Queue[ObservedBinding | SteersmanError],
+    ) -> None:
+        self.scheduler_name, self._settings, self._bindings = scheduler_name, settings, bindings
+        self.telemetry = None if telemetry is None else Collector(telemetry, self._names)
+        self.cache = ClusterCache(client, self)
+        self._profile = LiveProfile()
+        self._decider: Decider | None = None
+        self._waiting: dict[str, None] = {}  # in order of arrival
+        self._own: set[str] = set()
+        self._has_ended = False
+        self._count, self._last = 0, 0.0
+
+    def on_pod_added(self, pod: CachedPod) -> None:
+        """Count a new pod in the workload profile."""
+        self._profile.see(pod.pod.pod_class)
+
+    def on_pod_pending(self, pod: CachedPod) -> None:
+        """Remember a pod that waits for the scheduler."""
+        if pod.pod.scheduler_name == self.scheduler_name:
+            self._waiting.setdefault(pod.key)
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """Observe the binding of a pod that waited."""
+        if pod.pod.scheduler_name != self.scheduler_name:
+            return
+        if pod.key in self._waiting:
+            ahead = list(self._waiting).index(pod.key)
+            del self._waiting[pod.key]
+            self._observe(pod, ahead)
+        self._own.add(pod.key)
+
+    def on_pod_deleted(self, pod: CachedPod) -> None:
+        """Follow a deleted or finished pod."""
+        self._waiting.pop(pod.key, None)
+        if pod.key in self._own:
+            self._own.discard(pod.key)
+            self._has_ended = self._has_ended or not self._own
+
+    def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        """Follow a node."""
+        if self._decider is not None:
+            self._decider.changed(slot)
+
+    def on_rebuilt(self) -> None:
+        """Follow a new state object."""
+        self.renew()
+
+    async def run(self, started: threading.Event) -> None:
+        """Observe until cancelled; `started` is set when the cluster is listed."""
+        beside = () if self.telemetry is None else (self.telemetry.run(),)
+        async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *beside):
+            for reflector in self.cache.reflectors:
+                await reflector.synced.wait()
+            while True:
+                if self._decider is None or self._profile.due:
+                    await self._profile.make(self.cache.state.gpu_types, leftovers=self._settings.view is GPU)
+                    self.renew()
+                started.set()
+                await asyncio.sleep(PROFILE_SECONDS)
+
+    def renew(self) -> None:
+        """Rebuild the decider."""
+        policy = agent_policy(self._settings, heuristic("least-allocated"), self.telemetry)
+        self._decider = Decider(
+            self.cache.state,
+            policy,
+            profile=self._profile.pods,
+            leftovers=self._profile.leftovers,
+            telemetry=self.telemetry,
+        )
+
+    def _observe(self, pod: CachedPod, ahead: int) -> None:
+        """Observe the cluster as it was before a pod was placed, while `ahead` pods had waited longer."""
+        state, decider = self.cache.state, self._decider
+        placed = state.placements.get(pod.key)
+        if decider is None or placed is None or self._bindings.qsize() >= MOST_WAITING:
+            return
+        state.remove(pod.key)
+        decider.changed(placed.slot)
+        decider.waiting = ahead
+        try:
+            owner_pods = self.cache.owner_pods(pod.pod).without(placed.slot)
+            query = decider.query(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency)
+            if not query.feasible[placed.slot]:  # the scheduler saw another state
+                return
+            scorer = decider.scorer
+            assert isinstance(scorer, AgentScorer)
+            observation, placement = scorer.observe(query), scorer.outcome(query, placed.slot)
+            self._count += 1
+            rewards = None
+            if self._count % (LEARNED_FROM + HELD_BACK) >= LEARNED_FROM:
+                rewards = np.full(len(query.feasible), np.nan)
+                for slot in np.flatnonzero(query.feasible).tolist():
+                    rewards[slot] = self._reward(scorer.outcome(query, slot))
+            now = time.monotonic()
+            waited = len(self._waiting) * (now - self._last) if self._last else 0.0
+            self._bindings.put(ObservedBinding(observation, placement, self._has_ended, waited, rewards))
+            self._has_ended, self._last = False, now
+        finally:
+            state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
+            decider.changed(placed.slot)
+
+    def _reward(self, placement: Placement) -> float:
+        if placement.reward is not None:
+            return placement.reward
+        return reward(self._settings.objective, placement.before, placement.after)
+
+    def _names(self) -> Collection[str]:
+        return self.cache.state.slots
+
+
+class BindingThread:
+    """Bindings of a scheduler, observed by a thread.
+
+    Args:
+        config: configuration of the cluster.
+        scheduler_name: the scheduler.
+        settings: view and objective.
+        telemetry: Prometheus queries; None: no telemetry.
+    """
+
+    def __init__(
+        self, config: KubeConfig, scheduler_name: str, settings: AgentSettings, telemetry: Configuration | None
+    ) -> None:
+        self._bindings: queue.Queue[ObservedBinding | SteersmanError] = queue.Queue()
+        self._started = threading.Event()
+        arguments = config, scheduler_name, settings, telemetry
+        threading.Thread(target=self._run, args=arguments, daemon=True).start()
+
+    def read(self) -> Iterator[ObservedBinding]:
+        """Yield the bindings, without end. Raises SteersmanError: the cluster cannot be watched."""
+        while True:
+            binding = self._bindings.get()
+            if isinstance(binding, SteersmanError):
+                raise binding
+            yield binding
+
+    def _run(
+        self, config: KubeConfig, scheduler_name: str, settings: AgentSettings, telemetry: Configuration | None
+    ) -> None:
+        async def watch() -> None:
+            async with Client(config) as client:
+                observer = BindingObserver(client, scheduler_name, settings, telemetry, self._bindings)
+                await observer.run(self._started)
+
+        try:
+            asyncio.run(watch())
+        except SteersmanError as error:
+            self._bindings.put(error)

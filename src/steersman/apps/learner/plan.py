@@ -1,0 +1,314 @@
+"""Plan of learning on a live cluster: the algorithm and its options, the network, the objective; the run's folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steersman.agents.networks.spec import sizes_of
+from steersman.agents.registry import AlgorithmSpec, find_algorithm
+from steersman.cluster.model import Node
+from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
+from steersman.objectives import registry as objectives
+from steersman.objectives import telemetry
+from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
+from steersman.policies.features import view as find_view
+from steersman.policies.files.policy_file import Card, open_policy, read_policy, write_policy
+from steersman.training.network import NetworkPlan
+from steersman.training.run import CHECKPOINT, METRICS, OPTIONS, POLICY
+from steersman.version import __version__
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+    from steersman.agents.base import Agent, Teacher
+
+PROTOCOL = "live"
+ALGORITHMS = ("dqn", "actor-critic", "ppo")
+"""Algorithms that can learn on a live cluster."""
+OBJECTIVE = "balance"
+NETWORK, HIDDEN = "mlp", (64, 64)
+FROM_NOTHING: dict[str, dict[str, Any]] = {"dqn": {"update_every": 5, "candidates": 64}}
+"""Options by algorithm that suit few decisions."""
+FROM_POLICY: dict[str, dict[str, Any]] = {
+    "dqn": {
+        "learning_rate": 1e-4,
+        "learning_rate_decay": 1.0,
+        "replay_size": 5_000,
+        "update_every": 5,
+        "candidates": 32,
+        "initial_epsilon": 0.0,
+        "minimum_epsilon": 0.0,
+        "use_heuristic": False,
+        "prefill": 0,
+    }
+}
+"""Options by algorithm for a policy that is in use; they override those of its training. Steps are small, and it does
+not explore. The discount and the reward scale define the meaning of the values, so they stay."""
+NODE_HEADROOM = 2
+"""Capacity of the observation as a multiple of the cluster's first number of nodes."""
+MIN_NODES = 64
+"""Smallest capacity of the observation in nodes."""
+MAX_NODES = "max_nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """Plan of learning on a live cluster.
+
+    Attributes:
+        scheduler_name: name of the scheduler whose pods are placed.
+        algorithm: one of `ALGORITHMS`.
+        config: options of the algorithm.
+        network: the network; its `start` is the policy file to start from, None: from nothing.
+        objective: what is rewarded, see `objectives.registry`.
+        view: name of the observed features.
+        seed: seed of the first weights, exploration and the draws from the replay buffer.
+    """
+
+    scheduler_name: str
+    algorithm: str
+    config: Any
+    network: NetworkPlan
+    objective: str
+    view: str
+    seed: int = 1
+
+    @property
+    def explores(self) -> bool:
+        """Whether the agent takes actions that it does not believe to be the best."""
+        return self.algorithm != "dqn" or self.config.initial_epsilon > 0.0 or self.config.prefill > 0
+
+    @property
+    def asks_teacher(self) -> bool:
+        """Whether the agent asks for a rule's choice."""
+        return self.algorithm == "dqn" and (self.config.use_heuristic or self.config.prefill > 0)
+
+    @property
+    def decisions(self) -> int:
+        """Number of decisions of an iteration."""
+        return int(self.config.update_every if self.algorithm == "dqn" else self.config.rollout)
+
+    def with_settings(self, settings: Mapping[str, Any]) -> LivePlan:
+        """Return the plan with some options of the algorithm by name. Raises UsageError: one is out of range."""
+        return replace(self, config=replace(self.config, **settings))
+
+    def find_view(self) -> View:
+        """Return the observed features."""
+        return find_view(self.view)
+
+    def options(self) -> dict[str, Any]:
+        """Return the plan as JSON; a checkpoint belongs to it."""
+        return {
+            "algorithm": self.algorithm,
+            "protocol": PROTOCOL,
+            "network": self.network.identity(),
+            "objective": self.objective,
+            "view": self.view,
+            "scheduler_name": self.scheduler_name,
+            "config": asdict(self.config),
+            "seed": self.seed,
+        }
+
+
+def live_plan(
+    scheduler_name: str,
+    policy: Path | None = None,
+    *,
+    algorithm: str | None = None,
+    network: str | None = None,
+    hidden: tuple[int, ...] | None = None,
+    objective: str | None = None,
+    has_telemetry: bool = False,
+    seed: int = 1,
+) -> LivePlan:
+    """Return a plan from what is given, and from a policy file to start from.
+
+    Args:
+        scheduler_name: see `LivePlan`.
+        policy: policy file to start from; None: from nothing.
+        algorithm: None: that of the policy file if it can learn here, else `dqn`.
+        network: None: that of the policy file, else `mlp`.
+        hidden: widths of its layers, None: those of the policy file or the default.
+        objective: None: that of the policy file, else `balance`.
+        has_telemetry: whether nodes' metrics are known, so that the agent observes them.
+        seed: see `LivePlan`.
+
+    Raises:
+        UsageError: an argument is invalid or contradicts another.
+        InputError: the file is no policy file, or its policy cannot be trained further like this.
+    """
+    card = None if policy is None else _card_of(policy)
+    if algorithm is None:
+        algorithm = card.algorithm if card is not None and card.algorithm in ALGORITHMS else ALGORITHMS[0]
+    spec = find_algorithm(algorithm)
+    if algorithm not in ALGORITHMS:
+        raise UsageError(f"--algorithm {algorithm} cannot learn on a cluster; {', '.join(ALGORITHMS)} can")
+    objective = objective or (OBJECTIVE if card is None else card.objective)
+    resolved = objectives.resolve(objective)
+    if card is None:
+        network_plan = NetworkPlan(network or NETWORK, HIDDEN if hidden is None else hidden)
+        view = TELEMETRY if has_telemetry else GPU if _rewards_gpus(resolved) else CLUSTER
+    else:
+        network_plan = NetworkPlan(
+            network or card.network,
+            card.hidden if hidden is None else hidden,
+            normalisation=card.normalisation,
+            start=policy,
+        )
+        view = find_view(card.view)
+    if view is TELEMETRY:
+        telemetry.check(resolved, "the view 'telemetry'")
+    if network_plan.name not in spec.supported_networks:
+        known = ", ".join(spec.supported_networks)
+        raise UsageError(f"network {network_plan.name!r} cannot be trained by {algorithm}; these can: {known}")
+    config = spec.config(**_settings(spec, card))
+    return LivePlan(scheduler_name, algorithm, config, network_plan, objective, view.name, seed)
+
+
+def _card_of(policy: Path) -> Card:
+    card, _ = read_policy(policy)
+    if not open_policy(policy, card.name).is_network:
+        problem = f"is {card.algorithm!r}; learning on a cluster needs a policy of {', '.join(ALGORITHMS)}"
+        raise InputError(policy, "card", "algorithm", problem)
+    try:
+        objectives.resolve(card.objective)
+    except SteersmanError as error:
+        raise InputError(policy, "card", "objective", str(error)) from None
+    return card
+
+
+def _rewards_gpus(profile: objectives.WeightedObjectives) -> bool:
+    return any(objective.needs == "gpu" for objective in profile.objectives)
+
+
+def _settings(spec: AlgorithmSpec, card: Card | None) -> dict[str, Any]:
+    """Return the algorithm's options: those that suit a live cluster, over those of the policy's training."""
+    if card is None:
+        return FROM_NOTHING.get(spec.name, {})
+    names = {field.name for field in fields(spec.config)}
+    trained = card.settings if card.algorithm == spec.name else {}
+    kept = {name: value for name, value in trained.items() if name in names}
+    return kept | FROM_POLICY.get(spec.name, {})
+
+
+def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> int:
+    """Prepare the folder of a new or resumed run, and return the capacity of its observation in nodes.
+
+    Args:
+        plan: the run.
+        folder: folder of the run's files.
+        nodes: the cluster's nodes.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+        UsageError: the policy's objective is undefined on these nodes.
+        SteersmanError: the folder belongs to another run, or cannot be written.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("learning on a live cluster", "train")
+    if plan.find_view() is not TELEMETRY:
+        objectives.check(objectives.resolve(plan.objective), "the cluster", nodes, None)
+    policy, options = folder / POLICY, folder / OPTIONS
+    capacity = max(MIN_NODES, NODE_HEADROOM * len(nodes))
+    try:
+        if has_checkpoint(folder):
+            return _resumed_capacity(plan, options, len(nodes))
+        if folder.exists() and any(folder.iterdir()) and not options.exists():
+            raise SteersmanError(f"{folder}: holds files that are not of a run; name a new folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / METRICS).unlink(missing_ok=True)  # of a run that ended before its first checkpoint
+        if plan.network.start is not None:
+            write_policy(policy, *read_policy(plan.network.start))
+        options.write_text(json.dumps(plan.options() | {MAX_NODES: capacity}, indent=2, sort_keys=True) + "\n")
+    except OSError as error:
+        raise SteersmanError(f"{folder}: cannot be used for learning: {error.strerror or error}") from None
+    return capacity
+
+
+def _resumed_capacity(plan: LivePlan, options: Path, nodes: int) -> int:
+    """Return the capacity of the run that is resumed. Raises SteersmanError: it is another run."""
+    try:
+        saved = json.loads(options.read_text())
+        capacity = int(saved.pop(MAX_NODES))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SteersmanError(f"{options}: is not that of a run on a live cluster; name a new folder") from None
+    now = json.loads(json.dumps(plan.options()))
+    for name in now:
+        if saved.get(name) != now[name]:
+            raise SteersmanError(
+                f"{options}: the run has {name} {_short(saved.get(name))}, now it is {_short(now[name])}; name a new "
+                f"folder, or give the same options"
+            )
+    if nodes > capacity:
+        raise SteersmanError(
+            f"{options}: the run observes up to {capacity} nodes, and the cluster has {nodes}; name a new folder and "
+            f"start from --policy {options.with_name(POLICY)}"
+        )
+    return capacity
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value) if not isinstance(value, dict) else json.dumps(value, sort_keys=True)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether a run can be resumed in a folder."""
+    return all((folder / name).exists() for name in (CHECKPOINT, OPTIONS, POLICY))
+
+
+def build_agent(plan: LivePlan, env: VectorEnv[Any, Any, Any], teacher: Teacher | None) -> Agent:
+    """Return an agent with its network, which has the weights of the policy file to start from.
+
+    Features that have not varied here may have varied in the training of that policy, so none is ignored then.
+
+    Args:
+        plan: the plan.
+        env: the cluster.
+        teacher: the rule's choices.
+    """
+    from steersman.agents.networks.score_networks import build, load
+
+    spec = plan.network.spec(sizes_of(env.single_observation_space))
+    network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)
+    start = plan.network.weights(plan.find_view(), spec)
+    if start is not None:
+        load(network, start)
+    algorithm = find_algorithm(plan.algorithm)
+    more = {"teacher": teacher} if algorithm.uses_teacher else {}
+    agent: Any = algorithm.load()(env, network, plan.config, plan.seed, **more)
+    if start is not None:
+        agent.ranges.keep_all()
+    result: Agent = agent
+    return result
+
+
+def card_of_run(plan: LivePlan, decisions: int) -> Card:
+    """Return the card of a policy after so many decisions."""
+    network, view = plan.network, plan.find_view()
+    settings = {name: value for name, value in asdict(plan.config).items() if value is not None}
+    if network.start is not None:
+        before = read_policy(network.start)[0]
+        name, steps, training = before.name, before.steps + decisions, before.training
+    else:
+        name, steps, training = f"{plan.algorithm}-{network.name}", decisions, ()
+    return Card(
+        name=name,
+        view=view.name,
+        view_version=view.version,
+        network=network.name,
+        hidden=network.layers,
+        normalisation=network.norm,
+        objective=plan.objective,
+        algorithm=plan.algorithm,
+        protocol=PROTOCOL,
+        training=training,
+        seeds=f"{plan.seed} for learning",
+        settings=settings,
+        steps=steps,
+        made_by=f"steersman {__version__}",
+    )

@@ -1,0 +1,141 @@
+"""Connection between a scheduler and the process of an agent that decides for it while it learns.
+
+The scheduler asks, the agent answers with a slot: one question at a time, each with the outcome of the placement before
+it. A question that is not answered in time is withdrawn: the scheduler decides by a rule, and asks again once the late
+answer has come. So an agent that is slow, stuck or dead costs a pod no more than the deadline, once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as LateError
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+ANSWER_SECONDS = 2.0
+"""Time that a pod waits for the agent's answer; an update of PPO takes a few tenths of a second."""
+END_SECONDS = 10.0
+"""Time for the agent to write its last checkpoint."""
+
+ANSWERED, LATE, ABSENT = "answered", "late", "absent"
+"""Results of a question: the agent decided; it did not in time; it is not there (yet, or any more), or still busy."""
+
+Row = npt.NDArray[np.float64]
+
+log = structlog.get_logger("learning")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What came of a decision.
+
+    Attributes:
+        slot: chosen slot, by the agent or by the rule in its stead.
+        before, after: the states before and after it, [15] each, see `objectives.summary`.
+        reward: its reward if the states do not determine it, else None.
+        ended: whether all pods of the scheduler were gone before the next decision.
+    """
+
+    slot: int
+    before: Row
+    after: Row
+    reward: float | None = None
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A pod to place.
+
+    Attributes:
+        observation: parts of the observation by name, without a leading axis.
+        teacher: slot that the rule would choose; -1 if the agent does not ask.
+        previous: what came of the decision before, None for the first.
+    """
+
+    observation: Mapping[str, npt.NDArray[Any]]
+    teacher: int
+    previous: Placement | None
+
+
+class AgentLink:
+    """The scheduler's end.
+
+    Args:
+        connection: to the agent's process.
+        asks_teacher: whether the agent needs the rule's choice.
+        seconds: time for an answer.
+
+    Attributes:
+        results: number of questions by result.
+    """
+
+    def __init__(self, connection: Connection, *, asks_teacher: bool, seconds: float = ANSWER_SECONDS) -> None:
+        self.asks_teacher, self._seconds, self._connection = asks_teacher, seconds, connection
+        self.results: Counter[str] = Counter({ANSWERED: 0, LATE: 0, ABSENT: 0})
+        # A message larger than the pipe's buffer waits for its reader, so that all is sent in a thread.
+        self._thread = ThreadPoolExecutor(1, "agent")
+        self._exchange: Future[Any] = self._thread.submit(connection.recv)  # the agent's first message: it is ready
+        self._is_ready = self._is_over = False
+
+    def ask(self, question: Question) -> int | None:
+        """Return the slot that the agent chooses; None if there is no answer in time."""
+        if not self._is_free():
+            self.results[ABSENT] += 1
+            return None
+        self._exchange = self._thread.submit(self._ask, question)
+        try:
+            slot = int(self._exchange.result(self._seconds))
+        except LateError:
+            if not self.results[LATE]:
+                log.warning("the agent did not answer in time; a rule decided instead", seconds=self._seconds)
+            self.results[LATE] += 1
+            return None
+        except (EOFError, OSError):
+            self._end()
+            return None
+        self.results[ANSWERED] += 1
+        return slot
+
+    def close(self, seconds: float = END_SECONDS) -> None:
+        """Tell the agent to save and to end, and wait until it has, at most so long."""
+        was_ready, self._is_over = self._is_ready and not self._is_over, True
+        if was_ready:
+            with suppress(LateError, EOFError, OSError):
+                self._thread.submit(self._end_agent).result(seconds)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, question: Question) -> Any:
+        self._connection.send(question)
+        return self._connection.recv()
+
+    def _end_agent(self) -> None:
+        """Send the end, and wait until the other end of the pipe is closed (EOFError)."""
+        self._connection.send(None)
+        while True:
+            self._connection.recv()
+
+    def _is_free(self) -> bool:
+        """Return whether the agent can be asked."""
+        if self._is_over or not self._exchange.done():
+            return False
+        if isinstance(self._exchange.exception(), EOFError | OSError):
+            self._end()
+            return False
+        if not self._is_ready:
+            self._is_ready = True
+            log.info("the agent decides")
+        return True
+
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            log.error("the agent has ended; a rule decides")

@@ -1,0 +1,220 @@
+"""A policy whose decisions come from an agent that learns from them, and from a rule where there is no answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from steersman.apps.scheduler.agent_link import AgentLink, Placement, Question
+from steersman.objectives import summary
+from steersman.objectives.registry import WeightedObjectives
+from steersman.policies.base import Floats, Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.decision.decider import Decider
+from steersman.policies.features import GPU, TELEMETRY, View
+from steersman.policies.networks.live_observations import LiveObservations
+from steersman.policies.telemetry.node_metrics import Telemetry
+from steersman.policies.telemetry.observations import TelemetryObservations
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """An agent that decides.
+
+    Attributes:
+        name: name of its policy in results.
+        view: the view that it observes.
+        objective: what it learns.
+        link: connection to it; None: the fallback decides, for a test or to compile.
+    """
+
+    name: str
+    view: View
+    objective: WeightedObjectives
+    link: AgentLink | None
+
+
+class Experience:
+    """What an agent is told beside the observation: the outcome of its last decision.
+
+    Args:
+        clock: monotonic clock, in seconds.
+
+    Attributes:
+        placement: outcome of the last decision, None before the first.
+        has_ended: whether all pods of the scheduler have gone since.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.placement: Placement | None = None
+        self.has_ended = False
+        self._clock, self._waiting, self._time = clock, 0, 0.0
+
+    def placed(self, placement: Placement, waiting: int) -> None:
+        """Record a decision, taken now while `waiting` pods waited."""
+        self.placement, self.has_ended = placement, False
+        self._waiting, self._time = waiting, self._clock()
+
+    def take(self) -> Placement | None:
+        """Return the last decision with all that is known of it now; None before the first."""
+        done = self.placement
+        if done is None:
+            return None
+        after = done.after.copy()
+        after[summary.POD_SECONDS_WAITED] = self._waiting * (self._clock() - self._time)
+        return Placement(done.slot, done.before, after, done.reward, self.has_ended)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AgentPolicy(Policy):
+    """Decisions of an agent; GPU devices are chosen by the best-fit rule, as for any network.
+
+    Attributes:
+        name: its name in results.
+        view: the view that the agent observes.
+        objective: what it learns.
+        fallback: policy that decides where the agent does not answer, and that it may explore by.
+        link: see `AgentSettings`.
+        experience: outcome of the last decision; outlives deciders.
+        telemetry: the nodes' metrics for the fallback.
+    """
+
+    name: str
+    view: View
+    objective: WeightedObjectives
+    fallback: Policy
+    link: AgentLink | None
+    experience: Experience
+    telemetry: Telemetry | None = None
+
+    needs_peers: ClassVar[bool] = True
+
+    @property
+    def needs_leftover_tables(self) -> bool:
+        """Return whether the view needs them, see `Policy`."""
+        return self.view is GPU or self.fallback.needs_leftover_tables
+
+    @property
+    def needs_telemetry(self) -> bool:
+        """Return whether the view has measured metrics, see `Policy`."""
+        return self.view is TELEMETRY
+
+    def scorer(self, context: ScoringContext) -> Scorer:
+        """Return a scorer that asks the agent, see `Policy`."""
+        return AgentScorer(self, context)
+
+
+class AgentScorer(Scorer):
+    """Ask the agent where a pod goes, and keep what it needs to learn from the answer.
+
+    Args:
+        policy: the policy.
+        context: the cluster.
+    """
+
+    def __init__(self, policy: AgentPolicy, context: ScoringContext) -> None:
+        self._policy, self._context = policy, context
+        self._observations = context.observations(policy.view)
+        self._rule: Decider | None = None
+
+    def scores(self, query: ScoreQuery) -> Floats:
+        """Return 1 for the chosen node and 0 for other feasible ones, see `Scorer`: an agent's choice has no scores."""
+        scores = np.where(query.feasible, 0.0, -np.inf)
+        scores[self.choose(query)] = 1.0
+        return scores
+
+    def choose(self, query: ScoreQuery) -> int:
+        """Return the agent's choice, see `Scorer`."""
+        policy, link = self._policy, self._policy.link
+        observation = self.observe(query)
+        teacher = self._choose_by_rule(query) if link is not None and link.asks_teacher else -1
+        slot = None if link is None else link.ask(Question(observation, teacher, policy.experience.take()))
+        if slot is None or not (0 <= slot < len(query.feasible) and query.feasible[slot]):
+            slot = teacher if teacher >= 0 else self._choose_by_rule(query)
+        policy.experience.placed(self.outcome(query, slot), query.waiting)
+        return slot
+
+    def reset_cache(self) -> None:
+        """Forget all cached features, see `Scorer`."""
+        self._observations.reset_cache()
+
+    def observe(self, query: ScoreQuery) -> dict[str, npt.NDArray[Any]]:
+        """Return the parts of the observation of a pod by name."""
+        seen, groups = self._observations.observe(query)
+        parts = {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": groups}
+        return {name: np.array(part) for name, part in parts.items()}
+
+    def outcome(self, query: ScoreQuery, slot: int) -> Placement:
+        """Return what comes of the placement on a slot of the pod that was last observed."""
+        observations = self._observations
+        if isinstance(observations, TelemetryObservations):
+            after, reward = observations.outcome(query, slot, self._policy.objective)
+            return Placement(slot, after, after, reward)
+        assert isinstance(observations, LiveObservations)
+        before, after = observations.outcome(query, slot)
+        return Placement(slot, before, after)
+
+    def _choose_by_rule(self, query: ScoreQuery) -> int:
+        """Return the fallback's choice among the feasible slots, of which there is one."""
+        context = self._context
+        if self._rule is None:
+            self._rule = Decider(
+                context.state,
+                self._policy.fallback,
+                profile=context.typical_pods,
+                services=lambda: context.selectors,
+                telemetry=self._policy.telemetry,
+            )
+        for slot in range(len(context.state.nodes)):  # it is asked rarely, and not told of changes in between
+            self._rule.changed(slot)
+        self._rule.waiting = query.waiting
+        choice = self._rule.choose(query.class_id, query.labels_id, query.owner_pods, query.limits, query.feasible)
+        return int(np.argmax(query.feasible)) if choice is None else choice.slot
+
+
+def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry | None) -> AgentPolicy:
+    """Return the policy of an agent.
+
+    Args:
+        settings: the agent.
+        fallback: policy where it does not answer.
+        telemetry: the nodes' metrics.
+    """
+    return AgentPolicy(
+        name=settings.name,
+        view=settings.view,
+        objective=settings.objective,
+        fallback=fallback.default_member,
+        link=settings.link,
+        experience=Experience(),
+        telemetry=telemetry,
+    )
+
+
+class AgentMetrics(Collector):
+    """Collector of an agent's metrics.
+
+    Args:
+        link: connection to the agent.
+    """
+
+    def __init__(self, link: AgentLink) -> None:
+        self._link = link
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of one scrape."""
+        questions = CounterMetricFamily(
+            "steersman_agent_questions",
+            "Decisions asked of the learning agent by result: answered, late (a rule decided), absent (likewise).",
+            labels=["result"],
+        )
+        for result, count in self._link.results.items():
+            questions.add_metric((result,), count)
+        yield questions

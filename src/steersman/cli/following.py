@@ -1,0 +1,75 @@
+"""`steersman serve --learn`: background process that learns from another scheduler's bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from steersman.apps.learner.follower import follow
+from steersman.apps.learner.plan import LivePlan, init_run, live_plan
+from steersman.apps.load.target import ClusterTarget
+from steersman.apps.runtime.decoding import (
+    read_nodes,
+)
+from steersman.cli.options.cluster import run_with_client
+from steersman.cli.output.logs import LogFormat, LogLevel, configure_logs
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.processes import background_process
+from steersman.kubernetes.config import KubeConfig
+from steersman.prometheus.configuration import Configuration, read_configuration
+from steersman.workloads.files import check_writable
+
+log = structlog.get_logger("learning")
+
+
+def prepare_to_follow(target: ClusterTarget, policy: Path, folder: Path, scheduler_name: str) -> tuple[LivePlan, int]:
+    """Prepare the folder of the training; return its plan, and the capacity of its observation in nodes.
+
+    Raises:
+        UsageError: the policy is no policy file, or the folder is not writable.
+        SteersmanError: the policy cannot be trained further, or not in that folder.
+    """
+    if not policy.is_file():
+        raise UsageError(f"--learn needs a policy file as --policy, and {str(policy)!r} is not a file")
+    check_writable("--learn", folder, "log")
+    plan = live_plan(scheduler_name, policy, algorithm="dqn")
+    return plan, init_run(plan, folder, run_with_client(target, read_nodes))
+
+
+@contextmanager
+def following(
+    plan: LivePlan,
+    folder: Path,
+    capacity: int,
+    config: KubeConfig,
+    telemetry: str,
+    log_format: LogFormat,
+    log_level: LogLevel,
+) -> Iterator[None]:
+    """Learn in a background process, in a folder from `prepare_to_follow`, until the block ends."""
+
+    def on_exit(_: int) -> None:
+        log.error("the learning process has ended; the policy in use stays", folder=str(folder))
+
+    measured = read_configuration(Path(telemetry)) if telemetry else None
+    with background_process(on_exit, _follow, plan, folder, capacity, config, measured, log_format, log_level):
+        yield
+
+
+def _follow(
+    plan: LivePlan,
+    folder: Path,
+    capacity: int,
+    config: KubeConfig,
+    telemetry: Configuration | None,
+    log_format: LogFormat,
+    log_level: LogLevel,
+) -> None:
+    configure_logs(log_format, log_level)
+    try:
+        follow(plan, folder, capacity, config, telemetry)
+    except SteersmanError as error:
+        log.error("learning ended", error=str(error))

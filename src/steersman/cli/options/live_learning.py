@@ -1,0 +1,140 @@
+"""Options of agents that learn on a live cluster."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steersman.agents.registry import find_algorithm
+from steersman.cli.options.algorithms import list_networks, options_of, parameters_of
+from steersman.cli.options.common import path
+from steersman.cli.options.file import read_settings
+from steersman.cli.options.training import OBJECTIVES_HELP
+from steersman.cli.options.training_plan import widths
+from steersman.core.config.fields import flag
+from steersman.core.errors import UsageError
+from steersman.workloads.files import check_writable
+
+if TYPE_CHECKING:
+    from steersman.apps.learner.plan import LivePlan
+
+PANEL = "Learning on the cluster (--learn)"
+_option = partial(typer.Option, rich_help_panel=PANEL)
+EXPLORATION = (
+    "exploration",
+    "initial_epsilon",
+    "minimum_epsilon",
+    "epsilon_decay",
+    "exploration_decisions",
+    "use_heuristic",
+)
+"""Options of DQN that are options of the command, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLearning:
+    """Options of `--learn`. `None`: not given."""
+
+    learn: Annotated[
+        Path | None,
+        _option(
+            parser=path,
+            metavar="DIR",
+            help="An agent in a process of its own decides, and learns from what its decisions bring; --policy decides "
+            "where it does not answer in time. DIR holds checkpoint, metrics, log and policy file; an existing run is "
+            "continued. A policy file as --policy is what it starts from; else it starts from nothing.",
+        ),
+    ] = None
+    algorithm: Annotated[
+        str | None,
+        _option(metavar="NAME", help="dqn, actor-critic or ppo. [default: that of the policy file, else dqn]"),
+    ] = None
+    network: Annotated[
+        str | None,
+        _option(metavar="NAME", help=f"{list_networks()}. [default: that of the policy file, else mlp]"),
+    ] = None
+    hidden: Annotated[
+        str | None, _option(metavar="WIDTHS", help="Widths of its hidden layers, such as 128,64. [default: 64,64]")
+    ] = None
+    objective: Annotated[
+        str | None,
+        _option(
+            metavar="OBJECTIVE",
+            help=f"What is rewarded: {OBJECTIVES_HELP}, or a weighted sum such as balance=1,most-allocated=0.5; with "
+            "--telemetry by the use that was measured. [default: that of the policy file, else balance]",
+        ),
+    ] = None
+    options: Annotated[
+        Path | None,
+        _option(
+            parser=path,
+            metavar="FILE",
+            help="Further options of the algorithm by name as JSON, such as best.json of steersman tune; "
+            "'steersman train --help' explains them.",
+        ),
+    ] = None
+    seed: Annotated[int | None, _option(min=0, help="Seed of first weights and exploration. [default: 1]")] = None
+    explore_anyway: Annotated[
+        bool,
+        _option(
+            "--explore-anyway",
+            help="Explore on a cluster that steersman did not start: pods go to nodes that the agent does not believe "
+            "to be the best.",
+        ),
+    ] = False
+
+
+def exploration_parameters() -> list[inspect.Parameter]:
+    """Return the parameters of exploration."""
+    return parameters_of("dqn", EXPLORATION, PANEL)
+
+
+def check_unused(learning: LiveLearning, declared: Mapping[str, Any]) -> None:
+    """Check that no option of learning is given without --learn. Raises UsageError: one is."""
+    given = [name for name in LiveLearning.__slots__ if getattr(learning, name) not in (None, False)]
+    for name in (*given, *declared):
+        raise UsageError(f"{flag(name)} belongs to --learn; give that too, or leave it out")
+
+
+def live_plan_of(
+    learning: LiveLearning, declared: Mapping[str, Any], policy: str | None, scheduler: str, *, has_telemetry: bool
+) -> LivePlan:
+    """Return the plan of learning, and check that its folder can be written.
+
+    Args:
+        learning: the options.
+        declared: options of exploration that were given.
+        policy: value of --policy; a policy file is what the agent starts from.
+        scheduler: name of the scheduler.
+        has_telemetry: whether nodes' metrics are known.
+
+    Raises:
+        UsageError: options contradict each other, or the folder cannot be written.
+        InputError: a file is invalid.
+    """
+    assert learning.learn is not None
+    check_writable("--learn", learning.learn, "log")
+
+    from steersman.apps.learner.plan import live_plan
+    from steersman.policies.files.policy_file import SUFFIX
+
+    start = Path(policy) if policy is not None and policy.endswith(SUFFIX) else None
+    plan = live_plan(
+        scheduler,
+        start,
+        algorithm=learning.algorithm,
+        network=learning.network,
+        hidden=None if learning.hidden is None else widths(learning.hidden),
+        objective=learning.objective,
+        has_telemetry=has_telemetry,
+        seed=1 if learning.seed is None else learning.seed,
+    )
+    algorithm = find_algorithm(plan.algorithm)
+    from_file = {} if learning.options is None else read_settings(learning.options, algorithm)
+    return plan.with_settings(from_file | options_of(algorithm, declared))

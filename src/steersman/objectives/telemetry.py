@@ -1,0 +1,32 @@
+"""Objectives that can be rewarded where nodes' metrics are known, by their numbers in compiled code."""
+
+from __future__ import annotations
+
+from steersman.core.errors import UsageError
+from steersman.objectives import measures
+from steersman.objectives.registry import WeightedObjectives
+
+LEAST_CONNECTIONS, LATENCY_AWARE = 100, 101
+"""Numbers of the objectives that need metrics; the others are those of `measures`, of the CPU that is used."""
+
+OBJECTIVES = {
+    "balance": measures.BALANCE,
+    "most-allocated": measures.MOST_ALLOCATED,
+    "least-allocated": measures.LEAST_ALLOCATED,
+    "least-connections": LEAST_CONNECTIONS,
+    "latency-aware": LATENCY_AWARE,
+}
+"""The objectives by name; CPU is what is used, not what is requested."""
+
+
+def check(profile: WeightedObjectives, where: str) -> None:
+    """Check that every objective can be rewarded.
+
+    Raises:
+        UsageError: one cannot; the message names it, `where`, and those that can.
+    """
+    for objective in profile.objectives:
+        if objective.name not in OBJECTIVES:
+            raise UsageError(
+                f"objective {objective.name!r} means nothing in {where}; these do: {', '.join(OBJECTIVES)}"
+            )

@@ -1,0 +1,286 @@
+"""An agent that decides for a scheduler over a pipe: rewards, late answers, its death, its end and its return."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.errors import raises
+
+from steersman.apps.learner.agent_process import run_agent
+from steersman.apps.learner.plan import LivePlan, init_run, live_plan
+from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, LATE, AgentLink
+from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentSettings, agent_policy
+from steersman.cluster.model import Node, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.objectives import registry
+from steersman.policies.decision.decider import Decider
+from steersman.policies.files.policy_file import read_policy
+from steersman.policies.heuristics.policy import heuristic
+from steersman.policies.registry import resolve
+
+NODES = tuple(Node(f"node-{i}", 8000, 32 << 30, pods=110) for i in range(6))
+POD = PodClass(Requests(cpu_milli=500, memory_bytes=1 << 30))
+
+
+def plan_of(algorithm: str = "dqn", network: str = "mlp", **settings: object) -> LivePlan:
+    plan = live_plan("steersman", algorithm=algorithm, network=network, hidden=(8,) if network != "linear" else None)
+    return plan.with_settings({"batch_size": 16, **settings} if algorithm != "actor-critic" else settings)
+
+
+class Scheduler:
+    """The decisions of a scheduler with an agent, without a cluster."""
+
+    def __init__(self, plan: LivePlan, link: AgentLink | None, fallback: str = "least-allocated") -> None:
+        settings = AgentSettings(plan.algorithm, plan.find_view(), registry.resolve(plan.objective), link)
+        self.policy: AgentPolicy = agent_policy(settings, heuristic(fallback), None)
+        self.state = ClusterState(NODES)
+        self.decider = Decider(self.state, self.policy)
+        self.slots: list[int] = []
+        self.running: list[str] = []
+
+    def place(self, count: int) -> None:
+        """Place pods; all end when the cluster is half full."""
+        for _ in range(count):
+            c = self.state.class_id(POD)
+            choice = self.decider.choose(c)
+            assert choice is not None
+            name = f"pod-{len(self.slots)}"
+            self.state.place(name, c, choice.slot, choice.devices)
+            self.decider.changed(choice.slot)
+            self.slots.append(choice.slot)
+            self.running.append(name)
+            if len(self.running) == 48:
+                self.clear()
+
+    def clear(self) -> None:
+        for name in self.running:
+            self.decider.changed(self.state.remove(name).slot)
+        self.running.clear()
+        self.policy.experience.has_ended = True
+
+
+@contextmanager
+def agent(plan: LivePlan, folder: Path, seconds: float = 20.0) -> Iterator[AgentLink]:
+    """An agent in a thread; a process would import torch once more."""
+    capacity = init_run(plan, folder, NODES)
+    here, there = multiprocessing.Pipe()
+
+    def work() -> None:
+        try:
+            run_agent(plan, folder, capacity, there)
+        finally:
+            there.close()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    link = AgentLink(here, asks_teacher=plan.asks_teacher, seconds=seconds)
+    try:
+        yield link
+    finally:
+        link.close()
+        thread.join(120)
+        assert not thread.is_alive()
+
+
+def answered(scheduler: Scheduler, link: AgentLink) -> None:
+    """Place pods until the agent is there."""
+    deadline = time.monotonic() + 300
+    while not link.results[ANSWERED]:
+        assert time.monotonic() < deadline
+        scheduler.place(1)
+        time.sleep(0.02)
+
+
+def metrics_of(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
+@pytest.mark.parametrize("network", ["mlp", "gnn"])
+def test_every_algorithm_decides_learns_and_leaves_a_policy_file(tmp_path, algorithm, network):
+    plan = plan_of(algorithm, network)
+    with agent(plan, tmp_path / "run") as link:
+        scheduler = Scheduler(plan, link)
+        answered(scheduler, link)
+        scheduler.place(300)
+    assert link.results[LATE] == 0
+    assert link.results[ANSWERED] >= 300
+    card, _ = read_policy(tmp_path / "run" / "policy.safetensors")
+    assert (card.algorithm, card.network, card.protocol, card.objective) == (algorithm, network, "live", "balance")
+    assert 250 <= card.steps <= 301
+    rows = metrics_of(tmp_path / "run")
+    assert {"reward", "cumulative_reward", "node_variance", "loss"} <= rows[-1].keys()
+    assert float(rows[-1]["episodes"]) >= 5
+    decider = Decider(ClusterState(NODES), resolve(str(tmp_path / "run" / "policy.safetensors")))
+    assert decider.choose(decider.state.class_id(POD)) is not None
+
+
+def test_the_reward_is_that_of_the_state_after_each_placement(tmp_path):
+    plan = plan_of(update_every=1)
+    with agent(plan, tmp_path / "run") as link:
+        scheduler = Scheduler(plan, link)
+        answered(scheduler, link)
+        rewards, before = [], len(scheduler.slots)
+        for _ in range(40):
+            scheduler.place(1)
+            used = 1.0 - scheduler.state.arrays.free[:, 0] / scheduler.state.arrays.allocatable[:, 0]
+            rewards.append(1.0 - 2.0 * used.std() / (used.std() + 1.0) if scheduler.running else math.nan)
+        assert before < 48
+        scheduler.place(1)
+    rows = metrics_of(tmp_path / "run")
+    seen = [float(row["reward"]) for row in rows][-40:]
+    known = [(one, other) for one, other in zip(seen, rewards, strict=True) if not math.isnan(other)]
+    assert len(known) >= 39
+    np.testing.assert_allclose(*zip(*known, strict=True), rtol=1e-6)
+
+
+def test_an_agent_from_nothing_gets_better(tmp_path):
+    plan = plan_of(update_every=2, discount=0.0, epsilon_decay=0.99, learning_rate=3e-3)
+    with agent(plan, tmp_path / "run") as link:
+        scheduler = Scheduler(plan, link)
+        answered(scheduler, link)
+        scheduler.place(1500)
+    rows = [float(row["reward"]) for row in metrics_of(tmp_path / "run")]
+    assert np.mean(rows[-200:]) > np.mean(rows[:100]) + 0.02
+
+
+class SlowAgent:
+    """The other end of a link, by hand."""
+
+    def __init__(self) -> None:
+        here, self.connection = multiprocessing.Pipe()
+        self.link = AgentLink(here, asks_teacher=False, seconds=0.2)
+
+    def ready(self) -> Connection:
+        self.connection.send(None)
+        time.sleep(0.1)
+        return self.connection
+
+
+def test_until_the_agent_is_ready_a_rule_decides():
+    other = SlowAgent()
+    scheduler, rule = Scheduler(plan_of(), other.link), Scheduler(plan_of(), None)
+    began = time.monotonic()
+    scheduler.place(20)
+    rule.place(20)
+    assert time.monotonic() - began < 20
+    assert scheduler.slots == rule.slots
+    assert other.link.results[ABSENT] == 20
+    assert not other.connection.poll(), "nothing is asked"
+
+
+def test_a_late_answer_is_dropped_and_the_agent_is_told_what_was_done():
+    other = SlowAgent()
+    agent_end = other.ready()
+    scheduler, rule = Scheduler(plan_of(), other.link), Scheduler(plan_of(), None)
+    scheduler.place(3)
+    rule.place(3)
+    assert scheduler.slots == rule.slots
+    assert other.link.results == {ANSWERED: 0, LATE: 1, ABSENT: 2}, "one question at a time"
+    first = agent_end.recv()
+    assert first.previous is None
+    agent_end.send(5)
+    time.sleep(0.1)
+    answer = threading.Thread(target=lambda: (agent_end.recv(), agent_end.send(4)))
+    answer.start()
+    scheduler.place(1)
+    answer.join()
+    assert scheduler.slots[-1] == 4
+    assert other.link.results[ANSWERED] == 1
+
+
+@pytest.mark.parametrize("wrong", [17, -1])
+def test_a_slot_without_a_node_is_no_answer(wrong):
+    other = SlowAgent()
+    agent_end = other.ready()
+    scheduler = Scheduler(plan_of(), other.link)
+    thread = threading.Thread(target=lambda: (agent_end.recv(), agent_end.send(wrong)))
+    thread.start()
+    scheduler.place(1)
+    thread.join()
+    assert scheduler.slots == [0]
+
+
+def test_a_dead_agent_costs_nothing():
+    other = SlowAgent()
+    other.ready()
+    scheduler = Scheduler(plan_of(), other.link)
+    other.connection.close()
+    scheduler.place(1)
+    began = time.monotonic()
+    scheduler.place(30)
+    assert time.monotonic() - began < 5
+    assert len(scheduler.slots) == 31
+    assert other.link.results[ANSWERED] == 0
+    other.link.close()
+
+
+def test_a_run_goes_on_where_it_ended(tmp_path):
+    plan, folder = plan_of(), tmp_path / "run"
+    for session in (1, 2):
+        with agent(plan, folder) as link:
+            scheduler = Scheduler(plan, link)
+            answered(scheduler, link)
+            scheduler.place(100)
+        steps = read_policy(folder / "policy.safetensors")[0].steps
+        assert 95 * session <= steps <= 101 * session + 1
+    assert "continuing at iteration" in (folder / "log.txt").read_text()
+    with raises(SteersmanError, str(folder / "run.json"), "seed", "2", "1"):
+        init_run(replace(plan, seed=2), folder, NODES)
+    many = tuple(replace(NODES[0], name=f"n{i}") for i in range(100))
+    with raises(SteersmanError, str(folder / "run.json"), "64", "100"):
+        init_run(plan, folder, many)
+    (folder / "run.json").write_text("{}")
+    with raises(SteersmanError, str(folder / "run.json")):
+        init_run(plan, folder, NODES)
+
+
+def test_the_teacher_is_the_rule(tmp_path):
+    plan = plan_of(use_heuristic=True, prefill=30)
+    with agent(plan, tmp_path / "run") as link:
+        scheduler, rule = Scheduler(plan, link), Scheduler(plan, None)
+        answered(scheduler, link)
+        rule.place(len(scheduler.slots))
+        assert scheduler.slots == rule.slots, "the prefill is the rule's"
+
+
+def test_plans_are_checked(tmp_path):
+    for arguments, named in (
+        ({"algorithm": "evolution"}, ("--algorithm evolution",)),
+        ({"algorithm": "imitation"}, ("--algorithm imitation",)),
+        ({"network": "cnn"}, ("cnn",)),
+        ({"objective": "latency"}, ("latency",)),
+        ({"objective": "allocation", "has_telemetry": True}, ("allocation", "least-connections")),
+    ):
+        with raises(UsageError, *named):
+            live_plan("steersman", **arguments)
+    with raises(InputError, "none.safetensors"):
+        live_plan("steersman", tmp_path / "none.safetensors")
+    plan = live_plan("steersman", objective="allocation")
+    with raises(UsageError, "allocation", "GPU"):
+        init_run(plan, tmp_path / "run", NODES)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("")
+    with raises(SteersmanError, str(tmp_path / "other")):
+        init_run(plan_of(), tmp_path / "other", NODES)
+
+
+def test_a_run_says_what_it_is(tmp_path):
+    plan = plan_of("ppo", "deepsets")
+    capacity = init_run(plan, tmp_path / "run", NODES)
+    said = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (capacity, said["max_nodes"], said["algorithm"], said["network"]["name"]) == (64, 64, "ppo", "deepsets")
