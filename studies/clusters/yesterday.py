@@ -117,8 +117,8 @@ def _evaluate(workload: Workload, asked: Json) -> Json:
     best_true = members[today.simulators[0].select(members, protocol="inflation").best]
     fitted = fit(old, own, FitOptions(seconds=asked["fit_seconds"]))
     kept = next(each.policy for each in fitted.compared if each.name == fitted.chosen)
-    card, baked = embed_profile(old, VIEW)
-    prepared = open_prepared(old.name, card, view(VIEW), baked)
+    card, profile_tensors = embed_profile(old, VIEW)
+    prepared = open_prepared(old.name, card, view(VIEW), profile_tensors)
     assert prepared is not None
     policies: dict[str, Policy] = {
         FGD_TRUE: heuristic("fgd"),

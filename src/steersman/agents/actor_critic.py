@@ -108,7 +108,7 @@ class ActorCritic(Agent):
         loss = self.learn(actor_loss, self.actor_optimiser, self.config.gradient_norm)
 
         target = torch.tensor(played.targets, device=self.device)
-        self.critic.show(target)
+        self.critic.update_return_statistics(target)
         critic_losses = [self._learn_values(observation, target) for _ in range(self.config.critic_steps)]
         return {"loss": loss, "critic_loss": float(np.mean(critic_losses)), "entropy": float(spread.detach())}
 

@@ -132,9 +132,9 @@ class CounterfactualCache(ClusterCache):
     shadowed: str = ""
     began: bool = False
 
-    def _is_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
+    def _on_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
         if not self.began or pod.pod.scheduler_name != self.shadowed:
-            super()._is_bound(pod, node, head)
+            super()._on_bound(pod, node, head)
         elif not pod.node:
             choice = self.side.choose(pod, self.owner_pods(pod.pod))
             if choice is not None:

@@ -119,23 +119,23 @@ def number_of(view: View) -> int:
 
 
 @inlined_kernel
-def encode_node(view: int, scene: EncodingContext, c: int, n: int, out: Row) -> bool:
+def encode_node(view: int, context: EncodingContext, c: int, n: int, out: Row) -> bool:
     """Write the local features of node `n` for class `c` into out, [F], and return whether the class fits.
 
     Other features stay as they are. `view` is the number of the view.
     """
-    fit = fits(scene.nodes, scene.classes, c, n)
+    fit = fits(context.nodes, context.classes, c, n)
     if view == VIEW_CLUSTER:
-        _cluster_node(scene, c, n, fit, out)
+        _cluster_node(context, c, n, fit, out)
     elif view == VIEW_GPU:
-        _gpu_node(scene, c, n, fit, out)
+        _gpu_node(context, c, n, fit, out)
     return bool(fit)
 
 
 @inlined_kernel
 def encode_shared(
     view: int,
-    scene: EncodingContext,
+    context: EncodingContext,
     owner: int,
     owners: OwnerArrays,
     summary: npt.NDArray[np.float64],
@@ -145,14 +145,14 @@ def encode_shared(
 
     Args:
         view: the number of the view.
-        scene: the cluster.
+        context: the cluster.
         owner: the pod's owner, -1 if it has none.
         owners: locations of owners' pods.
         summary: the state, see `objectives.summary`.
         out: the nodes' rows, with their local features.
     """
     if view == VIEW_CLUSTER:
-        _cluster_shared(scene, owner, owners, summary, out)
+        _cluster_shared(context, owner, owners, summary, out)
 
 
 @inlined_kernel
@@ -195,8 +195,8 @@ def _amount(amount: float, unit: float) -> float:
 
 
 @inlined_kernel
-def _cluster_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
-    nodes, classes = scene.nodes, scene.classes
+def _cluster_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+    nodes, classes = context.nodes, context.classes
     cpu, memory, pods = nodes.allocatable[n, CPU], nodes.allocatable[n, MEMORY], nodes.allocatable[n, PODS]
     cpu_left = nodes.free[n, CPU] - (classes.request[c, CPU] if fit else 0)
     memory_left = nodes.free[n, MEMORY] - (classes.request[c, MEMORY] if fit else 0)
@@ -211,14 +211,14 @@ def _cluster_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -
     out[9] = _amount(memory_left, TIB)
     out[19] = 1.0 if nodes.free[n, PODS] == pods else 0.0
     if nodes.gpu_count[n] > 0:
-        _cluster_gpus(scene, c, n, fit, out)
+        _cluster_gpus(context, c, n, fit, out)
     else:
         _cluster_no_gpus(fit, out)
 
 
 @inlined_kernel
-def _cluster_gpus(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
-    nodes, classes, before = scene.nodes, scene.classes, scene.fragments.total[n]
+def _cluster_gpus(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+    nodes, classes, before = context.nodes, context.classes, context.fragments.total[n]
     count, milli = nodes.gpu_count[n], classes.gpu_milli[c]
     devices = best_devices(nodes, classes, c, n) if fit else 0
     idle, old, whole_before, whole, partial, largest, key = 0, GPU_MILLI, 0, 0, 0, 0, np.uint64(0)
@@ -240,7 +240,7 @@ def _cluster_gpus(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -
     if fit:
         taken = devices_taken(nodes, classes, c, n) * milli
         after = fragmented_with(
-            scene.known, nodes, classes, scene.profile, scene.fragments, c, n, devices, idle, old, key
+            context.known, nodes, classes, context.profile, context.fragments, c, n, devices, idle, old, key
         )
     out[6] = idle / (GPU_MILLI * count)
     out[7] = (idle - taken) / (GPU_MILLI * count)
@@ -265,22 +265,22 @@ def _cluster_no_gpus(fit: bool, out: Row) -> None:
 
 
 @called_kernel
-def _gpu_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+def _gpu_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
     """Write the features of `linear.views.write_node_features` on the devices of the best-fit rule; 0 if infeasible."""
-    nodes, classes = scene.nodes, scene.classes
+    nodes, classes = context.nodes, context.classes
     if not fit:
         for i in range(2 * FEATURES + 1):
             out[i] = 0.0
         return
     devices, change, milli = best_devices(nodes, classes, c, n), out[FEATURES : 2 * FEATURES], classes.gpu_milli[c]
-    cpu = usable_cpu(scene.leftovers, nodes.free[n, CPU], nodes.free[n, MEMORY])
+    cpu = usable_cpu(context.leftovers, nodes.free[n, CPU], nodes.free[n, MEMORY])
     cpu_left = usable_cpu(
-        scene.leftovers,
+        context.leftovers,
         nodes.free[n, CPU] - classes.request[c, CPU],
         nodes.free[n, MEMORY] - classes.request[c, MEMORY],
     )
-    before = describe(scene.leftovers, scene.profile, nodes, scene.room, n, cpu, 0, 0, change)
-    after = describe(scene.leftovers, scene.profile, nodes, scene.room, n, cpu_left, devices, milli, out)
+    before = describe(context.leftovers, context.profile, nodes, context.room, n, cpu, 0, 0, change)
+    after = describe(context.leftovers, context.profile, nodes, context.room, n, cpu_left, devices, milli, out)
     for i in range(FEATURES):
         change[i] = out[i] - change[i]
     out[2 * FEATURES] = fgd_points(before, after)
@@ -290,7 +290,7 @@ def _gpu_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> No
 
 @inlined_kernel
 def _cluster_shared(
-    scene: EncodingContext,
+    context: EncodingContext,
     owner: int,
     owners: OwnerArrays,
     summary: npt.NDArray[np.float64],
@@ -299,7 +299,7 @@ def _cluster_shared(
     mean = np.float32(cpu_mean(summary))
     for n in range(int(summary[NODES])):
         before = after = np.float32(0.0)
-        if scene.nodes.allocatable[n, CPU] > 0:
+        if context.nodes.allocatable[n, CPU] > 0:
             # The local features hold the shares that are free; the square is that of the number beside it.
             before, after = np.float32(1.0) - out[n, 0] - mean, np.float32(1.0) - out[n, 1] - mean
         out[n, 22] = before
