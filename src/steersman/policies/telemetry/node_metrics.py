@@ -257,7 +257,7 @@ class NodeMetricsView:
         return values, ages, since, users
 
     def _resolved(self) -> NodeMetricsArrays | None:
-        """Return the values to decide by, which are resolved once a second or when new ones came; None: no telemetry."""
+        """Return the values to decide by, resolved again after a second or when new ones came; None: no telemetry."""
         if self.telemetry is None:
             return None
         store, now = self.telemetry.store, self.telemetry.clock()
