@@ -91,7 +91,6 @@ class Suggestion(Struct, kw_only=True):
 
     Attributes:
         policy: name of the policy.
-        member: the deciding member of a portfolio; else "".
         node: chosen node, "" if the pod fits nowhere.
         gpus: GPU devices it would get there.
         scores: by node, as in `Scores`; without nodes where the pod does not fit.
