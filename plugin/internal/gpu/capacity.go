@@ -134,19 +134,19 @@ func statedBy(node *v1.Node, key v1.ResourceName) (int64, bool) {
 }
 
 // mayServe reports whether the node could ever have what is requested, and how many such GPUs it has.
-func (o Capacity) mayServe(request Request) (int64, bool) {
-	node := Node{Model: o.Model, Resources: o.Resources, Counted: o.Counted}
+func (c Capacity) mayServe(request Request) (int64, bool) {
+	node := Node{Model: c.Model, Resources: c.Resources, Counted: c.Counted}
 	if counted := node.counted(request.Resource); counted != nil {
 		return counted.Free, request.Milli == whole && counted.Free >= request.Count && request.Accepts(counted.Model)
 	}
-	enough := node.offers(request.Resource) && int64(o.Count) >= request.Count
-	return int64(o.Count), enough && request.Accepts(o.Model)
+	enough := node.offers(request.Resource) && int64(c.Count) >= request.Count
+	return int64(c.Count), enough && request.Accepts(c.Model)
 }
 
 // MayServeBetter reports whether a node that had another offer, nil if it is new, may fit now for a pod that it had
 // none for.
-func (o Capacity) MayServeBetter(former *Capacity, request Request) bool {
-	now, enough := o.mayServe(request)
+func (c Capacity) MayServeBetter(former *Capacity, request Request) bool {
+	now, enough := c.mayServe(request)
 	if !enough || former == nil {
 		return enough
 	}

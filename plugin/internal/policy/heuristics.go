@@ -28,7 +28,7 @@ var heuristics = map[string]func(*Node, *Pod) int64{
 	"balanced-allocation": balancedAllocation,
 }
 
-// rules is how many heuristics a linearPolicy policy may weigh.
+// rules is how many heuristics a linear policy may weigh.
 const rules = 8
 
 // ruleScores are the heuristics in the order of the tensor of their weights; that of fgd stands among the features.
@@ -36,7 +36,7 @@ var ruleScores = [rules]func(*Node, *Pod) int64{
 	dotProduct, gpuClustering, gpuPacking, bestFit, nil, leastAllocated, mostAllocated, balancedAllocation,
 }
 
-// Builtin is a built-in policy by name: fgd, dot-product, gpu-clustering, gpu-packing, best-fit, least-allocated,
+// Builtin returns a built-in policy by name: fgd, dot-product, gpu-clustering, gpu-packing, best-fit, least-allocated,
 // most-allocated or balanced-allocation. Only fgd needs a profile.
 //
 // Formulas of the first five: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, in the artifact's integer
@@ -44,7 +44,7 @@ var ruleScores = [rules]func(*Node, *Pod) int64{
 func Builtin(name string, profile *Profile) (*Policy, error) {
 	if name == FGD {
 		if profile == nil {
-			return nil, fmt.Errorf("policy %q needs a mix: that of a policy file that %q made", name, prepareCommand)
+			return nil, fmt.Errorf("policy %q needs a workload profile: that of a policy file that %q made", name, prepareCommand)
 		}
 		return newPolicy(name, profile, Traits{true, true}, newFGD(profile)), nil
 	}

@@ -62,7 +62,9 @@ type Declined struct {
 	Reason string // shadow, canary, deadline, overload, stale, policy, unusual: see apps/service/admission.py
 }
 
-func (d *Declined) Error() string { return fmt.Sprintf("the service has no opinion: %s", d.Reason) }
+func (d *Declined) Error() string {
+	return fmt.Sprintf("the service answers with neutral scores: %s", d.Reason)
+}
 
 // Failure returns the error that a circuit breaker counts for an error of Scores: nil where the service works and only
 // declines this pod.
@@ -121,7 +123,7 @@ func (c *Client) ask(
 		if err != nil {
 			return err
 		}
-		answer, err := c.post(ctx, path, asked.question(content), asked.version, most)
+		answer, err := c.post(ctx, path, asked.body(content), asked.version, most)
 		if errors.Is(err, errUnknownSet) {
 			c.nodes.setVersion(asked.list, "")
 			continue // with the names

@@ -80,11 +80,11 @@ func scored(all map[string]string) map[string]string {
 	return sent
 }
 
-// question is the body of a request about a pod, which is JSON.
-func (p *nodeSetRequest) question(pod []byte) []byte {
-	field, nodes := `,"nodeSet":`, p.version
+// body returns the JSON body of a request about a pod, which is JSON.
+func (r *nodeSetRequest) body(pod []byte) []byte {
+	field, nodes := `,"nodeSet":`, r.version
 	if nodes == nil {
-		field, nodes = `,"nodes":`, p.names
+		field, nodes = `,"nodes":`, r.names
 	}
-	return bytes.Join([][]byte{[]byte(`{"pod":`), pod, []byte(field), nodes, []byte(`,"among":`), p.among, {'}'}}, nil)
+	return bytes.Join([][]byte{[]byte(`{"pod":`), pod, []byte(field), nodes, []byte(`,"among":`), r.among, {'}'}}, nil)
 }

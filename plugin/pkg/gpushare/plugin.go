@@ -108,7 +108,7 @@ func requestOf(pod *v1.Pod) (gpu.Request, error) {
 type requestState struct{ gpu.Request }
 
 // Clone returns the request itself, which is never written to.
-func (a requestState) Clone() fwk.StateData { return a }
+func (s requestState) Clone() fwk.StateData { return s }
 
 // PreFilterExtensions are none: Filter counts the pods of the node that it is shown.
 func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
