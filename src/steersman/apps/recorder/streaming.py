@@ -37,7 +37,7 @@ class DecisionStream:
         self._open: list[LoggedEvent] = []
         self._window = PodWindow()
         self._keys: set[str] = set()
-        self._mix: tuple[TypicalPod, ...] = ()
+        self._profile: tuple[TypicalPod, ...] = ()
         self._models: tuple[GpuType, ...] = ()
         self._leftovers: LeftoverArrays | None = None
 
@@ -74,12 +74,12 @@ class DecisionStream:
         if not self._window.due and models == self._models:
             return
         profile = self._window.typical_pods()
-        if self.view is GPU and (profile != self._mix or models != self._models):
+        if self.view is GPU and (profile != self._profile or models != self._models):
             self._leftovers = leftover_arrays(profile, profile_arrays(profile, models))
-        self._mix, self._models = profile, models
+        self._profile, self._models = profile, models
 
     def _known(self, entries: Sequence[LoggedEvent]) -> EpisodeContext:
-        return EpisodeContext(self.view, self._mix, all_pods(entries), self._leftovers)
+        return EpisodeContext(self.view, self._profile, all_pods(entries), self._leftovers)
 
 
 def decisions(entries: Sequence[LoggedEvent], scheduler_name: str) -> list[int]:
