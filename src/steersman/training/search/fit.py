@@ -54,7 +54,7 @@ class FitOptions:
         generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
         protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
         seed: of the search.
-        population, episodes, step: of the search, see `agents.evolution.simulations.EvolutionConfig`.
+        population, episodes, step: of the search, see `agents.configs.EvolutionConfig`.
     """
 
     seconds: float | None = 60.0
