@@ -137,8 +137,7 @@ class ClusterCache:
         client: connection to the API server.
         listener: notified of changes.
         selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, and the
-            labels
-            that it reads are stored.
+            labels that it reads are stored.
 
     Attributes:
         state: the cluster; pods by their key.

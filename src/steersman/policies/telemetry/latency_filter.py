@@ -111,8 +111,7 @@ def hard_limit_risk(view: SchedulerView, e: int, n: int) -> float:
     s the time of service on an idle node. So it keeps a limit h up to r = 1 - s / (h - d). `SAFE` if it does in the
     worst case, with a margin. Else 1 + how much its likely use is above that: halfway from the measured use to the
     worst, or all that is requested if use is not measured. Traffic is averaged over minutes, and pods of a Deployment
-    come
-    together: those of the same one, or all that came since the node was sampled, count as not yet measured.
+    come together: those of the same one, or all that came since the node was sampled, count as not yet measured.
 
     Call `find_nearest` first.
     """

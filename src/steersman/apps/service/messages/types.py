@@ -133,8 +133,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     """Response of `POST /v1/explain`.
 
     Scores of policies are in units of their own. Points place a node between the worst (0) and the best (100) of the
-    nodes
-    that the pod fits on; all have 100 where scores are equal.
+    nodes that the pod fits on; all have 100 where scores are equal.
 
     Attributes:
         policy: name of the policy.
