@@ -75,7 +75,7 @@ func readMost(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, most))
 }
 
-// Parse is Load for a file whose content is there; errors name the file as given.
+// Parse parses the content of a policy file, see Load; errors name the file as given.
 func Parse(file string, content []byte) (*Policy, error) {
 	result, metadata, err := parseTensors(content)
 	if err != nil {

@@ -98,7 +98,7 @@ func (f *featureEncoder) sortDevices(node *Node, devices uint64, milli int64) in
 	return live
 }
 
-// encodeDevices is what sums over devices say; it returns the GPU milli left on all of them.
+// encodeDevices writes the sums over devices, and returns the GPU milli left on all of them.
 func (f *featureEncoder) encodeDevices(live, count int, out *row) int64 {
 	var ints, partial, partIdle int64
 	var lost [tables]float64
@@ -110,13 +110,13 @@ func (f *featureEncoder) encodeDevices(live, count int, out *row) int64 {
 			partial++
 			partIdle += left
 		}
-		cachedState := &f.leftovers.byDeviceLeft[left]
+		known := &f.leftovers.byDeviceLeft[left]
 		for table := range lost {
-			lost[table] += cachedState.lost[table]
+			lost[table] += known.lost[table]
 		}
-		leastWaste += cachedState.leastWaste
-		dead += cachedState.dead
-		squares += cachedState.square
+		leastWaste += known.leastWaste
+		dead += known.dead
+		squares += known.square
 	}
 	for table, sum := range lost {
 		out[fTable+table] = float32(sum)
@@ -148,7 +148,7 @@ func (f *featureEncoder) countDevices(live int) {
 	}
 }
 
-// encodeCauses is fragmentation by cause; it returns the sum, in milli.
+// encodeCauses writes fragmentation by cause, and returns the sum, in milli.
 func (f *featureEncoder) encodeCauses(kind gpuType, idle, cpu int64, out *row) float64 {
 	sums := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
 	total := sums.total()
@@ -264,12 +264,12 @@ func (s *stateCache) find(node *Node, devicesKey uint64, cpu int64, devices uint
 
 const goldenRatio = 0x9E3779B97F4A7C15
 
-// mixHash is SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+// mixHash applies SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 func mixHash(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
 	z = (z ^ z>>27) * 0x94D049BB133111EB
 	return z ^ z>>31
 }
 
-// deviceKey is a device's part of the hash; parts are added, so that their order does not matter.
+// deviceKey returns a device's part of the hash; parts are added, so that their order does not matter.
 func deviceKey(left int64) uint64 { return mixHash(uint64(left) * goldenRatio) }

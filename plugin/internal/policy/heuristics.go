@@ -75,14 +75,15 @@ func (h heuristic) scores(ctx context.Context, state *State, pod *Pod, candidate
 
 func (h heuristic) devices(node *Node, pod *Pod) uint64 { return node.bestDevices(pod) }
 
-// dotProduct is int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): where little is left of what is requested.
+// dotProduct returns int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): where little is left of what is
+// requested.
 func dotProduct(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free) / cpuScale * (float64(pod.CPU) / cpuScale)
 	gpus := float64(node.idleFor(pod)) / gpuScale * (float64(pod.GPUCount*pod.GPUMilli) / gpuScale)
 	return int64(100 * (1 - (float64(cpu)+float64(gpus))/2))
 }
 
-// bestFit is int(100 (1 - (c-rc)/128000/2 - (g-rg)/8000/2)): the least left afterwards.
+// bestFit returns int(100 (1 - (c-rc)/128000/2 - (g-rg)/8000/2)): the least left afterwards.
 func bestFit(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free-pod.CPU) / cpuScale
 	gpus := float64(node.idleFor(pod)-pod.GPUCount*pod.GPUMilli) / gpuScale
@@ -145,12 +146,13 @@ func gpuPacking(node *Node, pod *Pod) int64 {
 	return max(100-leftSum/10, 50)
 }
 
-// leastAllocated is (a - q) 100 / a, the mean over CPU and memory: q of the a allocatable are taken, the pod's included.
+// leastAllocated returns (a - q) 100 / a, the mean over CPU and memory: q of the a allocatable are taken, the pod's
+// included.
 func leastAllocated(node *Node, pod *Pod) int64 {
 	return meanOfResources(node, pod, func(taken, all int64) int64 { return max(all-taken, 0) * maxScore / all })
 }
 
-// mostAllocated is min(q, a) 100 / a, the mean over CPU and memory.
+// mostAllocated returns min(q, a) 100 / a, the mean over CPU and memory.
 func mostAllocated(node *Node, pod *Pod) int64 {
 	return meanOfResources(node, pod, func(taken, all int64) int64 { return min(taken, all) * maxScore / all })
 }
@@ -167,8 +169,8 @@ func meanOfResources(node *Node, pod *Pod, score func(taken, all int64) int64) i
 	return total / max(counted, 1)
 }
 
-// balancedAllocation is 50 + (50 + B(with the pod) - B(without)) / 2: how much it brings CPU and memory into balance; 0
-// for a pod that requests neither, which kube-scheduler does not score.
+// balancedAllocation returns 50 + (50 + B(with the pod) - B(without)) / 2: how much it brings CPU and memory into
+// balance; 0 for a pod that requests neither, which kube-scheduler does not score.
 func balancedAllocation(node *Node, pod *Pod) int64 {
 	if pod.CPU == 0 && pod.Memory == 0 {
 		return 0
@@ -179,7 +181,7 @@ func balancedAllocation(node *Node, pod *Pod) int64 {
 	return maxScore/2 + (maxScore/2+after-before)>>1
 }
 
-// balance is int(100 (1 - |f - g| / 2)) with f and g the shares of CPU and memory taken, at most 1.
+// balance returns int(100 (1 - |f - g| / 2)) with f and g the shares of CPU and memory taken, at most 1.
 func balance(cpu, cpuAll, memory, memoryAll int64) int64 {
 	if cpuAll == 0 || memoryAll == 0 {
 		return maxScore

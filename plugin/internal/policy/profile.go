@@ -38,7 +38,7 @@ type Profile struct {
 	resources []string // names of GPUs that typical pods request
 }
 
-// gpuType is the type of a node's devices.
+// gpuType returns the type of a node's devices.
 func (p *Profile) gpuType(node *Node) gpuType {
 	result := gpuType(p.model(node)) << len(p.resources)
 	for i, name := range p.resources {
@@ -49,7 +49,7 @@ func (p *Profile) gpuType(node *Node) gpuType {
 	return result
 }
 
-// model is the number of a node's GPU model; one that the profile does not know is as none.
+// model returns the number of a node's GPU model; one that the profile does not know is as none.
 func (p *Profile) model(node *Node) int {
 	if model, ok := p.models[node.GPUModel]; ok {
 		return model
@@ -225,8 +225,8 @@ func readLeftovers(reader *profileReader, profile *Profile) (*leftovers, error) 
 	return result, nil
 }
 
-// usableCPU is the milli-CPU that pods can still use: less than is free where memory runs out first, at the ratio of CPU to
-// memory of the profile.
+// usableCPU returns the milli-CPU that pods can still use: less than is free where memory runs out first, at the ratio
+// of CPU to memory of the profile.
 func (o *leftovers) usableCPU(cpu, memory int64) int64 {
 	if o.perByte <= 0 {
 		return cpu
@@ -258,8 +258,8 @@ func byDeviceLeft(profile *Profile, lost []float64, counts []int64, smallest int
 	return result
 }
 
-// demand is the share of the GPU demand that insists on the model of a type of devices, divided among the models that it
-// accepts, and the share that accepts the type. Source: policies/linear/leftovers.py.
+// demand returns the share of the GPU demand that insists on the model of a type of devices, divided among the models
+// that it accepts, and the share that accepts the type. Source: policies/linear/leftovers.py.
 func (p *Profile) demand(kind gpuType) [2]float64 {
 	var result [2]float64
 	total, named, everyName := 0.0, len(p.resources), 1<<len(p.resources)-1
@@ -285,7 +285,7 @@ func (p *Profile) demand(kind gpuType) [2]float64 {
 	return result
 }
 
-// milliOf is the GPU milli that a typical pod requests, times its share.
+// milliOf returns the GPU milli that a typical pod requests, times its share.
 func (p *Profile) milliOf(i int) float64 {
 	pod := &p.pods[i]
 	if pod.count == 0 {
@@ -294,7 +294,7 @@ func (p *Profile) milliOf(i int) float64 {
 	return pod.share * float64(p.milli[pod.value]) * float64(pod.count)
 }
 
-// steps are the sequences as a node with devices of a type sees them.
+// steps returns the sequences as a node with devices of a type sees them.
 func steps(profile *Profile, order []int64, kind gpuType) [][]step {
 	result, length := make([][]step, sequences), len(order)/sequences
 	for s := range result {

@@ -50,7 +50,7 @@ func newReloadingClient(config Config) *reloadingClient {
 	return d
 }
 
-// now is the door in use, or why there is none.
+// now returns the transport in use, or why there is none.
 func (r *reloadingClient) now() (*transport, error) {
 	if open := r.current.Load(); open != nil {
 		return open, nil
@@ -112,7 +112,7 @@ func same(a, b [][]byte) bool {
 	return true
 }
 
-// read is the content of the token's file, the certificates of the authority, the certificate and its key.
+// read returns the content of the token's file, the certificates of the authority, the certificate and its key.
 func (c *Config) read() ([][]byte, error) {
 	files := make([][]byte, 0, 4)
 	for _, file := range []struct{ field, path string }{

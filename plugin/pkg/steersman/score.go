@@ -96,15 +96,15 @@ func checkedScores(ctx context.Context, source scoring.Source, pod *v1.Pod, node
 
 // reasonOf returns an error's label in counters.
 func reasonOf(err error) string {
-	var said errorWithReason
+	var named errorWithReason
 	var declined *remote.Declined
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return reasonDeadline
 	case errors.As(err, &declined):
 		return reasonDeclined
-	case errors.As(err, &said):
-		return said.Reason()
+	case errors.As(err, &named):
+		return named.Reason()
 	}
 	return reasonFailed
 }
