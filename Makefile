@@ -19,7 +19,7 @@ demo: .venv/base ## the main job on embedded data: every baseline, a table and a
 
 learn: .venv/learn ## install what training needs: torch, TensorBoard, Optuna, PyTorch Geometric (CUDA build on Linux x86)
 
-test: lint test-unit test-bounds test-integration ## lint, unit and integration tests
+test: lint test-unit test-bounds test-integration ## lint, unit, bounds and integration tests; Go and a control plane have test-go and test-e2e
 
 test-unit: .venv/dev ## unit tests alone
 	.venv/bin/pytest -n 2 tests/unit tests/contract
@@ -43,7 +43,7 @@ plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's
 	-X k8s.io/component-base/version.gitVersion=$$version -X k8s.io/component-base/version.gitMajor=1 \
 	-X k8s.io/component-base/version.gitMinor=$${minor%%.*}" ./cmd/kube-scheduler
 
-test-chaos: .venv/dev ## of these, those in which servers die, answers get lost and nodes vanish
+test-chaos: .venv/dev ## the end-to-end tests in which servers die, answers get lost and nodes vanish
 	.venv/bin/pytest tests/e2e/chaos
 
 lint: .venv/dev ## ruff, mypy --strict and the direction of imports

@@ -1,4 +1,4 @@
-"""An extender without an opinion, in a process of its own: what an extender costs by being there.
+"""An extender that gives all nodes the same score, in a process of its own: what an extender costs by being there.
 
 `python -m benchmarks.service.extender_noop`: prints its port. HTTP server and decoder are those of the service.
 """

@@ -108,7 +108,7 @@ class Service:
 
 
 def extender_rate() -> dict[str, Any]:
-    """Pods that kube-scheduler binds a second with the service and with an extender without an opinion, alternately."""
+    """Pods that kube-scheduler binds a second with the service and with a no-op extender, alternately."""
     policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
     cpu: list[float] = []
     with TemporaryDirectory() as temporary:

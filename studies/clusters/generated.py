@@ -102,7 +102,7 @@ def gpus(workload: Workload) -> int:
 
 
 def simulator(workload: Workload, memory: bool = True) -> Simulator:
-    """Make a workload ready; without `memory`, policies see CPU alone: the mix says that pods ask for no memory."""
+    """Make a workload ready; without `memory`, policies see CPU alone: the profile says that pods ask for no memory."""
     if memory:
         return Simulator(workload)
     profile = typical_pods(workload.pods[i] for i in workload.demand())

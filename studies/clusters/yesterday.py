@@ -1,8 +1,8 @@
-"""Yesterday's mix: policies that know the first half of a trace, on the pods of its second half.
+"""Yesterday's workload profile: policies that know the first half of a trace, on the pods of its second half.
 
 Fragmentation, planned losses, the choice among members and a fit all rest on which pods are typical. Here that is known
-from the pods that were created first (as `policy prepare` bakes it into a file), and the cluster is then filled by
-`inflation` with draws of the others. *True* is the same with the mix of the pods that do come.
+from the pods that were created first (as `policy prepare` embeds it in a file), and the cluster is then filled by
+`inflation` with draws of the others. *True* is the same with the profile of the pods that do come.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WITHOUT_TIMES = "multigpu"
 FIRST_CLUSTER = 3_000
 """Generated clusters begin here, in the validation distribution."""
 NEAR = 0.25
-"""Of the GPU demand; where less of it is for other sizes, yesterday's mix is near the true one."""
+"""Of the GPU demand; where less of it is for other sizes, yesterday's profile is near the true one."""
 FGD_TRUE, FGD_OLD = "fgd, true", "fgd, yesterday"
 OWN_TRUE, OWN_OLD = f"{PACKAGED_POLICY}, true", f"{PACKAGED_POLICY}, yesterday"
 FITTED_OLD = f"{FITTED}, yesterday"
@@ -117,8 +117,8 @@ def _evaluate(workload: Workload, asked: Json) -> Json:
     best_true = members[today.simulators[0].select(members, protocol="inflation").best]
     fitted = fit(old, own, FitOptions(seconds=asked["fit_seconds"]))
     kept = next(each.policy for each in fitted.compared if each.name == fitted.chosen)
-    card, baked = embed_profile(old, VIEW)
-    prepared = open_prepared(old.name, card, view(VIEW), baked)
+    card, profile_tensors = embed_profile(old, VIEW)
+    prepared = open_prepared(old.name, card, view(VIEW), profile_tensors)
     assert prepared is not None
     policies: dict[str, Policy] = {
         FGD_TRUE: heuristic("fgd"),
@@ -162,14 +162,15 @@ def section(result: Json) -> str:
     kept = sum(each["members"][FITTED_OLD] == FITTED for each in (*traces, *clusters))
     return "\n".join(
         [
-            "## Yesterday's mix",
+            "## Yesterday's workload profile",
             "",
-            "Policies know the mix of the first half of a trace, by creation time, as `policy prepare` bakes it into a "
-            "file: what is typical, planned losses, and for `steersman` also which member a short simulation takes. "
+            "Policies know the workload profile of the first half of a trace, by creation time, as `policy prepare` "
+            "embeds it in a file: what is typical, planned losses, and for `steersman` also which member a short "
+            "simulation takes. "
             f"`fitted` was fitted to that half for {result['fit_seconds']:g} s (the search was kept on {kept} of "
             f"{len(traces) + len(clusters)}). The cluster is then filled with draws of the second half. *True*: the "
-            "same with the mix of the second half. *Changed*: the share of the GPU demand that is for pods of other "
-            f"sizes than in the first half. GPU allocated in `inflation`, %, {len(result['seeds'])} seeds.",
+            "same with the profile of the second half. *Changed*: the share of the GPU demand that is for pods of "
+            f"other sizes than in the first half. GPU allocated in `inflation`, %, {len(result['seeds'])} seeds.",
             "",
             tables.markdown(header, rows),
             "",

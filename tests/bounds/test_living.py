@@ -69,7 +69,7 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
         limits = LatencyLimits(20.0, 60.0, "users") if told is not None and step % 3 else NO_LIMITS
         scores = decider.scores(c, labels, owner_pods, limits)
         choice = decider.choose(c, labels, owner_pods, limits)
-        reasons.message(state, c, labels)
+        reasons.unschedulable_message(state, c, labels)
         if choice is not None:
             others = np.flatnonzero(np.isfinite(scores))
             if len(others) > 1:

@@ -18,7 +18,7 @@ const (
 	HalfOpen              // one at a time does, to see whether the service is back
 )
 
-// String is the name of the state, as metrics have it.
+// String returns the name of the state, as metrics have it.
 func (s State) String() string {
 	switch s {
 	case Closed:
@@ -48,8 +48,8 @@ type Breaker struct {
 	probing bool      // a probe is under way
 }
 
-// New is a closed breaker that opens after so many failures, and lets a probe through when it was open for so long.
-// Fewer than one failure, or no time, are taken as one failure and as a nanosecond.
+// New returns a closed breaker that opens after so many failures, and lets a probe through when it was open for so
+// long. Fewer than one failure, or no time, are taken as one failure and as a nanosecond.
 func New(failures int, open time.Duration) *Breaker {
 	return &Breaker{limit: max(failures, 1) * successesPerFailure, open: max(open, 1), now: time.Now}
 }
@@ -94,7 +94,7 @@ func (b *Breaker) Done(err error) {
 	}
 }
 
-// State is the state now.
+// State returns the state now.
 func (b *Breaker) State() State {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()

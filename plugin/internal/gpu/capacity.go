@@ -28,10 +28,10 @@ type kind struct {
 
 func (k kind) isShared() bool { return k.names[0] == CountKey }
 
-// CapacityOf is what a node has. GPUs that pods share are stated in its allocatable or capacity, whole ones by a device
-// plugin; where there are as many, they are the same devices. Of several kinds of devices one is looked at: that which
-// pods share, or else the one with most devices, if policy.MaxDevices are not too few for it. The others are counted.
-// The error names the field that is wrong.
+// CapacityOf returns what a node has. GPUs that pods share are stated in its allocatable or capacity, whole ones by a
+// device plugin; where there are as many, they are the same devices. Of several kinds of devices one is looked at: that
+// which pods share, or else the one with most devices, if policy.MaxDevices are not too few for it. The others are
+// counted. The error names the field that is wrong.
 func CapacityOf(node *v1.Node) (Capacity, error) {
 	kinds, stated := pluginOffers(node)
 	count, shares, err := sharedOffer(node)
@@ -89,7 +89,7 @@ func withShared(kinds []kind, stated bool, count int64) ([]kind, error) {
 	return kinds, nil
 }
 
-// pluginOffers are the devices of device plugins, and whether the node says anything about such.
+// pluginOffers returns the devices of device plugins, and whether the node says anything about such.
 func pluginOffers(node *v1.Node) (kinds []kind, stated bool) {
 	for _, each := range pluginResources {
 		result, ok := node.Status.Allocatable[each.name]
@@ -101,7 +101,7 @@ func pluginOffers(node *v1.Node) (kinds []kind, stated bool) {
 	return kinds, stated
 }
 
-// sharedOffer is the devices that pods share, and whether the node says anything about them.
+// sharedOffer returns the devices that pods share, and whether the node says anything about them.
 func sharedOffer(node *v1.Node) (count int64, stated bool, err error) {
 	counted, haveCount := statedBy(node, CountKey)
 	milli, haveMilli := statedBy(node, MilliKey)
@@ -134,19 +134,19 @@ func statedBy(node *v1.Node, key v1.ResourceName) (int64, bool) {
 }
 
 // mayServe reports whether the node could ever have what is requested, and how many such GPUs it has.
-func (o Capacity) mayServe(request Request) (int64, bool) {
-	node := Node{Model: o.Model, Resources: o.Resources, Counted: o.Counted}
+func (c Capacity) mayServe(request Request) (int64, bool) {
+	node := Node{Model: c.Model, Resources: c.Resources, Counted: c.Counted}
 	if counted := node.counted(request.Resource); counted != nil {
 		return counted.Free, request.Milli == whole && counted.Free >= request.Count && request.Accepts(counted.Model)
 	}
-	enough := node.offers(request.Resource) && int64(o.Count) >= request.Count
-	return int64(o.Count), enough && request.Accepts(o.Model)
+	enough := node.offers(request.Resource) && int64(c.Count) >= request.Count
+	return int64(c.Count), enough && request.Accepts(c.Model)
 }
 
 // MayServeBetter reports whether a node that had another offer, nil if it is new, may fit now for a pod that it had
 // none for.
-func (o Capacity) MayServeBetter(former *Capacity, request Request) bool {
-	now, enough := o.mayServe(request)
+func (c Capacity) MayServeBetter(former *Capacity, request Request) bool {
+	now, enough := c.mayServe(request)
 	if !enough || former == nil {
 		return enough
 	}

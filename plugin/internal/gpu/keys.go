@@ -44,8 +44,8 @@ func isPlugin(name v1.ResourceName) bool {
 	return slices.ContainsFunc(pluginResources[:], func(each pluginResource) bool { return each.name == name })
 }
 
-// ModelOf is the model of the GPUs that a node offers under these names; "" if none is known. Labels of other vendors do
-// not count, unless no vendor is among the names.
+// ModelOf returns the model of the GPUs that a node offers under these names; "" if none is known. Labels of other
+// vendors do not count, unless no vendor is among the names.
 func ModelOf(node *v1.Node, names ...string) string {
 	if model := node.Labels[ModelKey]; model != "" {
 		return model
@@ -63,7 +63,7 @@ func ModelOf(node *v1.Node, names ...string) string {
 // FieldError says what is wrong with a field of an object, and what would be right.
 type FieldError struct{ Field, Problem string }
 
-// Error is one line.
+// Error returns one line.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
 func annotationError(key, problem string) error {

@@ -75,7 +75,7 @@ func (l *Ledger) on(node string, known func(types.UID) bool) []holding {
 	return result
 }
 
-// Reserved is the devices of a node that a pod will get; false if it has no entry there.
+// Reserved returns the devices of a node that a pod will get; false if it has no entry there.
 func (l *Ledger) Reserved(pod types.UID, node string) (uint64, bool) {
 	l.mutex.RLock()
 	defer l.mutex.RUnlock()
@@ -83,14 +83,14 @@ func (l *Ledger) Reserved(pod types.UID, node string) (uint64, bool) {
 	return result.devices, ok && result.node == node
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (l *Ledger) Len() int {
 	l.mutex.RLock()
 	defer l.mutex.RUnlock()
 	return len(l.held)
 }
 
-// devices are those that a pod on a node holds, 0 if nothing says so, and whether what says so is valid.
+// devices returns those that a pod on a node holds, 0 if nothing says so, and whether what says so is valid.
 func (l *Ledger) devices(pod *v1.Pod, node string, count int64) (uint64, bool) {
 	noted, err := ParseIndex(pod.Annotations[IndexKey], count)
 	reserved, ok := l.Reserved(pod.UID, node)

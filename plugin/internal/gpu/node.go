@@ -62,10 +62,10 @@ func (n *Node) offers(resource string) bool { return slices.Contains(n.Resources
 // but shows it to nobody before the next pod's turn: what is kept by generation is right.
 func NodeState(info fwk.NodeInfo) Node { return Assumed.NodeState(info) }
 
-// NodeState is the same with the pods of this ledger.
+// NodeState returns the same with the pods of this ledger.
 func (l *Ledger) NodeState(info fwk.NodeInfo) Node { return l.NodeWithout(info, "") }
 
-// NodeWithout is NodeState as if one pod was not there.
+// NodeWithout returns NodeState as if one pod was not there.
 //
 // A pod counts on its devices even where that makes more than a whole one. Where nothing says which devices it holds, or
 // the node does not have them, it counts on those that fit best, after all others, and on those with most left if too few
@@ -74,13 +74,13 @@ func (l *Ledger) NodeWithout(info fwk.NodeInfo, pod types.UID) Node {
 	return l.nodeState(info, pod, false)
 }
 
-// NodeForReservation is NodeWithout with the reservations of pods that the snapshot lacks: kube-scheduler reserves all
-// members of a pod group by one snapshot, which has none of them.
+// NodeForReservation returns NodeWithout with the reservations of pods that the snapshot lacks: kube-scheduler reserves
+// all members of a pod group by one snapshot, which has none of them.
 func NodeForReservation(info fwk.NodeInfo, pod types.UID) Node {
 	return Assumed.NodeForReservation(info, pod)
 }
 
-// NodeForReservation is the same with the reservations of this ledger.
+// NodeForReservation returns the same with the reservations of this ledger.
 func (l *Ledger) NodeForReservation(info fwk.NodeInfo, pod types.UID) Node {
 	return l.nodeState(info, pod, true)
 }
@@ -162,7 +162,7 @@ func contains(info fwk.NodeInfo, pod types.UID) bool {
 	return slices.ContainsFunc(info.GetPods(), func(each fwk.PodInfo) bool { return each.GetPod().UID == pod })
 }
 
-// devicesFor are those that fit best, and those with most left if fewer fit than are requested.
+// devicesFor returns those that fit best, and those with most left if fewer fit than are requested.
 func (n *Node) devicesFor(request Request) uint64 {
 	var chosen uint64
 	for range min(request.Count, int64(len(n.Free))) {
@@ -186,7 +186,7 @@ func better(left, than, milli int64) bool {
 	return left > than
 }
 
-// partial is what a pod requests that requests GPUs in a way that is invalid: with as many devices as it says, and
+// partial returns what a pod requests that requests GPUs in a way that is invalid: with as many devices as it says, and
 // whole ones where their share is unclear.
 func partial(pod *v1.Pod) Request {
 	if count, name, err := pluginDevices(pod); err == nil && count > 0 {
@@ -203,17 +203,17 @@ func partial(pod *v1.Pod) Request {
 	return Request{Count: min(max(count, 1), MaxCount), Milli: milli, Resource: CountKey}
 }
 
-// rounded is the number in an annotation, rounded up; false if there is none.
+// rounded returns the number in an annotation, rounded up; false if there is none.
 func rounded(notes map[string]string, key string) (int64, bool) {
 	text, ok := notes[key]
 	if !ok || !quantity.MatchString(text) {
 		return 0, false
 	}
-	parseQuantity, err := resource.ParseQuantity(text)
-	if err != nil || parseQuantity.Sign() < 0 || parseQuantity.CmpInt64(math.MaxInt64) > 0 {
+	value, err := resource.ParseQuantity(text)
+	if err != nil || value.Sign() < 0 || value.CmpInt64(math.MaxInt64) > 0 {
 		return 0, false
 	}
-	return parseQuantity.Value(), true
+	return value.Value(), true
 }
 
 func (n *Node) take(devices uint64, milli int64) {
@@ -235,7 +235,7 @@ func (n *Node) count(request Request) {
 	n.Pods[kind]++
 }
 
-// roundedDown is a quantity as a integer.
+// roundedDown returns a quantity as an integer.
 func roundedDown(quantity resource.Quantity) int64 {
 	amount := quantity.Value()
 	if quantity.CmpInt64(amount) < 0 {

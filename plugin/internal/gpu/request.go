@@ -45,8 +45,8 @@ func (r Request) Fits(free []int64) bool {
 	return result >= r.Count
 }
 
-// BestFit is the devices that the pod, which must fit, takes by default, as a bit mask: the fullest that suffice, the
-// lowest index on ties.
+// BestFit returns the devices that the pod, which must fit, takes by default, as a bit mask: the fullest that suffice,
+// the lowest index on ties.
 func (r Request) BestFit(free []int64) uint64 {
 	var chosen uint64
 	for range r.Count {
@@ -74,7 +74,7 @@ func (r Request) MayHave(devices uint64, free []int64) bool {
 	return true
 }
 
-// RequestOf is what a pod requests, by annotations or of a device plugin. The error names the field that is wrong.
+// RequestOf returns what a pod requests, by annotations or of a device plugin. The error names the field that is wrong.
 func RequestOf(pod *v1.Pod) (Request, error) {
 	devices, name, err := pluginDevices(pod)
 	if err != nil {
@@ -100,7 +100,7 @@ func RequestOf(pod *v1.Pod) (Request, error) {
 	return Request{count, milli, models, name}, err
 }
 
-// annotated is the number of devices and the milli of each that annotations request.
+// annotated returns the number of devices and the milli of each that annotations request.
 func annotated(notes map[string]string) (count, milli int64, err error) {
 	counted, sized := notes[CountKey], notes[MilliKey]
 	if counted == "" && sized == "" && !has(notes, CountKey) && !has(notes, MilliKey) {
@@ -135,7 +135,7 @@ func has(notes map[string]string, key string) bool {
 var quantity = regexp.MustCompile(
 	`^[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$`)
 
-// amount is the integer in an annotation, a quantity such as 2 or 1k; 0 if it is not there.
+// amount returns the integer in an annotation, a quantity such as 2 or 1k; 0 if it is not there.
 func amount(notes map[string]string, key string, most int64, unit string) (int64, error) {
 	text, ok := notes[key]
 	if !ok {
@@ -164,21 +164,21 @@ func wholeNumber(text string, most int64) (int64, error) {
 	if !quantity.MatchString(text) {
 		return 0, errNotWhole
 	}
-	parseQuantity, err := resource.ParseQuantity(text)
+	value, err := resource.ParseQuantity(text)
 	switch {
 	case err != nil:
 		return 0, errNotWhole
-	case parseQuantity.Sign() < 0:
+	case value.Sign() < 0:
 		return 0, errNegative
-	case parseQuantity.CmpInt64(most) > 0:
+	case value.CmpInt64(most) > 0:
 		return 0, errTooMuch
-	case parseQuantity.CmpInt64(parseQuantity.Value()) != 0:
+	case value.CmpInt64(value.Value()) != 0:
 		return 0, errNotWhole
 	}
-	return parseQuantity.Value(), nil
+	return value.Value(), nil
 }
 
-// acceptedModels are those of an annotation "A|B", which may be empty.
+// acceptedModels returns those of an annotation "A|B", which may be empty.
 func acceptedModels(text string) ([]string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -193,7 +193,7 @@ func acceptedModels(text string) ([]string, error) {
 	return models, nil
 }
 
-// pluginDevices are the whole devices that containers request of a device plugin, and their name.
+// pluginDevices returns the whole devices that containers request of a device plugin, and their name.
 func pluginDevices(pod *v1.Pod) (devices int64, name string, err error) {
 	if !asksForGPUs(pod.Spec.InitContainers) && !asksForGPUs(pod.Spec.Containers) {
 		return 0, "", nil
@@ -232,7 +232,7 @@ func asksForGPUs(containers []v1.Container) bool {
 	return false
 }
 
-// Index is how devices, a bit mask, are written in the annotation IndexKey.
+// Index returns how devices, a bit mask, are written in the annotation IndexKey.
 func Index(devices uint64) string {
 	var text []byte
 	for d := range policy.MaxDevices {
@@ -247,7 +247,7 @@ func Index(devices uint64) string {
 	return string(text)
 }
 
-// ParseIndex is the devices in the annotation IndexKey of a pod that requests so many, as a bit mask; 0 for "".
+// ParseIndex returns the devices in the annotation IndexKey of a pod that requests so many, as a bit mask; 0 for "".
 func ParseIndex(text string, count int64) (uint64, error) {
 	if text == "" {
 		return 0, nil
@@ -273,7 +273,7 @@ func deviceNumber(text string) (uint64, bool) {
 	return number, err == nil && number < policy.MaxDevices
 }
 
-// shown is a text for a message: quoted, with what cannot be printed escaped, and short.
+// shown returns a text for a message: quoted, with what cannot be printed escaped, and short.
 func shown(text string) string {
 	if len(text) > 40 {
 		text = text[:37] + "..."

@@ -104,9 +104,9 @@ func TestParseIndex(t *testing.T) {
 		{"x", 1, 0, false},
 		{"\u0661", 1, 0, false},
 	} {
-		parseIndex, err := ParseIndex(test.text, test.count)
-		if parseIndex != test.want && test.ok || (err == nil) != test.ok {
-			t.Errorf("ParseIndex(%q, %d) = %b, %v; want %b, %v", test.text, test.count, parseIndex, err, test.want, test.ok)
+		devices, err := ParseIndex(test.text, test.count)
+		if devices != test.want && test.ok || (err == nil) != test.ok {
+			t.Errorf("ParseIndex(%q, %d) = %b, %v; want %b, %v", test.text, test.count, devices, err, test.want, test.ok)
 		}
 	}
 }

@@ -40,14 +40,14 @@ func TestPodsGetWhatTheyAskFor(t *testing.T) {
 		bound("a", nil, "nvidia.com/gpu", "70"), bound("b", nil, "amd.com/gpu", "1"),
 		bound("c", notes("1", "300", "", "1")), bound("d", nil, "gpu.intel.com/i915", "2"))
 	info.SetNode(offering("nvidia.com/gpu", "80", CountKey, "4", "amd.com/gpu", "4"))
-	nodeState := NodeState(info)
+	state := NodeState(info)
 	want := Node{
 		Model: "V100", Resources: []string{CountKey, "amd.com/gpu"}, Free: []int64{0, 700, 1000, 1000},
 		Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 10}}, Pods: []int64{1, 1, 1},
 		Sharing: 1, Plugged: 2,
 	}
-	if !reflect.DeepEqual(nodeState, want) {
-		t.Errorf("%+v; want %+v", nodeState, want)
+	if !reflect.DeepEqual(state, want) {
+		t.Errorf("%+v; want %+v", state, want)
 	}
 	for _, test := range []struct {
 		request Request
@@ -60,7 +60,7 @@ func TestPodsGetWhatTheyAskFor(t *testing.T) {
 		{Request{1, 700, nil, CountKey}, true},
 		{Request{1, 1000, nil, "gpu.intel.com/i915"}, false},
 	} {
-		if fits := nodeState.Fits(test.request); fits != test.fits {
+		if fits := state.Fits(test.request); fits != test.fits {
 			t.Errorf("%+v: %v", test.request, fits)
 		}
 	}

@@ -34,7 +34,7 @@ func (c *cluster) follow(infos []fwk.NodeInfo) {
 			c.seen[n], c.changed[n] = revision, c.now
 			convertNode(info, gpu.NodeState(info), &c.state.Nodes[n])
 			if c.owners != nil {
-				c.owners.convertNode(n, info)
+				c.owners.recount(n, info)
 			}
 		}
 	}
@@ -56,7 +56,7 @@ func (c *cluster) watchOwners(wanted bool) {
 	if wanted {
 		c.owners = newOwners(len(c.places.All()))
 		for n, info := range c.places.All() {
-			c.owners.convertNode(n, info)
+			c.owners.recount(n, info)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type reason struct {
 	name string
 }
 
-// Reason is what counters call it.
+// Reason returns what counters call it.
 func (r reason) Reason() string { return r.name }
 
 // Source scores nodes by the policy of a PolicyStore.
@@ -48,7 +48,7 @@ var (
 	_ scoring.DeviceSelector = (*Source)(nil)
 )
 
-// New is a source that looks at the snapshot of the scheduling cycle that it is asked in.
+// New returns a source that looks at the snapshot of the scheduling cycle that it is asked in.
 func New(store *PolicyStore, snapshot scoring.Snapshot) *Source {
 	return &Source{store: store, snapshot: snapshot, table: table{rows: map[Signature]*row{}}}
 }

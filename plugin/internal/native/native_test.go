@@ -24,10 +24,10 @@ func TestWhatIsKeptIsWhatIsThere(t *testing.T) {
 			for step := range 300 {
 				change(random, &nodes, step)
 				pod := randomPod(random, fmt.Sprintf("asks-%d", step))
-				signature := slices.Clone(nodes[:1+random.IntN(len(nodes))])
-				kept, fresh := make([]int64, len(signature)), make([]int64, len(signature))
-				first := source.Scores(t.Context(), pod, signature, kept)
-				second := another(source, &nodes).Scores(t.Context(), pod, signature, fresh)
+				candidates := slices.Clone(nodes[:1+random.IntN(len(nodes))])
+				kept, fresh := make([]int64, len(candidates)), make([]int64, len(candidates))
+				first := source.Scores(t.Context(), pod, candidates, kept)
+				second := another(source, &nodes).Scores(t.Context(), pod, candidates, fresh)
 				if !errors.Is(first, second) || first == nil && !slices.Equal(kept, fresh) {
 					t.Fatalf("step %d: %v (%v), not %v (%v)", step, kept, first, fresh, second)
 				}
@@ -74,12 +74,12 @@ func TestWhyThereIsNoOpinion(t *testing.T) {
 	cancel()
 	many := plainNodes(200, 0)
 	for _, each := range []struct {
-		name      string
-		source    *Source
-		ctx       context.Context
-		pod       int64
-		signature list
-		reason    string
+		name   string
+		source *Source
+		ctx    context.Context
+		pod    int64
+		nodes  list
+		reason string
 	}{
 		{"no policy", New(NewPolicyStore("", "/nowhere", func(*LoadedPolicy, error) {}), nil), t.Context(), 100, nodes, "no-policy"},
 		{"no room", sourceOf(t, "linear", "", &nodes), t.Context(), 1_000_000, nodes, "no-room"},
@@ -87,7 +87,7 @@ func TestWhyThereIsNoOpinion(t *testing.T) {
 		{"no time", sourceOf(t, "linear", "", &many), late, 100, many, ""},
 	} {
 		t.Run(each.name, func(t *testing.T) {
-			err := each.source.Scores(each.ctx, plainPod("pod", each.pod, 0), each.signature, make([]int64, len(each.signature)))
+			err := each.source.Scores(each.ctx, plainPod("pod", each.pod, 0), each.nodes, make([]int64, len(each.nodes)))
 			var said interface{ Reason() string }
 			if each.reason == "" && !errors.Is(err, context.Canceled) ||
 				each.reason != "" && (!errors.As(err, &said) || said.Reason() != each.reason) {
@@ -114,14 +114,14 @@ func TestOwners(t *testing.T) {
 		for _, which := range pods {
 			nodes[n].(*framework.NodeInfo).AddPod([]*framework.PodInfo{{Pod: mine}, {Pod: noted}, {Pod: elsewhere}}[which].Pod)
 		}
-		counted.convertNode(n, nodes[n])
+		counted.recount(n, nodes[n])
 	}
 	if result := counted.peers(mine); len(result) != 2 || result[0] != 2 || result[2] != 1 {
 		t.Errorf("%v", result)
 	}
 	empty := plainNodes(1, 0)[0]
-	counted.convertNode(0, empty)
-	counted.convertNode(2, empty)
+	counted.recount(0, empty)
+	counted.recount(2, empty)
 	if result := counted.peers(mine); len(result) != 0 || len(counted.nodes) != 1 {
 		t.Errorf("%v of %v", result, counted.nodes)
 	}
@@ -140,8 +140,8 @@ func TestClassesBeyondTheRoomAreForgotten(t *testing.T) {
 func TestTheFirstOfEqualsIsThatOfTheSnapshot(t *testing.T) {
 	nodes := plainNodes(5, 0)
 	source := sourceOf(t, "linear", "least-allocated", &nodes)
-	out, signature := make([]int64, 3), list{nodes[4], nodes[1], nodes[3]}
-	if err := source.Scores(t.Context(), plainPod("pod", 100, 0), signature, out); err != nil {
+	out, candidates := make([]int64, 3), list{nodes[4], nodes[1], nodes[3]}
+	if err := source.Scores(t.Context(), plainPod("pod", 100, 0), candidates, out); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(out, []int64{99, 100, 99}) {

@@ -31,8 +31,8 @@ func newOwners(nodes int) *owners {
 	return &owners{map[owner]map[int]int{}, make([]map[owner]int, nodes)}
 }
 
-// convertNode counts the pods of a node again.
-func (o *owners) convertNode(n int, info fwk.NodeInfo) {
+// recount counts the pods of a node again.
+func (o *owners) recount(n int, info fwk.NodeInfo) {
 	for each := range o.onNode[n] {
 		delete(o.nodes[each], n)
 		if len(o.nodes[each]) == 0 {

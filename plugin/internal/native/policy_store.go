@@ -17,15 +17,15 @@ type LoadedPolicy struct {
 	Since  time.Time // when it was read
 }
 
-// PolicyStore has the policy that is in use, and reads its file again when that changes. A file that cannot be used changes
-// nothing: the former policy continues, or there is none yet. Many goroutines may use it at a time.
+// PolicyStore holds the policy in use, and reads its file again when that changes. A file that cannot be used changes
+// nothing: the former policy stays in use, or there is none yet. Many goroutines may use it at a time.
 type PolicyStore struct {
 	name, path string
 	onReload   func(*LoadedPolicy, error)
 	loaded     atomic.Pointer[LoadedPolicy]
 
 	mutex sync.Mutex
-	stamp stamp // of the file when it was looked at last
+	stamp stamp // of the file at the last check
 	reads int
 }
 
@@ -35,8 +35,8 @@ type stamp struct {
 	size    int64
 }
 
-// NewPolicyStore is a store of the policy of a file; or, with a name, of the built-in policy of that name with the profile of
-// the file, for which it may be missing ("") where the policy needs no mix. It has read nothing yet.
+// NewPolicyStore returns a store of the policy of a file; or, with a name, of the built-in policy of that name with the profile of
+// the file, for which it may be missing ("") where the policy needs no profile. It has read nothing yet.
 //
 // onReload is called after each read of a changed file: with the policy in use, nil if there is none, and
 // with what was wrong with the file, which is one line.
@@ -44,45 +44,45 @@ func NewPolicyStore(name, path string, onReload func(*LoadedPolicy, error)) *Pol
 	return &PolicyStore{name: name, path: path, onReload: onReload}
 }
 
-// LoadedPolicy is the policy in use, nil if there is none.
-func (k *PolicyStore) LoadedPolicy() *LoadedPolicy { return k.loaded.Load() }
+// LoadedPolicy returns the policy in use, nil if there is none.
+func (s *PolicyStore) LoadedPolicy() *LoadedPolicy { return s.loaded.Load() }
 
-// Reload reads the file if it is another than at the last look.
-func (k *PolicyStore) Reload() {
-	k.mutex.Lock()
-	defer k.mutex.Unlock()
-	result := stampOf(k.path) // before it is read: what changes meanwhile shows at the next look
-	if k.reads++; k.reads > 1 && result == k.stamp {
+// Reload reads the file if it changed since the last check.
+func (s *PolicyStore) Reload() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	result := stampOf(s.path) // before it is read: what changes meanwhile is found by the next check
+	if s.reads++; s.reads > 1 && result == s.stamp {
 		return
 	}
-	k.stamp = result
-	read, err := k.read()
+	s.stamp = result
+	read, err := s.read()
 	if err == nil {
 		number := 1
-		if former := k.loaded.Load(); former != nil {
+		if former := s.loaded.Load(); former != nil {
 			number += former.Number
 		}
-		k.loaded.Store(&LoadedPolicy{read, number, time.Now()})
+		s.loaded.Store(&LoadedPolicy{read, number, time.Now()})
 	}
-	k.onReload(k.loaded.Load(), err)
+	s.onReload(s.loaded.Load(), err)
 }
 
 // read never panics: whatever is in the file, the scheduler continues.
-func (k *PolicyStore) read() (result *policy.Policy, err error) {
+func (s *PolicyStore) read() (result *policy.Policy, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			result, err = nil, fmt.Errorf("%s: cannot be read: %v", k.path, cause)
+			result, err = nil, fmt.Errorf("%s: cannot be read: %v", s.path, cause)
 		}
 	}()
 	var profile *policy.Profile
-	if k.path != "" {
-		if result, err = policy.Load(k.path); err != nil {
+	if s.path != "" {
+		if result, err = policy.Load(s.path); err != nil {
 			return nil, err
 		}
 		profile = result.Profile()
 	}
-	if k.name != "" {
-		return policy.Builtin(k.name, profile)
+	if s.name != "" {
+		return policy.Builtin(s.name, profile)
 	}
 	return result, nil
 }

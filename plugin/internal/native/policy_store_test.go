@@ -76,7 +76,7 @@ func TestBuiltInPolicies(t *testing.T) {
 		{"best-fit", "", "best-fit", ""},
 		{"fgd", file, "fgd", ""},
 		{"", file, "steersman", ""},
-		{"fgd", "", "", "needs a mix"},
+		{"fgd", "", "", "needs a workload profile"},
 		{"unknown", file, "", "unknown policy"},
 	} {
 		heard := &onReload{}

@@ -18,31 +18,31 @@ type Signature struct {
 	GPUResource                                              string
 }
 
-// BadPod is the error where a pod requests what is invalid; the policy is not to blame.
+// BadPod is the error of a pod whose requests are invalid; the policy is not to blame.
 type BadPod struct{ error }
 
-// Reason is what counters call it.
+// Reason returns its label in counters.
 func (BadPod) Reason() string { return "pod" }
 
-// Unwrap is what is wrong.
+// Unwrap returns what is wrong.
 func (e BadPod) Unwrap() error { return e.error }
 
-// SignatureOf is what a pod requests, as kube-scheduler will count it on the pod's node. The error is a BadPod.
+// SignatureOf returns what a pod requests, as kube-scheduler will count it on the pod's node. The error is a BadPod.
 func SignatureOf(pod *v1.Pod) (Signature, error) {
-	signature := (&framework.PodInfo{Pod: pod}).CalculateResource()
+	requests := (&framework.PodInfo{Pod: pod}).CalculateResource()
 	devices, err := gpu.RequestOf(pod)
 	if err != nil {
 		return Signature{}, BadPod{err}
 	}
 	return Signature{
-		CPU: signature.Resource.GetMilliCPU(), Memory: signature.Resource.GetMemory(),
-		CPUScored: signature.Non0CPU, MemoryScored: signature.Non0Mem,
+		CPU: requests.Resource.GetMilliCPU(), Memory: requests.Resource.GetMemory(),
+		CPUScored: requests.Non0CPU, MemoryScored: requests.Non0Mem,
 		GPUCount: devices.Count, GPUMilli: devices.Milli, GPUModels: strings.Join(devices.Models, "|"),
 		GPUResource: devices.Resource,
 	}, nil
 }
 
-// pod is a pod of the signature, without an owner.
+// pod returns a pod of the signature, without an owner.
 func (s *Signature) pod() *policy.Pod {
 	result := &policy.Pod{
 		CPU: s.CPU, Memory: s.Memory, CPUScored: s.CPUScored, MemoryScored: s.MemoryScored,

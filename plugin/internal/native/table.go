@@ -52,7 +52,7 @@ func (t *table) scores(
 	return nil
 }
 
-// row is that of a class; if there are too many, another one is forgotten.
+// row returns that of a class; if there are too many, another one is forgotten.
 func (t *table) row(signature Signature, nodes int) *row {
 	if result := t.rows[signature]; result != nil {
 		return result
@@ -68,7 +68,7 @@ func (t *table) row(signature Signature, nodes int) *row {
 	return made
 }
 
-// best is the position of the highest score, of equals that of the first node; -1 if there is no room.
+// best returns the position of the highest score, of equals that of the first node; -1 if there is no room.
 func best(candidates []int, scores []float64) int {
 	chosen := -1
 	for i, score := range scores {

@@ -19,7 +19,7 @@ const (
 // single rounds to single precision.
 func single(x float64) float64 { return float64(float32(x)) }
 
-// part is a share in [0, 1]; 0 of nothing. What is free may be below zero on a node that shrank.
+// part returns a share in [0, 1]; 0 of nothing. What is free may be below zero on a node that shrank.
 func part(amount, total float64) float64 {
 	if total <= 0 {
 		return 0
@@ -27,7 +27,7 @@ func part(amount, total float64) float64 {
 	return single(min(max(amount/total, 0), 1))
 }
 
-// units is an amount in [0, 8] units.
+// units returns an amount in [0, 8] units.
 func units(amount, unit float64) float64 { return single(min(max(amount/unit, 0), 8)) }
 
 // encodePod writes the features of a pod of whose owner so many pods run.
@@ -163,7 +163,7 @@ func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64)
 	out[2*features] = float64(gradient(before.fragmented, after.fragmented))
 }
 
-// bounds are the lowest and the highest value of a feature of a state; changes go from -highest to highest.
+// bounds returns the lowest and the highest value of a feature of a state; changes go from -highest to highest.
 func bounds(feature int) (float32, float32) {
 	switch {
 	case feature == fAllWhole || feature == fUntouched || feature >= fFit && feature < fUsable:
@@ -217,10 +217,10 @@ func (s *summary) add(node *Node, fragmented float64) {
 	s.fragmented += fragmented
 }
 
-// cpuMean is the mean over nodes of the share of CPU in use.
+// cpuMean returns the mean over nodes of the share of CPU in use.
 func (s *summary) cpuMean() float64 { return s.share / float64(max(s.withCPU, 1)) }
 
-// cpuDeviation is its standard deviation.
+// cpuDeviation returns its standard deviation.
 func (s *summary) cpuDeviation() float64 {
 	mean := s.cpuMean()
 	variance := s.square/float64(max(s.withCPU, 1)) - float64(mean*mean)

@@ -22,7 +22,7 @@ type view struct {
 // views are those of steersman/policies/features.py that clusters here show. All have the same features of pod and cluster.
 var views = map[string]view{"cluster": {1, clusterNode}, "gpu": {2, nodeFeatures}}
 
-// Load reads a policy file, which must have a profile embedded in.
+// Load reads a policy file, which must have a workload profile embedded.
 //
 // The error is a FileError of one line if the file is no policy file, is larger than maxBytes, truncated, of another
 // version, or holds weights that are integers, not finite numbers or absurd; or tensors that do not fit its card.
@@ -75,7 +75,7 @@ func readMost(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, most))
 }
 
-// Parse is Load for a file whose content is there; errors name the file as given.
+// Parse parses the content of a policy file, see Load; errors name the file as given.
 func Parse(file string, content []byte) (*Policy, error) {
 	result, metadata, err := parseTensors(content)
 	if err != nil {
@@ -91,7 +91,7 @@ func Parse(file string, content []byte) (*Policy, error) {
 		return nil, err
 	}
 	if card.Profile == nil {
-		return nil, &FileError{file, "card", "mix", "is missing; bake one in: " + prepareCommand}
+		return nil, &FileError{file, "card", "mix", "is missing: the file has no workload profile; embed one: " + prepareCommand}
 	}
 	policy, err := open(all, card)
 	if err != nil {
@@ -155,7 +155,7 @@ type Card struct {
 	Steps         int            `json:"steps"`         // decisions, or episodes, that training took
 	Scores        []CardScore    `json:"scores"`        // against baselines
 	MadeBy        string         `json:"made_by"`       // version of steersman
-	Profile       *ProfileCard   `json:"mix"`           // the profile that is embedded in the file
+	Profile       *ProfileCard   `json:"mix"`           // the workload profile that is embedded in the file
 	ComparedOn    *ComparedOn    `json:"compared_on"`   // where it was compared with every rule
 }
 

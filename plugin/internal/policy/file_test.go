@@ -115,7 +115,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"hidden", "mlp", func(c *contents) { c.card["hidden"] = []int{} }, `the network "mlp" has one layer or more`},
 		{"width", "mlp", func(c *contents) { c.card["hidden"] = []int{0} }, `the network "mlp" has one layer or more`},
 		{"other width", "mlp", func(c *contents) { c.card["hidden"] = []int{17} }, "layers.0.weight: is of shape [16 112]; [17 112] is right"},
-		{"no mix", "linear", func(c *contents) { delete(c.card, "mix") }, "bake one in: steersman policy prepare"},
+		{"no mix", "linear", func(c *contents) { delete(c.card, "mix") }, "embed one: steersman policy prepare"},
 		{"mix version", "linear", func(c *contents) { c.profile()["version"] = 1 }, "mix.version: is 1"},
 		{"fewer pods", "linear", func(c *contents) { c.profile()["typical_pods"] = 3 }, "mix.accepts: is U8 of shape"},
 		{"negative pods", "linear", func(c *contents) { c.profile()["typical_pods"] = -1 }, "mix.typical_pods: is -1; 0 or more"},

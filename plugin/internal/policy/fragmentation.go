@@ -83,7 +83,7 @@ func fragmented(profile *Profile, result []usable, cpu, idle int64, kind gpuType
 	return sums
 }
 
-// with is what is usable after the change, for pods that request so many milli of each device.
+// with returns what is usable after the change, for pods that request so many milli of each device.
 func (u usable) with(change difference, milli int64) usable {
 	if change.old >= milli {
 		u.enough -= change.devices
@@ -109,7 +109,7 @@ func newFragmenter(profile *Profile) fragmenter {
 	return fragmenter{profile: profile, usable: make([]usable, len(profile.milli))}
 }
 
-// look is the fragmented GPU milli of the node as it is.
+// look returns the fragmented GPU milli of the node as it is.
 func (f *fragmenter) look(node *Node) float64 {
 	f.kind = f.profile.gpuType(node)
 	countUsableDevices(f.profile, node.GPUFree, 0, 0, f.usable)
@@ -117,7 +117,7 @@ func (f *fragmenter) look(node *Node) float64 {
 	return sums.total()
 }
 
-// with is that of the node that was looked at last with the pod on the devices of the bit mask.
+// with returns that of the node that was looked at last with the pod on the devices of the bit mask.
 func (f *fragmenter) with(node *Node, pod *Pod, devices uint64) float64 {
 	taken := node.taken(pod)
 	change := difference{taken, Whole, Whole - pod.GPUMilli}
@@ -139,7 +139,7 @@ func (f *fragmenter) with(node *Node, pod *Pod, devices uint64) float64 {
 // gradient descent): the least fragmentation added.
 type fgd struct{ fragmenter }
 
-// gradient is FGD's points, 0 to 100, for a change of fragmentation, both in GPU milli.
+// gradient returns FGD's points, 0 to 100, for a change of fragmentation, both in GPU milli.
 func gradient(before, after float64) int64 {
 	return int64(100 * (1 / (1 + math.Exp(-(before-after)/1000))))
 }
@@ -156,7 +156,7 @@ func (f *fgd) devices(node *Node, pod *Pod) uint64 {
 	return devices
 }
 
-// best is the score of the node, and the devices of the pod there: of a share, the one that scores best.
+// best returns the score of the node, and the devices of the pod there: of a share, the one that scores best.
 func (f *fgd) best(node *Node, pod *Pod) (int64, uint64) {
 	before := f.look(node)
 	if pod.kind() != gpuShare {
@@ -175,5 +175,5 @@ func (f *fgd) best(node *Node, pod *Pod) (int64, uint64) {
 	return best, chosen
 }
 
-// first is the lowest index of a bit mask that is not empty.
+// first returns the lowest index of a bit mask that is not empty.
 func first(devices uint64) int { return bits.TrailingZeros64(devices) }

@@ -61,25 +61,25 @@ func newFeatureEncoder(profile *Profile, leftovers *leftovers) *featureEncoder {
 
 // encode computes the features of a node if it had so much milli-CPU left, and the devices of the bit mask so many
 // milli less. It returns the fragmented GPU milli unrounded: truncated scores hang on its last bits.
-func (d *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uint64, milli int64, out *row) float64 {
-	live := d.sortDevices(node, devices, milli)
-	idle := d.encodeDevices(live, len(node.GPUFree), out)
+func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uint64, milli int64, out *row) float64 {
+	live := f.sortDevices(node, devices, milli)
+	idle := f.encodeDevices(live, len(node.GPUFree), out)
 	out[fUntouched] = 0
-	if cpu == d.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
+	if cpu == f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
 		out[fUntouched] = out[fAllWhole]
 	}
-	d.countDevices(live)
-	total := d.encodeCauses(kind, idle, cpu, out)
-	d.encodeGroups(kind, cpu, out)
-	out[fInsisted] = float32(d.leftovers.demand[kind][0] * float64(idle) * gpu)
-	out[fAccepted] = float32(d.leftovers.demand[kind][1] * float64(idle) * gpu)
-	d.encodeCPU(idle, cpu, out)
-	d.fillSequences(live, idle, kind, cpu, out)
+	f.countDevices(live)
+	total := f.encodeCauses(kind, idle, cpu, out)
+	f.encodeGroups(kind, cpu, out)
+	out[fInsisted] = float32(f.leftovers.demand[kind][0] * float64(idle) * gpu)
+	out[fAccepted] = float32(f.leftovers.demand[kind][1] * float64(idle) * gpu)
+	f.encodeCPU(idle, cpu, out)
+	f.fillSequences(live, idle, kind, cpu, out)
 	return total
 }
 
 // sortDevices sorts what would be left of the devices, and counts those that have anything left.
-func (d *featureEncoder) sortDevices(node *Node, devices uint64, milli int64) int {
+func (f *featureEncoder) sortDevices(node *Node, devices uint64, milli int64) int {
 	live := 0
 	for i, amount := range node.GPUFree {
 		if devices>>i&1 != 0 {
@@ -87,36 +87,36 @@ func (d *featureEncoder) sortDevices(node *Node, devices uint64, milli int64) in
 		}
 		if amount > 0 {
 			at := live
-			for at > 0 && d.left[at-1] < amount {
-				d.left[at] = d.left[at-1]
+			for at > 0 && f.left[at-1] < amount {
+				f.left[at] = f.left[at-1]
 				at--
 			}
-			d.left[at] = amount
+			f.left[at] = amount
 			live++
 		}
 	}
 	return live
 }
 
-// encodeDevices is what sums over devices say; it returns the GPU milli left on all of them.
-func (d *featureEncoder) encodeDevices(live, count int, out *row) int64 {
+// encodeDevices writes the sums over devices, and returns the GPU milli left on all of them.
+func (f *featureEncoder) encodeDevices(live, count int, out *row) int64 {
 	var ints, partial, partIdle int64
 	var lost [tables]float64
 	var leastWaste, dead, squares float64
-	for _, left := range d.left[:live] {
+	for _, left := range f.left[:live] {
 		if left == Whole {
 			ints++
 		} else {
 			partial++
 			partIdle += left
 		}
-		cachedState := &d.leftovers.byDeviceLeft[left]
+		known := &f.leftovers.byDeviceLeft[left]
 		for table := range lost {
-			lost[table] += cachedState.lost[table]
+			lost[table] += known.lost[table]
 		}
-		leastWaste += cachedState.leastWaste
-		dead += cachedState.dead
-		squares += cachedState.square
+		leastWaste += known.leastWaste
+		dead += known.dead
+		squares += known.square
 	}
 	for table, sum := range lost {
 		out[fTable+table] = float32(sum)
@@ -132,25 +132,25 @@ func (d *featureEncoder) encodeDevices(live, count int, out *row) int64 {
 }
 
 // countDevices counts which devices are enough for each milli that typical pods request.
-func (d *featureEncoder) countDevices(live int) {
-	for v := range d.usable {
-		d.usable[v], d.fitting[v] = usable{}, 0
+func (f *featureEncoder) countDevices(live int) {
+	for v := range f.usable {
+		f.usable[v], f.fitting[v] = usable{}, 0
 	}
-	for _, left := range d.left[:live] {
-		for v, count := range d.leftovers.byDeviceLeft[left].counts {
-			d.fitting[v] += count
+	for _, left := range f.left[:live] {
+		for v, count := range f.leftovers.byDeviceLeft[left].counts {
+			f.fitting[v] += count
 			if count > 0 {
-				d.usable[v].enough++
+				f.usable[v].enough++
 			} else {
-				d.usable[v].few += left
+				f.usable[v].few += left
 			}
 		}
 	}
 }
 
-// encodeCauses is fragmentation by cause; it returns the sum, in milli.
-func (d *featureEncoder) encodeCauses(kind gpuType, idle, cpu int64, out *row) float64 {
-	sums := fragmented(d.profile, d.usable, cpu, idle, kind, difference{})
+// encodeCauses writes fragmentation by cause, and returns the sum, in milli.
+func (f *featureEncoder) encodeCauses(kind gpuType, idle, cpu int64, out *row) float64 {
+	sums := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
 	total := sums.total()
 	out[fFragmented] = float32(total * gpu)
 	out[fLackBoth] = float32(sums[0] * gpu)
@@ -162,12 +162,12 @@ func (d *featureEncoder) encodeCauses(kind gpuType, idle, cpu int64, out *row) f
 }
 
 // encodeGroups is which groups of typical pods fit, and how much of the GPUs they could use.
-func (d *featureEncoder) encodeGroups(kind gpuType, cpu int64, out *row) {
-	accepts := d.profile.accepts[kind]
-	for g := range d.leftovers.groups {
+func (f *featureEncoder) encodeGroups(kind gpuType, cpu int64, out *row) {
+	accepts := f.profile.accepts[kind]
+	for g := range f.leftovers.groups {
 		fit, gpus := 0.0, 0.0
-		for _, each := range d.leftovers.groups[g] {
-			pod := &d.profile.pods[each.pod]
+		for _, each := range f.leftovers.groups[g] {
+			pod := &f.profile.pods[each.pod]
 			if cpu < pod.cpu {
 				continue
 			}
@@ -178,20 +178,20 @@ func (d *featureEncoder) encodeGroups(kind gpuType, cpu int64, out *row) {
 				continue
 			}
 			v := pod.value
-			if len(d.usable) > 0 && accepts[each.pod] && d.usable[v].enough >= pod.count {
+			if len(f.usable) > 0 && accepts[each.pod] && f.usable[v].enough >= pod.count {
 				fit += pod.share
-				could := min(float64(d.fitting[v]), most*float64(pod.count))
-				gpus += float64(pod.share * could * float64(d.profile.milli[v]) * gpu)
+				could := min(float64(f.fitting[v]), most*float64(pod.count))
+				gpus += float64(pod.share * could * float64(f.profile.milli[v]) * gpu)
 			}
 		}
 		out[fFit+g], out[fUsable+g] = float32(fit), float32(gpus)
 	}
 }
 
-func (d *featureEncoder) encodeCPU(idle, cpu int64, out *row) {
-	gpus, left := float64(idle)*gpu, float64(cpu)/d.leftovers.cpuUnit
+func (f *featureEncoder) encodeCPU(idle, cpu int64, out *row) {
+	gpus, left := float64(idle)*gpu, float64(cpu)/f.leftovers.cpuUnit
 	ints, parts := out[fWhole], out[fPartIdle] // in single precision, as they are kept
-	beyond := (float64(cpu) - float64(float64(idle)*d.leftovers.cpuPerGPU)) / d.leftovers.cpuUnit
+	beyond := (float64(cpu) - float64(float64(idle)*f.leftovers.cpuPerGPU)) / f.leftovers.cpuUnit
 	short, spare := max(0.0, -beyond), max(0.0, beyond)
 	out[fCPULeft], out[fCPUShort], out[fCPUSpare] = float32(left), float32(short), float32(spare)
 	out[fProducts] = float32(gpus * gpus * 0.2)
@@ -264,12 +264,12 @@ func (s *stateCache) find(node *Node, devicesKey uint64, cpu int64, devices uint
 
 const goldenRatio = 0x9E3779B97F4A7C15
 
-// mixHash is SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+// mixHash applies SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 func mixHash(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
 	z = (z ^ z>>27) * 0x94D049BB133111EB
 	return z ^ z>>31
 }
 
-// deviceKey is a device's part of the hash; parts are added, so that their order does not matter.
+// deviceKey returns a device's part of the hash; parts are added, so that their order does not matter.
 func deviceKey(left int64) uint64 { return mixHash(uint64(left) * goldenRatio) }

@@ -28,7 +28,7 @@ var heuristics = map[string]func(*Node, *Pod) int64{
 	"balanced-allocation": balancedAllocation,
 }
 
-// rules is how many heuristics a linearPolicy policy may weigh.
+// rules is how many heuristics a linear policy may weigh.
 const rules = 8
 
 // ruleScores are the heuristics in the order of the tensor of their weights; that of fgd stands among the features.
@@ -36,7 +36,7 @@ var ruleScores = [rules]func(*Node, *Pod) int64{
 	dotProduct, gpuClustering, gpuPacking, bestFit, nil, leastAllocated, mostAllocated, balancedAllocation,
 }
 
-// Builtin is a built-in policy by name: fgd, dot-product, gpu-clustering, gpu-packing, best-fit, least-allocated,
+// Builtin returns a built-in policy by name: fgd, dot-product, gpu-clustering, gpu-packing, best-fit, least-allocated,
 // most-allocated or balanced-allocation. Only fgd needs a profile.
 //
 // Formulas of the first five: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, in the artifact's integer
@@ -44,7 +44,7 @@ var ruleScores = [rules]func(*Node, *Pod) int64{
 func Builtin(name string, profile *Profile) (*Policy, error) {
 	if name == FGD {
 		if profile == nil {
-			return nil, fmt.Errorf("policy %q needs a mix: that of a policy file that %q made", name, prepareCommand)
+			return nil, fmt.Errorf("policy %q needs a workload profile: that of a policy file that %q made", name, prepareCommand)
 		}
 		return newPolicy(name, profile, Traits{true, true}, newFGD(profile)), nil
 	}
@@ -75,14 +75,15 @@ func (h heuristic) scores(ctx context.Context, state *State, pod *Pod, candidate
 
 func (h heuristic) devices(node *Node, pod *Pod) uint64 { return node.bestDevices(pod) }
 
-// dotProduct is int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): where little is left of what is requested.
+// dotProduct returns int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): where little is left of what is
+// requested.
 func dotProduct(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free) / cpuScale * (float64(pod.CPU) / cpuScale)
 	gpus := float64(node.idleFor(pod)) / gpuScale * (float64(pod.GPUCount*pod.GPUMilli) / gpuScale)
 	return int64(100 * (1 - (float64(cpu)+float64(gpus))/2))
 }
 
-// bestFit is int(100 (1 - (c-rc)/128000/2 - (g-rg)/8000/2)): the least left afterwards.
+// bestFit returns int(100 (1 - (c-rc)/128000/2 - (g-rg)/8000/2)): the least left afterwards.
 func bestFit(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free-pod.CPU) / cpuScale
 	gpus := float64(node.idleFor(pod)-pod.GPUCount*pod.GPUMilli) / gpuScale
@@ -145,12 +146,13 @@ func gpuPacking(node *Node, pod *Pod) int64 {
 	return max(100-leftSum/10, 50)
 }
 
-// leastAllocated is (a - q) 100 / a, the mean over CPU and memory: q of the a allocatable are taken, the pod's included.
+// leastAllocated returns (a - q) 100 / a, the mean over CPU and memory: q of the a allocatable are taken, the pod's
+// included.
 func leastAllocated(node *Node, pod *Pod) int64 {
 	return meanOfResources(node, pod, func(taken, all int64) int64 { return max(all-taken, 0) * maxScore / all })
 }
 
-// mostAllocated is min(q, a) 100 / a, the mean over CPU and memory.
+// mostAllocated returns min(q, a) 100 / a, the mean over CPU and memory.
 func mostAllocated(node *Node, pod *Pod) int64 {
 	return meanOfResources(node, pod, func(taken, all int64) int64 { return min(taken, all) * maxScore / all })
 }
@@ -167,8 +169,8 @@ func meanOfResources(node *Node, pod *Pod, score func(taken, all int64) int64) i
 	return total / max(counted, 1)
 }
 
-// balancedAllocation is 50 + (50 + B(with the pod) - B(without)) / 2: how much it brings CPU and memory into balance; 0
-// for a pod that requests neither, which kube-scheduler does not score.
+// balancedAllocation returns 50 + (50 + B(with the pod) - B(without)) / 2: how much it brings CPU and memory into
+// balance; 0 for a pod that requests neither, which kube-scheduler does not score.
 func balancedAllocation(node *Node, pod *Pod) int64 {
 	if pod.CPU == 0 && pod.Memory == 0 {
 		return 0
@@ -179,7 +181,7 @@ func balancedAllocation(node *Node, pod *Pod) int64 {
 	return maxScore/2 + (maxScore/2+after-before)>>1
 }
 
-// balance is int(100 (1 - |f - g| / 2)) with f and g the shares of CPU and memory taken, at most 1.
+// balance returns int(100 (1 - |f - g| / 2)) with f and g the shares of CPU and memory taken, at most 1.
 func balance(cpu, cpuAll, memory, memoryAll int64) int64 {
 	if cpuAll == 0 || memoryAll == 0 {
 		return maxScore

@@ -4,22 +4,22 @@ import (
 	"context"
 )
 
-// linearPolicy is a policy of the score table. The score of placing a pod of kind k on a node is
+// linearPolicy scores a node by the pod and this node alone. The score of placing a pod of kind k on a node is
 //
 //	after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node) + rules[k] . r(node)
 //
-// with the features f of the view gpu, FGD's integer score and those of other heuristics r; a network may add to it what it makes of the same
-// features and of the pod's. A share of a GPU goes to the device that scores best. Source: policies/linear/arrays.py.
+// with the features f of the view gpu, FGD's integer score and those of other heuristics r; a network of the same
+// features and of the pod's may add to it. A share of a GPU goes to the device that scores best. Source: policies/linear/arrays.py.
 type linearPolicy struct {
 	linear  [kinds]column
 	rules   [kinds][rules]float64 // what a point of each heuristic counts
 	network *network              // nil if it has none
 }
 
-// nodeFeatures is how many features a node has in the view gpu: after a placement, their change, FGD's score.
+// nodeFeatures is the number of features of a node in the view gpu: after a placement, their change, FGD's score.
 const nodeFeatures = 2*features + 1
 
-// column is what a value is made of: weights of the state after a placement (where they weigh it and the change), of the
+// column holds the weights of a linear value: weights of the state after a placement (where they weigh it and the change), of the
 // state before (where they weigh the change alone), and of FGD's score.
 type column struct {
 	after, before [features]float64
@@ -37,7 +37,7 @@ func readColumn(weights []float64) column {
 	return result
 }
 
-// weighted is the sum of the weighted features, the first of them first.
+// weighted returns the sum of the weighted features, the first of them first.
 func (r *row) weighted(weights *[features]float64) float64 {
 	sum := 0.0
 	for i, weight := range weights {
@@ -46,7 +46,7 @@ func (r *row) weighted(weights *[features]float64) float64 {
 	return sum
 }
 
-// linearScorer is a linearPolicy policy at work in one goroutine.
+// linearScorer evaluates a linearPolicy in one goroutine.
 type linearScorer struct {
 	*linearPolicy
 	cache  *stateCache
@@ -84,7 +84,7 @@ func (l *linearScorer) begin(pod *Pod) {
 	}
 }
 
-// best is the score of a node, and the devices of the pod there.
+// best returns the score of a node, and the devices that the pod gets there.
 func (l *linearScorer) best(node *Node, pod *Pod) (float64, uint64) {
 	kind := pod.kind()
 	before := l.cache.look(node)
@@ -110,7 +110,7 @@ func (l *linearScorer) best(node *Node, pod *Pod) (float64, uint64) {
 	return best + l.points(node, pod), chosen
 }
 
-// points is what the heuristics' scores of a node count in all.
+// points returns the weighted sum of the heuristics' scores of a node.
 func (l *linearPolicy) points(node *Node, pod *Pod) float64 {
 	sum, weights := 0.0, &l.rules[pod.kind()]
 	for i, score := range ruleScores {
@@ -121,7 +121,8 @@ func (l *linearPolicy) points(node *Node, pod *Pod) float64 {
 	return sum
 }
 
-// score is that of the node with the pod on these devices; the node as it is has that worth and fragmented GPU milli.
+// score returns the score of the node with the pod on these devices; worth and fragmented GPU milli are those of the
+// node as it is.
 func (l *linearScorer) score(node *Node, pod *Pod, devices uint64, worth, fragmented float64) float64 {
 	linear, after := &l.linear[pod.kind()], l.cache.with(node, pod, devices)
 	points := float64(gradient(fragmented, after.fragmented))

@@ -227,7 +227,7 @@ func (n *network) seeBefore(before *row, room *scratch) {
 	accumulate(n.before, room.seen, room.before)
 }
 
-// run is what the network adds to the score of a node that would be in that state, with so many points by FGD.
+// run returns what the network adds to the score of a node that would be in that state, with so many points by FGD.
 func (n *network) run(after *row, points float64, room *scratch) float64 {
 	first := room.out[0]
 	clear(first)
@@ -335,7 +335,7 @@ func (s stack) share(shared []float64, room *activations) {
 	accumulate(s[0].weight[len(s[0].weight)-len(shared):], shared, room.shared)
 }
 
-// run is what the layers make of a node, beside what is shared. It is valid until the next run.
+// run returns what the layers make of a node, beside what is shared. It is valid until the next run.
 func (s stack) run(node []float64, room *activations) []float64 {
 	copy(room.out[0], room.shared)
 	accumulate(s[0].weight[:len(node)], node, room.out[0])

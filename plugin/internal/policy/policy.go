@@ -51,13 +51,13 @@ func newPolicy(name string, profile *Profile, traits Traits, create func() score
 	return &Policy{name: name, profile: profile, traits: traits, create: create, workers: workers}
 }
 
-// Name is what results call the policy.
+// Name returns what results call the policy.
 func (p *Policy) Name() string { return p.name }
 
-// Card is what the policy's file says of it; nil for a policy that comes from none.
+// Card returns what the policy's file says of it; nil for a policy that comes from none.
 func (p *Policy) Card() *Card { return p.card }
 
-// Profile is the profile that was embedded in the policy's file; nil if it has none.
+// Profile returns the profile that was embedded in the policy's file; nil if it has none.
 func (p *Policy) Profile() *Profile { return p.profile }
 
 // Traits say what the policy's scores depend on.
@@ -88,7 +88,7 @@ func (p *Policy) Scores(ctx context.Context, state *State, pod *Pod, candidates 
 	return worker.scores(ctx, state, pod, candidates, out)
 }
 
-// Devices are the GPU devices of a node, on which the pod must fit, that the pod would get there: a bit mask.
+// Devices returns the GPU devices of a node, on which the pod must fit, that the pod would get there: a bit mask.
 func (p *Policy) Devices(state *State, pod *Pod, node int) (uint64, error) {
 	if err := pod.check(); err != nil {
 		return 0, err
@@ -170,7 +170,7 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s, %s, %s: %s", oneLine(e.File), e.Where, oneLine(e.Field), e.Problem)
 }
 
-// oneLine is the text, quoted if it would not print as a part of one line.
+// oneLine returns the text, quoted if it would not print as a part of one line.
 func oneLine(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return text

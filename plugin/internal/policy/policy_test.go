@@ -12,8 +12,8 @@ import (
 func everyPolicy(t testing.TB) map[string]*Policy {
 	t.Helper()
 	result := map[string]*Policy{}
-	for _, said := range readVectors(t).Policies {
-		result[said.Name] = said.open(t)
+	for _, each := range readVectors(t).Policies {
+		result[each.Name] = each.open(t)
 	}
 	return result
 }
@@ -55,13 +55,13 @@ func TestNothingIsAllocatedForANode(t *testing.T) {
 	state := busyCluster(50)
 	pod, out, candidates := &Pod{CPU: 1000, GPUCount: 1, GPUMilli: 250}, make([]float64, 50), all(state)
 	for name, policy := range everyPolicy(t) {
-		allocsPerRun := testing.AllocsPerRun(20, func() {
+		allocations := testing.AllocsPerRun(20, func() {
 			if err := policy.Scores(t.Context(), state, pod, candidates, out); err != nil {
 				t.Fatal(err)
 			}
 		})
-		if allocsPerRun > 4 {
-			t.Errorf("%s allocates %v times for %d nodes", name, allocsPerRun, len(state.Nodes))
+		if allocations > 4 {
+			t.Errorf("%s allocates %v times for %d nodes", name, allocations, len(state.Nodes))
 		}
 	}
 }

@@ -38,10 +38,10 @@ type Profile struct {
 	resources []string // names of GPUs that typical pods request
 }
 
-// gpuType is the type of a node's devices.
-func (m *Profile) gpuType(node *Node) gpuType {
-	result := gpuType(m.model(node)) << len(m.resources)
-	for i, name := range m.resources {
+// gpuType returns the type of a node's devices.
+func (p *Profile) gpuType(node *Node) gpuType {
+	result := gpuType(p.model(node)) << len(p.resources)
+	for i, name := range p.resources {
 		if node.offers(name) {
 			result |= 1 << i
 		}
@@ -49,12 +49,12 @@ func (m *Profile) gpuType(node *Node) gpuType {
 	return result
 }
 
-// model is the number of a node's GPU model; one that the profile does not know is as none.
-func (m *Profile) model(node *Node) int {
-	if model, ok := m.models[node.GPUModel]; ok {
+// model returns the number of a node's GPU model; one that the profile does not know is as none.
+func (p *Profile) model(node *Node) int {
+	if model, ok := p.models[node.GPUModel]; ok {
 		return model
 	}
-	return len(m.names)
+	return len(p.names)
 }
 
 // readProfile reads the profile of a card from the tensors of its file.
@@ -115,28 +115,28 @@ func readProfile(reader *profileReader, card *ProfileCard) (*Profile, error) {
 }
 
 // readResources takes in the names of GPUs that typical pods request.
-func (m *Profile) readResources(reader *profileReader, card *ProfileCard) error {
+func (p *Profile) readResources(reader *profileReader, card *ProfileCard) error {
 	if len(card.Resources) == 0 {
 		return nil
 	}
-	if len(card.Resources) != len(m.pods) {
-		problem := fmt.Sprintf("has %d names for %d typical pods; one each is right, or none", len(card.Resources), len(m.pods))
+	if len(card.Resources) != len(p.pods) {
+		problem := fmt.Sprintf("has %d names for %d typical pods; one each is right, or none", len(card.Resources), len(p.pods))
 		return &FileError{reader.file, "card", "mix.resources", problem}
 	}
 	for i, name := range card.Resources {
 		if name == "" {
 			continue
 		}
-		place := slices.Index(m.resources, name)
+		place := slices.Index(p.resources, name)
 		if place < 0 {
-			place = len(m.resources)
-			m.resources = append(m.resources, name)
+			place = len(p.resources)
+			p.resources = append(p.resources, name)
 		}
-		if (len(m.names)+1)<<min(len(m.resources), 30) > maxTypes {
-			problem := fmt.Sprintf("names too many GPUs beside %d models; at most %d types are right", len(m.names), maxTypes)
+		if (len(p.names)+1)<<min(len(p.resources), 30) > maxTypes {
+			problem := fmt.Sprintf("names too many GPUs beside %d models; at most %d types are right", len(p.names), maxTypes)
 			return &FileError{reader.file, "card", "mix.resources", problem}
 		}
-		m.pods[i].resource = place
+		p.pods[i].resource = place
 	}
 	return nil
 }
@@ -225,8 +225,8 @@ func readLeftovers(reader *profileReader, profile *Profile) (*leftovers, error) 
 	return result, nil
 }
 
-// usableCPU is the milli-CPU that pods can still use: less than is free where memory runs out first, at the ratio of CPU to
-// memory of the profile.
+// usableCPU returns the milli-CPU that pods can still use: less than is free where memory runs out first, at the ratio
+// of CPU to memory of the profile.
 func (o *leftovers) usableCPU(cpu, memory int64) int64 {
 	if o.perByte <= 0 {
 		return cpu
@@ -258,43 +258,43 @@ func byDeviceLeft(profile *Profile, lost []float64, counts []int64, smallest int
 	return result
 }
 
-// demand is the share of the GPU demand that insists on the model of a type of devices, divided among the models that it
-// accepts, and the share that accepts the type. Source: policies/linear/leftovers.py.
-func (m *Profile) demand(kind gpuType) [2]float64 {
+// demand returns the share of the GPU demand that insists on the model of a type of devices, divided among the models
+// that it accepts, and the share that accepts the type. Source: policies/linear/leftovers.py.
+func (p *Profile) demand(kind gpuType) [2]float64 {
 	var result [2]float64
-	total, named, everyName := 0.0, len(m.resources), 1<<len(m.resources)-1
-	for i := range m.pods {
-		total += m.milliOf(i)
+	total, named, everyName := 0.0, len(p.resources), 1<<len(p.resources)-1
+	for i := range p.pods {
+		total += p.milliOf(i)
 	}
-	for i := range m.pods {
-		if !m.accepts[kind][i] || total == 0 {
+	for i := range p.pods {
+		if !p.accepts[kind][i] || total == 0 {
 			continue
 		}
-		share := m.milliOf(i) / total
+		share := p.milliOf(i) / total
 		result[1] += share
-		models, last := 0, len(m.names)
+		models, last := 0, len(p.names)
 		for model := range last {
-			if m.accepts[model<<named|everyName][i] {
+			if p.accepts[model<<named|everyName][i] {
 				models++
 			}
 		}
-		if !m.accepts[last<<named|everyName][i] {
+		if !p.accepts[last<<named|everyName][i] {
 			result[0] += share / float64(models)
 		}
 	}
 	return result
 }
 
-// milliOf is the GPU milli that a typical pod requests, times its share.
-func (m *Profile) milliOf(i int) float64 {
-	pod := &m.pods[i]
+// milliOf returns the GPU milli that a typical pod requests, times its share.
+func (p *Profile) milliOf(i int) float64 {
+	pod := &p.pods[i]
 	if pod.count == 0 {
 		return 0
 	}
-	return pod.share * float64(m.milli[pod.value]) * float64(pod.count)
+	return pod.share * float64(p.milli[pod.value]) * float64(pod.count)
 }
 
-// steps are the sequences as a node with devices of a type sees them.
+// steps returns the sequences as a node with devices of a type sees them.
 func steps(profile *Profile, order []int64, kind gpuType) [][]step {
 	result, length := make([][]step, sequences), len(order)/sequences
 	for s := range result {
@@ -317,32 +317,32 @@ func steps(profile *Profile, order []int64, kind gpuType) [][]step {
 
 // fillSequences is what fixed sequences of typical pods would leave of the node, had it only itself: GPU midway and at the end,
 // and CPU, for all typical pods and for those with GPUs.
-func (d *featureEncoder) fillSequences(live int, idle int64, kind gpuType, cpu int64, out *row) {
-	for live > 0 && d.left[live-1] < d.leftovers.smallest {
+func (f *featureEncoder) fillSequences(live int, idle int64, kind gpuType, cpu int64, out *row) {
+	for live > 0 && f.left[live-1] < f.leftovers.smallest {
 		live-- // of no use to any pod
 	}
 	const half = sequences / 2
 	for part := range 2 {
 		var midways, idles, cpus int64
 		for s := part * half; s < (part+1)*half; s++ {
-			halfway, end, free := d.placeSequence(d.leftovers.sequences[kind][s], live, idle, cpu, part == 1)
+			halfway, end, free := f.placeSequence(f.leftovers.sequences[kind][s], live, idle, cpu, part == 1)
 			midways += halfway
 			idles += end
 			cpus += free
 		}
 		out[fFilled+3*part] = float32(float64(midways) * gpu / half)
 		out[fFilled+3*part+1] = float32(float64(idles) * gpu / half)
-		out[fFilled+3*part+2] = float32(float64(cpus) / d.leftovers.cpuUnit / half)
+		out[fFilled+3*part+2] = float32(float64(cpus) / f.leftovers.cpuUnit / half)
 	}
 }
 
 // placeSequence places the pods of a sequence: GPU milli left midway and at the end, and milli-CPU left.
-func (d *featureEncoder) placeSequence(steps []step, live int, idle, cpu int64, gpusAlone bool) (int64, int64, int64) {
-	rest := d.rest[:live]
-	copy(rest, d.left[:live])
+func (f *featureEncoder) placeSequence(steps []step, live int, idle, cpu int64, gpusAlone bool) (int64, int64, int64) {
+	rest := f.rest[:live]
+	copy(rest, f.left[:live])
 	halfway, passed := int64(0), false
 	for j := range steps {
-		if cpu < d.leftovers.leastCPU || gpusAlone && (live == 0 || rest[0] < d.leftovers.smallest) {
+		if cpu < f.leftovers.leastCPU || gpusAlone && (live == 0 || rest[0] < f.leftovers.smallest) {
 			break // nothing fits any more
 		}
 		if each := &steps[j]; each.cpu <= cpu {

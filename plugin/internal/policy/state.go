@@ -74,7 +74,7 @@ const (
 	kinds
 )
 
-// kind is what the pod requests: no GPU, a share of one, a whole one, several.
+// kind returns what the pod requests: no GPU, a share of one, a whole one, several.
 func (p *Pod) kind() int {
 	switch {
 	case p.GPUCount == 0:
@@ -109,7 +109,7 @@ func (n *Node) check() error {
 	return nil
 }
 
-// idle is the GPU milli left on all devices.
+// idle returns the GPU milli left on all devices.
 func (n *Node) idle() int64 {
 	var idle int64
 	for _, left := range n.GPUFree {
@@ -140,7 +140,8 @@ func (n *Node) Fits(pod *Pod) bool {
 	return pod.GPUCount == 0 || result >= pod.GPUCount
 }
 
-// counted is where the node counts the GPUs that the pod requests, so that it gets none of the devices; nil: nowhere.
+// counted returns where the node counts the GPUs that the pod requests, so that it gets none of the devices; nil:
+// nowhere.
 func (n *Node) counted(pod *Pod) *Counted {
 	if pod.GPUCount > 0 {
 		for i := range n.Counted {
@@ -157,7 +158,7 @@ func (n *Node) offers(resource string) bool {
 	return resource == "" || len(n.GPUResources) == 0 || slices.Contains(n.GPUResources, resource)
 }
 
-// taken is how many devices the pod takes: none where its GPUs are counted.
+// taken returns how many devices the pod takes: none where its GPUs are counted.
 func (n *Node) taken(pod *Pod) int64 {
 	if n.counted(pod) != nil {
 		return 0
@@ -165,7 +166,7 @@ func (n *Node) taken(pod *Pod) int64 {
 	return pod.GPUCount
 }
 
-// idleFor is the GPU milli left of what the pod requests: those that are counted, or all devices.
+// idleFor returns the GPU milli left of what the pod requests: those that are counted, or all devices.
 func (n *Node) idleFor(pod *Pod) int64 {
 	if counted := n.counted(pod); counted != nil {
 		return Whole * counted.Free
@@ -182,8 +183,8 @@ func (p *Pod) accepts(model string) bool {
 	return len(p.GPUModels) == 0
 }
 
-// bestDevices are the devices that the pod, which must fit, takes by default, as a bit mask: the fullest that suffice,
-// the lowest index on ties; none where its GPUs are counted.
+// bestDevices returns the devices that the pod, which must fit, takes by default, as a bit mask: the fullest that
+// suffice, the lowest index on ties; none where its GPUs are counted.
 func (n *Node) bestDevices(pod *Pod) uint64 {
 	var chosen uint64
 	for range n.taken(pod) {

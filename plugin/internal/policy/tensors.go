@@ -24,7 +24,7 @@ func (t *tensors) wrong(name, format string, args ...any) error {
 	return &FileError{t.file, "tensor", name, fmt.Sprintf(format, args...)}
 }
 
-// names are the names of all tensors in order.
+// names returns the names of all tensors in order.
 func (t *tensors) names() []string {
 	names := make([]string, 0, len(t.byName))
 	for name := range t.byName {
@@ -72,7 +72,7 @@ func (t *tensors) checkAllRead(weights bool, problem string) error {
 	return nil
 }
 
-// weights are the numbers of a tensor of exactly that shape.
+// weights returns the numbers of a tensor of exactly that shape.
 func (t *tensors) weights(name string, shape ...int) ([]float64, error) {
 	each, ok := t.byName[name]
 	if !ok {
@@ -112,7 +112,7 @@ type profileReader struct {
 	err error
 }
 
-// ints are integers of that shape from low to high.
+// ints returns integers of that shape from low to high.
 func (r *profileReader) ints(name string, low, high int64, shape ...int) []int64 {
 	each, ok := r.tensor(name, false, shape)
 	if !ok {
@@ -128,7 +128,7 @@ func (r *profileReader) ints(name string, low, high int64, shape ...int) []int64
 	return numbers
 }
 
-// floats are floating-point numbers of that shape.
+// floats returns floating-point numbers of that shape.
 func (r *profileReader) floats(name string, shape ...int) []float64 {
 	each, ok := r.tensor(name, true, shape)
 	if !ok {
@@ -180,7 +180,7 @@ func (t tensor) isFloat() bool { return t.kind == "F32" || t.kind == "F64" }
 
 func (t tensor) size() int { return len(t.data) / widths[t.kind] }
 
-// floats are the numbers of a tensor of floating-point ones as float64.
+// floats returns the numbers of a tensor of floating-point ones as float64.
 func (t tensor) floats() []float64 {
 	result := make([]float64, t.size())
 	for i := range result {
@@ -189,7 +189,7 @@ func (t tensor) floats() []float64 {
 	return result
 }
 
-// float is one number of a tensor of floating-point ones.
+// float returns one number of a tensor of floating-point ones.
 func (t tensor) float(i int) float64 {
 	if t.kind == "F32" {
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(t.data[4*i:])))
@@ -197,7 +197,7 @@ func (t tensor) float(i int) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64(t.data[8*i:]))
 }
 
-// ints are the integers; one beyond the range of int64 is negative.
+// ints returns the integers; one beyond the range of int64 is negative.
 func (t tensor) ints() []int64 {
 	result := make([]int64, t.size())
 	for i := range result {
@@ -299,7 +299,7 @@ func cut(entries map[string]entry, data []byte) (map[string]tensor, error) {
 	return tensors, nil
 }
 
-// volume is the bytes of an array; false if that is beyond all files.
+// volume returns the bytes of an array; false if that is beyond all files.
 func volume(width int, shape []int) (int, bool) {
 	total := width
 	for _, length := range shape {

@@ -10,7 +10,7 @@ var (
 	normalisations = []string{"none", "layer", "batch"} // of which the last is folded into the weights
 )
 
-// readNetwork reads the weights of a file: what makes a scorer of them, and whether it sees one node at a time.
+// readNetwork reads the weights of a file. It returns a constructor of scorers, and whether these read one node at a time.
 func readNetwork(all *tensors, card *Card, profile *Profile, seen *leftovers) (create func() scorer, pointwise bool, err error) {
 	if card.Network == rule {
 		create, err := readRule(all, card, profile)
@@ -36,7 +36,7 @@ func readNetwork(all *tensors, card *Card, profile *Profile, seen *leftovers) (c
 // rule is the network of a file without weights: a heuristic that was the best for the profile of the file.
 const rule = "rule"
 
-// readRule finds the heuristic that a file names.
+// readRule returns a constructor of scorers for the heuristic that a file names.
 func readRule(all *tensors, card *Card, profile *Profile) (func() scorer, error) {
 	if len(card.Members) == 1 {
 		if card.Members[0] == FGD {
@@ -69,7 +69,7 @@ func checkNetwork(file string, card *Card) error {
 	return nil
 }
 
-// readLinear reads the linear part of a linearPolicy policy, by kind of pod.
+// readLinear reads the linear part of a linear policy, by kind of pod.
 func readLinear(all *tensors) (*linearPolicy, error) {
 	weights, err := all.weights("weights", kinds, nodeFeatures)
 	if err != nil {
@@ -191,7 +191,7 @@ func readLayer(all *tensors, name string, inputs, outputs int, normalised bool) 
 	return layer{weight: byInput(weights, outputs, inputs), bias: bias, scale: scale, shift: shift}, err
 }
 
-// byInput is [inputs][outputs] of weights that lie as [outputs][inputs].
+// byInput returns [inputs][outputs] of weights that lie as [outputs][inputs].
 func byInput(weights []float64, outputs, inputs int) [][]float64 {
 	result := make([][]float64, inputs)
 	for i := range result {
@@ -203,7 +203,8 @@ func byInput(weights []float64, outputs, inputs int) [][]float64 {
 	return result
 }
 
-// inputs is how many numbers the first layer takes. With the cluster's, scores change with every placement anywhere.
+// inputs returns the number of inputs of the first layer. With the cluster's features among them, every placement
+// changes every score.
 func (t *tensors) inputs() int {
 	first, ok := t.byName["layers.0.weight"]
 	if !ok || len(first.shape) != 2 {

@@ -84,7 +84,7 @@ func endsNumber(rest []byte) bool {
 	return false
 }
 
-// element is the first element of the rest of a list, as far as it is worth showing.
+// element returns the first element of the rest of a list, as far as it is worth showing.
 func element(rest []byte) string {
 	for i, c := range rest {
 		if c == ',' || c == ']' {
@@ -127,7 +127,7 @@ func (t *target) decode(content, version []byte) error {
 	return nil
 }
 
-// knownReason is a reason as one of those that a service has, so that they can be counted.
+// knownReason returns a reason as one of those that a service has, so that they can be counted.
 func knownReason(reason string) string {
 	switch reason {
 	case "shadow", "canary", "deadline", "overload", "stale", "policy", "unusual":
@@ -136,7 +136,7 @@ func knownReason(reason string) string {
 	return "other"
 }
 
-// errorMessage is what a service says about a request that it refuses.
+// errorMessage returns what a service says about a request that it refuses.
 func errorMessage(content []byte) string {
 	var problem struct {
 		Error string `json:"error"`

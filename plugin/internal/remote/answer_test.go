@@ -67,7 +67,7 @@ func BenchmarkQuestion(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		asked.question(content)
+		asked.body(content)
 		knownReason.setVersion(asked.list, "version")
 	}
 }

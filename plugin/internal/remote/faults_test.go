@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestFaults: whatever the service does, there is an error of one line requestError the deadline.
+// TestFaults: whatever the service does, there is an error of one line within the deadline.
 func TestFaults(t *testing.T) {
 	says := func(body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }
@@ -69,8 +69,8 @@ func TestFaults(t *testing.T) {
 		{"too high", scores(`[101, 1]`), "scores[0]"},
 		{"far too high", scores(`[1, 18446744073709551617]`), "scores[1]"},
 		{"scores twice", says(`{"nodeSet": "v", "scores": [1, 2], "scores": [3, 4]}`), "twice"},
-		{"declines", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "canary"}`), "no opinion: canary"},
-		{"declines oddly", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "\u001b[31m"}`), "no opinion: other"},
+		{"declines", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "canary"}`), "neutral scores: canary"},
+		{"declines oddly", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "\u001b[31m"}`), "neutral scores: other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			nodes := nodesNamed("a1", "b2")

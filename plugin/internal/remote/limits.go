@@ -49,7 +49,7 @@ func (c *Client) Limit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (
 	return result, nil
 }
 
-// decodeLimit is an answer about nodes and the version of their set, or what is wrong with it.
+// decodeLimit returns an answer about nodes and the version of their set, or what is wrong with it.
 func decodeLimit(content []byte, asked *nodeSetRequest, nodes []fwk.NodeInfo) (*Limit, string, error) {
 	var decoded limitAnswer
 	if err := json.Unmarshal(content, &decoded); err != nil {
@@ -80,7 +80,7 @@ func decodeLimit(content []byte, asked *nodeSetRequest, nodes []fwk.NodeInfo) (*
 	return result, decoded.NodeSet.value, nil
 }
 
-// knownOutcome is an outcome as one of those that a service has, so that they can be counted.
+// knownOutcome returns an outcome as one of those that a service has, so that they can be counted.
 func knownOutcome(outcome string) string {
 	switch outcome {
 	case "", "kept safely", "kept", "kept by no node", "not measured":

@@ -50,7 +50,7 @@ func TestLimitsThatMakeNoSenseAreErrors(t *testing.T) {
 		{`{"nodeSet": "v", "kept": "?"}`, "is no mask of 2 nodes"},
 		{`{"nodeSet": "v", "kept": "AA=="}`, "leaves no node"},
 		{`{"nodeSet": "v", "kept": 3}`, "malformed"},
-		{`{"nodeSet": "v", "neutral": "stale"}`, "no opinion: stale"},
+		{`{"nodeSet": "v", "neutral": "stale"}`, "neutral scores: stale"},
 		{`{"nodeSet": "v", "ignored": ["` + strings.Repeat("x", 1<<14) + `"]}`, "longer than"},
 	} {
 		client := asking(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, each.answer) }, &nodes)

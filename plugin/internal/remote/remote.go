@@ -41,7 +41,7 @@ type Config struct {
 	KeyFile   string // its key
 }
 
-// check is the first field that is invalid, and why; nil if all are valid.
+// check returns the first field that is invalid, and why; nil if all are valid.
 func (c *Config) check() error {
 	where, err := url.Parse(c.Endpoint)
 	switch {
@@ -62,7 +62,9 @@ type Declined struct {
 	Reason string // shadow, canary, deadline, overload, stale, policy, unusual: see apps/service/admission.py
 }
 
-func (d *Declined) Error() string { return fmt.Sprintf("the service has no opinion: %s", d.Reason) }
+func (d *Declined) Error() string {
+	return fmt.Sprintf("the service answers with neutral scores: %s", d.Reason)
+}
 
 // Failure returns the error that a circuit breaker counts for an error of Scores: nil where the service works and only
 // declines this pod.
@@ -83,7 +85,7 @@ type Client struct {
 
 var _ scoring.Source = (*Client)(nil)
 
-// New is a client that reads its files again until ctx is done. The error names the field that is invalid; a file
+// New returns a client that reads its files again until ctx is done. The error names the field that is invalid; a file
 // that cannot be used is not one: the scores fail until it can be.
 func New(ctx context.Context, config Config, snapshot scoring.Snapshot) (*Client, error) {
 	if err := config.check(); err != nil {
@@ -121,7 +123,7 @@ func (c *Client) ask(
 		if err != nil {
 			return err
 		}
-		answer, err := c.post(ctx, path, asked.question(content), asked.version, most)
+		answer, err := c.post(ctx, path, asked.body(content), asked.version, most)
 		if errors.Is(err, errUnknownSet) {
 			c.nodes.setVersion(asked.list, "")
 			continue // with the names
@@ -171,7 +173,7 @@ func (c *Client) post(ctx context.Context, path string, body, version []byte, mo
 	return content, nil
 }
 
-// requestError is an error of a request, short: the deadline is what matters where it is over.
+// requestError returns an error of a request, short: the deadline is what matters where it is over.
 func requestError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("the service did not answer: %w", context.Cause(ctx))

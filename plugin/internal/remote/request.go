@@ -16,9 +16,9 @@ var annotations = append([]string{
 	"steersman.dev/latency-user",
 }, LimitKeys...)
 
-// stripPod is what scores depend on of a pod: its labels, owners, requests and constraints, the images' names, and some
-// annotations. Everything else stays here: environment variables, commands, volumes, names of secrets. The pod itself
-// stays as it is.
+// stripPod returns what scores depend on of a pod: its labels, owners, requests and constraints, the images' names, and
+// some annotations. Everything else stays here: environment variables, commands, volumes, names of secrets. The pod
+// itself stays as it is.
 //
 // It names what is sent, so that a field that Kubernetes adds is not.
 func stripPod(pod *v1.Pod) *v1.Pod {
@@ -50,7 +50,7 @@ func stripPod(pod *v1.Pod) *v1.Pod {
 	}
 }
 
-// containers are the requests, ports and images of containers, under no name of theirs.
+// containers returns the requests, ports and images of containers, under no name of theirs.
 func containers(all []v1.Container) []v1.Container {
 	sent := make([]v1.Container, len(all))
 	for i := range all {
@@ -69,7 +69,7 @@ func requirements(all *v1.ResourceRequirements) *v1.ResourceRequirements {
 	return &v1.ResourceRequirements{Requests: all.Requests, Limits: all.Limits}
 }
 
-// scored are the annotations that scores depend on.
+// scored returns the annotations that scores depend on.
 func scored(all map[string]string) map[string]string {
 	sent := map[string]string{}
 	for _, key := range annotations {
@@ -80,11 +80,11 @@ func scored(all map[string]string) map[string]string {
 	return sent
 }
 
-// question is the body of a request about a pod, which is JSON.
-func (p *nodeSetRequest) question(pod []byte) []byte {
-	field, nodes := `,"nodeSet":`, p.version
+// body returns the JSON body of a request about a pod, which is JSON.
+func (r *nodeSetRequest) body(pod []byte) []byte {
+	field, nodes := `,"nodeSet":`, r.version
 	if nodes == nil {
-		field, nodes = `,"nodes":`, p.names
+		field, nodes = `,"nodes":`, r.names
 	}
-	return bytes.Join([][]byte{[]byte(`{"pod":`), pod, []byte(field), nodes, []byte(`,"among":`), p.among, {'}'}}, nil)
+	return bytes.Join([][]byte{[]byte(`{"pod":`), pod, []byte(field), nodes, []byte(`,"among":`), r.among, {'}'}}, nil)
 }

@@ -50,18 +50,18 @@ func newReloadingClient(config Config) *reloadingClient {
 	return d
 }
 
-// now is the door in use, or why there is none.
-func (d *reloadingClient) now() (*transport, error) {
-	if open := d.current.Load(); open != nil {
+// now returns the transport in use, or why there is none.
+func (r *reloadingClient) now() (*transport, error) {
+	if open := r.current.Load(); open != nil {
 		return open, nil
 	}
-	return nil, *d.lastError.Load()
+	return nil, *r.lastError.Load()
 }
 
 // keep looks at the files again and again until ctx is done.
-func (d *reloadingClient) keep(ctx context.Context, every time.Duration) {
+func (r *reloadingClient) keep(ctx context.Context, every time.Duration) {
 	defer func() {
-		if open := d.current.Load(); open != nil {
+		if open := r.current.Load(); open != nil {
 			open.client.CloseIdleConnections()
 		}
 	}()
@@ -72,32 +72,32 @@ func (d *reloadingClient) keep(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			d.refresh()
+			r.refresh()
 		}
 	}
 }
 
 // refresh opens a new door if files changed. With files that are of no use, the old one stays.
-func (d *reloadingClient) refresh() {
-	files, err := d.config.read()
-	if err == nil && d.current.Load() != nil && same(files, d.files) {
-		d.lastError.Store(nil)
+func (r *reloadingClient) refresh() {
+	files, err := r.config.read()
+	if err == nil && r.current.Load() != nil && same(files, r.files) {
+		r.lastError.Store(nil)
 		return
 	}
 	var opened *transport
 	if err == nil {
-		opened, err = d.config.open(files)
+		opened, err = r.config.open(files)
 	}
 	if err != nil {
-		before := d.lastError.Swap(&err)
+		before := r.lastError.Swap(&err)
 		if before == nil || (*before).Error() != err.Error() {
 			klog.ErrorS(err, "The files for the score service cannot be used; those from before stay in use, if any")
 		}
 		return
 	}
-	d.lastError.Store(nil)
-	d.files = files
-	if old := d.current.Swap(opened); old != nil {
+	r.lastError.Store(nil)
+	r.files = files
+	if old := r.current.Swap(opened); old != nil {
 		klog.InfoS("The files for the score service were read anew")
 		old.client.CloseIdleConnections()
 	}
@@ -112,7 +112,7 @@ func same(a, b [][]byte) bool {
 	return true
 }
 
-// read is the content of the token's file, the certificates of the authority, the certificate and its key.
+// read returns the content of the token's file, the certificates of the authority, the certificate and its key.
 func (c *Config) read() ([][]byte, error) {
 	files := make([][]byte, 0, 4)
 	for _, file := range []struct{ field, path string }{

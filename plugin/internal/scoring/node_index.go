@@ -42,11 +42,11 @@ func (p *Places) has(infos []fwk.NodeInfo) bool {
 	return true
 }
 
-// All is the nodes, in the order of the snapshot.
+// All returns the nodes, in the order of the snapshot.
 func (p *Places) All() []fwk.NodeInfo { return p.infos }
 
-// Find is where a node is. Nodes that passed the filters come nearly in the order of the snapshot, so most are the next
-// one of a run, which takes a fraction of the time of a look at the index.
+// Find returns where a node is. Nodes that passed the filters come nearly in the order of the snapshot, so most are the
+// next one of a run, which takes a fraction of the time of a look at the index.
 func (p *Places) Find(info fwk.NodeInfo) (int, bool) {
 	for r, n := range p.next {
 		if n < len(p.infos) && p.infos[n] == info {

@@ -18,7 +18,7 @@ type Revision struct {
 	known      bool
 }
 
-// RevisionOf is the revision of a node as it is now.
+// RevisionOf returns the revision of a node as it is now.
 func RevisionOf(info fwk.NodeInfo) Revision {
 	revision := Revision{generation: info.GetGeneration(), known: true}
 	if pods := info.GetPods(); len(pods) > 0 {

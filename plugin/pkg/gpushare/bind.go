@@ -38,7 +38,7 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, node s
 	return fwk.AsStatus(err)
 }
 
-// send is how DefaultBinder binds.
+// send posts the binding, as DefaultBinder does.
 func (p *Plugin) send(ctx context.Context, binding *v1.Binding) error {
 	cacher := p.handle.APICacher()
 	if cacher == nil {
@@ -62,7 +62,7 @@ func mayBeDone(err error) bool {
 	}
 }
 
-// statusOf is the HTTP status of an answer; 0 if there was none.
+// statusOf returns the HTTP status of an answer; 0 if there was none.
 func statusOf(err error) int32 {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -12,5 +12,5 @@
 //	  multiPoint: {enabled: [{name: SteersmanGpuShare}]}
 //	  bind: {enabled: [{name: SteersmanGpuShare}]}
 //
-// A pod with GPUs waits with that message where it does not.
+// Where a profile lacks the latter, pods that share GPUs stay unschedulable, and their events say why.
 package gpushare

@@ -11,8 +11,8 @@ import (
 	"steersman.dev/plugin/internal/gpu"
 )
 
-// EventsToRegister are the events after which a pod that was refused here may fit: a pod with GPUs leaves, the pod itself
-// is changed, or a node comes or offers something else.
+// EventsToRegister returns the events after which a pod that was refused here may fit: a pod with GPUs leaves, the pod
+// itself is changed, or a node comes or offers something else.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	podEvents := fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete | fwk.Update}
 	nodeEvents := fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel}

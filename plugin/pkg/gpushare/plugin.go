@@ -47,7 +47,7 @@ func New(_ context.Context, arguments runtime.Object, handle fwk.Handle) (fwk.Pl
 	return plugin, plugin.follow()
 }
 
-// Name is the plugin's name.
+// Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
 // follow forgets pods and nodes that are deleted.
@@ -69,7 +69,7 @@ func (p *Plugin) follow() error {
 	return err
 }
 
-// deleted is an object that an informer says was deleted.
+// deleted returns an object that an informer says was deleted.
 func deleted(obj any) any {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		return last.Obj
@@ -95,7 +95,8 @@ func (p *Plugin) PreFilter(
 	return nil, nil
 }
 
-// requestOf is what a waiting pod requests. It may come with devices of another life, which must make sense all the same.
+// requestOf returns what a waiting pod requests. It may come with devices of another life, which must make sense all
+// the same.
 func requestOf(pod *v1.Pod) (gpu.Request, error) {
 	request, err := gpu.RequestOf(pod)
 	if err == nil {
@@ -108,9 +109,9 @@ func requestOf(pod *v1.Pod) (gpu.Request, error) {
 type requestState struct{ gpu.Request }
 
 // Clone returns the request itself, which is never written to.
-func (a requestState) Clone() fwk.StateData { return a }
+func (s requestState) Clone() fwk.StateData { return s }
 
-// PreFilterExtensions are none: Filter counts the pods of the node that it is shown.
+// PreFilterExtensions returns none: Filter counts the pods of the node that it is shown.
 func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
 // Filter lets a pod that shares GPUs on nodes that have enough devices with enough left, of a model that it accepts. Of
@@ -143,7 +144,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	return nil
 }
 
-// filterPlugged is Filter for a pod that asks a device plugin or a DeviceClass for its GPUs.
+// filterPlugged filters a node for a pod that asks a device plugin or a DeviceClass for its GPUs.
 func filterPlugged(request gpu.Request, info fwk.NodeInfo, node *gpu.Node) *fwk.Status {
 	switch {
 	case node.Err == nil && !request.Accepts(gpu.ModelOf(info.Node(), request.Resource)):
@@ -211,7 +212,7 @@ func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk
 	return []fwk.SignFragment{{Key: Name, Value: request}}, nil
 }
 
-// configurationError is what is wrong with the profile: another plugin would bind the pod, without its devices.
+// configurationError returns what is wrong with the profile: another plugin would bind the pod, without its devices.
 func (p *Plugin) configurationError() string {
 	p.checking.Do(func() {
 		profile, ok := p.handle.(interface{ ListPlugins() *config.Plugins })

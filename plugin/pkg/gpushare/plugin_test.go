@@ -324,10 +324,10 @@ func TestTheFilterCountsTheNodeThatItIsShown(t *testing.T) {
 
 type selector struct {
 	devices uint64
-	opinion bool
+	chooses bool
 }
 
-func (c selector) Devices(*v1.Pod, fwk.NodeInfo) (uint64, bool) { return c.devices, c.opinion }
+func (s selector) Devices(*v1.Pod, fwk.NodeInfo) (uint64, bool) { return s.devices, s.chooses }
 
 // reserve is a pod's turn from its filters to its reservation.
 func reserve(p *Plugin, pod *v1.Pod, on string) *fwk.Status {
@@ -343,7 +343,7 @@ func TestReserveTakesThePolicysDevicesIfThePodMayHaveThem(t *testing.T) {
 	}{
 		"nobody chooses":     {nil, 0b010},
 		"the policy chooses": {selector{0b100, true}, 0b100},
-		"no opinion":         {selector{0b100, false}, 0b010},
+		"chooses nothing":    {selector{0b100, false}, 0b010},
 		"too little left":    {selector{0b001, true}, 0b010},
 		"too many":           {selector{0b110, true}, 0b010},
 		"none":               {selector{0, true}, 0b010},

@@ -19,7 +19,7 @@ const (
 	modeShadow  = "shadow"
 )
 
-// Args are the plugin's in a KubeSchedulerConfiguration.
+// Args are the plugin's arguments in a KubeSchedulerConfiguration.
 type Args struct {
 	// Mode is native (the default), service or shadow.
 	Mode string `json:"mode"`
@@ -99,7 +99,7 @@ func decode(raw *runtime.Unknown, into *Args) error {
 	return errors.Join(problems...)
 }
 
-// check is the first field that is wrong, and what would be right.
+// check returns the first field that is wrong, and what would be right.
 func (a *Args) check() error {
 	var err error
 	switch {
@@ -108,10 +108,10 @@ func (a *Args) check() error {
 	case a.Breaker.Failures < 1 || a.Breaker.Failures > maxFailures:
 		return fmt.Errorf("breaker.failures: %d is out of range; 1 to %d is right", a.Breaker.Failures, maxFailures)
 	}
-	if a.timeout, err = duration("timeout", a.Timeout, minTimeout, maxTimeout); err != nil {
+	if a.timeout, err = parseDuration("timeout", a.Timeout, minTimeout, maxTimeout); err != nil {
 		return err
 	}
-	if a.open, err = duration("breaker.open", a.Breaker.Open, minOpen, maxOpen); err != nil {
+	if a.open, err = parseDuration("breaker.open", a.Breaker.Open, minOpen, maxOpen); err != nil {
 		return err
 	}
 	return a.checkSource()
@@ -135,15 +135,16 @@ func (a *Args) checkSource() error {
 	return nil
 }
 
-func duration(field, text string, least, most time.Duration) (time.Duration, error) {
-	parseDuration, err := time.ParseDuration(text)
+// parseDuration parses the duration of a field and checks its range.
+func parseDuration(field, text string, least, most time.Duration) (time.Duration, error) {
+	value, err := time.ParseDuration(text)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %q is no duration; such as 50ms or 10s is right", field, text)
 	}
-	if parseDuration < least || parseDuration > most {
+	if value < least || value > most {
 		return 0, fmt.Errorf("%s: %s is out of range; %s to %s is right", field, text, least, most)
 	}
-	return parseDuration, nil
+	return value, nil
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -78,7 +78,7 @@ func isLimited(pod *v1.Pod) bool {
 	return false
 }
 
-// nodesWithinLimit is the nodes that keep the pod's limit; none: it is not to be restricted.
+// nodesWithinLimit returns the nodes that keep the pod's limit; none: it is not to be restricted.
 func (p *Plugin) nodesWithinLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) []string {
 	var open []fwk.NodeInfo
 	for _, node := range nodes {

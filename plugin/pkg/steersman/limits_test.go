@@ -168,8 +168,23 @@ func TestFewPodsAreRemembered(t *testing.T) {
 	for i := range 2 * maxRetries {
 		pods.put(types.UID(fmt.Sprint(i)))
 	}
-	if len(pods.pods) != maxRetries || pods.take("0") || !pods.take(types.UID(fmt.Sprint(maxRetries))) {
-		t.Errorf("%d pods", len(pods.pods))
+	if pods.pods.Len() != maxRetries || pods.take("0") || !pods.take(types.UID(fmt.Sprint(maxRetries))) {
+		t.Errorf("%d pods", pods.pods.Len())
+	}
+}
+
+func TestAPodThatWasTriedBeforeIsRememberedAsLongAsOthers(t *testing.T) {
+	pods := newRetryWithoutLimit()
+	pods.put("twice")
+	if !pods.take("twice") || pods.take("twice") {
+		t.Error("a pod is not tried once without its limit")
+	}
+	for i := range maxRetries - 1 {
+		pods.put(types.UID(fmt.Sprint(i)))
+	}
+	pods.put("twice")
+	if !pods.take("twice") {
+		t.Error("a pod is forgotten since it was tried before")
 	}
 }
 

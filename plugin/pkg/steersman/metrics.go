@@ -69,49 +69,49 @@ func newRecorder(profile string) *recorder {
 	return &recorder{profile}
 }
 
-func (m *recorder) observeScored() { decisions.WithLabelValues(m.profile, "scored").Inc() }
+func (r *recorder) observeScored() { decisions.WithLabelValues(r.profile, "scored").Inc() }
 
-func (m *recorder) observeNeutral(reason string) {
-	decisions.WithLabelValues(m.profile, "neutral").Inc()
-	unscored.WithLabelValues(m.profile, reason).Inc()
+func (r *recorder) observeNeutral(reason string) {
+	decisions.WithLabelValues(r.profile, "neutral").Inc()
+	unscored.WithLabelValues(r.profile, reason).Inc()
 }
 
-func (m *recorder) observeDuration(took time.Duration) {
-	seconds.WithLabelValues(m.profile).Observe(took.Seconds())
+func (r *recorder) observeDuration(took time.Duration) {
+	seconds.WithLabelValues(r.profile).Observe(took.Seconds())
 }
 
-func (m *recorder) observeLimit(outcome string) {
-	latencyLimits.WithLabelValues(m.profile, strings.ReplaceAll(outcome, " ", "_")).Inc()
+func (r *recorder) observeLimit(outcome string) {
+	latencyLimits.WithLabelValues(r.profile, strings.ReplaceAll(outcome, " ", "_")).Inc()
 }
 
-func (m *recorder) observeBinding(agrees bool) {
+func (r *recorder) observeBinding(agrees bool) {
 	label := "false"
 	if agrees {
 		label = "true"
 	}
-	agreement.WithLabelValues(m.profile, label).Inc()
+	agreement.WithLabelValues(r.profile, label).Inc()
 }
 
 // observePolicyRead records a look at the policy file: the policy in use, and what was wrong with the file.
-func (m *recorder) observePolicyRead(loaded *native.LoadedPolicy, err error) {
+func (r *recorder) observePolicyRead(loaded *native.LoadedPolicy, err error) {
 	result, value := "loaded", 0.0
 	if err != nil {
 		result = "refused"
 	}
 	if loaded != nil {
 		value = 1
-		policySince.WithLabelValues(m.profile).Set(float64(loaded.Since.UnixNano()) / 1e9)
+		policySince.WithLabelValues(r.profile).Set(float64(loaded.Since.UnixNano()) / 1e9)
 	}
-	policyReads.WithLabelValues(m.profile, result).Inc()
-	policyLoaded.WithLabelValues(m.profile).Set(value)
+	policyReads.WithLabelValues(r.profile, result).Inc()
+	policyLoaded.WithLabelValues(r.profile).Set(value)
 }
 
-func (m *recorder) observeBreaker(now breaker.State) {
+func (r *recorder) observeBreaker(now breaker.State) {
 	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
 		value := 0.0
 		if state == now {
 			value = 1
 		}
-		breakerState.WithLabelValues(m.profile, state.String()).Set(value)
+		breakerState.WithLabelValues(r.profile, state.String()).Set(value)
 	}
 }

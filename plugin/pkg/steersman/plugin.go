@@ -20,10 +20,10 @@ import (
 	"steersman.dev/plugin/internal/scoring"
 )
 
-// Name is what a KubeSchedulerConfiguration calls the plugin.
+// Name is the plugin's name in a KubeSchedulerConfiguration.
 const Name = "Steersman"
 
-// reloadInterval is the time between looks at files and at the breaker.
+// reloadInterval is the interval between checks of the policy file and of the breaker.
 const reloadInterval = time.Second
 
 // Plugin scores nodes for one profile.
@@ -51,8 +51,8 @@ var (
 	_ fwk.PostBindPlugin   = (*Plugin)(nil)
 )
 
-// New is the plugin of a profile. It fails if its arguments are invalid, and not because a file or a service is not
-// there.
+// New returns the plugin of a profile. It fails if its arguments are invalid, and not because a file or a service is
+// missing.
 func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	args, err := parseArgs(given)
 	if err != nil {
@@ -103,11 +103,11 @@ type scoreResult struct {
 	nodes  []fwk.NodeInfo // those that were asked about
 	scores []int64        // by their position; nil: all are equal
 	wanted string         // the node that would be chosen; "" if there are no scores
-	reason string         // why there is none
+	reason string         // why scores are neutral; "" if they are not
 }
 
-// Clone implements fwk.StateData; scores does not change.
-func (o *scoreResult) Clone() fwk.StateData { return o }
+// Clone implements fwk.StateData; a scoreResult never changes.
+func (r *scoreResult) Clone() fwk.StateData { return r }
 
 // PreScore requests the scores of all nodes. It always succeeds.
 func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
@@ -118,13 +118,12 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return nil
 }
 
-// Score is that of a node without scores; NormalizeScore writes what PreScore found, for all nodes at once. It always
-// succeeds.
+// Score returns the neutral score; NormalizeScore writes those of PreScore, for all nodes at once. It always succeeds.
 func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
 	return scoring.Neutral, nil
 }
 
-// ScoreExtensions is the plugin itself.
+// ScoreExtensions returns the plugin itself.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore writes the scores that PreScore found. It always succeeds.
@@ -147,11 +146,11 @@ func writeScores(state fwk.CycleState, out fwk.NodeScoreList) {
 }
 
 // matches reports whether there are scores about these nodes, which kube-scheduler lists in the order of PreScore.
-func (o *scoreResult) matches(listed fwk.NodeScoreList) bool {
-	if o.scores == nil || len(listed) != len(o.nodes) {
+func (r *scoreResult) matches(listed fwk.NodeScoreList) bool {
+	if r.scores == nil || len(listed) != len(r.nodes) {
 		return false
 	}
-	for i, node := range o.nodes {
+	for i, node := range r.nodes {
 		if node.Node().Name != listed[i].Name {
 			return false
 		}
@@ -159,7 +158,7 @@ func (o *scoreResult) matches(listed fwk.NodeScoreList) bool {
 	return true
 }
 
-// PostBind counts whether the pod went where the source wanted it.
+// PostBind counts whether the pod was bound to the node that the source ranked first.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
 	value, err := state.Read(stateKey)
 	if err != nil {

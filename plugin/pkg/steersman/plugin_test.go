@@ -127,11 +127,11 @@ func counted(t *testing.T, outcome, reason string) float64 {
 	if reason != "" {
 		vector, label = unscored, reason
 	}
-	counterMetricValue, err := testutil.GetCounterMetricValue(vector.WithLabelValues(t.Name(), label))
+	count, err := testutil.GetCounterMetricValue(vector.WithLabelValues(t.Name(), label))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return counterMetricValue
+	return count
 }
 
 func TestThePolicyDecides(t *testing.T) {
@@ -147,8 +147,8 @@ func TestThePolicyDecides(t *testing.T) {
 	plugin.PostBind(t.Context(), state, podOf("1"), "node-2")
 	plugin.PostBind(t.Context(), state, podOf("1"), "node-1")
 	for _, agrees := range []string{"true", "false"} {
-		if counterMetricValue, _ := testutil.GetCounterMetricValue(agreement.WithLabelValues(t.Name(), agrees)); counterMetricValue != 1 {
-			t.Errorf("%v pods where it agrees: %s", counterMetricValue, agrees)
+		if count, _ := testutil.GetCounterMetricValue(agreement.WithLabelValues(t.Name(), agrees)); count != 1 {
+			t.Errorf("%v pods where it agrees: %s", count, agrees)
 		}
 	}
 	if counted(t, "scored", "") != 1 || scoring.DeviceSelectorFor(t.Name()) != plugin.source.(scoring.DeviceSelector) {
@@ -226,8 +226,8 @@ func TestAShadowChangesNothing(t *testing.T) {
 		t.Errorf("%v", scores)
 	}
 	plugin.PostBind(t.Context(), state, podOf("1"), "node-1")
-	if counterMetricValue, _ := testutil.GetCounterMetricValue(agreement.WithLabelValues(t.Name(), "true")); counterMetricValue != 1 {
-		t.Errorf("%v pods where it agrees", counterMetricValue)
+	if count, _ := testutil.GetCounterMetricValue(agreement.WithLabelValues(t.Name(), "true")); count != 1 {
+		t.Errorf("%v pods where it agrees", count)
 	}
 }
 

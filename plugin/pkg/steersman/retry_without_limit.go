@@ -1,39 +1,24 @@
 package steersman
 
 import (
-	"sync"
-
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 )
 
 // maxRetries is how many pods are remembered; beyond it the oldest are forgotten, and restricted once more.
 const maxRetries = 10_000
 
-// retryWithoutLimit are the pods that are to be tried without their limit, once.
-type retryWithoutLimit struct {
-	mutex sync.Mutex
-	pods  map[types.UID]bool
-	order []types.UID
-}
+// retryWithoutLimit holds the pods that are to be tried without their limit, once. Several goroutines may use it.
+type retryWithoutLimit struct{ pods *lru.Cache }
 
-func newRetryWithoutLimit() *retryWithoutLimit { return &retryWithoutLimit{pods: map[types.UID]bool{}} }
+func newRetryWithoutLimit() *retryWithoutLimit { return &retryWithoutLimit{lru.New(maxRetries)} }
 
-func (r *retryWithoutLimit) put(pod types.UID) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	r.pods[pod] = true
-	r.order = append(r.order, pod)
-	for len(r.order) > maxRetries {
-		delete(r.pods, r.order[0])
-		r.order = r.order[1:]
-	}
-}
+// put adds a pod.
+func (r *retryWithoutLimit) put(pod types.UID) { r.pods.Add(pod, nil) }
 
-// take reports whether a pod is one of them, which it is no more afterwards.
+// take reports whether a pod is one of them, and removes it.
 func (r *retryWithoutLimit) take(pod types.UID) bool {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	result := r.pods[pod]
-	delete(r.pods, pod)
-	return result
+	_, found := r.pods.Get(pod)
+	r.pods.Remove(pod)
+	return found
 }

@@ -13,7 +13,7 @@ import (
 	"steersman.dev/plugin/internal/scoring"
 )
 
-// Why scores are neutral, as counters have it; native.Source and others add their own reasons.
+// Reasons of neutral scores, as labels of counters; the errors of native.Source and remote.Client have further ones.
 const (
 	reasonShadow   = "shadow"
 	reasonBreaker  = "breaker"
@@ -24,7 +24,7 @@ const (
 	reasonFailed   = "failed"
 )
 
-// scoreNodes asks the source; on an error or with an open breaker scores are neutral.
+// scoreNodes requests scores of the source; on an error or with an open breaker scores are neutral.
 func (p *Plugin) scoreNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *scoreResult {
 	scores := make([]int64, len(nodes))
 	err := p.requestScores(ctx, pod, nodes, scores)
@@ -54,7 +54,7 @@ func (p *Plugin) requestScores(ctx context.Context, pod *v1.Pod, nodes []fwk.Nod
 	return err
 }
 
-// errorWithReason is an error that says what counters call it.
+// errorWithReason is an error with its label in counters.
 type errorWithReason interface {
 	error
 	Reason() string
@@ -66,15 +66,16 @@ type reasonError struct {
 	reason string
 }
 
-// Reason is what counters call it.
-func (n *reasonError) Reason() string { return n.reason }
+// Reason returns its label in counters.
+func (e *reasonError) Reason() string { return e.reason }
 
-// Unwrap is the error without it.
-func (n *reasonError) Unwrap() error { return n.error }
+// Unwrap returns the error without its reason.
+func (e *reasonError) Unwrap() error { return e.error }
 
 var errOpen = &reasonError{errors.New("the circuit breaker is open"), reasonBreaker}
 
-// checkedScores asks a source and validates the result: a panic is an error, and so is a score that kube-scheduler would refuse.
+// checkedScores requests scores of a source and validates them: a panic is an error, and so is a score that
+// kube-scheduler would refuse.
 func checkedScores(ctx context.Context, source scoring.Source, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -93,22 +94,22 @@ func checkedScores(ctx context.Context, source scoring.Source, pod *v1.Pod, node
 	return nil
 }
 
-// reasonOf is what counters call an error.
+// reasonOf returns an error's label in counters.
 func reasonOf(err error) string {
-	var said errorWithReason
+	var named errorWithReason
 	var declined *remote.Declined
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return reasonDeadline
 	case errors.As(err, &declined):
 		return reasonDeclined
-	case errors.As(err, &said):
-		return said.Reason()
+	case errors.As(err, &named):
+		return named.Reason()
 	}
 	return reasonFailed
 }
 
-// sourceFailure is the error if the source is to blame for it, else nil.
+// sourceFailure returns the error if the source is to blame for it, else nil.
 func sourceFailure(err error) error {
 	var pod native.BadPod
 	if errors.As(err, &pod) || errors.Is(err, native.ErrNoRoom) || errors.Is(err, native.ErrNoPolicy) {
@@ -117,7 +118,7 @@ func sourceFailure(err error) error {
 	return remote.Failure(err)
 }
 
-// bestNode is the node with the highest score, of equals the first.
+// bestNode returns the name of the node with the highest score, of equals the first.
 func bestNode(nodes []fwk.NodeInfo, scores []int64) string {
 	first := 0
 	for i, score := range scores {

@@ -62,14 +62,14 @@ func (p *Plugin) createNativeSource(
 	return nil
 }
 
-// checkPolicy checks that the name is one, and that there is a file where the policy needs its mix.
+// checkPolicy checks that the name is one, and that there is a file where the policy needs a workload profile.
 func (p *Plugin) checkPolicy() error {
 	switch name := p.args.Policy; {
 	case slices.Contains(telemetryPolicies, name):
 		return fmt.Errorf("policy: %q decides by nodes' metrics; mode: service with an endpoint of "+
 			"\"steersman serve --policy %s --telemetry FILE\" is right", name, name)
 	case name == policy.FGD && p.args.PolicyFile == "":
-		return fmt.Errorf("policyFile: is missing; policy %q needs the mix of a prepared policy file", name)
+		return fmt.Errorf("policyFile: is missing; policy %q needs the workload profile of a prepared policy file", name)
 	case name != "" && name != policy.FGD:
 		if _, err := policy.Builtin(name, nil); err != nil {
 			return fmt.Errorf("policy: %w", err)

@@ -25,16 +25,16 @@ func newThrottledLogger(logger klog.Logger) *throttledLogger {
 }
 
 // log says what went wrong, unless the same reason was the last line's of the last minute. Counters have them all.
-func (c *throttledLogger) log(reason string, err error) {
-	c.mutex.Lock()
-	now := c.now()
-	last, known := c.last[reason]
+func (l *throttledLogger) log(reason string, err error) {
+	l.mutex.Lock()
+	now := l.now()
+	last, known := l.last[reason]
 	silent := known && now.Sub(last) < logInterval
 	if !silent {
-		c.last[reason] = now
+		l.last[reason] = now
 	}
-	c.mutex.Unlock()
+	l.mutex.Unlock()
 	if !silent {
-		c.logger.Info("Nodes get no scores of the policy", "reason", reason, "error", strings.ToValidUTF8(err.Error(), "?"))
+		l.logger.Info("Nodes get no scores of the policy", "reason", reason, "error", strings.ToValidUTF8(err.Error(), "?"))
 	}
 }

@@ -28,7 +28,7 @@ var (
 	_ fwk.SignPlugin      = (*Weight)(nil)
 )
 
-// NewWeight is the plugin of a profile. It has no arguments.
+// NewWeight returns the plugin of a profile. It has no arguments.
 func NewWeight(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return &Weight{}, nil
 }
@@ -44,12 +44,12 @@ func (*Weight) PreScore(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fw
 	return nil
 }
 
-// Score is that of a node without scores, see Plugin.Score.
+// Score returns that of a node without scores, see Plugin.Score.
 func (*Weight) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
 	return scoring.Neutral, nil
 }
 
-// ScoreExtensions is the plugin itself.
+// ScoreExtensions returns the plugin itself.
 func (w *Weight) ScoreExtensions() fwk.ScoreExtensions { return w }
 
 // NormalizeScore writes the scores that Steersman's PreScore found, if the profile has that plugin.

@@ -1,8 +1,7 @@
 """Actor-critic: increase the probability of placements that turned out better than expected.
 
 The actor is a policy pi(n | s), the softmax over the scores of the feasible nodes. The critic V(s) estimates the
-return.
-After a few decisions in each environment, the actor ascends the policy gradient (Williams, "Simple statistical
+return. After a few decisions in each environment, the actor ascends the policy gradient (Williams, "Simple statistical
 gradient-following algorithms", 1992; Mnih et al., "Asynchronous methods for deep reinforcement learning", ICML 2016)
 
     mean of  A_t grad log pi(n_t | s_t) + entropy_bonus grad H(pi(. | s_t))
@@ -108,7 +107,7 @@ class ActorCritic(Agent):
         loss = self.learn(actor_loss, self.actor_optimiser, self.config.gradient_norm)
 
         target = torch.tensor(played.targets, device=self.device)
-        self.critic.show(target)
+        self.critic.update_return_statistics(target)
         critic_losses = [self._learn_values(observation, target) for _ in range(self.config.critic_steps)]
         return {"loss": loss, "critic_loss": float(np.mean(critic_losses)), "entropy": float(spread.detach())}
 

@@ -127,10 +127,9 @@ class Agent(ABC):
 
         Returns:
             `steps`, `episodes` so far, `reward` (mean of a decision), `cumulative_reward` (its sum so far, of the mean
-            environment), `return` and `length` (means over the episodes
-            that ended, if any did), `actions` (the chosen node slots), numbers from the environments' infos (means; of
-            the
-            episodes that ended under `final_...`), and metrics of the algorithm, such as `loss`.
+            environment), `return` and `length` (means over the episodes that ended, if any did), `actions` (the chosen
+            node slots), numbers from the environments' infos (means; of the episodes that ended under `final_...`), and
+            metrics of the algorithm, such as `loss`.
 
         Raises:
             DivergedError: a loss is not finite, or a weight is too large. The agent is of no more use; an earlier

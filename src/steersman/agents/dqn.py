@@ -14,9 +14,8 @@ Features that never varied during training are ignored afterwards (`agents.netwo
 can be used elsewhere.
 
 Exploration is epsilon-greedy: with probability epsilon a random feasible node, and epsilon decays exponentially with
-gradient steps or linearly with decisions. With `use_heuristic`
-half of these actions are the heuristic's instead. The network's scores are the values themselves; no softmax is
-applied.
+gradient steps or linearly with decisions. With `use_heuristic` half of these actions are the heuristic's instead. The
+network's scores are the values themselves; no softmax is applied.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class PPO(ActorCritic):
         """Learn for several epochs from the rollout."""
         old = copy.deepcopy(self.network) if self._is_noisy() else None
         fixed = None if old else self._played_log_probability(played)
-        self.critic.show(torch.tensor(played.targets, device=self.device))
+        self.critic.update_return_statistics(torch.tensor(played.targets, device=self.device))
         seen: list[dict[str, float]] = []
         for _ in range(self.config.epochs):
             order = self.rng.permutation(len(played.rows))

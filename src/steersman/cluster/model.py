@@ -232,8 +232,7 @@ class Node:
     """A node: allocatable resources, GPU devices of one model, and what constraints read.
 
     `gpu_count` devices have bits in a device mask; `gpu_resources` are the names under which they are offered, none:
-    any.
-    Further GPUs (of another vendor, or beyond the mask) are counted among `extended` under their name.
+    any. Further GPUs (of another vendor, or beyond the mask) are counted among `extended` under their name.
     """
 
     name: str

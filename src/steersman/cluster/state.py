@@ -356,8 +356,7 @@ class ClusterState:
         """Arrays of inter-pod constraints; replaced when a class, labels or a selector gets a number.
 
         A new selector counts the pods in `placements`. A compiled run places pods that are not there, so everything
-        that it may
-        read must have a number before it starts.
+        that it may read must have a number before it starts.
         """
         return self.terms.arrays(self.placements.values())
 
@@ -400,8 +399,7 @@ class ClusterState:
         """Place a pod on a node; `devices` None takes the default ones.
 
         `force` is for pods that run there already, whatever the constraints say: nothing is checked, and what is free
-        may fall
-        below zero. A pod that requests more devices than are free, or than exist, takes those there are.
+        may fall below zero. A pod that requests more devices than are free, or than exist, takes those there are.
 
         Raises:
             SteersmanError: the pod is placed already, may not run there, or cannot have these devices.

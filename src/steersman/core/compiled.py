@@ -1,8 +1,8 @@
 """Compile kernels: decorators, and a cache of machine code that survives checkouts and is never stale.
 
 Numba's own cache notices a change of the file of a kernel, but not of the files whose kernels it calls, and takes a
-copy
-of the same file for another one. Here the cache folder's name is a digest of the file and of everything it imports.
+copy of the same file for another one. Here the cache folder's name is a digest of the file and of everything it
+imports.
 """
 
 from __future__ import annotations
@@ -136,8 +136,7 @@ def _load_without_scipy() -> None:
     """Load Numba's array functions without SciPy, which saves a quarter of a second of every start.
 
     They import SciPy's BLAS, if it is installed, for functions that no kernel of ours uses. Compiling one of these,
-    such as
-    `numpy.dot`, imports it then.
+    such as `numpy.dot`, imports it then.
     """
     if "scipy.linalg" in sys.modules:
         return

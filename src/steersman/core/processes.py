@@ -1,9 +1,9 @@
 """Worker processes that neither hang nor outlive their parent.
 
 The parent talks to each worker by a pipe of its own, in the calling thread. There is no queue, lock or thread in
-between
-that a KeyboardInterrupt or a dying worker could leave in a bad state: a half-written message ends in an end of file.
-Workers do not get signals that a terminal sends to all processes; when there is nothing more to do they are killed.
+between that a KeyboardInterrupt or a dying worker could leave in a bad state: a half-written message ends in an end of
+file. Workers do not get signals that a terminal sends to all processes; when there is nothing more to do they are
+killed.
 
 `concurrent.futures.ProcessPoolExecutor` would be as fast but not do: its workers write into one pipe, which its parent
 holds open for writing too. A worker that dies, or is killed after Ctrl-C, while it writes an answer leaves a thread of

@@ -19,7 +19,7 @@ Observation = dict[str, npt.NDArray[Any]]
 class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
     """Pods arrive, and an agent chooses the node of each.
 
-    Observation (`spaces.Dict`): `nodes` [N, F], `pod` [P] and `context` [X] float32 by the view
+    Observation (`gymnasium.spaces.Dict`): `nodes` [N, F], `pod` [P] and `context` [X] float32 by the view
     (`steersman.policies.features`), `mask` [N] int8 (where the pod may run), `groups` [N, 2] int32 (index of the node's
     rack and server, -1: none).
     Action: a node's slot, 0 to N - 1; its GPU devices are chosen by the best-fit rule. An illegal action changes

@@ -23,9 +23,8 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
     """E environments as one `gymnasium.vector.VectorEnv`.
 
     An environment whose episode ended is reset in the same step: the returned observation is the new episode's first
-    one,
-    and `infos["final_obs"]`, `infos["final_info"]` hold the ended one's last (masks: the same names with a `_` prefix).
-    Environment i of a vector reset with seed s runs as a single one reset with seed s + i.
+    one, and `infos["final_obs"]`, `infos["final_info"]` hold the ended one's last (masks: the same names with a `_`
+    prefix). Environment i of a vector reset with seed s runs as a single one reset with seed s + i.
 
     Args:
         core: the environments.

@@ -1,8 +1,7 @@
 """`least-connections`: spread TCP connections evenly, so that no node has many.
 
 Source: SoniaMatranga/SoniaMatrangaTesi, objective LC. There the reward is 1 for the node next to the one with the
-fewest
-connections, an off-by-one error, and 0 for every other node. Here the state after the action is rewarded.
+fewest connections, an off-by-one error, and 0 for every other node. Here the state after the action is rewarded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Interface of all policies: their inputs, selection rules, Python scorers, explanations and saved tensors.
 
 A policy is an immutable value. Its state for one cluster is in the arrays of `decision.kernels.DecisionState`, which
-`decision.context.build_cluster` builds, and in its scorer.
+`decision.context.build_decision_state` builds, and in its scorer.
 """
 
 from __future__ import annotations

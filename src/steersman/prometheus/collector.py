@@ -28,7 +28,7 @@ class Collector:
         clock: monotonic clock, seconds.
 
     Attributes:
-        readings: metric store.
+        store: metric store.
         limits: decisions by what became of the pod's hard limit of latency; counted by whoever decides.
         clock: monotonic clock, seconds.
         rounds: number of rounds by result: `complete`, `partial`, `failed`.
@@ -41,7 +41,7 @@ class Collector:
         nodes: Callable[[], Collection[str]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.configuration, self.readings = configuration, MetricStore(configuration)
+        self.configuration, self.store = configuration, MetricStore(configuration)
         self.rounds, self.limits = Counter[str](), Counter[str]()
         self.problem = ""
         self.clock, self._nodes = clock, nodes
@@ -73,7 +73,7 @@ class Collector:
         nodes = frozenset(self._nodes())
         answers = await asyncio.gather(*(self._feature(name, nodes) for name in queried))
         problems = {name: error for name, error in zip(queried, answers, strict=True) if error is not None}
-        self.readings.tidy(nodes)
+        self.store.prune(nodes)
         self.rounds["complete" if not problems else "failed" if len(problems) == len(queried) else "partial"] += 1
         self._tell(queried, problems)
 
@@ -93,7 +93,7 @@ class Collector:
             if (node, user) in ages
             for each in series
         ]
-        self.readings.take(name, result, now)
+        self.store.record(name, result, now)
         return None
 
     def _by_node(
@@ -109,7 +109,7 @@ class Collector:
                 user = each.labels.get(user_label, "") if feature == LATENCY and user_label else ""
                 series_by_query.setdefault((node, user), []).append(each)
             elif count:
-                self.readings.dropped["unknown node"] += 1
+                self.store.dropped["unknown node"] += 1
                 strange = strange or each.labels.get(label, "")
         if count and series and nodes and not series_by_query and feature not in self._warned:
             self._warned.add(feature)

@@ -29,8 +29,7 @@ WhenStale = Literal["last", "impute", "neutral"]
 """What replaces a stale or missing value.
 
 `last`: the last value whatever its age; `impute`: the median of the other nodes' values; `neutral`: nothing, so that
-the
-node neither attracts nor repels."""
+the node neither attracts nor repels."""
 
 
 class ServerConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"):
@@ -71,8 +70,7 @@ class FeatureQuery(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
     Attributes:
         query: value for each node, in the unit of the feature's name; "": not queried.
         sampled_at: time of the newest sample behind the value, seconds since 1970, for each node. A node without it has
-            no
-            new value.
+            no new value.
         when_stale: see `WhenStale`.
         max_age_seconds: age from which a value is stale; 0: that of the whole configuration.
         node_label: label that names the node, if it differs from that of `NodeMapping`.

@@ -51,7 +51,7 @@ class TelemetryMetrics(Metrics):
         yield age
         yield nodes
         yield _counter("telemetry_rounds", "Rounds of questions to Prometheus.", "result", collector.rounds)
-        dropped = collector.readings.dropped
+        dropped = collector.store.dropped
         yield _counter("telemetry_values_dropped", "Values that were not taken.", "reason", dropped)
         yield _counter("latency_limits", "Decisions on pods with a hard limit of latency.", "outcome", collector.limits)
 
@@ -59,8 +59,8 @@ class TelemetryMetrics(Metrics):
         """Return the ages of queried features, [N] seconds by name, inf where there never was a value."""
         collector = self._collector
         nodes = list(self._nodes())
-        raw, present = collector.readings.raw(nodes), np.ones(len(nodes), dtype=np.bool_)
-        ages = collector.readings.measured(*raw, present, collector.clock()).age
+        raw, present = collector.store.last_values(nodes), np.ones(len(nodes), dtype=np.bool_)
+        ages = collector.store.resolve(*raw, present, collector.clock()).age
         return {name: ages[:, i] for i, name in enumerate(FEATURES) if collector.configuration.features[name].query}
 
 

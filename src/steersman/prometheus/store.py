@@ -73,7 +73,7 @@ class MetricStore:
 
     Attributes:
         dropped: number of refused values by reason: `not finite`, `in the future`, `unknown node`, `too many users`.
-        version: incremented with every change, so that users of `raw` know when to read again.
+        version: incremented with every change, so that users of `last_values` know when to read again.
     """
 
     configuration: Configuration
@@ -88,7 +88,7 @@ class MetricStore:
         """Column of each group of users, relative to that of the latency."""
         return {user: 1 + i for i, user in enumerate(self._latency)}
 
-    def take(self, feature: str, result: Iterable[MetricSample], now: float) -> None:
+    def record(self, feature: str, result: Iterable[MetricSample], now: float) -> None:
         """Store the results of a round of queries for one feature; of several values of a node the newest.
 
         Args:
@@ -115,7 +115,7 @@ class MetricStore:
             if known is None or (sample.taken, sample.value) > (known.taken, known.value):
                 kept[node] = sample
 
-    def tidy(self, nodes: Collection[str]) -> None:
+    def prune(self, nodes: Collection[str]) -> None:
         """Forget all other nodes, and users that are measured no more: the newest latency is stale, others' are not."""
         self.version += 1
         for kept in (*self._values.values(), *self._latency.values()):
@@ -129,10 +129,10 @@ class MetricStore:
             if taken < gone:
                 del self._latency[user]
 
-    def raw(self, names: Sequence[str | None]) -> tuple[Floats, Floats]:
+    def last_values(self, names: Sequence[str | None]) -> tuple[Floats, Floats]:
         """Return the last values of the nodes in N slots, [N, M], NaN where there is none, and their times, -inf there.
 
-        The column of all users is empty; `measured` fills it.
+        The column of all users is empty; `resolve` fills it.
         """
         columns = (*self._values.values(), *self._latency.values())
         values = np.full((len(names), len(columns) + 1), np.nan)
@@ -146,15 +146,15 @@ class MetricStore:
                     values[slot, column], taken[slot, column] = sample
         return values, taken
 
-    def measured(self, values: Floats, taken: Floats, present: npt.NDArray[np.bool_], now: float) -> NodeMetricsArrays:
-        """Return the values to decide by at a moment.
+    def resolve(self, values: Floats, taken: Floats, present: npt.NDArray[np.bool_], now: float) -> NodeMetricsArrays:
+        """Return the values to decide by at a moment: stale and missing ones replaced as configured (`WhenStale`).
 
         The column of all users is the largest latency of the node, with the time of its oldest sample. Users whose
         newest latency is stale while others' is not do not count in it.
 
         Args:
-            values: [N, M] as from `raw`.
-            taken: [N, M] as from `raw`.
+            values: [N, M] as from `last_values`.
+            taken: [N, M] as from `last_values`.
             present: [N] whether a slot has a node.
             now: monotonic seconds.
         """
@@ -176,7 +176,7 @@ class MetricStore:
         return NodeMetricsArrays(fresh_values, fresh, age, taken, self.users)
 
     def _with_all_users(self, values: Floats, taken: Floats, now: float) -> tuple[Floats, Floats]:
-        """Return copies of the arrays of `raw` with the column of all users."""
+        """Return copies of the arrays of `last_values` with the column of all users."""
         values, taken, everybody = values.copy(), taken.copy(), len(FEATURES) - 1
         newest = taken[:, everybody + 1 :].max(axis=0, initial=-np.inf)
         counted = now - newest <= self.configuration.age_limit(LATENCY)

@@ -141,8 +141,7 @@ def draw(
     `load`, or at the load of the trace's times, with `mean_duration` as in `schedule`.
 
     Controllers create pods by the dozen. With `bursts` in `inflation`, and always in `arrivals`, the pods of an owner
-    (or
-    equal ones, if they have none) arrive together in every other draw, those of odd seeds.
+    (or equal ones, if they have none) arrive together in every other draw, those of odd seeds.
     """
     random = np.random.default_rng(seed)
     if protocol == "inflation":

@@ -44,15 +44,15 @@ class RunObservations:
         self._followed = 0
         leftovers, room = cluster.learned.leftovers, cluster.learned.room
         known = empty_fragmentation_cache(profile_key(cluster.profile))
-        scene = EncodingContext(
+        context = EncodingContext(
             cluster.nodes, cluster.classes, cluster.profile, cluster.fragments, known, leftovers, room
         )
-        self._observer = ObservationEncoder(view, scene, self._owners, cluster.table.log, cluster.table.logged)
+        self._observer = ObservationEncoder(view, context, self._owners, cluster.table.log, cluster.table.logged)
 
     def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `policies.base.Observations`."""
         self._follow()
-        return self._observer.look(query.class_id, query.owner, query.feasible), self._groups
+        return self._observer.encode(query.class_id, query.owner, query.feasible), self._groups
 
     def reset_cache(self) -> None:
         """Do nothing: the log of a run holds all of it; see `policies.base.Observations`."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.constraints.node import offering_nodes, reasons
-from steersman.cluster.constraints.reasons import insufficient_gpu, sentence
+from steersman.cluster.constraints.reasons import format_unschedulable, insufficient_gpu
 from steersman.cluster.state import ClusterState
 from steersman.simulation.engine import NOT_ALLOWED
 
@@ -39,7 +39,7 @@ class Reasons:
             result[why] += count  # resources include GPUs that some nodes count
         if counts[NOT_ALLOWED]:
             result += self._not_allowed(class_id)
-        return sentence(len(self._state.nodes), result)
+        return format_unschedulable(len(self._state.nodes), result)
 
     def _not_allowed(self, class_id: int) -> Counter[str]:
         """Count by reason the nodes that the class's constraints or GPU resource names exclude, whatever runs there."""

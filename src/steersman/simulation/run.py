@@ -157,8 +157,7 @@ class Simulator:
         """Compare policies on draws like the protocol's runs, see `arrivals.draw` and `selection.halving.select`.
 
         The cost is the unallocated share at the end in percent, and in `timed` the mean wait in seconds. After
-        `arrivals`
-        simulated arrivals no further draw begins.
+        `arrivals` simulated arrivals no further draw begins.
         """
         workload = coarse(self.workload)
         simulator = self if workload is self.workload else Simulator(workload)

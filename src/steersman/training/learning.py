@@ -133,12 +133,12 @@ def learn(
     device = "" if is_evolution else find_device(plan.device)
     run = TrainingRun(folder, plan.options(), limits, resume=resume)
     learner: Agent | EpisodeEvolution = _search(plan) if is_evolution else _agent(plan, device)
-    referee = Validator(plan.scene, plan.validation_seeds, plan.rule)
+    validator = Validator(plan.scene, plan.validation_seeds, plan.rule)
 
     def save(path: Path) -> None:
-        write_policy(path, _card(plan, learner, referee), weights_of(learner))
+        write_policy(path, _card(plan, learner, validator), weights_of(learner))
 
-    return run.train(cast(Learner, learner), lambda: referee.validate(learner.act), save, on_iteration)
+    return run.train(cast(Learner, learner), lambda: validator.validate(learner.act), save, on_iteration)
 
 
 def find_device(name: str) -> str:
@@ -207,7 +207,7 @@ def weights_of(learner: Agent | EpisodeEvolution) -> dict[str, Any]:
     return export(network, fold=find_network(network.spec.name).folds_batch_norm)
 
 
-def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, referee: Validator) -> Card:
+def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, validator: Validator) -> Card:
     network, scene = plan.network, plan.scene
     folded = network.norm == "batch" and find_network(network.name).folds_batch_norm
     settings = asdict(plan.config)
@@ -231,6 +231,6 @@ def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, referee: Valida
         seeds=f"{plan.seed} for training, {', '.join(map(str, plan.validation_seeds))} for validation",
         settings=settings,
         steps=learner.steps,
-        scores=referee.scores(),
+        scores=validator.scores(),
         made_by=f"steersman {__version__}",
     )

@@ -17,7 +17,7 @@ class Validator:
     """Run validation episodes.
 
     Args:
-        scene: the environment.
+        environment: the environment.
         seeds: of the episodes on each workload.
         reference: the rule to compare with; it runs each episode once.
 
@@ -25,31 +25,32 @@ class Validator:
         UsageError: the environment has no such rule, or an option of it is invalid.
     """
 
-    def __init__(self, scene: EnvironmentSpec, seeds: Sequence[int], reference: str) -> None:
-        scene.check_rule(reference)
-        self.stage, self.reference = scene.stage(seeds), reference
-        self._theirs: dict[str, Figures] = {}
-        self._ours: dict[str, Figures] = {}
+    def __init__(self, environment: EnvironmentSpec, seeds: Sequence[int], reference: str) -> None:
+        environment.check_rule(reference)
+        self.episodes, self.reference = environment.stage(seeds), reference
+        self._reference_figures: dict[str, Figures] = {}
+        self._policy_figures: dict[str, Figures] = {}
 
     def validate(self, choose: Chooser) -> float:
         """Return by how many percent the mean return exceeds the reference's: the mean over workloads."""
         gains = []
-        for name in self.stage.names:
-            if name not in self._theirs:
-                self._theirs[name] = self.stage.play(name, self.reference)
-            self._ours[name] = self.stage.play(name, choose)
-            mean, reference_mean = (float(figures[RETURN].mean()) for figures in (self._ours[name], self._theirs[name]))
+        for name in self.episodes.names:
+            if name not in self._reference_figures:
+                self._reference_figures[name] = self.episodes.play(name, self.reference)
+            self._policy_figures[name] = self.episodes.play(name, choose)
+            mean = float(self._policy_figures[name][RETURN].mean())
+            reference_mean = float(self._reference_figures[name][RETURN].mean())
             gains.append(100.0 * (mean - reference_mean) / max(abs(reference_mean), LEAST))
         return float(np.mean(gains))
 
     def scores(self) -> tuple[Score, ...]:
         """Return the means of the last validation, for a model card: the return and the environment's metrics."""
         scores = []
-        for name, figures in self._ours.items():
-            reference_figures = self._theirs[name]
+        for name, figures in self._policy_figures.items():
+            baseline_figures = self._reference_figures[name]
             for figure in (RETURN, *(each for each in figures if each != RETURN)):
-                means = float(figures[figure].mean()), float(reference_figures[figure].mean())
+                means = float(figures[figure].mean()), float(baseline_figures[figure].mean())
                 if np.isfinite(means).all():  # an episode that was too short has no metrics
                     mean, baseline = (round(value, 6) for value in means)
-                    scores.append(Score(name, figure, mean, self.reference, baseline, len(self.stage.seeds)))
+                    scores.append(Score(name, figure, mean, self.reference, baseline, len(self.episodes.seeds)))
         return tuple(scores)

@@ -89,8 +89,7 @@ def _devices(nodes: Sequence[Node], pods: Sequence[Pod]) -> dict[int, int]:
     """Return the bit mask of GPU devices by index of the running pods; those that do not fit are left out.
 
     Whether a pod is allowed on its node is not checked: it runs. Devices that a pod names are taken first, then the
-    best
-    ones for the others.
+    best ones for the others.
     """
     state = ClusterState(nodes)
     bound = [i for i, pod in enumerate(pods) if pod.constraints.node_name in state.slots]
@@ -136,8 +135,7 @@ def _freed(pod: Pod, stays: bool) -> Pod:
     """Return the pod without node and devices; one that stays also loses its placement constraints.
 
     It stays, whatever they say by now, and they are never evaluated again: DaemonSets' pods, which name a node each,
-    are
-    one class then, and a bound on what any scheduler allocates finds room for a pod on a node cordoned since.
+    are one class then, and a bound on what any scheduler allocates finds room for a pod on a node cordoned since.
     """
     if not pod.constraints.node_name:
         return pod

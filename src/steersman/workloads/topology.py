@@ -78,8 +78,7 @@ def write_hierarchy(
     """Write every node and pod list with labels and scheduler name beside the original, its stem ending in `-hier`.
 
     Nodes are numbered over the files of one folder, since a folder may have one file per node. A file that repeats a
-    node
-    of the folder is another list, and its numbers start again.
+    node of the folder is another list, and its numbers start again.
 
     Args:
         folders: workload folders, or folders of them; each one that holds files is a workload of its own.

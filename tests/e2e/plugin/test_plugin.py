@@ -30,7 +30,7 @@ COUNT, MILLI, INDEX = (f"alibabacloud.com/gpu-{each}" for each in ("count", "mil
 
 
 def prepared(name: str = "steersman-default") -> bytes:
-    """A policy file with a mix."""
+    """A policy file with a workload profile."""
     return gzip.decompress((VECTORS / f"{name}.safetensors.gz").read_bytes())
 
 
@@ -175,7 +175,10 @@ def test_a_service_that_is_not_there_costs_no_pod(
             {"policy": "best-fit", "timeout": "soon"},
             'args.timeout: "soon" is no duration; such as 50ms or 10s is right',
         ),
-        ({"policy": "fgd"}, 'args.policyFile: is missing; policy "fgd" needs the mix of a prepared policy file'),
+        (
+            {"policy": "fgd"},
+            'args.policyFile: is missing; policy "fgd" needs the workload profile of a prepared policy file',
+        ),
     ],
 )
 def test_args_that_make_no_sense_are_one_line_that_names_the_field(

@@ -1,4 +1,4 @@
-"""`steersman serve` beside a real control plane: its opinion follows the cluster, and outlives what goes wrong."""
+"""`steersman serve` beside a real control plane: its scores follow the cluster, and outlive what goes wrong."""
 
 import json
 import os

@@ -284,14 +284,14 @@ def test_values_that_are_an_hour_old_are_seen_to_be_so(tmp_path: Path) -> None:
                 await collector.refresh()
 
         asyncio.run(story())
-        values, taken = collector.readings.raw(["old", "new"])
+        values, taken = collector.store.last_values(["old", "new"])
         column = FEATURES.index("tcp_connections")
         assert values[:, column].tolist() == [7, 8]
         old, new = (collector.clock() - taken[:, column]).tolist()
         assert 3599 < old < 3660
         assert 4 < new < 60
         present = np.array([True, True])
-        found = collector.readings.measured(values, taken, present, collector.clock())
+        found = collector.store.resolve(values, taken, present, collector.clock())
         assert found.fresh[:, column].tolist() == [False, True]
         assert found.values[:, column].tolist() == [8, 8]  # the median of what is not stale
 
@@ -341,13 +341,13 @@ def test_a_machine_and_its_probe_are_measured(tmp_path: Path) -> None:
                     for _ in range(60):
                         await asyncio.sleep(0.5)
                         await collector.refresh()
-                        values, _ = collector.readings.raw(["machine", "probed"])
+                        values, _ = collector.store.last_values(["machine", "probed"])
                         if (values[0, [0, 1, 2, 3, 4]] >= 0).all() and values[1, -1] >= 0:
                             return
                 raise AssertionError(values)
 
             asyncio.run(complete())
-            values, taken = collector.readings.raw(["machine", "probed"])
+            values, taken = collector.store.last_values(["machine", "probed"])
             machine = dict(zip(FEATURES, values[0].tolist(), strict=False))
             assert 0 <= machine["cpu_used_percent"] <= 100
             assert 0 < machine["filesystem_used_percent"] < 100

@@ -205,7 +205,7 @@ class Replay:
         self.findings.differs(what, attempt, f"{len(differing)} of {len(theirs)} nodes: {', '.join(differing[:4])}")
 
     def _compare_message(self, attempt: Attempt, c: int, labels: int) -> None:
-        ours, theirs = counts(explaining.message(self.state, c, labels)), counts(attempt.message)
+        ours, theirs = counts(explaining.unschedulable_message(self.state, c, labels)), counts(attempt.message)
         self.findings.reasons.update(theirs.keys())
         if ours != theirs:
             self.findings.differs("message", attempt, f"{dict(ours)} is not {dict(theirs)}")

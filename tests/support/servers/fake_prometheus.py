@@ -22,7 +22,7 @@ class Told:
 
     def __init__(self, changes: dict[str, object] | None = None) -> None:
         self.configuration = configuration(changes or {})
-        self.readings = MetricStore(self.configuration)
+        self.store = MetricStore(self.configuration)
         self.limits: Counter[str] = Counter()
         self.now = 1000.0
 
@@ -30,7 +30,7 @@ class Told:
         return self.now
 
     def tell(self, feature: str, values: dict[str, float], age: float = 0.0, user: str = "") -> None:
-        self.readings.take(feature, [MetricSample(node, user, value, age) for node, value in values.items()], self.now)
+        self.store.record(feature, [MetricSample(node, user, value, age) for node, value in values.items()], self.now)
 
 
 Answer = Callable[[str], tuple[int, object]]
@@ -93,7 +93,7 @@ def collector(server: Prometheus, nodes: tuple[str, ...] = ("n0", "n1"), **chang
 
 def known(made: Collector, names: tuple[str, ...] = ("n0", "n1")) -> list[tuple[float, float]]:
     """Connections of nodes and their age."""
-    values, taken = made.readings.raw(names)
+    values, taken = made.store.last_values(names)
     return [(value, round(made.clock() - time, 1)) for value, time in zip(values[:, 4], taken[:, 4], strict=True)]
 
 

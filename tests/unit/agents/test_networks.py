@@ -237,10 +237,10 @@ def test_critic_changes_its_units_but_not_its_values():
     critic, observation = build_critic(trained("mlp").spec), observe(4, batch=20)
     before = critic(observation).detach()
     for targets in (torch.tensor([900.0, 1100.0]), torch.tensor([-5.0, -3.0, 4.0])):
-        critic.show(targets)
+        critic.update_return_statistics(targets)
         torch.testing.assert_close(critic(observation), before, rtol=1e-3, atol=1e-3)
     only = build_critic(trained("mlp").spec)
-    only.show(torch.tensor([900.0, 1100.0]))
+    only.update_return_statistics(torch.tensor([900.0, 1100.0]))
     assert (only.centre.item(), only.spread.item()) == pytest.approx((1000.0, 100.0))
 
 

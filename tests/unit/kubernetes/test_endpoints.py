@@ -55,7 +55,7 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
             in_flight=lambda: 7,
             bind_errors=lambda: {409: 2, 0: 1},
             is_leader=lambda: True,
-            mix_age=lambda: 12.5,
+            profile_age=lambda: 12.5,
             events_dropped=lambda: 9,
         )
     )
@@ -87,7 +87,7 @@ def test_what_happened_and_what_is_can_be_scraped() -> None:
         assert value("bind_errors_total", status="409") == 2
         assert value("bind_errors_total", status="none") == 1
         assert value("leader_election_master_status") == 1
-        assert value("mix_age_seconds") == 12.5
+        assert value("profile_age_seconds") == 12.5
         assert value("events_dropped_total") == 9
         pending["active"] = 5
         assert samples((await ask(port, "metrics"))[1])["steersman_pending_pods", (("queue", "active"),)] == 5

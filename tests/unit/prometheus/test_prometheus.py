@@ -104,7 +104,7 @@ def test_values_that_are_no_numbers_are_dropped(value: str) -> None:
     n0 = {"instance": "n0"}
     found = asyncio.run(ask(answering(vector((n0, 10.0, value)), vector((n0, 10.0, 9.0)))))
     np.testing.assert_equal(known(found), [NEVER, NEVER])
-    assert found.readings.dropped == {"not finite": 1}
+    assert found.store.dropped == {"not finite": 1}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_series_are_of_nodes_as_the_configuration_says(nodes: Json, label: str, 
     answer = answering(vector((labels, 10.0, 7)), vector((labels, 10.0, 10.0)))
     found = asyncio.run(ask(answer, nodes=("n0", "n1"))) if not nodes else asyncio.run(_ask_with(answer, nodes))
     np.testing.assert_equal(known(found), [(7, 0) if node else NEVER, NEVER])
-    assert found.readings.dropped == ({} if node else {"unknown node": 1})
+    assert found.store.dropped == ({} if node else {"unknown node": 1})
 
 
 async def _ask_with(answer: Answer, nodes: Json) -> Collector:
@@ -288,7 +288,7 @@ def test_a_shadow_decides_by_telemetry() -> None:
                 lambda: shadow.actual.cache.state.slots,
             )
             running = asyncio.create_task(follow_shadow(shadow, policy_manager))
-            while not policy_manager.telemetry.readings.version or shadow.actual.decider is None:
+            while not policy_manager.telemetry.store.version or shadow.actual.decider is None:
                 await asyncio.sleep(0.01)
             for i in (0, 1):
                 spec = {"schedulerName": "other", "nodeName": f"n{i}", "containers": [{"name": "main"}]}

@@ -49,7 +49,7 @@ __all__ = [
 
 MASKED = torch.finfo(torch.float32).min  # finite, so that zero times it is zero
 
-SHOWN_RATE = 0.1  # rate at which a critic's units follow the observed values
+STATISTICS_RATE = 0.1  # Pop-Art's step size beta, once 1 / beta batches have been averaged
 LEAST_SPREAD = 1e-4
 SCORE_GAIN = 0.01  # scores start nearly equal: a policy starts nearly uniform, values near zero
 
@@ -238,14 +238,14 @@ class ValueNetwork(nn.Module):
     """A critic: a body of its own, and a head over the mean and maximum of its rows.
 
     Its head is in units of the observed values, V = centre + spread head(...), so that it learns values of hundreds as
-    quickly as values of one (PopArt: van Hasselt et al., "Learning values across many orders of magnitude", NeurIPS
+    quickly as values of one (Pop-Art: van Hasselt et al., "Learning values across many orders of magnitude", NeurIPS
     2016).
     """
 
     centre: Tensor
     spread: Tensor
     square: Tensor
-    shown: Tensor
+    shown: Tensor  # number of batches so far, under its name in checkpoints
 
     def __init__(self, spec: NetworkConfig) -> None:
         super().__init__()
@@ -270,10 +270,13 @@ class ValueNetwork(nn.Module):
         return value
 
     @torch.no_grad()
-    def show(self, targets: Tensor) -> None:
-        """Update the mean and spread by targets [B], and adjust the head so that no value changes."""
+    def update_return_statistics(self, targets: Tensor) -> None:
+        """Update mean and standard deviation of returns by targets [B], and rescale the head so that no value changes.
+
+        Moving averages as in Pop-Art, algorithm 1 and equation 10, with a step size that begins as a mean's, 1 / t.
+        """
         self.shown += 1.0
-        rate = (1.0 / self.shown).clamp(min=SHOWN_RATE)
+        rate = (1.0 / self.shown).clamp(min=STATISTICS_RATE)
         centre = self.centre.lerp(targets.mean(), rate)
         self.square.lerp_(targets.square().mean(), rate)
         spread = (self.square - centre.square()).clamp(min=LEAST_SPREAD**2).sqrt()

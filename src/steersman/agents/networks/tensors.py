@@ -88,9 +88,8 @@ def sample_candidates(
 
     As kube-scheduler scores a sample of a large cluster's nodes, so does the agent while it learns: it decides among
     the candidates and learns from them alone. Up to three quarters are feasible nodes, the others represent the
-    remainder
-    of the cluster; if there are too few of one sort, the other fills up. `weight` is the number of nodes that each row
-    stands for, so that means over the rows are means over the cluster.
+    remainder of the cluster; if there are too few of one sort, the other fills up. `weight` is the number of nodes that
+    each row stands for, so that means over the rows are means over the cluster.
 
     Args:
         observation: [E, ...] of N nodes.

@@ -1,8 +1,7 @@
 """Replay pods of a workload on a live cluster, each created at its time.
 
 A pod is deleted when it has run as long as in the trace, counted from its binding, as in the simulator. What runs when
-a
-replay is resumed runs that long from then on.
+a replay is resumed runs that long from then on.
 """
 
 from __future__ import annotations
@@ -148,8 +147,7 @@ class PodReplay:
         """Play all pods that do not exist yet, and end when those that have an end are gone.
 
         Those that are not bound for a while (a minute if any of them has an end, else ten seconds), while nothing else
-        is to be
-        done, are left waiting.
+        is to be done, are left waiting.
 
         Raises:
             SteersmanError: the API refuses a pod, or one of its name exists.

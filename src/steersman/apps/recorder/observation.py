@@ -83,14 +83,14 @@ class ObservationBuilder:
             if placed.node in state.slots:
                 self._place(key, placed)
         profile = profile_arrays(known.profile, state.gpu_types)
-        self._mix, self._fragments = profile, fragment_arrays(profile, state.arrays)
+        self._profile, self._fragments = profile, fragment_arrays(profile, state.arrays)
         self._log, self._logged = np.zeros(changes, dtype=np.int64), np.zeros(1, dtype=np.int64)
         learned = empty_learned() if known.view is not GPU else _learned(known, profile, state)
         marks = empty_fragmentation_cache(profile_key(profile))
-        scene = EncodingContext(
+        context = EncodingContext(
             state.arrays, state.class_arrays, profile, self._fragments, marks, learned.leftovers, learned.room
         )
-        self._observer = ObservationEncoder(known.view, scene, self.owners, self._log, self._logged)
+        self._observer = ObservationEncoder(known.view, context, self.owners, self._log, self._logged)
 
     def slot(self, name: str) -> int | None:
         """Return the slot of a node, None if it is unknown."""
@@ -102,9 +102,9 @@ class ObservationBuilder:
         observer.summary[:] = self.summary(waiting)
         c = self._classes[pod.pod_class]
         allowed = self.state.mask(c, self.state.labels_id(pod))
-        seen = observer.look(c, self.known.owner(pod), allowed)
-        parts: Arrays = {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask}
-        return {name: part.copy() for name, part in parts.items()} | {"groups": self.groups}
+        encoded = observer.encode(c, self.known.owner(pod), allowed)
+        parts = {name: getattr(encoded, name).copy() for name in ("nodes", "pod", "context", "mask")}
+        return parts | {"groups": self.groups}
 
     def place(self, key: str, placed: PlacedPod) -> None:
         """Place a pod on a node."""
@@ -141,12 +141,12 @@ class ObservationBuilder:
         return slot
 
     def _changed(self, slot: int) -> None:
-        refresh(self._mix, self.state.arrays, self._fragments, slot)
+        refresh(self._profile, self.state.arrays, self._fragments, slot)
         self._log[self._logged[0]] = slot
         self._logged[0] += 1
 
 
 def _learned(known: EpisodeContext, profile: ProfileArrays, state: ClusterState) -> Any:
-    assert known.leftovers is not None, "the view gpu shows what follows from the mix"
+    assert known.leftovers is not None, "the view gpu shows what follows from the workload profile"
     leftovers = renumber_models(known.leftovers, known.profile, profile)  # the view counts all nodes that ever existed
     return features_only(learned_arrays(leftovers, profile, state.arrays))

@@ -32,7 +32,10 @@ class BindOutcome(Enum):
 
     BOUND = "bound"
     LOST = "lost"
-    """The pod or node is gone, or the lease was lost."""
+    """The pod or node is gone, the lease was lost, or the server found a conflict (409) and the pod is still unbound.
+
+    The pod is tried again without an event.
+    """
     TAKEN = "taken"
     """Another scheduler bound the pod: two schedulers have one name."""
     REFUSED = "refused"
@@ -120,7 +123,7 @@ class Binder:
             if status not in (0, CONFLICT, *BUSY):
                 return BindOutcome.LOST if status == MISSING else BindOutcome.REFUSED, message
             if status != TOO_MANY:
-                pod_now = await self._look(path, pod.uid)
+                pod_now = await self._get_pod(path, pod.uid)
                 if pod_now is None:
                     return BindOutcome.LOST, message
                 # The conflict may be with our own attempt, whose answer was lost or which the server made twice.
@@ -136,7 +139,7 @@ class Binder:
             wait = min(2 * wait, RETRY_SECONDS[1])
         return BindOutcome.REFUSED, message
 
-    async def _look(self, path: str, uid: str) -> PodHead | None:
+    async def _get_pod(self, path: str, uid: str) -> PodHead | None:
         """Return a pod, repeating the request until there is an answer; None: there is no such pod."""
         wait = RETRY_SECONDS[0]
         while True:

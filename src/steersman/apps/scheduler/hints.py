@@ -30,16 +30,19 @@ class Hints:
 
     def __init__(self) -> None:
         self._freed: set[int] = set()
-        self._bound = self._volumes = False
+        self._other = self._volumes = False
         self._due_at = 0.0
 
     def resources_freed(self, slot: int) -> None:
         """Record that resources of a node were freed, or that the node is new."""
         self._freed.add(slot)
 
-    def pod_placed(self) -> None:
-        """Record that a pod was placed, which may satisfy pod affinity."""
-        self._bound = True
+    def other_change(self) -> None:
+        """Record a change that freed no resources: a pod was placed, its labels were read, or a node was deleted.
+
+        It may still help pods with inter-pod constraints, as by satisfying their affinity.
+        """
+        self._other = True
 
     def volumes_changed(self) -> None:
         """Record that an object that volume claims depend on changed."""
@@ -51,7 +54,7 @@ class Hints:
 
     def wait_seconds(self) -> float | None:
         """Return how long to wait before the next search; None: nothing has changed."""
-        if not self._freed and not self._bound and not self._volumes:
+        if not self._freed and not self._other and not self._volumes:
             return None
         return max(0.0, self._due_at - time.monotonic())
 
@@ -70,7 +73,7 @@ class Hints:
         counts = {VOLUME_GROUP: ALL} if VOLUME_GROUP in groups and (self._freed or self._volumes) else {}
         slots = np.array(sorted(slot for slot in self._freed if slot < len(state.nodes)), dtype=np.int64)
         self._freed.clear()
-        self._bound = self._volumes = False
+        self._other = self._volumes = False
         nodes, classes = state.arrays, state.class_arrays
         for group in groups:
             if group == VOLUME_GROUP:

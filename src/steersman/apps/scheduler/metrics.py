@@ -38,7 +38,7 @@ class MetricSources:
         bind_errors: by HTTP status, 0 where there was no answer.
         reflectors: by resource.
         is_leader: whether this scheduler may decide.
-        mix_age: seconds since the workload profile was computed.
+        profile_age: seconds since the workload profile was computed.
         events_dropped: events that were never written.
         taken: pods of ours that another scheduler bound.
         node_problems: nodes that take no pods since their objects make no sense.
@@ -49,7 +49,7 @@ class MetricSources:
     bind_errors: Callable[[], Mapping[int, int]] | None = None
     reflectors: Mapping[str, Reflector] = field(default_factory=dict)
     is_leader: Callable[[], bool] | None = None
-    mix_age: Callable[[], float] | None = None
+    profile_age: Callable[[], float] | None = None
     events_dropped: Callable[[], int] | None = None
     taken: Callable[[], int] | None = None
     node_problems: Callable[[], int] | None = None
@@ -130,8 +130,9 @@ class _GaugeCollector(Collector):
         if s.is_leader is not None:
             leads = {"": int(s.is_leader())}
             yield _gauge("leader_election_master_status", "1 if this scheduler holds the lease.", "", leads)
-        if s.mix_age is not None:
-            yield _gauge("mix_age_seconds", "Since the mix of typical pods was made.", "", {"": s.mix_age()})
+        if s.profile_age is not None:
+            age = {"": s.profile_age()}
+            yield _gauge("profile_age_seconds", "Since the workload profile of typical pods was computed.", "", age)
         if s.events_dropped is not None:
             yield _counter("events_dropped", "Events that were never written.", "", {"": s.events_dropped()})
         if s.taken is not None:

@@ -223,7 +223,7 @@ class LiveScheduler(Scheduler):
             bind_errors=lambda: self.binder.errors,
             reflectors=reflectors,
             is_leader=self._may_decide,
-            mix_age=lambda: time.time() - self.policy_manager.profile.made_at,
+            profile_age=lambda: time.time() - self.policy_manager.profile.made_at,
             events_dropped=lambda: self.events.dropped,
             taken=lambda: self.binder.taken,
             node_problems=lambda: len(self.cache.node_problems),

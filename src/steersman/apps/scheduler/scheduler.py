@@ -15,7 +15,7 @@ from steersman.apps.scheduler.hints import Hints
 from steersman.apps.scheduler.queue import QueuedPod, SchedulingQueue
 from steersman.apps.scheduler.reporting import StatusReporter
 from steersman.apps.scheduler.volume_binder import VolumeBinder
-from steersman.cluster.constraints.reasons import message
+from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
 from steersman.kubernetes.client import Client
@@ -61,8 +61,7 @@ class Scheduler(Listener):
         reporter: reports results.
         options: pods of this scheduler.
         may_decide: returns, before each decision and binding, whether we still hold the lease. If it is false when
-            `watch`
-            starts, another scheduler leads, and all is listed again before leading.
+            `watch` starts, another scheduler leads, and all is listed again before leading.
         selectors: what selects pods for default spreading, for policies that use it.
     """
 
@@ -123,7 +122,7 @@ class Scheduler(Listener):
             self._capacity_generation += 1
             self._hints.resources_freed(slot)
         else:
-            self._hints.pod_placed()
+            self._hints.other_change()
         self.queue.nudge()
 
     def on_node_problem(self, name: str, problem: str) -> None:
@@ -251,7 +250,9 @@ class Scheduler(Listener):
         self.reporter.decided(time.monotonic() - began, time.thread_time() - cpu)
         if choice is None and (volumes is not None or mixing is not None):
             refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
-            self._mark_unschedulable(queued, lambda: message(cache.state, pod.class_id, pod.labels_id, refusals), began)
+            self._mark_unschedulable(
+                queued, lambda: unschedulable_message(cache.state, pod.class_id, pod.labels_id, refusals), began
+            )
             return
         if choice is None:
             self._unschedulable_cache[pod.class_id, pod.labels_id] = self._stamp(pod), ""
@@ -302,9 +303,9 @@ class Scheduler(Listener):
         key = pod.class_id, pod.labels_id
         stamp, why = self._unschedulable_cache.get(key, (-1, ""))
         if stamp != self._stamp(pod) or not why:
-            why = message(self.cache.state, *key)
+            why = unschedulable_message(self.cache.state, *key)
             if self.cache.node_problems:
-                why += " " + node_problem_logger(self.cache.node_problems)
+                why += " " + node_problems_sentence(self.cache.node_problems)
             self._unschedulable_cache[key] = self._stamp(pod), why
         return why + (" steersman does not preempt pods." if pod.pod.priority > 0 else "")
 
@@ -379,7 +380,7 @@ class Scheduler(Listener):
             self.queue.requeue_with_backoff(queued)
 
 
-def node_problem_logger(problems: Mapping[str, str]) -> str:
+def node_problems_sentence(problems: Mapping[str, str]) -> str:
     """Return a sentence about nodes that take no pods since their objects make no sense."""
     first = min(problems)
     more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""

@@ -101,7 +101,7 @@ class ShadowCluster:
         allowed = None if mixing is None else ~mixing[1]
         return self.decider.choose(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency, allowed)
 
-    def picture(self, unplaced: int) -> ClusterSummary:
+    def summary(self, unplaced: int) -> ClusterSummary:
         """Return the summary of this cluster."""
         if self.decider is None:
             self.renew()
@@ -128,15 +128,15 @@ class CounterfactualCache(ClusterCache):
     Pods that were bound before the shadow began, and those of all other schedulers, are where they are.
     """
 
-    side: ShadowCluster
-    shadowed: str = ""
+    cluster: ShadowCluster
+    scheduler_name: str = ""
     began: bool = False
 
-    def _is_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
-        if not self.began or pod.pod.scheduler_name != self.shadowed:
-            super()._is_bound(pod, node, head)
+    def _on_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
+        if not self.began or pod.pod.scheduler_name != self.scheduler_name:
+            super()._on_bound(pod, node, head)
         elif not pod.node:
-            choice = self.side.choose(pod, self.owner_pods(pod.pod))
+            choice = self.cluster.choose(pod, self.owner_pods(pod.pod))
             if choice is not None:
                 chosen = self.state.nodes[choice.slot]
                 assert chosen is not None
@@ -161,32 +161,32 @@ class _TeeHandler:
 
 
 class _ForwardingListener(Listener):
-    """Listener that forwards node changes to the cluster's decider."""
+    """Listener that forwards node changes to the cluster's decider, and added and bound pods to hooks."""
 
     def __init__(self) -> None:
-        self.side: ShadowCluster | None = None
-        self.bound: Callable[[CachedPod], None] | None = None
-        self.came: Callable[[CachedPod], None] | None = None
+        self.cluster: ShadowCluster | None = None
+        self.added_hook: Callable[[CachedPod], None] | None = None
+        self.bound_hook: Callable[[CachedPod], None] | None = None
 
     def on_pod_added(self, pod: CachedPod) -> None:
         """See `kubernetes.cache.cluster_cache.Listener`."""
-        if self.came is not None:
-            self.came(pod)
+        if self.added_hook is not None:
+            self.added_hook(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:
         """See `kubernetes.cache.cluster_cache.Listener`."""
-        if self.bound is not None:
-            self.bound(pod)
+        if self.bound_hook is not None:
+            self.bound_hook(pod)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
         """See `kubernetes.cache.cluster_cache.Listener`."""
-        if self.side is not None and self.side.decider is not None:
-            self.side.decider.changed(slot)
+        if self.cluster is not None and self.cluster.decider is not None:
+            self.cluster.decider.changed(slot)
 
     def on_rebuilt(self) -> None:
         """See `kubernetes.cache.cluster_cache.Listener`."""
-        if self.side is not None and self.side.decider is not None:
-            self.side.renew()
+        if self.cluster is not None and self.cluster.decider is not None:
+            self.cluster.renew()
 
 
 class Shadow:
@@ -220,9 +220,9 @@ class Shadow:
             CounterfactualCache(client, other_listener, selectors),
         )
         self.actual, self.alternative = ShadowCluster(actual, make_decider), ShadowCluster(alternative, make_decider)
-        listener.side, other_listener.side = self.actual, self.alternative
-        listener.bound, listener.came = self._bound, came
-        alternative.side, alternative.shadowed = self.alternative, shadowed
+        listener.cluster, other_listener.cluster = self.actual, self.alternative
+        listener.bound_hook, listener.added_hook = self._compare, came
+        alternative.cluster, alternative.scheduler_name = self.alternative, shadowed
         self._alternative, self.shadowed = alternative, shadowed
         # Reflectors that feed both, and those that the real cluster starts once a pod needs them; no volume claims.
         others = {each: None for cache in (actual, alternative) for each in cache.reflectors[2:]}
@@ -263,10 +263,10 @@ class Shadow:
         own_pods = [pod for pod in self.alternative.cache.pods.values() if pod.pod.scheduler_name == self.shadowed]
         lost = sum(1 for pod in own_pods if not pod.node and self.actual.cache.pods[pod.key].node)
         waiting = sum(1 for pod in self.actual.cache.pods.values() if not pod.node)
-        return self.actual.picture(waiting), self.alternative.picture(waiting + lost)
+        return self.actual.summary(waiting), self.alternative.summary(waiting + lost)
 
-    def _bound(self, pod: CachedPod) -> None:
-        """Handle a binding of the scheduler: ask the policy about the state before it."""
+    def _compare(self, pod: CachedPod) -> None:
+        """Compare a binding of the scheduler with the policy's choice in the state before it."""
         if not self._alternative.began or pod.pod.scheduler_name != self.shadowed:
             return
         state = self.actual.cache.state

@@ -10,12 +10,21 @@ from dataclasses import dataclass, field
 from steersman.apps.service.config import Canary, ServiceConfig
 from steersman.cluster.model import Pod
 
-SHADOW, CANARY, DEADLINE, OVERLOAD, STALE, POLICY = "shadow", "canary", "deadline", "overload", "stale", "policy"
+# Why scores are neutral.
+SHADOW = "shadow"
+"""The service is in shadow mode."""
+CANARY = "canary"
+"""The pod is not in the canary."""
+DEADLINE = "deadline"
+"""The deadline passed before there were scores."""
+OVERLOAD = "overload"
+"""There are too many requests."""
+STALE = "stale"
+"""The state of the watched cluster is too old."""
+POLICY = "policy"
+"""The policy failed."""
 UNUSUAL = "unusual"
-"""Reasons of neutral scores: shadow mode; not in the canary; deadline passed; too many requests; the cluster's state is
-too
-old; the policy failed; the pod is large or unlike all pods of the cluster, and too many such pods were sent lately."""
-REASONS = (SHADOW, CANARY, DEADLINE, OVERLOAD, STALE, POLICY, UNUSUAL)
+"""The pod is large or unlike all pods of the cluster, and too many such pods were sent lately."""
 
 
 def in_canary(canary: Canary, pod: Pod) -> bool:
@@ -53,14 +62,14 @@ class Deadline:
         return self.clock() - self.began > self.seconds
 
 
-def refusal(deadline: Deadline, *, overloaded: bool) -> str:
-    """Return why any request is answered neutrally now, without being decoded; "" if it is not."""
+def request_neutral_reason(deadline: Deadline, *, overloaded: bool) -> str:
+    """Return why a request gets neutral scores without being decoded, whatever its pod; "" if it is decoded."""
     if overloaded:
         return OVERLOAD
     return DEADLINE if deadline.passed else ""
 
 
-def skip_reason(config: ServiceConfig, pod: Pod, state_age: float | None) -> str:
+def pod_neutral_reason(config: ServiceConfig, pod: Pod, state_age: float | None) -> str:
     """Return why a pod gets neutral scores without asking the policy; "" if the policy is asked.
 
     Args:

@@ -86,7 +86,7 @@ class WatchedState(Protocol):
 
 
 MakeNodeScorer = Callable[[ClusterState, Pod], NodeScorer]
-Subject = tuple[Pod, Numbers | None]
+NumberedPod = tuple[Pod, Numbers | None]
 """A pod, and its numbers if it waits in the watched cluster in exactly the form that was sent."""
 
 
@@ -146,23 +146,23 @@ class Api:
 
     # Scores ----------------------------------------------------------------------------------------------------------
 
-    def scores(self, question: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> Scores:
+    def scores(self, request: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> Scores:
         """Answer `POST /v1/scores`."""
-        opinion = self._result_of(question, deadline, overloaded)
+        result = self._result_of(request, deadline, overloaded)
         return Scores(
             policy=self.policy(),
-            node_set=self.sets.keep(opinion.nodes),
-            scores=opinion.scores().tolist(),
-            neutral=opinion.reason,
+            node_set=self.sets.keep(result.nodes),
+            scores=result.scores().tolist(),
+            neutral=result.reason,
         )
 
-    def suggest(self, question: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> Suggestion:
+    def suggest(self, request: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> Suggestion:
         """Answer `POST /v1/suggestions`."""
-        opinion = self._result_of(question, deadline, overloaded)
-        ranking = opinion.ranking
+        result = self._result_of(request, deadline, overloaded)
+        ranking = result.ranking
         if ranking is None:
-            scores = dict.fromkeys(opinion.names, NEUTRAL)
-            return Suggestion(policy=self.policy(), node="", gpus=[], scores=scores, neutral=opinion.reason)
+            scores = dict.fromkeys(result.names, NEUTRAL)
+            return Suggestion(policy=self.policy(), node="", gpus=[], scores=scores, neutral=result.reason)
         fits = np.isfinite(ranking.raw)
         return Suggestion(
             policy=self.policy(),
@@ -170,28 +170,28 @@ class Api:
             gpus=list(device_indices(ranking.devices())),
             scores={
                 name: score
-                for name, score, there in zip(opinion.names, opinion.scores().tolist(), fits, strict=True)
+                for name, score, there in zip(result.names, result.scores().tolist(), fits, strict=True)
                 if there
             },
         )
 
-    def limit(self, question: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> LimitedNodes:
+    def limit(self, request: ScoreInputs, deadline: Deadline, overloaded: bool = False) -> LimitedNodes:
         """Answer `POST /v1/limits`; in a cluster that is sent no latency is measured, so nothing is restricted."""
         watched = self.watched
-        _check_sources(question)
-        if question.cluster is not None:
+        _check_sources(request)
+        if request.cluster is not None:
             self.check_sent()
-            pod = self._pods.decode(question.pod)
-            state = cluster_of(question.cluster.nodes, question.cluster.pods)
+            pod = self._pods.decode(request.pod)
+            state = cluster_of(request.cluster.nodes, request.cluster.pods)
             return LimitedNodes(node_set=NodeSet(list(state.slots)).version, ignored=list(pod.latency.ignored))
         if watched is None:
             raise InvalidRequestError("no cluster is watched here; send one as cluster")
-        nodes = self._nodes_of(question) or watched.node_scorer.all_nodes
-        if reason := admission.refusal(deadline, overloaded=overloaded):
+        nodes = self._nodes_of(request) or watched.node_scorer.all_nodes
+        if reason := admission.request_neutral_reason(deadline, overloaded=overloaded):
             return self._no_limit(nodes, reason)
         try:
-            pod, _ = self._subject(question.pod)
-            if reason := self._excuse(pod) or (admission.SHADOW if self.config.shadow else ""):
+            pod, _ = self._decode_pod(request.pod)
+            if reason := self._neutral_reason(pod) or (admission.SHADOW if self.config.shadow else ""):
                 return self._no_limit(nodes, reason)
             if not pod.latency.limited:
                 return LimitedNodes(node_set=self.sets.keep(nodes), ignored=list(pod.latency.ignored))
@@ -206,18 +206,18 @@ class Api:
         )
 
     def _no_limit(self, nodes: NodeSet, reason: str) -> LimitedNodes:
-        self.metrics.fell_back(reason)
+        self.metrics.neutral(reason)
         return LimitedNodes(node_set=self.sets.keep(nodes), neutral=reason)
 
-    def score(self, question: ScoreRequest, deadline: Deadline, overloaded: bool = False) -> ScoreResponse:
+    def score(self, request: ScoreRequest, deadline: Deadline, overloaded: bool = False) -> ScoreResponse:
         """Answer `POST /score`; nodes of the watched cluster are taken from the watch, others as they are sent."""
-        names = [_name_of(raw, f"nodes[{i}]") for i, raw in enumerate(question.nodes)]
+        names = [_name_of(raw, f"nodes[{i}]") for i, raw in enumerate(request.nodes)]
         self._check_names(names)
-        if self.watched is not None and not question.pods and self._knows(names):
-            opinion = self._watched_result(lambda: self._subject(question.pod), NodeSet(names), deadline, overloaded)
+        if self.watched is not None and not request.pods and self._knows(names):
+            result = self._watched_result(lambda: self._decode_pod(request.pod), NodeSet(names), deadline, overloaded)
         else:
-            opinion = self._sent_result(question.pod, question.nodes, question.pods, deadline, overloaded)
-        return ScoreResponse(scores=dict(zip(opinion.names, opinion.scores().tolist(), strict=True)))
+            result = self._sent_result(request.pod, request.nodes, request.pods, deadline, overloaded)
+        return ScoreResponse(scores=dict(zip(result.names, result.scores().tolist(), strict=True)))
 
     # kube-scheduler's extender ---------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Api:
         """Answer `POST /filter`; every node passes where scores are neutral."""
         nodes = self._extender_nodes(args)
         refused: dict[str, str] = {}
-        if reason := admission.refusal(deadline, overloaded=overloaded):
+        if reason := admission.request_neutral_reason(deadline, overloaded=overloaded):
             self._neutral(None, nodes, reason)
         else:
             refused = self._refused(args, nodes)
@@ -241,8 +241,8 @@ class Api:
     def _refused(self, args: ExtenderArgs, nodes: NodeSet) -> dict[str, str]:
         """Return node -> why the pod may not run there; empty where scores are neutral."""
         try:
-            pod, known = self._extender_subject(args.pod)
-            if reason := self._excuse(pod) or (admission.SHADOW if self.config.shadow else ""):
+            pod, known = self._extender_pod(args.pod)
+            if reason := self._neutral_reason(pod) or (admission.SHADOW if self.config.shadow else ""):
                 self._neutral(pod, nodes, reason)
                 return {}
             with self._extender_scorer(args, pod, known) as (node_scorer, numbers):
@@ -257,10 +257,10 @@ class Api:
         """Answer `POST /prioritize`."""
         nodes = self._extender_nodes(args)
         if self.watched is not None or args.nodes is None:
-            opinion = self._watched_result(lambda: self._extender_subject(args.pod), nodes, deadline, overloaded)
+            result = self._watched_result(lambda: self._extender_pod(args.pod), nodes, deadline, overloaded)
         else:
-            opinion = self._sent_result(args.pod, args.nodes.items, (), deadline, overloaded)
-        return list(map(HostPriority, opinion.names, opinion.scores(HIGHEST).tolist()))
+            result = self._sent_result(args.pod, args.nodes.items, (), deadline, overloaded)
+        return list(map(HostPriority, result.names, result.scores(HIGHEST).tolist()))
 
     def _extender_nodes(self, args: ExtenderArgs) -> NodeSet:
         """Return the nodes of the request. Raises InvalidRequestError: there are none, or one is named twice."""
@@ -273,7 +273,7 @@ class Api:
         self._check_names(names)
         return NodeSet(names)
 
-    def _subject(self, raw: msgspec.Raw) -> Subject:
+    def _decode_pod(self, raw: msgspec.Raw) -> NumberedPod:
         """Decode the pod that was sent. Raises UnusualPodError: it is large, and many large pods were sent lately."""
         size = len(memoryview(raw))
         if not LARGEST_POD < size <= LARGEST_OBJECT:
@@ -283,10 +283,10 @@ class Api:
         with self._large.charged():
             return self._pods.decode(raw), None
 
-    def _extender_subject(self, raw: msgspec.Raw) -> Subject:
+    def _extender_pod(self, raw: msgspec.Raw) -> NumberedPod:
         """Return the pod; it is not decoded if the watch has the very same object."""
         known = None if self.watched is None else self.watched.waiting(raw)
-        return self._subject(raw) if known is None else (known.pod, (known.class_id, known.labels_id))
+        return self._decode_pod(raw) if known is None else (known.pod, (known.class_id, known.labels_id))
 
     @contextmanager
     def _extender_scorer(
@@ -308,41 +308,41 @@ class Api:
     ) -> AbstractContextManager[tuple[NodeScorer, Numbers]]:
         return watched.numbered(pod) if known is None else nullcontext((watched.node_scorer, known))
 
-    # Opinions --------------------------------------------------------------------------------------------------------
+    # Score results: a ranking, or why scores are neutral --------------------------------------------------------------
 
-    def _result_of(self, question: ScoreInputs, deadline: Deadline, overloaded: bool) -> ScoreResult:
-        _check_sources(question)
-        if question.cluster is not None:
-            sent = question.cluster
-            return self._sent_result(question.pod, sent.nodes, sent.pods, deadline, overloaded)
-        nodes = self._nodes_of(question)
-        return self._watched_result(lambda: self._subject(question.pod), nodes, deadline, overloaded)
+    def _result_of(self, request: ScoreInputs, deadline: Deadline, overloaded: bool) -> ScoreResult:
+        _check_sources(request)
+        if request.cluster is not None:
+            sent = request.cluster
+            return self._sent_result(request.pod, sent.nodes, sent.pods, deadline, overloaded)
+        nodes = self._nodes_of(request)
+        return self._watched_result(lambda: self._decode_pod(request.pod), nodes, deadline, overloaded)
 
-    def _nodes_of(self, question: ScoreInputs) -> NodeSet | None:
+    def _nodes_of(self, request: ScoreInputs) -> NodeSet | None:
         """Return the nodes of a request, None for all. Raises InvalidRequestError: they make no sense."""
         nodes = None
-        if question.nodes is not None:
-            self._check_names(question.nodes)
-            nodes = NodeSet(question.nodes)
-        elif question.node_set:
-            nodes = self.sets.get(question.node_set)
-        if question.among is not None:
+        if request.nodes is not None:
+            self._check_names(request.nodes)
+            nodes = NodeSet(request.nodes)
+        elif request.node_set:
+            nodes = self.sets.get(request.node_set)
+        if request.among is not None:
             if nodes is None:
                 raise InvalidRequestError("among: of which nodes? send nodes or nodeSet, too")
-            nodes = NodeSubset(nodes, question.among)
+            nodes = NodeSubset(nodes, request.among)
         return nodes
 
     def _watched_result(
-        self, subject: Callable[[], Subject], nodes: NodeSet | None, deadline: Deadline, overloaded: bool
+        self, pod_of_request: Callable[[], NumberedPod], nodes: NodeSet | None, deadline: Deadline, overloaded: bool
     ) -> ScoreResult:
         watched = self.watched
         if watched is None:
             raise InvalidRequestError("no cluster is watched here; send one as cluster")
         node_set = watched.node_scorer.all_nodes if nodes is None else nodes
-        if reason := admission.refusal(deadline, overloaded=overloaded):
+        if reason := admission.request_neutral_reason(deadline, overloaded=overloaded):
             return self._neutral(None, node_set, reason)
         try:
-            pod, known = subject()
+            pod, known = pod_of_request()
         except UnusualPodError as error:
             return self._unusual(node_set, error)
 
@@ -362,7 +362,7 @@ class Api:
         overloaded: bool,
     ) -> ScoreResult:
         self.check_sent()
-        if reason := admission.refusal(deadline, overloaded=overloaded):
+        if reason := admission.request_neutral_reason(deadline, overloaded=overloaded):
             names = [_name_of(each, f"nodes[{i}]") for i, each in enumerate(nodes)]
             _check_names(names)
             return self._neutral(None, NodeSet(names), reason)
@@ -394,13 +394,15 @@ class Api:
         """Raise RefusedRequestError: requests may not bring clusters."""
         if not self.takes_sent:
             raise RefusedRequestError(
-                "a cluster is watched here, so questions may bring none of their own; allowSentClusters lets them"
+                "a cluster is watched here, so requests may bring none of their own; allowSentClusters lets them"
             )
 
     def _result(
         self, pod: Pod, nodes: NodeSet, ask: Callable[[], Ranking], deadline: Deadline, *, is_sent: bool = False
     ) -> ScoreResult:
-        if reason := self._excuse(pod, is_sent=is_sent) or admission.refusal(deadline, overloaded=False):
+        if reason := self._neutral_reason(pod, is_sent=is_sent) or admission.request_neutral_reason(
+            deadline, overloaded=False
+        ):
             return self._neutral(pod, nodes, reason)
         try:
             ranking = ask()
@@ -421,13 +423,13 @@ class Api:
         self.metrics.scored("" if is_sent else _key(pod), node)
         return ScoreResult(nodes, ranking)
 
-    def _excuse(self, pod: Pod, *, is_sent: bool = False) -> str:
+    def _neutral_reason(self, pod: Pod, *, is_sent: bool = False) -> str:
         age = None if is_sent or self.watched is None else self.watched.age
-        return admission.skip_reason(self.config, pod, age)
+        return admission.pod_neutral_reason(self.config, pod, age)
 
     def _neutral(self, pod: Pod | None, nodes: NodeSet, reason: str) -> ScoreResult:
         self._log.debug("neutral", pod="" if pod is None else _key(pod), reason=reason)
-        self.metrics.fell_back(reason)
+        self.metrics.neutral(reason)
         return ScoreResult(nodes, None, reason)
 
     def _unusual(self, nodes: NodeSet, error: UnusualPodError) -> ScoreResult:
@@ -440,11 +442,11 @@ class Api:
         return all(name in slots for name in names)
 
 
-def _check_sources(question: ScoreInputs) -> None:
+def _check_sources(request: ScoreInputs) -> None:
     """Raise InvalidRequestError: more than one field says which nodes are meant."""
-    if sum((question.nodes is not None, bool(question.node_set), question.cluster is not None)) > 1:
+    if sum((request.nodes is not None, bool(request.node_set), request.cluster is not None)) > 1:
         raise InvalidRequestError("nodes, nodeSet and cluster: one of them says which nodes are meant")
-    if question.cluster is not None and question.among is not None:
+    if request.cluster is not None and request.among is not None:
         raise InvalidRequestError("among: of a cluster that is sent, all nodes are meant; leave it out")
 
 

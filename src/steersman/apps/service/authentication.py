@@ -24,8 +24,7 @@ class Authenticator:
     """Bearer token and TLS configuration of the service.
 
     A replaced certificate or token is used from the next handshake or request on. A certificate authority that is added
-    to
-    `tls.clientCa` is, too; one that is removed is trusted until the service restarts.
+    to `tls.clientCa` is, too; one that is removed is trusted until the service restarts.
 
     Args:
         config: configuration of the service.

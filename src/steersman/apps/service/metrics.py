@@ -78,7 +78,7 @@ class ServiceMetrics:
         if len(self._wanted) > REMEMBERED:
             self._wanted.popitem(last=False)
 
-    def fell_back(self, reason: str) -> None:
+    def neutral(self, reason: str) -> None:
         """Count a neutral answer by reason."""
         self._decisions.labels("neutral").inc()
         self._neutral.labels(reason).inc()

@@ -18,8 +18,7 @@ from steersman.apps.runtime.http_server import OPEN, SHUTDOWN_SECONDS, Checks, H
 from steersman.apps.service.admission import Deadline
 from steersman.apps.service.api import Api
 from steersman.apps.service.authentication import Authenticator
-from steersman.apps.service.config import ServiceConfig
-from steersman.apps.service.limits import (
+from steersman.apps.service.client_limits import (
     BODY_SECONDS,
     IDLE_SECONDS,
     BodyBudget,
@@ -27,6 +26,7 @@ from steersman.apps.service.limits import (
     Connections,
     TooManyBodiesError,
 )
+from steersman.apps.service.config import ServiceConfig
 from steersman.apps.service.messages.openapi import Route, openapi
 from steersman.apps.service.messages.types import (
     Explanation,

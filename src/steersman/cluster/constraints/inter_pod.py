@@ -1,9 +1,8 @@
 """Constraints on other pods: host ports, pod (anti-)affinity and topology spread, as counts and kernels.
 
 Pods count by their *labels* (namespace and labels, interned) and by their class. Every distinct selector of a class or
-a
-policy is counted per node as pods are placed and removed, so that a check costs O(nodes), not O(pods).
-The rules are kube-scheduler 1.36's.
+a policy is counted per node as pods are placed and removed, so that a check costs O(nodes), not O(pods). The rules are
+kube-scheduler 1.36's.
 """
 
 from __future__ import annotations
@@ -298,8 +297,7 @@ class InterPodConstraints:
     """Numbers of label sets, selectors and topology keys, and the arrays about them.
 
     New classes, selectors and labels are added to the arrays together when `arrays` is next called. Label set 0 is that
-    of a
-    pod without labels in the namespace `default`.
+    of a pod without labels in the namespace `default`.
 
     Args:
         table: nodes; changes must be announced by `node_changed` and `grow`.

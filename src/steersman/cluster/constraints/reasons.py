@@ -68,11 +68,11 @@ def reasons(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str,
     return result
 
 
-def message(state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()) -> str:
+def unschedulable_message(state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()) -> str:
     """Return why a pod fits nowhere, such as `0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.`."""
     if not state.slots:
         return "no nodes available to schedule pods"
-    return sentence(len(state.slots), counted(state, class_id, labels_id, further))
+    return format_unschedulable(len(state.slots), counted(state, class_id, labels_id, further))
 
 
 def counted(state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()) -> dict[str, int]:
@@ -83,7 +83,7 @@ def counted(state: ClusterState, class_id: int, labels_id: int = 0, further: Fur
     return {why: count for why, count in counts.items() if count}
 
 
-def sentence(nodes: int, counts: Mapping[str, int]) -> str:
+def format_unschedulable(nodes: int, counts: Mapping[str, int]) -> str:
     """Return the sentence that none of so many nodes is available, with the number of nodes by reason."""
     parts = sorted(f"{count} {why}" for why, count in counts.items() if count)
     return f"0/{nodes} nodes are available: {', '.join(parts)}."

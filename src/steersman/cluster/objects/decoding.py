@@ -1,11 +1,10 @@
 """Decode Kubernetes v1 Node and Pod objects (plain dicts); `manifests.py` is the way back.
 
 GPUs are decoded from the conventions of the open-simulator fork by ndr2084 (`alibabacloud.com/gpu-count` and
-`gpu-milli`
-of a node's allocatable and of a pod's annotations, model in `alibabacloud.com/gpu-card-model`) and from the resources
-of
-device plugins, which are whole devices; a pod's go only to nodes that offer them under the same name (`gpu_resources`,
-`node_gpus`). A field may hold what the API server would accept; everything else is an error with the path of the field.
+`gpu-milli` of a node's allocatable and of a pod's annotations, model in `alibabacloud.com/gpu-card-model`) and from the
+resources of device plugins, which are whole devices; a pod's go only to nodes that offer them under the same name
+(`gpu_resources`, `node_gpus`). A field may hold what the API server would accept; everything else is an error with the
+path of the field.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ def node_gpus(allocatable: Object, capacity: Object, labels: Mapping[str, str], 
     """Return the GPUs of a node's allocatable; shared ones may be stated in its capacity alone.
 
     Shared GPUs are the same devices as those of the device plugin with the same number, if there is one. Of several
-    kinds
-    one has bits in the mask: the shared one, or else the one with most devices, if `MAX_NODE_GPUS` suffice for it. The
-    others are counted; shares of them cannot be requested.
+    kinds one has bits in the mask: the shared one, or else the one with most devices, if `MAX_NODE_GPUS` suffice for
+    it. The others are counted; shares of them cannot be requested.
 
     Raises:
         FieldError: the quantities are contradictory.

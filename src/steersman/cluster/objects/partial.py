@@ -26,8 +26,7 @@ def partial_pod(obj: Object) -> Pod:
     """Return what a v1 Pod takes from its node and keeps others from, without its invalid parts.
 
     Implausible amounts count as the largest plausible ones, an invalid share of GPUs as whole devices. Constraints are
-    left
-    out if any of them is invalid.
+    left out if any of them is invalid.
     """
     metadata, spec = _mapping(obj.get("metadata")), _mapping(obj.get("spec"))
     named = {key: metadata[key] for key in ("name", "namespace")}

@@ -142,12 +142,12 @@ class DeploymentsCore(EnvCore):
         for each in classes:
             self._state.class_id(each)
         self.profile = profile
-        settings, no_mix = options.settings, profile_arrays((), ())
+        settings, no_profile = options.settings, profile_arrays((), ())
         self.rules = EpisodeRules(
             classes=self._state.class_arrays,
-            profile=no_mix,
-            fragments=fragment_arrays(no_mix, self._state.arrays),
-            known=empty_fragmentation_cache(profile_key(no_mix), 1),
+            profile=no_profile,
+            fragments=fragment_arrays(no_profile, self._state.arrays),
+            known=empty_fragmentation_cache(profile_key(no_profile), 1),
             leftovers=empty_learned().leftovers,
             room=empty_learned().room,
             objectives=np.array(profile.numbers, dtype=np.int64),

@@ -14,7 +14,7 @@ class InflationEnv(SchedulingEnv):
 
     Args:
         render_mode: see `SchedulingEnv`.
-        **options: see `workload.WorkloadOptions`.
+        **options: see `envs.inflation.episodes.WorkloadOptions`.
     """
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
@@ -34,7 +34,7 @@ class TimedEnv(SchedulingEnv):
 
     Args:
         render_mode: see `SchedulingEnv`.
-        **options: see `workload.WorkloadOptions`.
+        **options: see `envs.inflation.episodes.WorkloadOptions`.
     """
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:

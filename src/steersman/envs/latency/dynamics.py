@@ -65,8 +65,7 @@ def advance(simulator: SimulatorState, settings: LatencySettings, e: int) -> boo
     """Advance to the next pod that fits on some node, and query the metrics then. Return False if no pod is left.
 
     A pod that fits nowhere is dropped without a decision. At equal times pods leave first, then load changes, then
-    nodes
-    are scraped.
+    nodes are scraped.
     """
     view, clock = simulator.scheduler_view, simulator.clock
     while True:

@@ -33,7 +33,7 @@ from steersman.policies.features import TELEMETRY
 from steersman.policies.telemetry.arrays import (
     NODES,
 )
-from steersman.policies.telemetry.latency_filter import keep_hard_limits
+from steersman.policies.telemetry.latency_filter import filter_environments
 from steersman.policies.telemetry.rules import decide_all, rule_number
 from steersman.workloads.generators.latency_settings import LatencySettings, checked
 
@@ -113,7 +113,7 @@ class LatencyCore(EnvCore):
         if not stepping.begin(self.simulator, self.settings, self.task, self.observation, e, np.uint64(seed), nodes):
             raise SteersmanError("no pod fits on any node")
         if self.filters:
-            keep_hard_limits(self.simulator.scheduler_view, self.observation.mask, e, e + 1)
+            filter_environments(self.simulator.scheduler_view, self.observation.mask, e, e + 1)
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """Take one action in each environment, see `EnvCore`."""
@@ -128,7 +128,7 @@ class LatencyCore(EnvCore):
             self.truncated,
         )
         if self.filters:
-            keep_hard_limits(self.simulator.scheduler_view, self.observation.mask, 0, self.count)
+            filter_environments(self.simulator.scheduler_view, self.observation.mask, 0, self.count)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
         """Return [E] what a rule of `policies.telemetry.rules` would do among the nodes of the mask."""

@@ -2,8 +2,7 @@
 
 A decision counts at once (the pod is *assumed* on its node), long before the watch reports the binding; the watch wins.
 Pods on unknown nodes wait for these. A pod with a node nominated by another scheduler counts there until it is bound,
-as
-in kube-scheduler.
+as in kube-scheduler.
 
 A bound pod counts whatever it says of itself. Its GPU annotations can be changed by anyone who may patch the pod, so it
 holds what it had when it was first seen bound. One that requests no GPUs holds those of its claims.
@@ -138,8 +137,7 @@ class ClusterCache:
         client: connection to the API server.
         listener: notified of changes.
         selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, and the
-            labels
-            that it reads are stored.
+            labels that it reads are stored.
 
     Attributes:
         state: the cluster; pods by their key.
@@ -461,7 +459,7 @@ class ClusterCache:
         if not new and not pod.assumed and self._may_differ(pod, head):
             changed |= self._update_pod(pod, head, raw)
         if node:
-            self._is_bound(pod, node, head)
+            self._on_bound(pod, node, head)
         elif not pod.assumed:
             self._nominate(pod, "" if deleting else head.status.nominated_node_name)
             if changed and not pod.gated:
@@ -501,7 +499,8 @@ class ClusterCache:
             self.listener.on_node_changed(slot, may_have_grown=True)
         return True
 
-    def _is_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
+    def _on_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
+        """Handle a pod that the API reports on a node: confirm our assumption, correct it, or count a new pod."""
         if pod.node == node:
             if pod.assumed:
                 pod.assumed = False

@@ -237,7 +237,7 @@ def _attachment(known: VolumeObjects, claim: VolumeClaim) -> tuple[str, str] | N
 def _bind(
     known: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable, volume_fit: VolumeFit
 ) -> list[tuple[str, Mask]]:
-    """Return the refusals of VolumeBinding, and record in `found` what claims get on each node."""
+    """Return the refusals of VolumeBinding, and record in `volume_fit` what claims get on each node."""
     conflict, lost = ~table.occupied, np.zeros(len(table), dtype=np.bool_)
     for claim in pod_claims:
         if claim.is_bound:

@@ -34,8 +34,8 @@ from steersman.workloads.profile import ProfileArrays, TypicalPod, accepted_type
 from steersman.workloads.workload import Workload
 
 VERSION = 2
-MIX, LEFTOVERS = "mix.", "outlook."
-"""Prefixes of the tensors' names; the field of `ProfileArrays` or `LeftoverArrays` follows."""
+PROFILE, LEFTOVERS = "mix.", "outlook."
+"""Prefixes of the tensors' names, older than the words; the field of `ProfileArrays` or `LeftoverArrays` follows."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -127,33 +127,33 @@ def embed_profile(workload: Workload, view: str) -> tuple[ProfileCard, Arrays]:
     models = tuple(sorted(named - {""}))
     profile = profile_arrays(pods, [GpuType(model, ()) for model in models])
     named_gpus = tuple(pod.gpu_resource for pod in pods)
-    arrays: Arrays = {f"{MIX}{name}": array for name, array in profile._asdict().items()}
-    arrays[f"{MIX}accepts"] = profile.accepts.astype(np.uint8)
+    arrays: Arrays = {f"{PROFILE}{name}": array for name, array in profile._asdict().items()}
+    arrays[f"{PROFILE}accepts"] = profile.accepts.astype(np.uint8)
     if view == VIEW:
         arrays |= {f"{LEFTOVERS}{name}": array for name, array in leftover_arrays(pods, profile)._asdict().items()}
     return ProfileCard(VERSION, workload.name, len(pods), models, named_gpus if any(named_gpus) else ()), arrays
 
 
-def has_embedded_profile(name: str) -> bool:
+def is_profile_tensor(name: str) -> bool:
     """Return whether a tensor's name is one of `embed_profile` rather than of a weight."""
-    return name.startswith((MIX, LEFTOVERS))
+    return name.startswith((PROFILE, LEFTOVERS))
 
 
 def split(arrays: Arrays) -> tuple[Arrays, Arrays]:
     """Return the weights of a policy file, and the tensors that `embed_profile` added."""
-    baked = {name: array for name, array in arrays.items() if has_embedded_profile(name)}
-    return {name: array for name, array in arrays.items() if name not in baked}, baked
+    profile_tensors = {name: array for name, array in arrays.items() if is_profile_tensor(name)}
+    return {name: array for name, array in arrays.items() if name not in profile_tensors}, profile_tensors
 
 
-def open_prepared(file: str, card: ProfileCard | None, view: View, baked: Arrays) -> EmbeddedProfile | None:
+def open_prepared(file: str, card: ProfileCard | None, view: View, profile_tensors: Arrays) -> EmbeddedProfile | None:
     """Return the profile embedded in a policy file, or None.
 
     Raises:
         InputError: it is of another version, or a tensor is missing, of another shape, or out of range.
     """
     if card is None:
-        for name in sorted(baked):
-            raise InputError(file, "tensor", name, "belongs to a mix, but the card has none")
+        for name in sorted(profile_tensors):
+            raise InputError(file, "tensor", name, "belongs to a workload profile (`mix`), but the card has none")
         return None
     if card.version != VERSION:
         problem = f"is {card.version}, but this version of steersman reads {VERSION}: prepare the policy again"
@@ -163,22 +163,22 @@ def open_prepared(file: str, card: ProfileCard | None, view: View, baked: Arrays
     if card.resources and len(card.resources) != card.typical_pods:
         problem = f"has {len(card.resources)} names for {card.typical_pods} typical pods; one each is right, or none"
         raise InputError(file, "card", "mix.resources", problem)
-    reader = _Reader(file, card, baked)
+    reader = _Reader(file, card, profile_tensors)
     profile = reader.profile()
     leftovers = reader.leftovers(len(profile.milli)) if view.name == VIEW else None
-    for name in sorted(baked.keys() - reader.read):
+    for name in sorted(profile_tensors.keys() - reader.read):
         raise InputError(file, "tensor", name, f"is not one that the view {view.name!r} sees")
     digest = hashlib.sha256(repr(card).encode())
-    for name in sorted(baked):
-        digest.update(name.encode() + baked[name].tobytes())
+    for name in sorted(profile_tensors):
+        digest.update(name.encode() + profile_tensors[name].tobytes())
     return EmbeddedProfile(card, profile, leftovers, digest.hexdigest())
 
 
 class _Reader:
     """Read tensors and check that kernels stay within their bounds."""
 
-    def __init__(self, file: str, card: ProfileCard, baked: Arrays) -> None:
-        self.file, self.card, self.baked = file, card, baked
+    def __init__(self, file: str, card: ProfileCard, profile_tensors: Arrays) -> None:
+        self.file, self.card, self.profile_tensors = file, card, profile_tensors
         self.read: set[str] = set()
 
     def profile(self) -> ProfileArrays:
@@ -223,7 +223,7 @@ class _Reader:
 
     def _tensor(self, name: str, shape: tuple[int, ...], kind: type[Any]) -> npt.NDArray[Any]:
         """Return a tensor; -1 in `shape` stands for any length."""
-        array = self.baked.get(name)
+        array = self.profile_tensors.get(name)
         if array is None:
             raise InputError(self.file, "tensor", name, "is missing; prepare the policy again")
         fits = array.ndim == len(shape) and all(b in (-1, a) for a, b in zip(array.shape, shape, strict=True))

@@ -23,7 +23,7 @@ from steersman.policies.features import VIEWS, View
 from steersman.policies.files.embedded_profile import (
     ProfileCard,
     embed_profile,
-    has_embedded_profile,
+    is_profile_tensor,
     open_prepared,
     split,
 )
@@ -46,8 +46,8 @@ RULE_WEIGHTS = "rules"
 MAX_BYTES = 64 << 20
 """Largest size of a policy file; the plugin has the same limit."""
 WEIGHT_TYPES = ("F32", "F64")
-LARGEST = 1e12
-"""Largest weight: beyond it scores would leave the range of numbers, and none would be the best."""
+MAX_WEIGHT = 1e12
+"""Largest absolute value of a weight: beyond it scores would leave the range of numbers, and none would be the best."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -177,7 +177,7 @@ def read_policy(path: str | Path) -> tuple[Card, Arrays]:
 def _check_types(path: Path, types: dict[str, str]) -> None:
     """Check by the header alone that weights are floating-point numbers. Raises InputError: one is not."""
     for name, kind in types.items():
-        if not has_embedded_profile(name) and kind not in WEIGHT_TYPES:
+        if not is_profile_tensor(name) and kind not in WEIGHT_TYPES:
             problem = f"is {kind}; {' or '.join(WEIGHT_TYPES)} is right for weights"
             raise InputError(str(path), "tensor", name, problem)
 
@@ -189,14 +189,14 @@ def open_policy(path: Path, name: str) -> Policy:
         InputError: see `read_policy`, `open_network` and `open_prepared`; or a weight is too large.
     """
     card, arrays = read_policy(path)
-    weights, baked = split(arrays)
+    weights, profile_tensors = split(arrays)
     for tensor, array in weights.items():
-        if np.abs(array.astype(np.float64)).max(initial=0.0) > LARGEST:
-            raise InputError(str(path), "tensor", tensor, f"holds a weight beyond {LARGEST:g}, which is of no use")
+        if np.abs(array.astype(np.float64)).max(initial=0.0) > MAX_WEIGHT:
+            raise InputError(str(path), "tensor", tensor, f"holds a weight beyond {MAX_WEIGHT:g}, which is of no use")
     if card.network == PORTFOLIO:
         return _open_portfolio(str(path), name, card, arrays)
     policy = _open(str(path), name, card, weights)
-    return policy.with_profile(open_prepared(str(path), card.profile, VIEWS[card.view], baked))
+    return policy.with_profile(open_prepared(str(path), card.profile, VIEWS[card.view], profile_tensors))
 
 
 def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
@@ -211,8 +211,8 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
         if RULE_WEIGHTS in weights:
             shapes[RULE_WEIGHTS] = KINDS, RULES
         check_arrays(file, shapes, weights)
-        rules = _grow(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
-        return LinearPolicy(name, _grow(weights[LINEAR]), rules)
+        rules = _as_float64(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
+        return LinearPolicy(name, _as_float64(weights[LINEAR]), rules)
     if card.network == "mlp" and card.view == VIEW and _inputs(weights) == len(view.node) + len(view.pod):
         return _open_mlp(file, name, card, view, weights)
     return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
@@ -236,9 +236,9 @@ def _open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfol
     for rule in rules:
         if rule not in HEURISTIC_IDS:
             raise InputError(file, "card", "members", f"{rule!r} is no rule; known are {', '.join(HEURISTIC_IDS)}")
-    points = _grow(arrays[RULE_WEIGHTS])
-    learned = [LinearPolicy(each, _grow(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
-    digest = hashlib.sha256(_grow(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())
+    points = _as_float64(arrays[RULE_WEIGHTS])
+    learned = [LinearPolicy(each, _as_float64(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
+    digest = hashlib.sha256(_as_float64(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())
     return PortfolioPolicy(name, (*learned, *(heuristic(rule) for rule in rules)), digest.hexdigest())
 
 
@@ -258,11 +258,11 @@ def _open_mlp(file: str, name: str, card: Card, view: View, weights: Arrays) -> 
     linear = {LINEAR: (KINDS, WEIGHTS)} if LINEAR in weights else {}
     check_arrays(file, linear | layers, weights)
     names = [*(f"layers.{i}" for i in range(len(card.hidden))), "head"]
-    network = tuple((_grow(weights[f"{layer}.weight"]), _grow(weights[f"{layer}.bias"])) for layer in names)
-    return LinearPolicy(name, _grow(weights.get(LINEAR, np.zeros((KINDS, WEIGHTS)))), network=network)
+    network = tuple((_as_float64(weights[f"{layer}.weight"]), _as_float64(weights[f"{layer}.bias"])) for layer in names)
+    return LinearPolicy(name, _as_float64(weights.get(LINEAR, np.zeros((KINDS, WEIGHTS)))), network=network)
 
 
-def _grow(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _as_float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
@@ -290,8 +290,8 @@ def prepare_policy(
         member = choose(policy, workload)
         weights = member.tensors()
         card = msgspec.structs.replace(card, network=member.saved_as, members=(member.name,))
-    profile, baked = embed_profile(workload, card.view)
-    return msgspec.structs.replace(card, profile=profile, compared_on=None), weights | baked
+    profile, profile_tensors = embed_profile(workload, card.view)
+    return msgspec.structs.replace(card, profile=profile, compared_on=None), weights | profile_tensors
 
 
 def _card(path: Path, metadata: dict[str, str]) -> Card:

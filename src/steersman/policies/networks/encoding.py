@@ -46,6 +46,7 @@ from steersman.policies.heuristics.local_scores import fgd_points
 from steersman.policies.linear.fragmentation_cache import FragmentationCache, device_key, fragmented_with
 from steersman.policies.linear.gpu_features import FEATURES, Scratch, describe, usable_cpu
 from steersman.policies.linear.leftover_tables import LeftoverTables
+from steersman.policies.networks import columns
 from steersman.workloads.profile import ProfileArrays
 
 VIEW_CLUSTER = 0
@@ -54,6 +55,21 @@ VIEW_NUMBERS = {"cluster": VIEW_CLUSTER, "gpu": VIEW_GPU}
 """Numbers of the views in compiled code."""
 
 LOW, HIGH = bounds(GPU.node)
+
+_GPU_COLUMNS = (
+    columns.NODE_GPU_FREE_BEFORE,
+    columns.NODE_GPU_FREE_AFTER,
+    columns.NODE_GPU_LEFT,
+    columns.NODE_GPU_COUNT,
+    columns.NODE_WHOLE_BEFORE,
+    columns.NODE_WHOLE_AFTER,
+    columns.NODE_PARTIAL_AFTER,
+    columns.NODE_LARGEST_PART_AFTER,
+    columns.NODE_FRAGMENTED_BEFORE,
+    columns.NODE_FRAGMENTED_AFTER,
+    columns.NODE_UNTOUCHED_BEFORE,
+    columns.NODE_UNTOUCHED_AFTER,
+)
 
 MANY = 8.0  # upper bound of amounts without a natural one, see `features`
 GIB = float(1 << 30)
@@ -119,23 +135,23 @@ def number_of(view: View) -> int:
 
 
 @inlined_kernel
-def encode_node(view: int, scene: EncodingContext, c: int, n: int, out: Row) -> bool:
+def encode_node(view: int, context: EncodingContext, c: int, n: int, out: Row) -> bool:
     """Write the local features of node `n` for class `c` into out, [F], and return whether the class fits.
 
     Other features stay as they are. `view` is the number of the view.
     """
-    fit = fits(scene.nodes, scene.classes, c, n)
+    fit = fits(context.nodes, context.classes, c, n)
     if view == VIEW_CLUSTER:
-        _cluster_node(scene, c, n, fit, out)
+        _cluster_node(context, c, n, fit, out)
     elif view == VIEW_GPU:
-        _gpu_node(scene, c, n, fit, out)
+        _gpu_node(context, c, n, fit, out)
     return bool(fit)
 
 
 @inlined_kernel
 def encode_shared(
     view: int,
-    scene: EncodingContext,
+    context: EncodingContext,
     owner: int,
     owners: OwnerArrays,
     summary: npt.NDArray[np.float64],
@@ -145,14 +161,14 @@ def encode_shared(
 
     Args:
         view: the number of the view.
-        scene: the cluster.
+        context: the cluster.
         owner: the pod's owner, -1 if it has none.
         owners: locations of owners' pods.
         summary: the state, see `objectives.summary`.
         out: the nodes' rows, with their local features.
     """
     if view == VIEW_CLUSTER:
-        _cluster_shared(scene, owner, owners, summary, out)
+        _cluster_shared(context, owner, owners, summary, out)
 
 
 @inlined_kernel
@@ -195,30 +211,30 @@ def _amount(amount: float, unit: float) -> float:
 
 
 @inlined_kernel
-def _cluster_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
-    nodes, classes = scene.nodes, scene.classes
+def _cluster_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+    nodes, classes = context.nodes, context.classes
     cpu, memory, pods = nodes.allocatable[n, CPU], nodes.allocatable[n, MEMORY], nodes.allocatable[n, PODS]
     cpu_left = nodes.free[n, CPU] - (classes.request[c, CPU] if fit else 0)
     memory_left = nodes.free[n, MEMORY] - (classes.request[c, MEMORY] if fit else 0)
     pods_left = nodes.free[n, PODS] - (1 if fit else 0)
-    out[0] = _part(nodes.free[n, CPU], cpu)
-    out[1] = _part(cpu_left, cpu)
-    out[2] = _part(nodes.free[n, MEMORY], memory)
-    out[3] = _part(memory_left, memory)
-    out[4] = _part(nodes.free[n, PODS], pods)
-    out[5] = _part(pods_left, pods)
-    out[8] = _amount(cpu_left, 128_000.0)
-    out[9] = _amount(memory_left, TIB)
-    out[19] = 1.0 if nodes.free[n, PODS] == pods else 0.0
+    out[columns.NODE_CPU_FREE_BEFORE] = _part(nodes.free[n, CPU], cpu)
+    out[columns.NODE_CPU_FREE_AFTER] = _part(cpu_left, cpu)
+    out[columns.NODE_MEMORY_FREE_BEFORE] = _part(nodes.free[n, MEMORY], memory)
+    out[columns.NODE_MEMORY_FREE_AFTER] = _part(memory_left, memory)
+    out[columns.NODE_PODS_FREE_BEFORE] = _part(nodes.free[n, PODS], pods)
+    out[columns.NODE_PODS_FREE_AFTER] = _part(pods_left, pods)
+    out[columns.NODE_CPU_LEFT] = _amount(cpu_left, 128_000.0)
+    out[columns.NODE_MEMORY_LEFT] = _amount(memory_left, TIB)
+    out[columns.NODE_EMPTY_BEFORE] = 1.0 if nodes.free[n, PODS] == pods else 0.0
     if nodes.gpu_count[n] > 0:
-        _cluster_gpus(scene, c, n, fit, out)
+        _cluster_gpus(context, c, n, fit, out)
     else:
         _cluster_no_gpus(fit, out)
 
 
 @inlined_kernel
-def _cluster_gpus(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
-    nodes, classes, before = scene.nodes, scene.classes, scene.fragments.total[n]
+def _cluster_gpus(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+    nodes, classes, before = context.nodes, context.classes, context.fragments.total[n]
     count, milli = nodes.gpu_count[n], classes.gpu_milli[c]
     devices = best_devices(nodes, classes, c, n) if fit else 0
     idle, old, whole_before, whole, partial, largest, key = 0, GPU_MILLI, 0, 0, 0, 0, np.uint64(0)
@@ -240,47 +256,47 @@ def _cluster_gpus(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -
     if fit:
         taken = devices_taken(nodes, classes, c, n) * milli
         after = fragmented_with(
-            scene.known, nodes, classes, scene.profile, scene.fragments, c, n, devices, idle, old, key
+            context.known, nodes, classes, context.profile, context.fragments, c, n, devices, idle, old, key
         )
-    out[6] = idle / (GPU_MILLI * count)
-    out[7] = (idle - taken) / (GPU_MILLI * count)
-    out[10] = _amount(idle - taken, 8.0 * GPU_MILLI)
-    out[11] = _amount(count, 8.0)
-    out[12] = _amount(whole_before, 8.0)
-    out[13] = _amount(whole, 8.0)
-    out[14] = _amount(partial, 8.0)
-    out[15] = largest / GPU_MILLI
-    out[16] = _amount(before, 8.0 * GPU_MILLI)
-    out[17] = _amount(after, 8.0 * GPU_MILLI)
-    out[18] = 1.0 / (1.0 + math.exp(-(before - after) / GPU_MILLI)) if fit else 0.0
-    out[20] = 1.0 if whole_before == count else 0.0
-    out[21] = 1.0 if whole == count else 0.0
+    out[columns.NODE_GPU_FREE_BEFORE] = idle / (GPU_MILLI * count)
+    out[columns.NODE_GPU_FREE_AFTER] = (idle - taken) / (GPU_MILLI * count)
+    out[columns.NODE_GPU_LEFT] = _amount(idle - taken, 8.0 * GPU_MILLI)
+    out[columns.NODE_GPU_COUNT] = _amount(count, 8.0)
+    out[columns.NODE_WHOLE_BEFORE] = _amount(whole_before, 8.0)
+    out[columns.NODE_WHOLE_AFTER] = _amount(whole, 8.0)
+    out[columns.NODE_PARTIAL_AFTER] = _amount(partial, 8.0)
+    out[columns.NODE_LARGEST_PART_AFTER] = largest / GPU_MILLI
+    out[columns.NODE_FRAGMENTED_BEFORE] = _amount(before, 8.0 * GPU_MILLI)
+    out[columns.NODE_FRAGMENTED_AFTER] = _amount(after, 8.0 * GPU_MILLI)
+    out[columns.NODE_FGD_SCORE] = 1.0 / (1.0 + math.exp(-(before - after) / GPU_MILLI)) if fit else 0.0
+    out[columns.NODE_UNTOUCHED_BEFORE] = 1.0 if whole_before == count else 0.0
+    out[columns.NODE_UNTOUCHED_AFTER] = 1.0 if whole == count else 0.0
 
 
 @inlined_kernel
 def _cluster_no_gpus(fit: bool, out: Row) -> None:
-    for i in (6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 20, 21):
+    for i in _GPU_COLUMNS:
         out[i] = 0.0
-    out[18] = 0.5 if fit else 0.0  # FGD's score where nothing changes: sigmoid(0)
+    out[columns.NODE_FGD_SCORE] = 0.5 if fit else 0.0  # FGD's score where nothing changes: sigmoid(0)
 
 
 @called_kernel
-def _gpu_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
+def _gpu_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
     """Write the features of `linear.views.write_node_features` on the devices of the best-fit rule; 0 if infeasible."""
-    nodes, classes = scene.nodes, scene.classes
+    nodes, classes = context.nodes, context.classes
     if not fit:
         for i in range(2 * FEATURES + 1):
             out[i] = 0.0
         return
     devices, change, milli = best_devices(nodes, classes, c, n), out[FEATURES : 2 * FEATURES], classes.gpu_milli[c]
-    cpu = usable_cpu(scene.leftovers, nodes.free[n, CPU], nodes.free[n, MEMORY])
+    cpu = usable_cpu(context.leftovers, nodes.free[n, CPU], nodes.free[n, MEMORY])
     cpu_left = usable_cpu(
-        scene.leftovers,
+        context.leftovers,
         nodes.free[n, CPU] - classes.request[c, CPU],
         nodes.free[n, MEMORY] - classes.request[c, MEMORY],
     )
-    before = describe(scene.leftovers, scene.profile, nodes, scene.room, n, cpu, 0, 0, change)
-    after = describe(scene.leftovers, scene.profile, nodes, scene.room, n, cpu_left, devices, milli, out)
+    before = describe(context.leftovers, context.profile, nodes, context.room, n, cpu, 0, 0, change)
+    after = describe(context.leftovers, context.profile, nodes, context.room, n, cpu_left, devices, milli, out)
     for i in range(FEATURES):
         change[i] = out[i] - change[i]
     out[2 * FEATURES] = fgd_points(before, after)
@@ -290,7 +306,7 @@ def _gpu_node(scene: EncodingContext, c: int, n: int, fit: bool, out: Row) -> No
 
 @inlined_kernel
 def _cluster_shared(
-    scene: EncodingContext,
+    context: EncodingContext,
     owner: int,
     owners: OwnerArrays,
     summary: npt.NDArray[np.float64],
@@ -299,45 +315,46 @@ def _cluster_shared(
     mean = np.float32(cpu_mean(summary))
     for n in range(int(summary[NODES])):
         before = after = np.float32(0.0)
-        if scene.nodes.allocatable[n, CPU] > 0:
+        if context.nodes.allocatable[n, CPU] > 0:
             # The local features hold the shares that are free; the square is that of the number beside it.
-            before, after = np.float32(1.0) - out[n, 0] - mean, np.float32(1.0) - out[n, 1] - mean
-        out[n, 22] = before
-        out[n, 23] = after
-        out[n, 24] = before * before
-        out[n, 25] = after * after
-        out[n, 26] = out[n, 27] = 0.0
+            before = np.float32(1.0) - out[n, columns.NODE_CPU_FREE_BEFORE] - mean
+            after = np.float32(1.0) - out[n, columns.NODE_CPU_FREE_AFTER] - mean
+        out[n, columns.NODE_CPU_DEVIATION_BEFORE] = before
+        out[n, columns.NODE_CPU_DEVIATION_AFTER] = after
+        out[n, columns.NODE_CPU_SQUARE_BEFORE] = before * before
+        out[n, columns.NODE_CPU_SQUARE_AFTER] = after * after
+        out[n, columns.NODE_OWNER_ON_NODE] = out[n, columns.NODE_OWNER_IN_RACK] = 0.0
     if owner < 0 or owners.running[owner] == 0:
         return
     running = owners.running[owner]
     for n in range(int(summary[NODES])):
-        out[n, 26] = owners.on_node[owner, n] / running
+        out[n, columns.NODE_OWNER_ON_NODE] = owners.on_node[owner, n] / running
         if owners.rack[n] >= 0:
-            out[n, 27] = owners.in_rack[owner, owners.rack[n]] / running
+            out[n, columns.NODE_OWNER_IN_RACK] = owners.in_rack[owner, owners.rack[n]] / running
 
 
 @inlined_kernel
 def _cluster_pod(classes: ClassArrays, c: int, running: int, out: Row) -> None:
     cores, gib = classes.request[c, CPU] / 1000.0, classes.request[c, MEMORY] / GIB
-    out[4] = _amount(cores, 32.0)
-    out[5] = min(math.log2(1.0 + cores) / 7.0, 2.0)
-    out[6] = _amount(gib, 256.0)
-    out[7] = min(math.log2(1.0 + gib) / 10.0, 2.0)
-    out[8] = _amount(classes.gpu_count[c], 8.0)
-    out[9] = classes.gpu_milli[c] / GPU_MILLI
-    out[10] = running / (running + 8.0)
+    out[columns.POD_CPU] = _amount(cores, 32.0)
+    out[columns.POD_CPU_LOG] = min(math.log2(1.0 + cores) / 7.0, 2.0)
+    out[columns.POD_MEMORY] = _amount(gib, 256.0)
+    out[columns.POD_MEMORY_LOG] = min(math.log2(1.0 + gib) / 10.0, 2.0)
+    out[columns.POD_GPU_DEVICES] = _amount(classes.gpu_count[c], 8.0)
+    out[columns.POD_GPU_SHARE] = classes.gpu_milli[c] / GPU_MILLI
+    out[columns.POD_OWNER_RUNNING] = running / (running + 8.0)
 
 
 @inlined_kernel
 def _cluster_context(summary: npt.NDArray[np.float64], feasible: int, out: Row) -> None:
     nodes = max(summary[NODES], 1.0)
-    out[0] = _part(summary[CPU_TAKEN], summary[CPU_TOTAL])
-    out[1] = _part(summary[MEMORY_TAKEN], summary[MEMORY_TOTAL])
-    out[2] = _part(summary[GPU_TAKEN], summary[GPU_TOTAL])
-    out[3] = _part(summary[FRAGMENTED], summary[GPU_TOTAL] - summary[GPU_TAKEN])
-    out[4] = min(max(cpu_mean(summary), 0.0), 1.0)
-    out[5] = min(cpu_deviation(summary), 1.0)
-    out[6] = summary[NODES_USED] / nodes
-    out[7] = feasible / nodes
-    out[8] = summary[WAITING] / (summary[WAITING] + 16.0)
-    out[9] = math.log2(1.0 + nodes) / 20.0
+    out[columns.CONTEXT_CPU_LOAD] = _part(summary[CPU_TAKEN], summary[CPU_TOTAL])
+    out[columns.CONTEXT_MEMORY_LOAD] = _part(summary[MEMORY_TAKEN], summary[MEMORY_TOTAL])
+    out[columns.CONTEXT_GPU_LOAD] = _part(summary[GPU_TAKEN], summary[GPU_TOTAL])
+    out[columns.CONTEXT_FRAGMENTED] = _part(summary[FRAGMENTED], summary[GPU_TOTAL] - summary[GPU_TAKEN])
+    out[columns.CONTEXT_CPU_MEAN] = min(max(cpu_mean(summary), 0.0), 1.0)
+    out[columns.CONTEXT_CPU_DEVIATION] = min(cpu_deviation(summary), 1.0)
+    out[columns.CONTEXT_NODES_USED] = summary[NODES_USED] / nodes
+    out[columns.CONTEXT_FEASIBLE] = feasible / nodes
+    out[columns.CONTEXT_WAITING] = summary[WAITING] / (summary[WAITING] + 16.0)
+    out[columns.CONTEXT_NODES] = math.log2(1.0 + nodes) / 20.0

@@ -108,8 +108,7 @@ def first_best(scores: Array, nodes: Array) -> int:
     """Return the row with the best of the scores, [N], the first of equals.
 
     Equals are rows of `nodes`, [N, F], that are identical and score the same but for rounding: matrix products round
-    rows
-    differently by their position, which must not decide between nodes.
+    rows differently by their position, which must not decide between nodes.
     """
     best = int(scores.argmax())
     near = np.flatnonzero(scores >= scores[best] - ROUNDING * max(1.0, abs(float(scores[best]))))

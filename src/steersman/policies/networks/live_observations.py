@@ -36,7 +36,7 @@ class LiveObservations:
         places = node_places(nodes)
         self._groups = np.stack([places.rack, places.server], axis=1).astype(np.int32)
         self._owners: OwnerArrays = owner_arrays(1, places.rack, places.racks)
-        self._scene = EncodingContext(
+        self._context = EncodingContext(
             cluster.nodes,
             cluster.classes,
             cluster.profile,
@@ -50,16 +50,15 @@ class LiveObservations:
     def reset_cache(self) -> None:
         """Forget all cached features, see `base.Observations`."""
         table = self._cluster.table
-        self._observer = ObservationEncoder(self.view, self._scene, self._owners, table.log, table.logged)
+        self._observer = ObservationEncoder(self.view, self._context, self._owners, table.log, table.logged)
 
     def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `base.Observations`."""
         owner = self._count(query.owner_pods.running)
-        until = self._summarise(query.waiting)
-        observation = self._observer.look(query.class_id, owner, query.feasible)
-        return observation._replace(nodes=observation.nodes[:until], mask=observation.mask[:until]), self._groups[
-            :until
-        ]
+        count = self._summarise(query.waiting)
+        observation = self._observer.encode(query.class_id, owner, query.feasible)
+        observation = observation._replace(nodes=observation.nodes[:count], mask=observation.mask[:count])
+        return observation, self._groups[:count]
 
     def state(self) -> Row:
         """Return the state when a pod was last observed, [15], see `objectives.summary`."""
@@ -97,7 +96,7 @@ class LiveObservations:
         Free slots after that are spare; a free one in between counts as a node without capacity.
         """
         cluster, summary = self._cluster, self._observer.summary
-        until = int(np.flatnonzero(cluster.nodes.allocatable.any(axis=1))[-1]) + 1
+        count = int(np.flatnonzero(cluster.nodes.allocatable.any(axis=1))[-1]) + 1
         summary[:] = summary_of(cluster.nodes, cluster.fragments.total.sum(), waiting)
-        summary[summed.NODES] = until
-        return until
+        summary[summed.NODES] = count
+        return count

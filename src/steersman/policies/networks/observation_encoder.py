@@ -1,4 +1,4 @@
-"""Encode the observations of one run, as environments do."""
+"""Encode one observation at a time, of a run, a recording or a live cluster, as environments do for a batch."""
 
 from __future__ import annotations
 
@@ -20,31 +20,34 @@ from steersman.policies.networks.observation_kernels import (
 
 
 class ObservationEncoder:
-    """Encode the observations of one run.
+    """Encode the observations of one cluster; features of unchanged nodes are reused.
+
+    Used by simulated runs (`simulation.observations`), by the live scheduler and the service
+    (`policies.networks.live_observations`) and for recordings (`apps.recorder.observation`).
 
     Args:
         view: the view to encode.
-        scene: the cluster, which the run keeps up to date.
+        context: the cluster, which the caller keeps up to date.
         owners: locations of owners' pods.
-        log: [L] slots of changed nodes, in order, which the run writes.
+        log: [L] slots of changed nodes, in order, which the caller writes.
         logged: [1] length of the log.
     """
 
     def __init__(
         self,
         view: View,
-        scene: EncodingContext,
+        context: EncodingContext,
         owners: OwnerArrays,
         log: npt.NDArray[np.int64],
         logged: npt.NDArray[np.int64],
     ) -> None:
-        self.view, self.scene, self.owners, self.log, self.logged = view, scene, owners, log, logged
+        self.view, self.context, self.owners, self.log, self.logged = view, context, owners, log, logged
         self.number = number_of(view)
-        self.summary = fixed_summary(scene.nodes)
-        self.seen = _seen(view, len(scene.nodes.gpu_count))
-        self._rows = new_feature_cache((), len(scene.classes.gpu_count), len(scene.nodes.gpu_count), len(view.node))
+        self.summary = fixed_summary(context.nodes)
+        self.observation = _empty_observation(view, len(context.nodes.gpu_count))
+        self._rows = new_feature_cache((), len(context.classes.gpu_count), len(context.nodes.gpu_count), len(view.node))
 
-    def look(self, c: int, owner: int, allowed: npt.NDArray[np.bool_] | None) -> ObservationArrays:
+    def encode(self, c: int, owner: int, allowed: npt.NDArray[np.bool_] | None) -> ObservationArrays:
         """Return the observation for a pod of class `c`; `summary` holds the state of the cluster.
 
         Args:
@@ -56,12 +59,21 @@ class ObservationEncoder:
             The observation, valid until the next call.
         """
         masked = allowed is not None
-        where = allowed if allowed is not None else _NOWHERE
-        scene, owners, summary = self.scene, self.owners, self.summary
-        _look(
-            self.number, scene, owners, summary, self._rows, self.log, self.logged, c, owner, where, masked, self.seen
+        _write(
+            self.number,
+            self.context,
+            self.owners,
+            self.summary,
+            self._rows,
+            self.log,
+            self.logged,
+            c,
+            owner,
+            allowed if allowed is not None else _NOWHERE,
+            masked,
+            self.observation,
         )
-        return self.seen
+        return self.observation
 
 
 def fixed_summary(nodes: NodeArrays) -> npt.NDArray[np.float64]:
@@ -103,7 +115,7 @@ def owner_arrays(owners: int, rack: npt.NDArray[np.int64], racks: int) -> OwnerA
 _NOWHERE = np.zeros(0, dtype=np.bool_)
 
 
-def _seen(view: View, nodes: int) -> ObservationArrays:
+def _empty_observation(view: View, nodes: int) -> ObservationArrays:
     features = np.zeros((nodes, len(view.node)), dtype=np.float32)
     return ObservationArrays(
         nodes=features,
@@ -115,9 +127,9 @@ def _seen(view: View, nodes: int) -> ObservationArrays:
 
 
 @kernel
-def _look(
+def _write(
     view: int,
-    scene: EncodingContext,
+    context: EncodingContext,
     owners: OwnerArrays,
     summary: npt.NDArray[np.float64],
     rows: FeatureCache,
@@ -129,4 +141,4 @@ def _look(
     masked: bool,
     observation: ObservationArrays,
 ) -> None:
-    write_observation(view, scene, owners, summary, rows, log, logged[0], c, owner, allowed, masked, observation)
+    write_observation(view, context, owners, summary, rows, log, logged[0], c, owner, allowed, masked, observation)

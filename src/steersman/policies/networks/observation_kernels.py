@@ -84,7 +84,7 @@ def new_feature_cache(runs: tuple[int, ...], classes: int, nodes: int, width: in
 @inlined_kernel
 def write_observation(
     view: int,
-    scene: EncodingContext,
+    context: EncodingContext,
     owners: OwnerArrays,
     summary: npt.NDArray[np.float64],
     rows: FeatureCache,
@@ -100,7 +100,7 @@ def write_observation(
 
     Args:
         view: the number of the view.
-        scene: the cluster.
+        context: the cluster.
         owners: locations of owners' pods.
         summary: the state, see `objectives.summary`.
         rows: the cache.
@@ -113,20 +113,20 @@ def write_observation(
         observation: where it is written.
     """
     count = int(summary[NODES])
-    _write_local_features(view, scene, rows, log, logged, c, count, observation)
+    _write_local_features(view, context, rows, log, logged, c, count, observation)
     if masked:
         for n in range(count):
             observation.mask[n] = allowed[n]
     feasible = 0
     for n in range(count):
         feasible += observation.mask[n]
-    write_shared_features(view, scene, owners, summary, c, owner, feasible, observation)
+    write_shared_features(view, context, owners, summary, c, owner, feasible, observation)
 
 
 @inlined_kernel
 def write_shared_features(
     view: int,
-    scene: EncodingContext,
+    context: EncodingContext,
     owners: OwnerArrays,
     summary: npt.NDArray[np.float64],
     c: int,
@@ -135,8 +135,8 @@ def write_shared_features(
     observation: ObservationArrays,
 ) -> None:
     """Write the features that depend on the whole cluster, where the pod fits on `feasible` nodes."""
-    encode_shared(view, scene, owner, owners, summary, observation.nodes)
-    encode_pod(scene.classes, c, owners.running[owner] if owner >= 0 else 0, observation.pod)
+    encode_shared(view, context, owner, owners, summary, observation.nodes)
+    encode_pod(context.classes, c, owners.running[owner] if owner >= 0 else 0, observation.pod)
     encode_context(summary, feasible, observation.context)
 
 
@@ -154,7 +154,7 @@ def write_terminal_observation(observation: ObservationArrays) -> None:
 @inlined_kernel
 def _write_local_features(
     view: int,
-    scene: EncodingContext,
+    context: EncodingContext,
     rows: FeatureCache,
     log: npt.NDArray[np.int64],
     logged: int,
@@ -178,7 +178,7 @@ def _write_local_features(
         if rows.stamp[n] != stamp:
             rows.stamp[n] = stamp
             row = observation.flat[n * width : (n + 1) * width]
-            observation.mask[n] = encode_node(view, scene, c, n, row)
+            observation.mask[n] = encode_node(view, context, c, n, row)
             if kept:
                 rows.fit[c, n] = observation.mask[n]
                 _copy_floats(row, rows.features[c, n * width : (n + 1) * width], width)

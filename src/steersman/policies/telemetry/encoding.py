@@ -21,6 +21,7 @@ from steersman.cluster.node_metrics import (
 )
 from steersman.core.compiled import inlined_kernel
 from steersman.policies.kube_default.plugin_scores import MAX_SCORE
+from steersman.policies.telemetry import columns
 from steersman.policies.telemetry.arrays import (
     HARD,
     INDEX,
@@ -108,59 +109,63 @@ def _encode_requests(
 ) -> None:
     c, row = class_of(view, e, view.counts[e, POD]), row_of(view, e, n)
     cpu, memory = float(capacity(view, e, n)), float(view.nodes.allocatable[row, MEMORY])
-    out[e, n, 0] = math.log2(1.0 + cpu / 1000.0) / 7.0
-    out[e, n, 1] = requested(view, e, n) / cpu
-    out[e, n, 2] = _cut((requested(view, e, n) + view.pods.request[c, CPU]) / cpu, 0.0, 2.0)
-    out[e, n, 3] = memory_requested(view, e, n) / memory
-    out[e, n, 4] = _cut((memory_requested(view, e, n) + view.pods.request[c, MEMORY]) / memory, 0.0, 2.0)
-    out[e, n, 5] = _saturating(running(view, e, n), 8.0)
-    out[e, n, 6] = 1.0 if running(view, e, n) == 0 else 0.0
-    out[e, n, 7] = _saturating(view.siblings[e, n], 4.0)
-    out[e, n, 8] = _cut(kube_default(view, e, n, spread) / SCORES, 0.0, 1.0) if fits else 0.0
-    out[e, n, 9] = 1.0 if users_zone >= 0 and view.zone[e, n] == users_zone else 0.0
+    out[e, n, columns.NODE_CORES] = math.log2(1.0 + cpu / 1000.0) / 7.0
+    out[e, n, columns.NODE_CPU_REQUESTED_BEFORE] = requested(view, e, n) / cpu
+    cpu_after_pod = requested(view, e, n) + view.pods.request[c, CPU]
+    out[e, n, columns.NODE_CPU_REQUESTED_AFTER] = _cut(cpu_after_pod / cpu, 0.0, 2.0)
+    out[e, n, columns.NODE_MEMORY_REQUESTED_BEFORE] = memory_requested(view, e, n) / memory
+    memory_after_pod = memory_requested(view, e, n) + view.pods.request[c, MEMORY]
+    out[e, n, columns.NODE_MEMORY_REQUESTED_AFTER] = _cut(memory_after_pod / memory, 0.0, 2.0)
+    out[e, n, columns.NODE_PODS] = _saturating(running(view, e, n), 8.0)
+    out[e, n, columns.NODE_EMPTY] = 1.0 if running(view, e, n) == 0 else 0.0
+    out[e, n, columns.NODE_SIBLINGS] = _saturating(view.siblings[e, n], 4.0)
+    out[e, n, columns.NODE_KUBE_DEFAULT] = _cut(kube_default(view, e, n, spread) / SCORES, 0.0, 1.0) if fits else 0.0
+    out[e, n, columns.NODE_NEAR_USERS] = 1.0 if users_zone >= 0 and view.zone[e, n] == users_zone else 0.0
 
 
 @inlined_kernel
 def _encode_cpu(view: SchedulerView, e: int, n: int, averages: Rates, out: npt.NDArray[np.float32]) -> None:
     used = view.measured[e, n, CPU_USED]
     missing = math.isnan(used)
-    out[e, n, 10] = 1.0 if missing else 0.0
-    out[e, n, 11] = _cut(view.age[e, n, CPU_USED] / MINUTE, 0.0, 5.0)
+    out[e, n, columns.NODE_CPU_MISSING] = 1.0 if missing else 0.0
+    out[e, n, columns.NODE_CPU_AGE] = _cut(view.age[e, n, CPU_USED] / MINUTE, 0.0, 5.0)
     if missing:
-        for i in range(12, 21):
+        for i in range(columns.NODE_CPU_USED, columns.NODE_BUSY_AFTER + 1):  # all that is derived from it
             out[e, n, i] = 0.0
         return
     before, after = cpu_now(view, e, n, averages), cpu_after(view, e, n, averages)
     from_mean, from_mean_after = _cut(before - averages.cpu_mean, -2.0, 2.0), _cut(after - averages.cpu_mean, -2.0, 2.0)
-    out[e, n, 12] = _cut(used / 100.0, 0.0, 1.0)
-    out[e, n, 13] = _cut(view.since[e, n, REQUESTED_SINCE] / capacity(view, e, n), -1.0, 1.0)
-    out[e, n, 14] = _cut(before, 0.0, 2.0)
-    out[e, n, 15] = _cut(after, 0.0, 2.0)
-    out[e, n, 16] = from_mean
-    out[e, n, 17] = from_mean_after
-    out[e, n, 18] = from_mean * from_mean
-    out[e, n, 19] = from_mean_after * from_mean_after
-    out[e, n, 20] = 1.0 if after > CPU_SATURATION else 0.0
+    out[e, n, columns.NODE_CPU_USED] = _cut(used / 100.0, 0.0, 1.0)
+    out[e, n, columns.NODE_CPU_SINCE] = _cut(view.since[e, n, REQUESTED_SINCE] / capacity(view, e, n), -1.0, 1.0)
+    out[e, n, columns.NODE_CPU_BEFORE] = _cut(before, 0.0, 2.0)
+    out[e, n, columns.NODE_CPU_AFTER] = _cut(after, 0.0, 2.0)
+    out[e, n, columns.NODE_CPU_DEVIATION_BEFORE] = from_mean
+    out[e, n, columns.NODE_CPU_DEVIATION_AFTER] = from_mean_after
+    out[e, n, columns.NODE_CPU_SQUARE_BEFORE] = from_mean * from_mean
+    out[e, n, columns.NODE_CPU_SQUARE_AFTER] = from_mean_after * from_mean_after
+    out[e, n, columns.NODE_BUSY_AFTER] = 1.0 if after > CPU_SATURATION else 0.0
 
 
 @inlined_kernel
 def _encode_gauges(view: SchedulerView, e: int, n: int, averages: Rates, out: npt.NDArray[np.float32]) -> None:
     network = view.measured[e, n, NETWORK_RECEIVED]
-    out[e, n, 24] = 0.0 if math.isnan(network) else _cut(network / GIGABIT, 0.0, 4.0)
-    out[e, n, 28] = _cut(view.since[e, n, PODS_SINCE] / 8.0, -4.0, 4.0)
+    out[e, n, columns.NODE_NETWORK] = 0.0 if math.isnan(network) else _cut(network / GIGABIT, 0.0, 4.0)
+    out[e, n, columns.NODE_PODS_SINCE] = _cut(view.since[e, n, PODS_SINCE] / 8.0, -4.0, 4.0)
     missing = math.isnan(view.measured[e, n, CONNECTIONS])
-    out[e, n, 21] = 1.0 if missing else 0.0
+    out[e, n, columns.NODE_GAUGES_MISSING] = 1.0 if missing else 0.0
     if missing:
-        out[e, n, 22] = out[e, n, 23] = out[e, n, 25] = out[e, n, 26] = out[e, n, 27] = 0.0
+        out[e, n, columns.NODE_MEMORY_USED] = out[e, n, columns.NODE_FILESYSTEM_USED] = 0.0
+        out[e, n, columns.NODE_CONNECTIONS_BEFORE] = out[e, n, columns.NODE_CONNECTIONS_AFTER] = 0.0
+        out[e, n, columns.NODE_CONNECTIONS_EXCESS] = 0.0
         return
     memory = float(view.nodes.allocatable[row_of(view, e, n), MEMORY])
     available, filesystem = view.measured[e, n, MEMORY_AVAILABLE], view.measured[e, n, FILESYSTEM_USED]
     after = connections_after(view, e, n, averages)
-    out[e, n, 22] = 0.0 if math.isnan(available) else _cut(1.0 - available / memory, 0.0, 1.0)
-    out[e, n, 23] = 0.0 if math.isnan(filesystem) else _cut(filesystem / 100.0, 0.0, 1.0)
-    out[e, n, 25] = _saturating(connections_now(view, e, n, averages), 1000.0)
-    out[e, n, 26] = _saturating(after, 1000.0)
-    out[e, n, 27] = _cut(after / max(averages.connections_mean, 1.0) - 1.0, -1.0, 8.0)
+    out[e, n, columns.NODE_MEMORY_USED] = 0.0 if math.isnan(available) else _cut(1.0 - available / memory, 0.0, 1.0)
+    out[e, n, columns.NODE_FILESYSTEM_USED] = 0.0 if math.isnan(filesystem) else _cut(filesystem / 100.0, 0.0, 1.0)
+    out[e, n, columns.NODE_CONNECTIONS_BEFORE] = _saturating(connections_now(view, e, n, averages), 1000.0)
+    out[e, n, columns.NODE_CONNECTIONS_AFTER] = _saturating(after, 1000.0)
+    out[e, n, columns.NODE_CONNECTIONS_EXCESS] = _cut(after / max(averages.connections_mean, 1.0) - 1.0, -1.0, 8.0)
 
 
 @inlined_kernel
@@ -168,18 +173,18 @@ def _encode_latency(view: SchedulerView, e: int, n: int, out: npt.NDArray[np.flo
     pod = view.counts[e, POD]
     limited = view.user[e, pod] >= 0
     there = latency_to_users(view, e, n)
-    out[e, n, 29] = 1.0 if limited and math.isnan(there) else 0.0
-    out[e, n, 30] = _cut(view.age[e, n, LATENCY] / MINUTE, 0.0, 5.0)
+    out[e, n, columns.NODE_LATENCY_MISSING] = 1.0 if limited and math.isnan(there) else 0.0
+    out[e, n, columns.NODE_LATENCY_AGE] = _cut(view.age[e, n, LATENCY] / MINUTE, 0.0, 5.0)
     if math.isnan(there):
-        for i in range(31, 36):
+        for i in range(columns.NODE_LATENCY, columns.NODE_WITHIN_HARD + 1):  # all that is derived from it
             out[e, n, i] = 0.0
         return
     soft, hard = view.limit[e, pod, SOFT], view.limit[e, pod, HARD]
-    out[e, n, 31] = _cut(there / 100.0, 0.0, 10.0)
-    out[e, n, 32] = _cut((soft - there) / 100.0, -10.0, 10.0)
-    out[e, n, 33] = _cut((hard - there) / 100.0, -10.0, 10.0)
-    out[e, n, 34] = 1.0 if there <= soft else 0.0
-    out[e, n, 35] = 1.0 if there <= hard else 0.0
+    out[e, n, columns.NODE_LATENCY] = _cut(there / 100.0, 0.0, 10.0)
+    out[e, n, columns.NODE_SOFT_MARGIN] = _cut((soft - there) / 100.0, -10.0, 10.0)
+    out[e, n, columns.NODE_HARD_MARGIN] = _cut((hard - there) / 100.0, -10.0, 10.0)
+    out[e, n, columns.NODE_WITHIN_SOFT] = 1.0 if there <= soft else 0.0
+    out[e, n, columns.NODE_WITHIN_HARD] = 1.0 if there <= hard else 0.0
 
 
 @inlined_kernel
@@ -189,16 +194,16 @@ def _encode_pod(view: SchedulerView, e: int, out: npt.NDArray[np.float32]) -> No
     limited = view.user[e, pod] >= 0
     cores, gib = view.pods.request[c, CPU] / 1000.0, view.pods.request[c, MEMORY] / GIB
     replicas, index = view.replica[e, pod, REPLICAS], view.replica[e, pod, INDEX]
-    out[e, 0] = 1.0
-    out[e, 1] = out[e, 2] = out[e, 3] = 0.0
-    out[e, 4] = _cut(cores / 8.0, 0.0, 8.0)
-    out[e, 5] = _cut(math.log2(1.0 + cores) / 7.0, 0.0, 2.0)
-    out[e, 6] = _cut(math.log2(1.0 + gib) / 10.0, 0.0, 2.0)
-    out[e, 7] = 1.0 if limited else 0.0
-    out[e, 8] = _cut(view.limit[e, pod, SOFT] / 100.0, 0.0, 10.0) if limited else 0.0
-    out[e, 9] = _cut(view.limit[e, pod, HARD] / 100.0, 0.0, 10.0) if limited else 0.0
-    out[e, 10] = _saturating(replicas, 8.0)
-    out[e, 11] = _saturating(replicas - index - 1, 8.0)
+    out[e, columns.POD_NO_GPU] = 1.0
+    out[e, columns.POD_GPU_PART] = out[e, columns.POD_ONE_GPU] = out[e, columns.POD_SEVERAL_GPUS] = 0.0
+    out[e, columns.POD_CPU] = _cut(cores / 8.0, 0.0, 8.0)
+    out[e, columns.POD_CPU_LOG] = _cut(math.log2(1.0 + cores) / 7.0, 0.0, 2.0)
+    out[e, columns.POD_MEMORY_LOG] = _cut(math.log2(1.0 + gib) / 10.0, 0.0, 2.0)
+    out[e, columns.POD_LIMITED] = 1.0 if limited else 0.0
+    out[e, columns.POD_SOFT] = _cut(view.limit[e, pod, SOFT] / 100.0, 0.0, 10.0) if limited else 0.0
+    out[e, columns.POD_HARD] = _cut(view.limit[e, pod, HARD] / 100.0, 0.0, 10.0) if limited else 0.0
+    out[e, columns.POD_REPLICAS] = _saturating(replicas, 8.0)
+    out[e, columns.POD_TO_COME] = _saturating(replicas - index - 1, 8.0)
 
 
 @inlined_kernel
@@ -215,29 +220,30 @@ def _encode_context(
     cpu = cpu_all = memory = memory_all = 0.0
     for n in range(count):
         feasible += 1.0 if mask[e, n] else 0.0
-        used += 1.0 - nodes[e, n, 6]
-        no_cpu += nodes[e, n, 10]
-        no_gauges += nodes[e, n, 21]
-        soft += nodes[e, n, 34] if mask[e, n] else 0.0
-        hard += nodes[e, n, 35] if mask[e, n] else 0.0
+        used += 1.0 - nodes[e, n, columns.NODE_EMPTY]
+        no_cpu += nodes[e, n, columns.NODE_CPU_MISSING]
+        no_gauges += nodes[e, n, columns.NODE_GAUGES_MISSING]
+        soft += nodes[e, n, columns.NODE_WITHIN_SOFT] if mask[e, n] else 0.0
+        hard += nodes[e, n, columns.NODE_WITHIN_HARD] if mask[e, n] else 0.0
         cpu += requested(view, e, n)
         cpu_all += capacity(view, e, n)
         memory += memory_requested(view, e, n)
         memory_all += view.nodes.allocatable[row_of(view, e, n), MEMORY]
-    out[e, 0] = math.log2(1.0 + count) / 20.0
-    out[e, 1] = feasible / count
-    out[e, 2] = used / count
-    out[e, 3] = cpu / cpu_all
-    out[e, 4] = memory / memory_all
-    out[e, 5] = averages.use
+    out[e, columns.CONTEXT_NODES] = math.log2(1.0 + count) / 20.0
+    out[e, columns.CONTEXT_FEASIBLE] = feasible / count
+    out[e, columns.CONTEXT_NODES_USED] = used / count
+    out[e, columns.CONTEXT_CPU_LOAD] = cpu / cpu_all
+    out[e, columns.CONTEXT_MEMORY_LOAD] = memory / memory_all
+    out[e, columns.CONTEXT_USE] = averages.use
     some_cpu, some_connections = not math.isnan(averages.cpu_mean), not math.isnan(averages.connections_mean)
     variance = averages.cpu_square - averages.cpu_mean * averages.cpu_mean
-    out[e, 6] = _cut(averages.cpu_mean, 0.0, 2.0) if some_cpu else 0.0
-    out[e, 7] = _cut(math.sqrt(max(variance, 0.0)), 0.0, 2.0) if some_cpu else 0.0
-    out[e, 8] = _saturating(averages.connections, 100.0)
-    out[e, 9] = _saturating(averages.connections_mean, 1000.0) if some_connections else 0.0
-    out[e, 10] = _saturating(averages.connections_most, 1000.0)
-    out[e, 11] = no_cpu / count
-    out[e, 12] = no_gauges / count
-    out[e, 13] = soft / count
-    out[e, 14] = hard / count
+    out[e, columns.CONTEXT_CPU_MEAN] = _cut(averages.cpu_mean, 0.0, 2.0) if some_cpu else 0.0
+    out[e, columns.CONTEXT_CPU_DEVIATION] = _cut(math.sqrt(max(variance, 0.0)), 0.0, 2.0) if some_cpu else 0.0
+    out[e, columns.CONTEXT_CONNECTIONS_EACH] = _saturating(averages.connections, 100.0)
+    connections_mean = averages.connections_mean if some_connections else 0.0
+    out[e, columns.CONTEXT_CONNECTIONS_MEAN] = _saturating(connections_mean, 1000.0)
+    out[e, columns.CONTEXT_CONNECTIONS_MOST] = _saturating(averages.connections_most, 1000.0)
+    out[e, columns.CONTEXT_CPU_MISSING] = no_cpu / count
+    out[e, columns.CONTEXT_GAUGES_MISSING] = no_gauges / count
+    out[e, columns.CONTEXT_WITHIN_SOFT] = soft / count
+    out[e, columns.CONTEXT_WITHIN_HARD] = hard / count

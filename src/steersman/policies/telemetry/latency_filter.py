@@ -4,8 +4,8 @@ It runs before any policy, as a Filter plugin runs before scores: it narrows the
 It needs what a scheduler may know (`SchedulerView`) and nothing else, so the same code serves an environment and a live
 scheduler. A latency is measured late, with errors, and before the pod is there; so a node counts as able to keep a
 limit if it would even with a margin and with a pod that uses twice its request. If no node does, an environment leaves
-the nodes of the least risk (`keep_hard_limits`), and a live scheduler all that keep the limit as far as is known
-(`keep_measured_limit`).
+the nodes of the least risk (`filter_environments`), and a live scheduler all that keep the limit as far as is known
+(`filter_live`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ feasible node does; no latency of a feasible node is known."""
 
 
 @kernel
-def keep_hard_limits(view: SchedulerView, mask: npt.NDArray[np.int8], first: int, last: int) -> None:
-    """Narrow the masks, [E, N], of environments `first` to `last` - 1.
+def filter_environments(view: SchedulerView, mask: npt.NDArray[np.int8], first: int, last: int) -> None:
+    """Narrow the masks, [E, N], of simulated environments `first` to `last` - 1.
 
     A pod with limits keeps the nodes that are safe, or if there are none those of the least risk, so that it is always
     placed where it fits.
@@ -69,12 +69,11 @@ def keep_hard_limits(view: SchedulerView, mask: npt.NDArray[np.int8], first: int
 
 
 @kernel
-def keep_measured_limit(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
-    """Narrow the mask, [E, N], of environment `e` for a cluster where a latency may be missing everywhere and for good.
+def filter_live(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
+    """Narrow the mask, [E, N], of a live cluster, row `e`, where a latency may be missing everywhere and for good.
 
     It leaves the nodes that are safe; if there are none, those whose measured latency is within the hard limit; if
-    there
-    are none of these either, all. So the policy's choice stays as large as the limit allows.
+    there are none of these either, all. So the policy's choice stays as large as the limit allows.
 
     Returns:
         The outcome of the limit: `NO_LIMIT`...
@@ -112,8 +111,7 @@ def hard_limit_risk(view: SchedulerView, e: int, n: int) -> float:
     s the time of service on an idle node. So it keeps a limit h up to r = 1 - s / (h - d). `SAFE` if it does in the
     worst case, with a margin. Else 1 + how much its likely use is above that: halfway from the measured use to the
     worst, or all that is requested if use is not measured. Traffic is averaged over minutes, and pods of a Deployment
-    come
-    together: those of the same one, or all that came since the node was sampled, count as not yet measured.
+    come together: those of the same one, or all that came since the node was sampled, count as not yet measured.
 
     Call `find_nearest` first.
     """

@@ -39,7 +39,7 @@ from steersman.policies.telemetry.latency_filter import (
     KEPT_SAFELY,
     NOT_KEPT,
     NOT_MEASURED,
-    keep_measured_limit,
+    filter_live,
 )
 from steersman.policies.telemetry.rules import score_all
 from steersman.prometheus.configuration import Assumptions, Configuration
@@ -48,7 +48,7 @@ from steersman.prometheus.store import ALL_USERS, MetricStore, NodeMetricsArrays
 CPU_WINDOW = 15.0
 """Seconds over which the CPU metric is assumed to be an average: `irate` takes the last two samples."""
 HISTORY_SECONDS = 600.0
-LOOK_SECONDS = 1.0
+REUSE_SECONDS = 1.0
 """Seconds for which values are reused unless new ones arrive; a value is found to be stale at most so late."""
 OUTCOMES = {KEPT_SAFELY: "kept safely", KEPT: "kept", NOT_KEPT: "kept by no node", NOT_MEASURED: "not measured"}
 """Labels of the counter of pods with a hard limit, see `latency_filter.NO_LIMIT`."""
@@ -61,13 +61,13 @@ class Telemetry(Protocol):
     """Source of measured values.
 
     Attributes:
-        readings: the newest.
+        store: the newest of them.
         configuration: their meaning.
         clock: monotonic seconds, the clock of their times.
         limits: number of decisions by outcome of the pod's hard limit.
     """
 
-    readings: MetricStore
+    store: MetricStore
     configuration: Configuration
     clock: Callable[[], float]
     limits: Counter[str]
@@ -88,7 +88,7 @@ class NodeMetricsView:
         self._names = _names(state)
         self._raw: tuple[Floats, Floats] | None = None
         self._measured: NodeMetricsArrays | None = None
-        self._version, self._looked = -1, -np.inf
+        self._version, self._resolved_at = -1, -np.inf
         self._seen: SchedulerView | None = None
 
     def changed(self, slot: int) -> None:
@@ -164,7 +164,7 @@ class NodeMetricsView:
         if self.telemetry is None:
             return feasible, ""
         mask: npt.NDArray[np.int8] = feasible.astype(np.int8)[None]
-        outcome = keep_measured_limit(self._substituted_view(class_id, owner_pods, limits), mask, 0)
+        outcome = filter_live(self._substituted_view(class_id, owner_pods, limits), mask, 0)
         left: npt.NDArray[np.bool_] = mask[0] != 0
         return left, OUTCOMES.get(outcome, "")
 
@@ -248,7 +248,7 @@ class NodeMetricsView:
         values, since = np.full((len(requested), LATENCY + 2), np.nan), np.zeros((len(requested), 2))
         ages = np.full_like(values, AGE_LIMIT)
         users: Mapping[str, int] = {}
-        if (measured := self._look()) is not None:
+        if (measured := self._resolved()) is not None:
             unknown = np.full((len(requested), 1), np.nan)
             values, users = np.hstack([measured.values, unknown]), measured.users
             ages = np.hstack([np.clip(measured.age, 0.0, AGE_LIMIT), np.full_like(unknown, AGE_LIMIT)])
@@ -256,19 +256,19 @@ class NodeMetricsView:
             since[:, PODS_SINCE] = np.nan_to_num(pods - self._then[:, PODS_SINCE])
         return values, ages, since, users
 
-    def _look(self) -> NodeMetricsArrays | None:
-        """Return the measured values, or None without telemetry."""
+    def _resolved(self) -> NodeMetricsArrays | None:
+        """Return the values to decide by, resolved again after a second or when new ones came; None: no telemetry."""
         if self.telemetry is None:
             return None
-        readings, now = self.telemetry.readings, self.telemetry.clock()
+        store, now = self.telemetry.store, self.telemetry.clock()
         count = len(self.state.arrays.allocatable)
-        if self._raw is None or readings.version != self._version or len(self._raw[0]) != count:
+        if self._raw is None or store.version != self._version or len(self._raw[0]) != count:
             self._names = _names(self.state)
-            self._raw, self._version, self._measured = readings.raw(self._names), readings.version, None
-        if self._measured is None or now - self._looked >= LOOK_SECONDS:
-            self._looked = now
+            self._raw, self._version, self._measured = store.last_values(self._names), store.version, None
+        if self._measured is None or now - self._resolved_at >= REUSE_SECONDS:
+            self._resolved_at = now
             present = np.array([name is not None for name in self._names], dtype=np.bool_)
-            self._measured = readings.measured(*self._raw, present, now)
+            self._measured = store.resolve(*self._raw, present, now)
             self._then = self._at_samples(self._measured)
         return self._measured
 

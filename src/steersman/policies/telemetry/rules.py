@@ -2,8 +2,7 @@
 
 `most-allocated`, `least-allocated`, `least-connections` and `latency-aware` are the objectives MA, LA, LC and P0 of
 Matranga's thesis (SoniaMatranga/SoniaMatrangaTesi) as rules: each takes the node that is best once the pod runs there.
-A
-node whose metric is missing counts as the average of the others: it neither attracts nor repels.
+A node whose metric is missing counts as the average of the others: it neither attracts nor repels.
 """
 
 from __future__ import annotations

@@ -107,13 +107,13 @@ def evolve(
     """
     run = TrainingRun(folder, plan.options(), limits, resume=resume)
     search = Evolution(plan.training, plan.task, plan.config, plan.seed, jobs, _first(plan))
-    referee = SimulationValidator(plan)
+    validator = SimulationValidator(plan)
 
     def save(path: Path) -> None:
-        write_policy(path, _card(plan, search, referee), search.policy(plan.name).tensors())
+        write_policy(path, _card(plan, search, validator), search.policy(plan.name).tensors())
 
     try:
-        return run.train(search, lambda: referee.validate(search), save, on_iteration)
+        return run.train(search, lambda: validator.validate(search), save, on_iteration)
     finally:
         search.close()
 
@@ -167,7 +167,7 @@ class SimulationValidator:
         return task.play(simulator, plan, policy, seed), self._reference[key]
 
 
-def _card(plan: EvolutionPlan, search: Evolution, referee: SimulationValidator) -> Card:
+def _card(plan: EvolutionPlan, search: Evolution, validator: SimulationValidator) -> Card:
     task, runs = plan.task, len(plan.validation_seeds)
     return Card(
         name=plan.name,
@@ -188,7 +188,7 @@ def _card(plan: EvolutionPlan, search: Evolution, referee: SimulationValidator) 
         steps=search.steps,
         scores=tuple(
             Score(workload, task.metric, round(cost, 4), plan.config.reference, round(reference, 4), runs)
-            for workload, (cost, reference) in referee.costs.items()
+            for workload, (cost, reference) in validator.costs.items()
         ),
         made_by=f"steersman {__version__}",
     )

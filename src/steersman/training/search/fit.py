@@ -54,7 +54,7 @@ class FitOptions:
         generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
         protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
         seed: of the search.
-        population, episodes, step: of the search, see `agents.evolution.simulations.EvolutionConfig`.
+        population, episodes, step: of the search, see `agents.configs.EvolutionConfig`.
     """
 
     seconds: float | None = 60.0
@@ -219,7 +219,7 @@ def _file(
     generations: int,
 ) -> tuple[Card, Arrays]:
     """Return the card and tensors of a policy file that is complete by itself."""
-    profile, baked = embed_profile(workload, VIEW)
+    profile, profile_tensors = embed_profile(workload, VIEW)
     metric = options.task.metric
     card = Card(
         name=kept.name,
@@ -244,4 +244,4 @@ def _file(
         profile=profile,
         compared_on=ComparedOn(len(workload.nodes), shapes_digest(node_shapes(workload.nodes)), len(kept.costs)),
     )
-    return card, kept.policy.tensors() | baked
+    return card, kept.policy.tensors() | profile_tensors

@@ -128,7 +128,10 @@ def _searcher(plan: PortfolioPlan, say: Say) -> Callable[[Search], tuple[Members
 def _on_random_clusters(plan: PortfolioPlan, say: Say) -> tuple[Members, int]:
     """Return general weights, and those for groups of similar clusters."""
     workloads = _clusters(plan, plan.clusters, MOST_PODS)
-    say(f"{len(workloads)} random clusters; planning for each mix comes first (about a second each, kept on disk)")
+    say(
+        f"{len(workloads)} random clusters; planning for the profile of each comes first "
+        "(about a second each, kept on disk)"
+    )
     search = Evolution(workloads, SimulationTask(), EvolutionConfig(episodes=6, planned_weight=10.0), plan.seed)
     general = _searched(search, plan.generations, GENERAL, say)
     members, episodes = _members(plan, workloads, general, search.arena, say)

@@ -1,7 +1,8 @@
 """Random clusters and the pods that want to run on them, for training and for tests of policies on many shapes.
 
-A cluster and its mix are drawn together, because what makes a placement hard is how they meet: pods that leave half a
-node, CPU that runs out before the GPUs do, models that few pods insist on. The distribution, for a cluster of N nodes:
+A cluster and its workload profile are drawn together, because what makes a placement hard is how they meet: pods that
+leave half a node, CPU that runs out before the GPUs do, models that few pods insist on. The distribution, for a cluster
+of N nodes:
 
 | what | drawn as |
 | --- | --- |

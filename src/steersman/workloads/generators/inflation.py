@@ -38,8 +38,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     """Make the experiment of `seed`, at `ratio` times the GPU capacity of the nodes.
 
     `shuffle` False keeps the order of `workload.pods` (simon's `shufflePod: false`) and appends the draws. Pods that
-    run
-    from the start count towards the ratio; those that belong to their node are not drawn.
+    run from the start count towards the ratio; those that belong to their node are not drawn.
 
     Raises:
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.

@@ -20,7 +20,7 @@ from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
-from steersman.cluster.constraints.reasons import message
+from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache import cluster_cache as caching
@@ -324,7 +324,10 @@ def test_a_cluster_without_nodes_has_room_for_nobody() -> None:
     live.feeds["Service"].change("ADDED", raw(selecting("Service", "w", app="w")))
     assert live.choose("w0") == ("", {})
     found = live.cache.pods["default/w0"]
-    assert message(live.cache.state, found.class_id, found.labels_id) == "no nodes available to schedule pods"
+    assert (
+        unschedulable_message(live.cache.state, found.class_id, found.labels_id)
+        == "no nodes available to schedule pods"
+    )
 
 
 @pytest.mark.parametrize(
@@ -343,7 +346,7 @@ def test_a_lack_of_gpus_is_called_what_the_pod_calls_them(resources: Object, not
     obj["spec"]["containers"][0]["resources"] = resources
     live.cache.upsert_pod(raw(obj))
     found = live.cache.pods["default/w0"]
-    why = message(live.cache.state, found.class_id, found.labels_id)
+    why = unschedulable_message(live.cache.state, found.class_id, found.labels_id)
     assert why == f"0/1 nodes are available: 1 Insufficient {word}."
 
 

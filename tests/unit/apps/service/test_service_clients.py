@@ -18,9 +18,9 @@ import trustme
 from aiohttp.web import HTTPRequestEntityTooLarge
 from tests.unit.apps.service.test_service import CLUSTER, node, pod
 
-from steersman.apps.service import limits
+from steersman.apps.service import client_limits
+from steersman.apps.service.client_limits import BodyBudget, Connections, TooManyBodiesError
 from steersman.apps.service.config import ServiceConfig, Tls
-from steersman.apps.service.limits import BodyBudget, Connections, TooManyBodiesError
 from steersman.apps.service.process import Service
 from steersman.cli.output.logs import LogFormat, LogLevel, configure_logs
 from steersman.core.errors import InputError
@@ -190,7 +190,7 @@ def test_who_sends_nothing_whole_is_let_go_and_keeps_nobody_waiting(monkeypatch)
         ("BODY_SECONDS", 0.3),
         ("SWEEP_SECONDS", 0.05),
     ):
-        monkeypatch.setattr(limits, name, seconds)
+        monkeypatch.setattr(client_limits, name, seconds)
 
     async def story(port: int) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
@@ -292,7 +292,7 @@ class _Connection:
 
 
 def test_the_longest_idle_connections_go_first_where_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(limits, "CONNECTIONS", 2)
+    monkeypatch.setattr(client_limits, "CONNECTIONS", 2)
     now = [0.0]
     connections = Connections(lambda: now[0])
     old, busy, young = (_Connection() for _ in range(3))

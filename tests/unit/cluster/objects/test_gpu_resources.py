@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 from steersman.apps.scheduler.binder import binding
 from steersman.cluster import gpu_resources
-from steersman.cluster.constraints.reasons import counted, message, reasons
+from steersman.cluster.constraints.reasons import counted, reasons, unschedulable_message
 from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, Requests, gpu_types
 from steersman.cluster.objects.decoding import GPU_INDEX_KEY, node_from_object, pod_from_object
@@ -236,7 +236,7 @@ def test_pods_stay_counted_when_their_node_counts_its_gpus_from_then_on_and_when
 def test_reasons_name_the_resource_as_kube_scheduler_does():
     state = ClusterState([node_of("a", 8, AMD), node_of("b", 1, NVIDIA), node_of("c", nvidia=80), node_of("d")])
     c = state.class_id(pod_of(81, NVIDIA).pod_class)
-    assert message(state, c) == "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+    assert unschedulable_message(state, c) == "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
     few = state.class_id(
         replace(pod_of(2, NVIDIA).pod_class, requests=Requests(65_000, 1, 0, 2, 1000, gpu_resource=NVIDIA))
     )

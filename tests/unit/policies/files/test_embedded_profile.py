@@ -161,7 +161,7 @@ def test_a_mix_that_was_spoilt_is_one_line(files, tmp_path, change, message):
 @pytest.mark.parametrize(
     ("profile", "message"),
     [
-        (None, "mix.accepts: belongs to a mix"),
+        (None, "mix.accepts: belongs to a workload profile"),
         ({"version": 1}, "mix.version: is 1"),
         ({"typical_pods": 3}, "of shape"),
         ({"typical_pods": -1}, "mix.typical_pods: is -1; 0 or more is right"),

@@ -65,9 +65,9 @@ def test_a_limit_that_makes_no_sense_is_ignored_and_said(value: object) -> None:
 
 
 def measured(told: Told, names: list[str | None]) -> dict[str, list[float]]:
-    values, taken = told.readings.raw(names)
+    values, taken = told.store.last_values(names)
     present = np.array([name is not None for name in names])
-    found = told.readings.measured(values, taken, present, told.now).values
+    found = told.store.resolve(values, taken, present, told.now).values
     return {CPU: found[:, 0].tolist(), CONNECTIONS: found[:, 4].tolist(), LATENCY: found[:, 6].tolist()}
 
 
@@ -93,7 +93,7 @@ def test_of_several_values_the_newest_counts_and_nonsense_never() -> None:
     told.tell(CONNECTIONS, {"a": math.inf})
     told.tell(CONNECTIONS, {"b": -1.0})
     assert measured(told, ["a", "b"])[CONNECTIONS] == [5, 0]
-    assert told.readings.dropped == {"not finite": 2}
+    assert told.store.dropped == {"not finite": 2}
 
 
 def test_the_latency_to_everybody_is_the_largest_and_as_old_as_the_oldest() -> None:
@@ -114,8 +114,8 @@ def test_users_whose_probe_vanished_count_until_their_maximum_age() -> None:
     told.now += 2  # between two rounds of queries
     assert measured(told, ["a", "b"])[LATENCY] == [10, 10]
     told.tell(LATENCY, {"a": 10.0, "b": 10.0}, user="rome")
-    told.readings.tidy({"a", "b"})
-    assert list(told.readings.users) == ["rome"]
+    told.store.prune({"a", "b"})
+    assert list(told.store.users) == ["rome"]
     assert measured(told, ["a", "b"])[LATENCY] == [10, 10]
 
 
@@ -124,13 +124,13 @@ def test_who_is_gone_is_forgotten() -> None:
     told.tell(CPU, {"a": 40.0, "b": 50.0})
     told.tell(LATENCY, {"a": 10.0, "b": 10.0}, user="rome")
     told.tell(LATENCY, {"a": 30.0, "b": 30.0}, user="oslo", age=61)
-    told.readings.tidy({"a"})
+    told.store.prune({"a"})
     found = measured(told, ["a", "b"])
     np.testing.assert_equal((found[CPU], found[LATENCY]), ([40, 40], [10, math.nan]))  # oslo no longer spoils it
-    assert list(told.readings.users) == ["rome"]
+    assert list(told.store.users) == ["rome"]
     told.now += 3600  # but if nobody is measured, nobody is forgotten
-    told.readings.tidy({"a"})
-    assert list(told.readings.users) == ["rome"]
+    told.store.prune({"a"})
+    assert list(told.store.users) == ["rome"]
 
 
 def test_a_time_in_the_future_is_no_time() -> None:
@@ -138,7 +138,7 @@ def test_a_time_in_the_future_is_no_time() -> None:
     told.tell(CPU, {"a": 40.0, "b": 50.0}, age=-61)
     told.tell(CPU, {"b": 60.0}, age=-59)
     assert measured(told, ["a", "b"])[CPU] == [60, 60]
-    assert told.readings.dropped == {"in the future": 2}
+    assert told.store.dropped == {"in the future": 2}
 
 
 # Rules ----------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 PROBLEMS = {
     400: "The body is malformed, or makes no sense; the message says where.",
     401: "There is no bearer token, or a wrong one.",
-    403: "The question brings a cluster, which this service does not allow.",
+    403: "The request brings a cluster, which this service does not allow.",
     404: "The version of a list of nodes is not known; send the list.",
     408: "The body did not come in time.",
     413: "The body is too large.",
@@ -71,7 +71,7 @@ def openapi(routes: Sequence[Route], *, secured: bool) -> Json:
         "info": {
             "title": "steersman score service",
             "version": __version__,
-            "description": "A scheduling policy's opinion about pods and nodes.",
+            "description": "Scores of nodes for pods by a scheduling policy.",
         },
         "paths": paths,
         "components": {"schemas": components},

@@ -91,7 +91,6 @@ class Suggestion(Struct, kw_only=True):
 
     Attributes:
         policy: name of the policy.
-        member: the deciding member of a portfolio; else "".
         node: chosen node, "" if the pod fits nowhere.
         gpus: GPU devices it would get there.
         scores: by node, as in `Scores`; without nodes where the pod does not fit.
@@ -134,8 +133,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     """Response of `POST /v1/explain`.
 
     Scores of policies are in units of their own. Points place a node between the worst (0) and the best (100) of the
-    nodes
-    that the pod fits on; all have 100 where scores are equal.
+    nodes that the pod fits on; all have 100 where scores are equal.
 
     Attributes:
         policy: name of the policy.

@@ -55,7 +55,7 @@ class Explainer:
         self.scorer_for, self.check_sent = scorer_for, check_sent
         self._time = TimeBudget(EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS)
 
-    def explain(self, question: ScoreInputs) -> Explanation:
+    def explain(self, request: ScoreInputs) -> Explanation:
         """Answer `POST /v1/explain` over all nodes of the cluster.
 
         Raises:
@@ -64,21 +64,21 @@ class Explainer:
             UnusualPodError: explanations used up their share of time.
             SteersmanError: the policy failed.
         """
-        if question.nodes is not None or question.node_set or question.among is not None:
+        if request.nodes is not None or request.node_set or request.among is not None:
             raise InvalidRequestError("nodes: an explanation is about all nodes; leave it out")
         if self._time.is_spent:
             raise UnusualPodError("many explanations were asked for just now; try again")
         with self._time.charged():
-            return self._explain(question)
+            return self._explain(request)
 
-    def _explain(self, question: ScoreInputs) -> Explanation:
-        if question.cluster is not None:
+    def _explain(self, request: ScoreInputs) -> Explanation:
+        if request.cluster is not None:
             self.check_sent()
-            pod = Pods().decode(question.pod)
-            node_scorer = self.scorer_for(cluster_of(question.cluster.nodes, question.cluster.pods), pod)
+            pod = Pods().decode(request.pod)
+            node_scorer = self.scorer_for(cluster_of(request.cluster.nodes, request.cluster.pods), pod)
             result = explanation(self.policy(), node_scorer, node_scorer.number(pod), NO_OWNER_PODS, pod.latency)
         elif self.watched is not None:
-            pod = Pods().decode(question.pod)
+            pod = Pods().decode(request.pod)
             with self.watched.numbered(pod) as (node_scorer, numbers):
                 owner_pods = self.watched.owner_pods(pod)
                 result = explanation(self.policy(), node_scorer, numbers, owner_pods, pod.latency)

@@ -39,8 +39,7 @@ class Ranking:
         """Return integer scores, [K] from 0 to `best` (at most 100), 0 where the pod does not fit.
 
         The chosen node alone has `best`, so that whoever takes the highest score takes the policy's choice even where
-        rounding,
-        or the policy itself, makes no difference.
+        rounding, or the policy itself, makes no difference.
         """
         result = np.empty(len(self.raw), dtype=np.int64)
         rank(self.raw, self.chosen, best, result)

@@ -1,10 +1,9 @@
 """Score pods that the watched cluster does not have, beside its state and within a share of time.
 
 A pod of the cluster has a class and labels with numbers in the state. Any other pod that a client describes gets
-numbers
-for the time of its request alone, so that no client can enlarge the state, have it rebuilt, or add to the labels that
-are stored. The answer is the one that the pod would get if it were created: pods that it selects by labels that are not
-stored are counted for it one by one.
+numbers for the time of its request alone, so that no client can enlarge the state, have it rebuilt, or add to the
+labels that are stored. The answer is the one that the pod would get if it were created: pods that it selects by labels
+that are not stored are counted for it one by one.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_SHARE = 0.05
 """Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one
-takes
-some milliseconds on thousands of nodes."""
+takes some milliseconds on thousands of nodes."""
 SELECTING_SHARE = 0.002
 """Share for those that also select other pods: counting them reads every pod of the cluster without a pause."""
 SAVED_SECONDS = 0.25

@@ -189,8 +189,7 @@ class Objects:
         """Return the Pods that have not finished and those that controllers want and do not have.
 
         They are in order of creation if objects state it, else in the order of the input; pods that have yet to be
-        created
-        come last.
+        created come last.
 
         Args:
             nodes: nodes that a DaemonSet is expanded over.

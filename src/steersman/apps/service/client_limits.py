@@ -35,7 +35,7 @@ class BodyBudget:
     """
 
     def __init__(self, largest: int) -> None:
-        self.largest, self.room = largest, BODIES * largest
+        self.largest, self.capacity = largest, BODIES * largest
         self.held = 0
 
     async def read(self, request: web.Request) -> bytes:
@@ -70,7 +70,7 @@ class BodyBudget:
         """Reserve more bytes of a body of `size` bytes; on an error, as of `read`, all its bytes are released."""
         if size + more > self.largest:
             raise web.HTTPRequestEntityTooLarge(self.largest, size + more)
-        if self.held + more > self.room:
+        if self.held + more > self.capacity:
             raise TooManyBodiesError
         self.held += more
 
