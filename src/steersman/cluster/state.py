@@ -8,7 +8,7 @@ numbered on first use. Decisions of the simulator and of live clusters read the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -363,17 +363,24 @@ class ClusterState:
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
-    def gpu_use(self) -> tuple[int, int]:
-        """Return the GPU milli that pods hold, and those of all nodes, counted GPUs included."""
-        taken, total = self.gpu_use_by_node()
-        return int(taken.sum()), int(total.sum())
-
     def gpu_use_by_node(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the same by node, [N] and [N]."""
+        """Return the GPU milli that pods hold on each node, [N], and all there are, [N]; counted GPUs included."""
         arrays = self.arrays
         counted = [i for i, name in enumerate(self.resources, EXTENDED) if name in GPU_RESOURCES]
         total = (arrays.gpu_count + arrays.allocatable[:, counted].sum(axis=1)) * GPU_MILLI
         return total - arrays.gpu_free.sum(axis=1) - arrays.free[:, counted].sum(axis=1) * GPU_MILLI, total
+
+    def eligible(self, class_ids: Collection[int]) -> npt.NDArray[np.bool_]:
+        """Return which nodes count in figures of the whole cluster, [N], see `constraints.node.eligible_nodes`.
+
+        Args:
+            class_ids: classes of the pods that are scheduled here.
+        """
+        if not class_ids:
+            return static.eligible_nodes(self.table, ())
+        arrays = self.class_arrays
+        rows = arrays.allowed[np.unique(arrays.constraint[list(class_ids)])]
+        return np.asarray(rows.any(axis=0), dtype=np.bool_)
 
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
         """Return where a pod of the class with these labels may run now, [N]: constraints, resources and devices."""

@@ -10,7 +10,7 @@ from steersman.objectives.registry import WeightedObjectives
 
 
 def reward(profile: WeightedObjectives, before: Floats, after: Floats) -> float:
-    """Return the reward of an action from the states before and after it (`summary`, [15]).
+    """Return the reward of an action from the states before and after it (`summary`, [16]).
 
     Raises:
         SteersmanError: a user's own objective failed.

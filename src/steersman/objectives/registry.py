@@ -45,7 +45,7 @@ class WeightedObjectives:
         return any(objective.function is not None for objective in self.objectives)
 
     def own_rewards(self, before: Floats, after: Floats) -> Floats:
-        """Return what a user's own objectives add to the rewards, [E], of actions between states, [E, 15].
+        """Return what a user's own objectives add to the rewards, [E], of actions between states, [E, 16].
 
         Raises:
             SteersmanError: an objective failed, or its rewards are not one finite number for every action.

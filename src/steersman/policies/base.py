@@ -48,6 +48,8 @@ class ScoreQuery:
     Attributes:
         class_id: the pod's class.
         feasible: [N] bool, the node slots to choose from.
+        eligible: [N] bool, the nodes that count in figures of the whole cluster, see
+            `cluster.constraints.node.eligible_nodes`.
         labels_id: the pod's label set.
         owner_pods: pods of the same owner; set in live clusters.
         owner: index of the pod's owner, -1 for none; set in simulations.
@@ -57,6 +59,7 @@ class ScoreQuery:
 
     class_id: int
     feasible: Mask
+    eligible: Mask
     labels_id: int = 0
     owner_pods: OwnerPods = NO_OWNER_PODS
     owner: int = -1

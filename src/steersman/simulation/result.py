@@ -85,7 +85,10 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class FinalNodes:
-    """The nodes at the end of a run, in the node file's order, for the heat map. Shares are 0..1, NaN where none."""
+    """The nodes that count at the end of a run, in the node file's order, for the heat map.
+
+    Shares are 0..1, NaN where there is none of the resource; see `Workload.eligible`.
+    """
 
     names: tuple[str, ...]
     gpu_model: tuple[str, ...]

@@ -252,7 +252,8 @@ class Execution:
             selectors=simulator.workload.services,
             known=lambda: simulator.learned_with(self.prepared),
         )
-        self.run = engine.new_run(self.cluster, self.arrivals, simulator._unschedulable_cache, seed)
+        self.eligible = simulator.workload.eligible[plan.nodes]
+        self.run = engine.new_run(self.cluster, self.arrivals, simulator._unschedulable_cache, self.eligible, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
         if plan.standing:
             self._stand()
@@ -314,7 +315,7 @@ class Execution:
         arrival = int(self.run.question[engine.QUESTION])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
         owner = int(self.simulator.places.owner[self.plan.pods[arrival]])
-        query = ScoreQuery(c, self.state.mask(c, labels), labels, owner=owner)
+        query = ScoreQuery(c, self.state.mask(c, labels), self.eligible, labels, owner=owner)
         self.run.question[engine.ANSWER] = self.scorer.choose(query)
 
     def cost(self, protocol: Protocol) -> float:
@@ -323,7 +324,7 @@ class Execution:
         Where pods or nodes have no GPUs, CPU counts in their place. Infinite if no pod was ever bound.
         """
         if protocol != "timed":
-            return unallocated_percent(self.state, gpus=bool(self.simulator._demand.any()))
+            return unallocated_percent(self.state, self.eligible, gpus=bool(self.simulator._demand.any()))
         metrics = self.result(protocol, 0, 1.0).metrics
         waits = [metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds"]
         return waits[0] if waits and math.isfinite(waits[0]) else math.inf
@@ -384,21 +385,22 @@ class Execution:
         state = self.simulator._state.permuted(self.plan.nodes)
         fragments = fragment_arrays(profile, state.arrays)
         classes, arrivals = state.class_arrays, self.arrivals.class_id
-        recount(state.arrays, classes, profile, fragments, arrivals, record.numbers, record.sums)
+        recount(state.arrays, classes, profile, fragments, self.eligible, arrivals, record.numbers, record.sums)
 
     def _capacity(self) -> metrics.Capacity:
-        nodes = self.state.arrays
+        nodes, allocatable = self.state.arrays, self.state.arrays.allocatable[self.eligible]
         return metrics.Capacity(
-            gpu=sum(node.gpu_total for node in self.simulator.workload.nodes) * GPU_MILLI,
-            cpu=int(nodes.allocatable[:, CPU].sum()),
-            memory=int(nodes.allocatable[:, MEMORY].sum()),
-            nodes=len(nodes.gpu_count),
-            gpu_nodes=int((nodes.gpu_count > 0).sum()),
-            cpu_nodes=int((nodes.allocatable[:, CPU] > 0).sum()),
+            gpu=sum(node.gpu_total for node in self.simulator.workload.eligible_nodes) * GPU_MILLI,
+            cpu=int(allocatable[:, CPU].sum()),
+            memory=int(allocatable[:, MEMORY].sum()),
+            nodes=len(allocatable),
+            gpu_nodes=int((nodes.gpu_count[self.eligible] > 0).sum()),
+            cpu_nodes=int((allocatable[:, CPU] > 0).sum()),
         )
 
     def _final_nodes(self) -> FinalNodes:
-        place = np.argsort(self.plan.nodes)  # back to the order of the node file
+        # Back to the order of the node file.
+        place = np.argsort(self.plan.nodes)[self.simulator.workload.eligible]
         nodes = self.state.arrays
         gpu_used, gpu = self.state.gpu_use_by_node()
 
@@ -409,8 +411,8 @@ class Execution:
 
         used = nodes.allocatable - nodes.free
         return FinalNodes(
-            names=tuple(node.name for node in self.simulator.workload.nodes),
-            gpu_model=tuple(node.gpu_model for node in self.simulator.workload.nodes),
+            names=tuple(node.name for node in self.simulator.workload.eligible_nodes),
+            gpu_model=tuple(node.gpu_model for node in self.simulator.workload.eligible_nodes),
             gpu_count=(gpu // GPU_MILLI)[place],
             gpu_used_share=share(gpu_used, gpu),
             cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),

@@ -35,7 +35,7 @@ class DecisionStream:
         self.columns: dict[str, int] = {}
         self.skipped = 0
         self._open: list[LoggedEvent] = []
-        self._window = PodWindow()
+        self._window, self._demand = PodWindow(), PodWindow()  # of all schedulers, and of this one
         self._keys: set[str] = set()
         self._mix: tuple[TypicalPod, ...] = ()
         self._models: tuple[GpuType, ...] = ()
@@ -70,6 +70,8 @@ class DecisionStream:
             elif isinstance(event, PodEvent) and event.key not in self._keys:
                 self._keys.add(event.key)
                 self._window.see(event.pod.pod_class)  # of all schedulers, like the live scheduler's own profile
+                if event.pod.scheduler_name == self.scheduler_name:
+                    self._demand.see(event.pod.pod_class)
         models = log_gpu_types(entries)
         if not self._window.due and models == self._models:
             return
@@ -79,7 +81,7 @@ class DecisionStream:
         self._mix, self._models = profile, models
 
     def _known(self, entries: Sequence[LoggedEvent]) -> EpisodeContext:
-        return EpisodeContext(self.view, self._mix, all_pods(entries), self._leftovers)
+        return EpisodeContext(self.view, self._mix, all_pods(entries), self._demand.classes, self._leftovers)
 
 
 def decisions(entries: Sequence[LoggedEvent], scheduler_name: str) -> list[int]:

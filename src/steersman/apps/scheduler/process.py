@@ -125,7 +125,9 @@ class LiveScheduler(Scheduler):
         self.settings = settings
         self.telemetry = None if settings.telemetry is None else Collector(settings.telemetry, self._nodes)
         named = PolicyReloader(settings.policy, settings.fitted, has_telemetry=self.telemetry is not None)
-        self.policy_manager = PolicyManager(named, self.telemetry, unchecked=settings.unchecked)
+        self.policy_manager = PolicyManager(
+            named, self.telemetry, unchecked=settings.unchecked, scheduler_name=settings.options.name
+        )
         self.election = self._election(client) if settings.leader_elect else None
         self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
         self.conditions = Conditions(client)

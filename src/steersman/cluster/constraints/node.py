@@ -7,7 +7,7 @@ over all nodes. The rules are kube-scheduler 1.36's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -157,6 +157,27 @@ def allowed_nodes(nodes: NodeTable | Sequence[Node | None], constraints: Constra
     for _, passes in _filters(table, constraints, gpu_resource):
         allowed &= passes
     return allowed & offering_nodes(table, gpu_resource)
+
+
+def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[tuple[Constraints, str]]) -> Mask:
+    """Return which nodes count in figures of the whole cluster, [N]: those that some of the pods may enter.
+
+    Taints, cordons, selectors and affinity decide; free capacity and other pods do not. An empty control plane, for
+    example, makes no cluster unbalanced. Without pods the nodes count that a pod without constraints may enter.
+
+    Args:
+        nodes: [N] the node in each slot.
+        pods: constraints and name of the requested GPUs (see `Requests`) of every pod, in any number.
+    """
+    table = nodes if isinstance(nodes, NodeTable) else NodeTable(nodes)
+    eligible, known = np.zeros(len(table), dtype=np.bool_), set()
+    for key in pods:
+        if key not in known:
+            known.add(key)
+            eligible |= allowed_nodes(table, *key)
+            if eligible.sum() == table.occupied.sum():
+                break
+    return eligible if known else allowed_nodes(table, Constraints())
 
 
 def offering_nodes(table: NodeTable, gpu_resource: str) -> Mask:

@@ -179,8 +179,8 @@ class DeploymentsCore(EnvCore):
         racks = np.arange(most) // per_rack if per_rack else np.full(most, -1)
         counts = np.zeros(kernels.COUNTS, dtype=np.int64)
         counts[kernels.NODES] = nodes
-        summary = np.tile(fixed_summary(here), (3, 1))
-        summary[:, summed.NODES] = nodes
+        summary = np.tile(fixed_summary(here, np.arange(most) < nodes), (3, 1))
+        summary[:, summed.SLOTS] = nodes
         return FillState(
             nodes=here,
             owners=owner_arrays(1, racks.astype(np.int64), max(1, int(racks[-1]) + 1)),

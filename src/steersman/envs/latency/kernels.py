@@ -42,7 +42,7 @@ class LatencyConfig(NamedTuple):
 
     Attributes:
         objectives, weights: [K] the reward.
-        row: [E, 15] float64 the state after the last action, see `objectives.summary`; CPU is what is used.
+        row: [E, 16] float64 the state after the last action, see `objectives.summary`; CPU is what is used.
         counts: [E, 3] int64, see STEPS...
         penalty: cost of an illegal action.
         step_limit: steps after which an episode is truncated.
@@ -120,7 +120,7 @@ def _summarise(simulator: SimulatorState, task: LatencyConfig, e: int) -> None:
         part = truth.cpu_used(simulator, e, n) / capacity(simulator.scheduler_view, e, n)
         share += part
         square += part * part
-    row[e, summary.NODES] = row[e, summary.CPU_NODES] = nodes
+    row[e, summary.NODES] = row[e, summary.CPU_NODES] = row[e, summary.SLOTS] = nodes
     row[e, summary.NODES_USED] = used
     row[e, summary.CPU_SHARE] = share
     row[e, summary.CPU_SQUARE] = square

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,7 @@ class Decider:
         services: source of the selectors of default spreading in `kube-default`, read before each decision.
         telemetry: the nodes' metrics; None: no metrics, and hard latency limits are ignored.
         seed: seed of policies that draw random numbers.
+        demand: classes of the pods that are known to be scheduled here; those that are asked about are added.
 
     Attributes:
         scorer: the Python scorer; None if all scores are in the score table.
@@ -82,6 +83,7 @@ class Decider:
         services: Callable[[], SpreadSelectors] = SpreadSelectors,
         telemetry: Telemetry | None = None,
         seed: int = 0,
+        demand: Iterable[int] = (),
     ) -> None:
         self.state, self.name, self.waiting = state, policy.name, 0
         self.policy, self.profile, self.seed = policy.default_member, profile, seed
@@ -90,10 +92,16 @@ class Decider:
         self.chooser, self.rule = self.policy.node_rule, self.policy.device_rule
         self.node_metrics = NodeMetricsView(state, telemetry)
         self._leftovers = leftovers
+        self._demand = set(demand)
         self._kernel_rng, self._python_rng = np.array([seed], dtype=np.uint64), random.Random(seed)
         self._output = np.zeros(2, dtype=np.int64)
         self._changed: set[int] = set()
         self._rebuild()
+
+    @property
+    def eligible(self) -> npt.NDArray[np.bool_]:
+        """Return which nodes count in figures of the cluster, [N]: those that some pod scheduled here may enter."""
+        return self.state.eligible(self._demand)
 
     def changed(self, slot: int) -> None:
         """Record a change of a node or of the pods on it."""
@@ -121,6 +129,7 @@ class Decider:
         Raises:
             SteersmanError: a Python scorer failed, or a score is not finite.
         """
+        self._demand.add(class_id)
         self._sync_arrays()
         if allowed is not None or self._filters(limits):
             feasible = self.state.mask(class_id, labels_id)
@@ -263,7 +272,8 @@ class Decider:
         limits: LatencyLimits,
         feasible: npt.NDArray[np.bool_],
     ) -> ScoreQuery:
-        return ScoreQuery(class_id, feasible, labels_id, owner_pods, limits=limits, waiting=self.waiting)
+        self._demand.add(class_id)
+        return ScoreQuery(class_id, feasible, self.eligible, labels_id, owner_pods, limits=limits, waiting=self.waiting)
 
     def follow(self) -> None:
         """Update all arrays to the current state."""

@@ -39,6 +39,7 @@ from steersman.objectives.summary import (
     MEMORY_TOTAL,
     NODES,
     NODES_USED,
+    SLOTS,
     WAITING,
 )
 from steersman.policies.features import GPU, View, bounds
@@ -297,7 +298,7 @@ def _cluster_shared(
     out: npt.NDArray[np.float32],
 ) -> None:
     mean = np.float32(cpu_mean(summary))
-    for n in range(int(summary[NODES])):
+    for n in range(int(summary[SLOTS])):
         before = after = np.float32(0.0)
         if scene.nodes.allocatable[n, CPU] > 0:
             # The local features hold the shares that are free; the square is that of the number beside it.
@@ -310,7 +311,7 @@ def _cluster_shared(
     if owner < 0 or owners.running[owner] == 0:
         return
     running = owners.running[owner]
-    for n in range(int(summary[NODES])):
+    for n in range(int(summary[SLOTS])):
         out[n, 26] = owners.on_node[owner, n] / running
         if owners.rack[n] >= 0:
             out[n, 27] = owners.in_rack[owner, owners.rack[n]] / running

@@ -37,9 +37,13 @@ class TelemetryObservations:
         self._zones = np.zeros(0, dtype=np.int64)
 
     def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
-        """Return the observation of a decision, see `policies.base.Observations`; the rows of empty slots are 0."""
+        """Return the observation of a decision, see `policies.base.Observations`; the rows of others are 0.
+
+        Shown are nodes that count (`ScoreQuery.eligible`).
+        """
         view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
-        slots = np.flatnonzero((view.nodes.allocatable[:, CPU] > 0) & (view.nodes.allocatable[:, MEMORY] > 0))
+        has_capacity = (view.nodes.allocatable[:, CPU] > 0) & (view.nodes.allocatable[:, MEMORY] > 0)
+        slots = np.flatnonzero(has_capacity & query.eligible)
         zones = self._zones_of_slots()
         count = len(zones)
         rows = np.zeros((1, len(slots), len(TELEMETRY.node)), dtype=np.float32)

@@ -92,7 +92,9 @@ class LiveCopy:
         siblings = OwnerPods(running, int(view.replica[0, pod, REPLICAS] - view.replica[0, pod, INDEX]))
         mask = np.zeros(len(self.state.nodes), dtype=np.bool_)
         mask[self.slots] = feasible[: len(self.slots)] != 0
-        return self.observations.observe(ScoreQuery(self._class_of(pod), mask, owner_pods=siblings, limits=limits))
+        return self.observations.observe(
+            ScoreQuery(self._class_of(pod), mask, np.ones_like(mask), owner_pods=siblings, limits=limits)
+        )
 
     def _class_of(self, pod: int) -> int:
         request = self.view.pods.request[pod]  # of the only environment
@@ -140,7 +142,13 @@ def test_without_any_sample_every_metric_is_flagged_as_missing() -> None:
     c = state.class_id(PodClass(Requests(cpu_milli=250, memory_bytes=1 << 28)))
     for told in (None, Told()):
         observation, _ = TelemetryObservations(NodeMetricsView(state, told)).observe(
-            ScoreQuery(c, np.ones(3, np.bool_), owner_pods=NO_OWNER_PODS, limits=LatencyLimits(20, 60, "rome"))
+            ScoreQuery(
+                c,
+                np.ones(3, np.bool_),
+                np.ones(3, np.bool_),
+                owner_pods=NO_OWNER_PODS,
+                limits=LatencyLimits(20, 60, "rome"),
+            )
         )
         assert np.isfinite(observation.nodes).all()
         assert np.isfinite(observation.context).all()
@@ -160,7 +168,7 @@ def test_single_missing_metrics_are_no_obstacle() -> None:
             if name != missing[0]:
                 told.tell(name, {"n0": 10.0})
         observation, _ = TelemetryObservations(NodeMetricsView(state, told)).observe(
-            ScoreQuery(c, np.ones(2, np.bool_))
+            ScoreQuery(c, np.ones(2, np.bool_), np.ones(2, np.bool_))
         )
         assert np.isfinite(observation.nodes).all()
         assert np.isfinite(observation.context).all()
