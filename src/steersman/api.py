@@ -19,6 +19,7 @@ from steersman.agents import registry as algorithms
 from steersman.agents.registry import AlgorithmSpec
 from steersman.core.errors import UsageError
 from steersman.core.extensions import register_extension
+from steersman.evaluation.criteria import check_objectives, parse_objectives
 from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
 from steersman.evaluation.experiment import Experiment
 from steersman.objectives import registry as objectives
@@ -111,6 +112,7 @@ def evaluate(
     load: float | None = None,
     mean_duration: float | None = None,
     baseline: AnyPolicy | None = None,
+    objective: str | Sequence[str] = (),
     bound: bool = False,
     jobs: int = 1,
 ) -> Evaluation:
@@ -125,6 +127,8 @@ def evaluate(
         load: demand over capacity of generated arrivals (`timed`), None: the times of the trace.
         mean_duration: mean seconds of pods whose source states no end (`timed`).
         baseline: the policy that others are compared with; None: the first.
+        objective: what decides: `balance`, several such as `balance,most-allocated`, of which the first decides, or a
+            weighted sum; empty: the GPU (or CPU) allocated, in `timed` the mean wait.
         bound: whether to compute an upper bound on any scheduler's allocation (needs SciPy).
         jobs: number of processes; policies that are objects must be picklable for more than one.
 
@@ -137,9 +141,11 @@ def evaluate(
     if not several:
         raise UsageError("there is no workload; give at least one")
     protocols = choose_protocols(several, mean_duration=mean_duration).protocols if protocol is None else (protocol,)
+    wanted = parse_objectives([objective] if isinstance(objective, str) else objective)
+    protocols = check_objectives(wanted, several, protocols)
     chosen = tuple(policies)
     experiments = [
-        Experiment(several, chosen, numbers, each, ratio, load, mean_duration if each == "timed" else None)
+        Experiment(several, chosen, numbers, each, ratio, load, mean_duration if each == "timed" else None, wanted)
         for each in protocols
     ]
     first = chosen[0] if baseline is None else baseline

@@ -16,6 +16,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import Workers
 from steersman.core.signals import defer_signals
 from steersman.evaluation.summary import ALL
+from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
@@ -37,6 +38,7 @@ class Experiment:
         ratio: arrived GPU demand over GPU capacity (`inflation` only).
         load: demand over capacity of generated arrivals (`timed` only), None: the times of the trace.
         mean_duration: seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`.
+        objectives: what policies are compared by, the first of which decides; empty: the default of the protocol.
 
     Raises:
         UsageError: an argument is empty or repeats an item, or one of several workloads has the name of their mean.
@@ -49,6 +51,7 @@ class Experiment:
     ratio: float = 1.3
     load: float | None = None
     mean_duration: float | None = None
+    objectives: tuple[WeightedObjectives, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -159,6 +162,7 @@ class _RunnerCache:
                 ratio=settings.ratio,
                 load=settings.load,
                 mean_duration=settings.mean_duration,
+                objectives=settings.objectives,
             )
         except BaseException as error:
             name = task.policy if isinstance(task.policy, str) else task.policy.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from html import escape
 from typing import Any, Literal
 
@@ -39,6 +39,7 @@ class Curve:
         cpu_balance_percent: [K] the same of CPU.
         nodes_used: [K] nodes that run at least one pod.
         pods_waiting: [K] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
+        rewards: [K] reward of the last decision, by the name of each requested objective.
 
     A value is NaN where no event falls on a point or where the cluster has none of the resource.
     """
@@ -53,6 +54,19 @@ class Curve:
     cpu_balance_percent: npt.NDArray[np.float64]
     nodes_used: npt.NDArray[np.float64]
     pods_waiting: npt.NDArray[np.float64]
+    rewards: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def gpu_fragmented_percent(self) -> npt.NDArray[np.float64]:
+        """Return [K] the fragmented GPU in percent of all GPUs."""
+        return np.asarray(self.fragmentation_by_cause_percent.sum(axis=1), dtype=np.float64)
+
+    def values(self, quantity: str) -> npt.NDArray[np.float64]:
+        """Return [K] the values of a field or of an objective's rewards."""
+        if quantity in self.rewards:
+            return self.rewards[quantity]
+        values: npt.NDArray[np.float64] = getattr(self, quantity)
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,7 @@ class Timeline:
         gpu_balance, cpu_balance: [E] standard deviation over nodes of the used share.
         nodes_used: [E] nodes that run at least one pod.
         waiting: [E] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
+        rewards: [E] reward of the last decision, by the name of each requested objective.
     """
 
     time: npt.NDArray[np.float64]
@@ -81,6 +96,7 @@ class Timeline:
     cpu_balance: npt.NDArray[np.float64]
     nodes_used: npt.NDArray[np.float64]
     waiting: npt.NDArray[np.float64]
+    rewards: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

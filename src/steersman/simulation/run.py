@@ -15,6 +15,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
+from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
@@ -22,6 +23,7 @@ from steersman.policies.features import TELEMETRY, View
 from steersman.policies.files.embedded_profile import EmbeddedProfile
 from steersman.policies.linear.arrays import LearnedArrays, learned_arrays
 from steersman.policies.linear.leftovers import leftover_arrays
+from steersman.policies.networks.observation_encoder import owner_arrays, summary_of
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.telemetry.node_metrics import NodeMetricsView
 from steersman.policies.telemetry.observations import TelemetryObservations
@@ -31,7 +33,8 @@ from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.reasons import Reasons
-from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
+from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
+from steersman.simulation.rewards import RunCourse, run_course
 from steersman.simulation.selection.halving import ARRIVALS, Selection, select, unallocated_percent
 from steersman.workloads.coarse import coarse
 from steersman.workloads.places import Places, places
@@ -188,11 +191,13 @@ class Simulator:
         mean_duration: float | None = None,
         shuffle: bool = True,
         record: bool = False,
+        objectives: Sequence[WeightedObjectives] = (),
         progress: Progress | None = None,
     ) -> RunResult:
         """Schedule the workload by a policy and return the result.
 
         `record` keeps every placement with its reason. `shuffle` False: `inflation` keeps the order of the pods.
+        `objectives` are measured: the mean of their reward over the decisions is a metric, its course in the curve.
         """
         member = self.member(as_policy(policy), protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
         plan = schedule(
@@ -206,7 +211,7 @@ class Simulator:
         )
         execution = Execution(self, plan, member, seed, record)
         execution.finish(progress)
-        return execution.result(protocol, seed, ratio)
+        return execution.result(protocol, seed, ratio, objectives)
 
     def as_it_is(self) -> RunResult | None:
         """Return the metrics of the recorded placement as a run without a policy; None if the workload has none.
@@ -329,8 +334,10 @@ class Execution:
         waits = [metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds"]
         return waits[0] if waits and math.isfinite(waits[0]) else math.inf
 
-    def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
-        """Return the result of the run."""
+    def result(
+        self, protocol: Protocol, seed: int, ratio: float, objectives: Sequence[WeightedObjectives] = ()
+    ) -> RunResult:
+        """Return the result of the run, with the rewards of objectives."""
         count = int(self.run.cursor[engine.EVENTS])
         columns = ("time", "numbers", "sums", "reasons")
         record = self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
@@ -342,6 +349,10 @@ class Execution:
         seen, where = np.unique(record.numbers[:, engine.ARRIVAL], return_index=True)
         first[where] = demand[seen]
         events = metrics.events_of(record, np.cumsum(first), self._capacity())
+        rewarded: list[Metric] = []
+        if objectives:
+            rewarded, rewards = metrics.reward_metrics(self._course(record), objectives)
+            events = replace(events, rewards=rewards)
         # If all pods arrive at once there is no course over arrivals, and the whole run is shown.
         until = float(self.plan.time[-1] if self.plan.time[-1] > events.time[0] else events.time[-1])
         curve = _curve(protocol, events, ratio, until)
@@ -355,7 +366,7 @@ class Execution:
             seed=seed,
             protocol=protocol,
             curve=curve,
-            metrics=tuple(values),
+            metrics=(*values, *rewarded),
             final_nodes=self._final_nodes(),
             warnings=self._warnings(),
             timeline=events if self.recorded else None,
@@ -386,6 +397,16 @@ class Execution:
         fragments = fragment_arrays(profile, state.arrays)
         classes, arrivals = state.class_arrays, self.arrivals.class_id
         recount(state.arrays, classes, profile, fragments, self.eligible, arrivals, record.numbers, record.sums)
+
+    def _course(self, record: engine.EventRecord) -> RunCourse:
+        """Return the states around the decisions of a record."""
+        simulator, nodes = self.simulator, self.plan.nodes
+        empty = simulator._state.permuted(nodes).arrays
+        profile, places = simulator.profile_arrays(None), simulator.places
+        first = summary_of(empty, self.eligible, fragment_arrays(profile, empty).total, 0)
+        owners = owner_arrays(places.owners, places.rack[nodes], places.racks)
+        owner_of = places.owner[self.plan.pods]
+        return run_course(record, first, owners, owner_of, self.plan.standing, self.plan.waits)
 
     def _capacity(self) -> metrics.Capacity:
         nodes, allocatable = self.state.arrays, self.state.arrays.allocatable[self.eligible]

@@ -21,6 +21,7 @@ from steersman.cli.options.common import (
     Load,
     MeanDuration,
     Nodes,
+    ObjectiveOption,
     Output,
     Pinned,
     Protocol,
@@ -79,6 +80,7 @@ def evaluate(
     ratio: Ratio = None,
     load: Load = None,
     mean_duration: MeanDuration = None,
+    objective: ObjectiveOption = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="POLICY", help="Policy that the others are compared with. [default: the first --policy]"),
@@ -112,6 +114,8 @@ def evaluate(
     steersman evaluate --cluster --policy kube-default fgd steersman --output comparison
 
     steersman evaluate --nodes nodes.csv --pods monday.csv tuesday.csv --policy kube-default fgd --output comparison
+
+    steersman evaluate --cluster --policy kube-default least-allocated --objective balance,most-allocated --output even
     """
     running = running_of(pinned, from_now, protocol)
     live = LiveSource(cluster, kubeconfig, context)
@@ -132,11 +136,13 @@ def evaluate(
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.cli.comparison import compare, show
     from steersman.evaluation.bound.gpu_bound import check_bound
+    from steersman.evaluation.criteria import check_objectives, parse_objectives
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES, FITTED
     from steersman.simulation.protocols import ProtocolChoice, choose_protocols, duration_warnings
 
+    objectives = parse_objectives(objective or ())
     check_output(output, EVALUATION_FILES)
     baseline = check_policies(policy, baseline, fit=fit)
     warn = Warnings()
@@ -149,8 +155,20 @@ def evaluate(
     for name, value, owner in (("ratio", ratio, "inflation"), ("mean-duration", mean_duration, "timed")):
         if value is not None and owner not in protocols:
             raise UsageError(f"--{name} belongs to {owner}, which is not a protocol of this comparison: {reason}")
+    defined = check_objectives(objectives, workloads, protocols)
+    if defined != protocols:
+        protocols, reason = defined, f"{reason}; in others an objective is undefined"
     experiments = [
-        Experiment(workloads, tuple(policy), seed_list, name, share, load, mean_duration if name == "timed" else None)
+        Experiment(
+            workloads,
+            tuple(policy),
+            seed_list,
+            name,
+            share,
+            load,
+            mean_duration if name == "timed" else None,
+            objectives,
+        )
         for name in protocols
     ]
     if "timed" in protocols:
@@ -161,6 +179,7 @@ def evaluate(
     options = inputs.to_arguments()
     options += [part for name in policy for part in ("--policy", name)]
     options += ["--seeds", seeds, "--baseline", baseline]
+    options += [part for each in objectives for part in ("--objective", each.name)]
     options += ["--protocol", protocol.value] if protocol is not None else []
     options += ["--ratio", f"{share:g}"] if "inflation" in protocols else []
     options += ["--load", f"{load:g}"] if load is not None else []

@@ -178,6 +178,19 @@ POLICIES_HELP = (
     "such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), or your own as "
     "module:Class."
 )
+OBJECTIVES_HELP = (
+    "allocation, fragmentation, balance, most-allocated, least-allocated, waiting-time, locality, least-connections, "
+    "latency-aware"
+)
+ObjectiveOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OBJECTIVE",
+        help=f"What decides, as train rewards it: {OBJECTIVES_HELP}, or your own as module:NAME. Several, as in "
+        "balance,most-allocated, are all compared, and the first decides; a weighted sum such as "
+        "balance=1,most-allocated=0.5 is one. [default: the GPUs, else the CPU, allocated; in timed the mean wait]",
+    ),
+]
 TelemetryOption = Annotated[
     Path | None,
     typer.Option(

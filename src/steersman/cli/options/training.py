@@ -12,18 +12,12 @@ import typer
 
 from steersman.agents.registry import EVOLUTION
 from steersman.cli.options.algorithms import list_algorithms, list_networks
-from steersman.cli.options.common import NODES_HELP, FromNow, Pinned, path
+from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, FromNow, Pinned, path
 from steersman.cli.options.inputs import ClusterContext, ClusterKubeconfig, FromCluster
 
 WORKLOAD_HELP = (
     "the name of a packaged openb workload (default, gpushare40, ..., or default-small: 64 nodes of default), or with "
     "--nodes a file of pods"
-)
-
-
-OBJECTIVES_HELP = (
-    "allocation, fragmentation, balance, most-allocated, least-allocated, waiting-time, locality, least-connections, "
-    "latency-aware"
 )
 
 

@@ -29,6 +29,7 @@ from steersman.evaluation.report.learning_curve import LearningCurve, learning_s
 from steersman.evaluation.report.sections import Section
 from steersman.evaluation.results import REPORT_MARK
 from steersman.evaluation.summary import ALL, SummaryRow
+from steersman.objectives.registry import WeightedObjectives
 from steersman.simulation.result import RunResult
 from steersman.version import __version__
 
@@ -109,12 +110,14 @@ class Comparison:
         summary: of these runs.
         headline: of these runs.
         ratio: of the inflation protocol.
+        objectives: what the comparison is by; empty: the default of the protocol.
     """
 
     runs: Sequence[RunResult]
     summary: Sequence[SummaryRow]
     headline: Headline
     ratio: float
+    objectives: tuple[WeightedObjectives, ...] = ()
 
 
 def write_report(
@@ -187,6 +190,7 @@ def _top(headline: Headline, level: str) -> str:
         small += f", which from only {len(headline.seeds)} seeds is a guess"
     parts = [
         f'<{level} class="claim">{escape(headline.sentence())}</{level}>',
+        *(f"<p>{escape(sentence)}</p>" for sentence in headline.sentences()[1:]),
         markup.soft(" · ".join(facts)),
         f"<p>{escape(limit)}</p>" if (limit := headline.limit_sentence()) else "",
         markup.policy_table(headline, headline.workload),
@@ -230,6 +234,7 @@ def _method(
     how = " ".join(f"{name}: {PROTOCOLS[name].format(percent=100 * ratio)}" for name in protocols)
     allocated = dict.fromkeys(ALLOCATED[name].format(percent=100 * ratio) for name in protocols if name in ALLOCATED)
     waits = "timed" in protocols
+    parts = dict.fromkeys(part for each in comparisons[0].objectives for part in each.objectives)
     facts = {
         "Pods": "; ".join(understood),
         "Protocols" if len(protocols) > 1 else "Protocol": f"{how} Among equally good nodes the seed decides.",
@@ -238,7 +243,8 @@ def _method(
         "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
         "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
         "Fitted": FITTED.format(fitted) if fitted else "",
-        "Best": "Who allocates most, or lets pods wait least, by a difference to every other policy whose interval "
+        "Objectives": "; ".join(f"{part.name}: {part.formula}" for part in parts) + "." if parts else "",
+        "Best": f"{_best(comparisons)} by a difference to every other policy whose interval "
         "leaves out zero; else no difference is shown. Best is meant for this cluster and these pods, for no other.",
         "Allocated": " ".join(allocated),
         "Waits": WAITS if waits else "",
@@ -254,6 +260,17 @@ def _method(
     }
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text)
     return f"<h2>How this was measured</h2>\n<dl>{items}<dt>Command</dt><dd><code>{escape(command)}</code></dd></dl>"
+
+
+def _best(comparisons: Sequence[Comparison]) -> str:
+    if not comparisons[0].objectives:
+        return "Who allocates most, or lets pods wait least,"
+    criteria = dict.fromkeys(
+        f"the {'highest' if each.larger_is_better else 'lowest'} {each.phrase}"
+        for comparison in comparisons
+        for each in comparison.headline.criteria
+    )
+    return f"Who has {', or '.join(criteria)},"
 
 
 def _ranges(seeds: Iterable[int]) -> list[str]:

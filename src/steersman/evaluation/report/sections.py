@@ -9,7 +9,7 @@ from html import escape
 
 from steersman.evaluation.report import figures, markup
 from steersman.evaluation.report.figures import Figure
-from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.headline import MEAN_WAIT, Headline
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import RunResult
 
@@ -81,6 +81,7 @@ class Section:
             self._table(),
             markup.legend(self.style),
             self._bands(),
+            self._objectives(),
             self._allocation(),
             self._waiting(),
             self._causes(),
@@ -104,6 +105,23 @@ class Section:
             f"Lines are means of {seeds} seeds; bands reach from the smallest to the largest. "
             "Choose a name to hide or show it."
         )
+
+    def _objectives(self) -> str:
+        """Return the plots of the criteria that the comparison was asked for."""
+        places = []
+        for number, each in enumerate(self.headline.criteria):
+            if each.metric in (self.quantity, MEAN_WAIT):
+                continue  # below
+            rows = {policy: self.headline.row(self.workload, policy, each.metric) for policy in self.runs}
+            values = {policy: (row.mean, *row.interval) for policy, row in rows.items() if row is not None}
+            course = self._lines(each.curve, each.title, digits=each.digits) if each.curve else None
+            better = "Higher is better." if each.larger_is_better else "Lower is better."
+            caption = f"{each.title}: mean and 95 % interval. {better}"
+            places += [
+                self._place(f"objective-{number}", course, f"Over the run. {better}"),
+                self._place(f"compared-{number}", figures.bars(values, self.style, each.title, each.digits), caption),
+            ]
+        return markup.block("Objectives", "What the policies are compared by.", "two", filter(None, places))
 
     def _allocation(self) -> str:
         diagonal = self.headline.on_gpu and not self.headline.timed
@@ -164,7 +182,8 @@ class Section:
             caption = f"{heat.full:,} nodes full, {heat.partly:,} partly used, {heat.empty:,} empty"
             places.append(self._small("nodes", policy, heat.figure, caption))
         share = "GPUs in use (of its CPU where it has none)" if self.headline.on_gpu else "CPU in use"
-        text = f"A cell is a node, its shade the share of its {share}; grouped by GPU model, the fullest first."
+        grouped = "grouped by GPU model, " if any((nodes.gpu_count > 0).any() for nodes in kept.values()) else ""
+        text = f"A cell is a node, its shade the share of its {share}; {grouped}the fullest first."
         scale = markup.scale(figures.SHARE_COLOURS, "0 %", f"100 %, seed {self.headline.seeds[0]}")
         return markup.block("Nodes at the end", text, "many", places, scale)
 
@@ -185,6 +204,7 @@ class Section:
         window: tuple[float, float] | None = None,
         diagonal: bool = False,
         limit: float = math.nan,
+        digits: int = 2,
     ) -> Figure | None:
         return figures.lines(
             self.runs,
@@ -195,6 +215,7 @@ class Section:
             window=window,
             diagonal=diagonal,
             limit=limit,
+            digits=digits,
         )
 
     def _place(self, name: str, plot: Figure | None, caption: str) -> str:
