@@ -8,7 +8,7 @@ numbered on first use. Decisions of the simulator and of live clusters read the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -369,18 +369,6 @@ class ClusterState:
         counted = [i for i, name in enumerate(self.resources, EXTENDED) if name in GPU_RESOURCES]
         total = (arrays.gpu_count + arrays.allocatable[:, counted].sum(axis=1)) * GPU_MILLI
         return total - arrays.gpu_free.sum(axis=1) - arrays.free[:, counted].sum(axis=1) * GPU_MILLI, total
-
-    def eligible(self, class_ids: Collection[int]) -> npt.NDArray[np.bool_]:
-        """Return which nodes count in figures of the whole cluster, [N], see `constraints.node.eligible_nodes`.
-
-        Args:
-            class_ids: classes of the pods that are scheduled here.
-        """
-        if not class_ids:
-            return static.eligible_nodes(self.table, ())
-        arrays = self.class_arrays
-        rows = arrays.allowed[np.unique(arrays.constraint[list(class_ids)])]
-        return np.asarray(rows.any(axis=0), dtype=np.bool_)
 
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
         """Return where a pod of the class with these labels may run now, [N]: constraints, resources and devices."""

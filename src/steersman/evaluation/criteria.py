@@ -84,7 +84,7 @@ def check_objectives(
 
 def criterion(objective: WeightedObjectives, protocol: Protocol) -> Criterion:
     """Return what runs of a protocol are compared by for an objective."""
-    known = WHILE_PODS_LEAVE if protocol == "timed" else AT_THE_END
+    known = {"timed": WHILE_PODS_LEAVE, "latency": WITH_TELEMETRY}.get(protocol, AT_THE_END)
     if objective.name in known:
         return known[objective.name]
     return Criterion(
@@ -169,3 +169,43 @@ WHILE_PODS_LEAVE = _over_time(AT_THE_END) | {
         "waiting_time_mean_seconds", "Mean wait, s", "Mean wait s", "mean wait", " s", "s", 1, False, "pods_waiting"
     )
 }
+
+_EVEN_USE = Criterion(
+    "cpu_use_deviation_percent",
+    "Standard deviation of the nodes' CPU use over time, %",
+    "CPU dev. %",
+    "standard deviation of CPU use",
+    " %",
+    "points",
+    2,
+    False,
+    "cpu_balance_percent",
+)
+WITH_TELEMETRY = {
+    "most-allocated": Criterion(
+        "empty_nodes", "Nodes without a pod over time", "Empty nodes", "number of empty nodes", "", "nodes", 2, True
+    ),
+    "least-allocated": _EVEN_USE,
+    "balance": _EVEN_USE,
+    "least-connections": Criterion(
+        "connections_maximum_mean",
+        "Connections of the node with most, over time",
+        "Most conn.",
+        "number of connections of the node with most",
+        "",
+        "connections",
+        1,
+        False,
+    ),
+    "latency-aware": Criterion(
+        "soft_limits_kept_percent",
+        "Pods placed within their soft limit of latency, %",
+        "Soft kept %",
+        "share of pods within their soft limit of latency",
+        " %",
+        "points",
+        2,
+        True,
+    ),
+}
+"""The figures of Matranga's objectives, of what is really used, see `envs.latency.episode_metrics`."""

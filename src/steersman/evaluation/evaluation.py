@@ -180,7 +180,7 @@ def evaluate_experiments(
             runs += of_experiment
             label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
             limits = None
-            if bound and experiment.protocol != "timed":
+            if bound and experiment.protocol in ("inflation", "arrivals"):
                 with limit_progress(experiment.protocol) as on_limit:
                     limits = find_limits(experiment, jobs=jobs, on_limit=on_limit)
             comparisons.append(_compare(experiment, of_experiment, label, limits, recordings[experiment.protocol]))

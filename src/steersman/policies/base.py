@@ -67,6 +67,10 @@ class ScoreQuery:
     waiting: int = 0
 
 
+ObservationChooser = Callable[["ObservationArrays", npt.NDArray[np.int32]], int]
+"""Return the chosen slot for an observation and the racks and servers of its nodes, [N, 2]."""
+
+
 class Observations(Protocol):
     """Encoder of a cluster for networks: the same observations that environments return."""
 
@@ -186,6 +190,15 @@ class Policy:
     def needs_telemetry(self) -> bool:
         """Whether it scores measured metrics."""
         return False
+
+    @property
+    def telemetry_rule(self) -> str:
+        """Name of the rule of `policies.telemetry.rules` that decides as it does; "" if there is none."""
+        return ""
+
+    def chooser(self, view: View) -> ObservationChooser | None:
+        """Return the function that chooses by observations in a view; None if it does not decide by such."""
+        return None
 
     @property
     def derives_tables(self) -> bool:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from steersman.core.errors import UsageError
 from steersman.core.frames import to_frame
 
-Protocol = Literal["inflation", "timed", "arrivals"]
+Protocol = Literal["inflation", "timed", "arrivals", "deployments", "latency"]
+"""How pods arrive and depart; the last two generate clusters and pods by the seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,11 @@ class Curve:
     def gpu_fragmented_percent(self) -> npt.NDArray[np.float64]:
         """Return [K] the fragmented GPU in percent of all GPUs."""
         return np.asarray(self.fragmentation_by_cause_percent.sum(axis=1), dtype=np.float64)
+
+    @property
+    def cpu_variance(self) -> npt.NDArray[np.float64]:
+        """Return [K] the variance over nodes of the used share of their CPU, as a fraction."""
+        return np.asarray((self.cpu_balance_percent / 100.0) ** 2, dtype=np.float64)
 
     def values(self, quantity: str) -> npt.NDArray[np.float64]:
         """Return [K] the values of a field or of an objective's rewards."""
@@ -115,6 +121,25 @@ class FinalNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class LatencyCourse:
+    """Decisions of an episode with telemetry, D of them on N nodes.
+
+    Attributes:
+        nodes: names of the nodes.
+        pods: [D, N] pods on each node before the decision.
+        node: [D] index of the chosen node.
+        latency: [D] milliseconds from there to the pod's users right after; NaN: it has none.
+        kept: [D] whether that is within the pod's soft limit, 0 or 1; NaN: it has no limits.
+    """
+
+    nodes: tuple[str, ...]
+    pods: npt.NDArray[np.int64]
+    node: npt.NDArray[np.int64]
+    latency: npt.NDArray[np.float64]
+    kept: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
 class Placements:
     """Every event of a run, in order; the columns of `placements.csv`.
 
@@ -137,7 +162,7 @@ class Placements:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of one run; `timeline` and `placements` only if requested."""
+    """The result of one run; `timeline` and `placements` only if requested, `latency` of protocol `latency` alone."""
 
     workload: str
     policy: str
@@ -149,6 +174,7 @@ class RunResult:
     warnings: tuple[str, ...] = ()
     timeline: Timeline | None = None
     placements: Placements | None = None
+    latency: LatencyCourse | None = None
 
     def to_frame(self) -> Any:
         """Return a data frame of the metrics: name, unit, value."""

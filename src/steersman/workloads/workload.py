@@ -117,8 +117,7 @@ class Workload:
     @cached_property
     def eligible(self) -> npt.NDArray[np.bool_]:
         """Return which nodes count, [N]: those that some pod of the demand may enter, see `eligible_nodes`."""
-        keys = ((pod.constraints, pod.requests.gpu_resource) for pod in (self.pods[i] for i in self.demand()))
-        return eligible_nodes(self.nodes, keys)
+        return eligible_nodes(self.nodes, (self.pods[i].constraints for i in self.demand()))
 
     @cached_property
     def eligible_nodes(self) -> tuple[Node, ...]:

@@ -142,8 +142,7 @@ def test_a_node_counts_if_one_pod_tolerates_its_taint() -> None:
 def test_without_pods_nodes_count_that_take_pods_without_constraints() -> None:
     nodes = (replace(NODE, name="control-plane", taints=CONTROL_PLANE), *workers(2))
     assert Workload("w", nodes, ()).eligible.tolist() == [False, True, True]
-    state = ClusterState(nodes)
-    assert state.eligible(()).tolist() == [False, True, True]
+    assert Decider(ClusterState(nodes), resolve("best-fit")).eligible.tolist() == [False, True, True]
 
 
 def test_where_no_pod_may_go_figures_are_undefined() -> None:
@@ -196,3 +195,20 @@ def test_a_live_policy_observes_the_cluster_without_them() -> None:
         contexts.append(observation.context)
         assert observation.mask.sum() == 3
     np.testing.assert_array_equal(*contexts)
+
+
+def test_a_live_cluster_follows_cordons_and_tolerant_pods() -> None:
+    state = ClusterState([replace(NODE, name="control-plane", taints=CONTROL_PLANE), *workers(2)])
+    decider = Decider(state, resolve("best-fit"))
+    decider.choose(state.class_id(pod("p").pod_class))
+    assert decider.eligible.tolist() == [False, True, True]
+    state.update_node(replace(workers(2)[0], unschedulable=True))
+    assert decider.eligible.tolist() == [False, False, True]
+    tolerant = state.class_id(pod("t", Toleration("", "Exists")).pod_class)
+    decider.choose(tolerant)
+    assert decider.eligible.all()
+    state.add_node(replace(NODE, name="new", taints=(Taint("gpu", "", "NoExecute"),)))
+    slots = [state.slot(name) for name in ("control-plane", "worker-0", "worker-1", "new")]
+    assert decider.eligible[slots].all()
+    assert decider.eligible.sum() == 4
+    assert Decider(state, resolve("best-fit"), demand=[tolerant]).eligible.sum() == 4

@@ -55,7 +55,7 @@ class EpisodeContext:
         leftovers: LeftoverArrays | None = None,
     ) -> None:
         self.view, self.profile, self.pods, self.leftovers = view, profile, list(pods), leftovers
-        self.demand = {(each.constraints, each.requests.gpu_resource) for each in demand}
+        self.demand = {each.constraints for each in demand}
         self.owners: dict[tuple[str, str], int] = {}
         for pod in self.pods:
             if pod.owner:

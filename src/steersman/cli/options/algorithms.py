@@ -40,6 +40,8 @@ def setting_fields() -> dict[str, ConfigField]:
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
     """Return a command with spread-out parameters: dataclasses into their fields, `**declared` into declared options.
 
+    `**settings` takes the settings of the cluster with telemetry alone.
+
     Every field of such a dataclass is annotated as a parameter of a command would be.
     """
     hints = get_type_hints(function, include_extras=True)
@@ -50,7 +52,8 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
         hint = hints.get(parameter.name)
         if parameter.kind is parameter.VAR_KEYWORD:
             taken = {each.name for each in parameters}  # options of all algorithms keep their text
-            made = [each for each in (*_setting_parameters(), *_algorithm_parameters()) if each.name not in taken]
+            of_algorithms = _algorithm_parameters() if parameter.name == "declared" else []
+            made = [each for each in (*_setting_parameters(), *of_algorithms) if each.name not in taken]
             rest = [each.name for each in made]
             parameters += made
         elif isinstance(hint, type) and is_dataclass(hint):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -159,25 +160,25 @@ def allowed_nodes(nodes: NodeTable | Sequence[Node | None], constraints: Constra
     return allowed & offering_nodes(table, gpu_resource)
 
 
-def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[tuple[Constraints, str]]) -> Mask:
+def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[Constraints]) -> Mask:
     """Return which nodes count in figures of the whole cluster, [N]: those that some of the pods may enter.
 
-    Taints, cordons, selectors and affinity decide; free capacity and other pods do not. An empty control plane, for
-    example, makes no cluster unbalanced. Without pods the nodes count that a pod without constraints may enter.
+    Taints, cordons, names, selectors and affinity of nodes decide; resources, GPU models and other pods do not. An
+    empty control plane, for example, makes no cluster unbalanced. Without pods the nodes count that a pod without
+    constraints may enter.
 
     Args:
         nodes: [N] the node in each slot.
-        pods: constraints and name of the requested GPUs (see `Requests`) of every pod, in any number.
+        pods: the constraints of every pod, in any number.
     """
     table = nodes if isinstance(nodes, NodeTable) else NodeTable(nodes)
-    eligible, known = np.zeros(len(table), dtype=np.bool_), set()
-    for key in pods:
-        if key not in known:
-            known.add(key)
-            eligible |= allowed_nodes(table, *key)
-            if eligible.sum() == table.occupied.sum():
-                break
-    return eligible if known else allowed_nodes(table, Constraints())
+    known = set(pods) or {Constraints()}
+    eligible, occupied = np.zeros(len(table), dtype=np.bool_), table.occupied
+    for constraints in known:
+        eligible |= allowed_nodes(table, replace(constraints, gpu_models=()) if constraints.gpu_models else constraints)
+        if (eligible == occupied).all():
+            break
+    return eligible
 
 
 def offering_nodes(table: NodeTable, gpu_resource: str) -> Mask:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from steersman.core.compiled import inlined_kernel, kernel
 from steersman.envs.inflation.kernels import Observation, attempt, observation_of
 from steersman.envs.latency import truth
-from steersman.envs.latency.dynamics import advance, bind
+from steersman.envs.latency.dynamics import advance, bind, latency_with
 from steersman.envs.latency.generator import start
 from steersman.envs.latency.state import (
     SimulatorState,
@@ -108,6 +108,15 @@ def step(
         else:
             rewards[e] = -task.penalty
         truncated[e] = not terminated[e] and counts[STEPS] >= task.step_limit
+
+
+@kernel
+def placement_latency(simulator: SimulatorState, settings: LatencySettings, e: int, n: int) -> float:
+    """Return the milliseconds from node `n` to the users of the current pod if it ran there; NaN if it has none."""
+    pod = simulator.scheduler_view.counts[e, POD]
+    if simulator.scheduler_view.user[e, pod] < 0:
+        return float(np.nan)
+    return latency_with(simulator, settings, e, pod, n)
 
 
 @inlined_kernel

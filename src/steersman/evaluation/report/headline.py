@@ -38,6 +38,9 @@ OTHER_COLUMNS = (
     ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95_seconds", 0),
     ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
     ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
+    ("Hard limits broken though a node could have met them, pods", "Hard broken", "hard_limits_broken_avoidable", 1),
+    ("Nodes in use over time", "Nodes used", "used_nodes", 2),
+    ("Most connections of a node ever", "Peak conn.", "connections_peak", 0),
 )
 """Title, short title, metric and digits of what the table shows beside what decides and the pods that are left out."""
 

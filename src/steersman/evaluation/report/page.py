@@ -14,7 +14,8 @@ from pathlib import Path
 
 from steersman.core.statistics import RESAMPLES
 from steersman.evaluation.report import markup
-from steersman.evaluation.report.figures import Figure, dark_colours
+from steersman.evaluation.report.course_figures import family_of, workload_bars
+from steersman.evaluation.report.figures import Figure, dark_colours, styles
 from steersman.evaluation.report.headline import (
     FEW_SEEDS,
     LIMIT_NAME,
@@ -44,6 +45,12 @@ PROTOCOLS = {
     "arrivals": "Pods arrive one by one in the order of the file and none leaves; a pod that fits nowhere fails.",
     "timed": "Pods arrive and leave at the times of the workload. A pod that fits nowhere waits, and is tried again "
     "when others leave.",
+    "deployments": "The seed draws Deployments of several equal pods until they ask for one of the loads (of CPU, "
+    "memory or pods). Pods arrive one by one on an empty cluster and none leaves; a pod that fits nowhere fails.",
+    "latency": "The seed draws a cluster in zones, Deployments that arrive and leave, what they really use under a "
+    "load that changes over the day, and the errors of measurement. Policies see requests and what was last scraped; "
+    "figures are of what is really used, means over time after a warm-up. Learned policies choose among nodes "
+    "that put no hard limit of latency at risk while others do not; rules decide for themselves.",
 }
 
 ALLOCATED = {
@@ -150,6 +157,7 @@ def write_report(
     headlines = [each.headline for each in comparisons]
     parts = [
         *(_top(headline, "h2" if number else "h1") for number, headline in enumerate(headlines)),
+        *(_bars(headline, number, plots) for number, headline in enumerate(headlines)),
         _choice(headlines),
         *sections,
         learning_section(learning, plots) if learning is not None else "",
@@ -214,6 +222,28 @@ def _matrix(headline: Headline) -> str:
     title = f"<h2>{escape(headline.primary_title)}, by workload</h2>"
     limit = [LIMIT_NAME] if headline.limits is not None else []
     return title + markup.page_table(["Workload", *headline.policies, *limit], rows)
+
+
+def _bars(headline: Headline, number: int, plots: dict[str, Figure]) -> str:
+    """Return what decides as grouped bars, a group per workload; empty for a single workload."""
+    if len(headline.workloads) < 2:
+        return ""
+    style = styles(headline.policies, headline.baseline)
+    values: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for workload in headline.workloads:
+        rows = {policy: headline.row(workload, policy, headline.primary) for policy in headline.policies}
+        values[workload] = {
+            policy: (math.nan, math.nan, math.nan) if row is None else (row.mean, *row.interval)
+            for policy, row in rows.items()
+        }
+    plot = workload_bars(values, style, headline.primary_title, headline.criterion.digits)
+    if plot is None:
+        return ""
+    plots[identity := f"workloads-{number}"] = plot
+    families = ", openb workloads by family" if any(map(family_of, headline.workloads)) else ""
+    title, name = f"{headline.primary_title}, by workload", f"Mean and 95 % interval of each policy{families}."
+    shown = markup.figure(markup.plot(identity, plot, title), name)
+    return f"{markup.legend(style)}<h2>{escape(title)} ({headline.protocol})</h2>\n{shown}"
 
 
 def _choice(headlines: Sequence[Headline]) -> str:

@@ -10,11 +10,14 @@ import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import is_not
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import best_devices
+from steersman.cluster.constraints.node import eligible_nodes
+from steersman.cluster.model import Node
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState
@@ -93,6 +96,8 @@ class Decider:
         self.node_metrics = NodeMetricsView(state, telemetry)
         self._leftovers = leftovers
         self._demand = set(demand)
+        self._eligible_by: tuple[int, list[Node | None]] = (-1, [])
+        self._eligible = np.zeros(0, dtype=np.bool_)
         self._kernel_rng, self._python_rng = np.array([seed], dtype=np.uint64), random.Random(seed)
         self._output = np.zeros(2, dtype=np.int64)
         self._changed: set[int] = set()
@@ -101,7 +106,11 @@ class Decider:
     @property
     def eligible(self) -> npt.NDArray[np.bool_]:
         """Return which nodes count in figures of the cluster, [N]: those that some pod scheduled here may enter."""
-        return self.state.eligible(self._demand)
+        nodes, (classes, former) = self.state.nodes, self._eligible_by
+        if classes != len(self._demand) or len(nodes) != len(former) or any(map(is_not, nodes, former)):
+            self._eligible = eligible_nodes(self.state.table, (self.state.classes[c].constraints for c in self._demand))
+            self._eligible_by = len(self._demand), list(nodes)
+        return self._eligible
 
     def changed(self, slot: int) -> None:
         """Record a change of a node or of the pods on it."""

@@ -244,7 +244,9 @@ def test_nodes_count_that_some_pod_may_enter():
     tolerant = Constraints(tolerations=(Toleration("gpu", "Exists"),))
     chosen = Constraints(node_selector=(("zone", "a"),))
     assert eligible_nodes(nodes, ()).tolist() == [True, False, False, False]
-    assert eligible_nodes(nodes, [(Constraints(), "")] * 3).tolist() == [True, False, False, False]
-    assert eligible_nodes(nodes, [(chosen, ""), (tolerant, "")]).tolist() == [True, True, False, False]
-    assert not eligible_nodes(nodes, [(chosen, "")]).any()
+    assert eligible_nodes(nodes, [Constraints()] * 3).tolist() == [True, False, False, False]
+    assert eligible_nodes(nodes, [chosen, tolerant]).tolist() == [True, True, False, False]
+    assert not eligible_nodes(nodes, [chosen]).any()
+    models = Constraints(gpu_models=("A100",))
+    assert eligible_nodes(nodes, [models]).tolist() == [True, False, False, False]
     assert eligible_nodes([], ()).tolist() == []
