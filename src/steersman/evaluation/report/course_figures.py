@@ -86,8 +86,15 @@ def workload_bars(
     return {"data": data, "layout": plot}
 
 
-def pods_over_time(course: LatencyCourse, time: Floats, x_title: str) -> Figure:
-    """Return the pods on each node over time as a heat map: a row per node, of many the mean of neighbours."""
+def pods_over_time(course: LatencyCourse, time: Floats, x_title: str, most: int) -> Figure:
+    """Return the pods on each node over time as a heat map: a row per node, of many the mean of neighbours.
+
+    Args:
+        course: of an episode.
+        time: [D] of its decisions.
+        x_title: title of the time axis.
+        most: the most pods of a node in all plots, so that they have one scale.
+    """
     chosen = np.unique(np.linspace(0, len(time) - 1, min(MOMENTS, len(time))).astype(np.int64))
     merged = math.ceil(len(course.nodes) / MOST_NODES)
     rows = [course.pods[chosen, i : i + merged].mean(axis=1) for i in range(0, len(course.nodes), merged)]
@@ -98,6 +105,7 @@ def pods_over_time(course: LatencyCourse, time: Floats, x_title: str) -> Figure:
         "y": list(course.nodes[::merged]),
         "z": [rounded(row, 1) for row in rows],
         "zmin": 0,
+        "zmax": most,
         "colorscale": [[i / steps, shade] for i, shade in enumerate(SHARE_COLOURS)],
         "colorbar": {"thickness": 10, "title": {"text": "pods"}},
         "hovertemplate": "%{y}: %{z} pods<extra></extra>",

@@ -188,7 +188,7 @@ def _top(headline: Headline, level: str) -> str:
     gpus = headline.gpus.get(headline.workload, 0)
     facts = [
         count(len(headline.workloads), "workload") if several else headline.workload,
-        count(headline.nodes, "node"),
+        *([] if headline.protocol in ("deployments", "latency") else [count(headline.nodes, "node")]),
         *([count(gpus, "GPU")] if gpus else []),
         f"{headline.protocol} protocol",
         count(len(headline.seeds), "seed"),

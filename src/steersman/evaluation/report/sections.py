@@ -126,12 +126,14 @@ class Section:
                 continue  # below
             rows = {policy: self.headline.row(self.workload, policy, each.metric) for policy in self.runs}
             values = {policy: (row.mean, *row.interval) for policy, row in rows.items() if row is not None}
-            course = self._lines(each.curve, each.title, digits=each.digits) if each.curve else None
+            course = self._lines(each.curve, each.short, digits=each.digits) if each.curve else None
             better = "Higher is better." if each.larger_is_better else "Lower is better."
             caption = f"{each.title}: mean and 95 % interval. {better}"
             places += [
-                self._place(f"objective-{number}", course, f"Over the run. {better}"),
-                self._place(f"compared-{number}", figures.bars(values, self.style, each.title, each.digits), caption),
+                self._place(
+                    f"objective-{number}", course, f"{each.phrase[0].upper()}{each.phrase[1:]} over the run. {better}"
+                ),
+                self._place(f"compared-{number}", figures.bars(values, self.style, each.short, each.digits), caption),
             ]
         return markup.block("Objectives", "What the policies are compared by.", "two", filter(None, places))
 
@@ -159,8 +161,9 @@ class Section:
             self._place("latency", by_node, f"Mean over the pods that a node got, seed {self.headline.seeds[0]}."),
         ]
         head = markup.block("Latency", "How long answers take from a pod's node to its users.", "two", places)
+        most = max(int(course.pods.max()) for course in courses.values())
         small = "".join(
-            self._small("pods", policy, pods_over_time(course, first[policy].curve.x, self.x_title))
+            self._small("pods", policy, pods_over_time(course, first[policy].curve.x, self.x_title, most))
             for policy, course in courses.items()
         )
         return f'{head}\n<h2>Pods per node</h2>\n{markup.soft(PODS_PER_NODE)}\n<div class="two">{small}</div>'
