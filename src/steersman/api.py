@@ -19,8 +19,18 @@ from steersman.agents import registry as algorithms
 from steersman.agents.registry import AlgorithmSpec
 from steersman.core.errors import UsageError
 from steersman.core.extensions import register_extension
+from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.latency.environment import LatencyOptions
+from steersman.evaluation.criteria import check_objectives, parse_objectives
 from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
 from steersman.evaluation.experiment import Experiment
+from steersman.evaluation.generated import (
+    GeneratedOptions,
+    check_generated,
+    default_objectives,
+    nominal_workload,
+    protocol_of,
+)
 from steersman.objectives import registry as objectives
 from steersman.objectives.measures import Objective
 from steersman.policies import registry as policy_registry
@@ -102,7 +112,7 @@ def simulate(
 
 
 def evaluate(
-    workloads: Workload | Sequence[Workload],
+    workloads: Workload | Sequence[Workload] | DeploymentsOptions | LatencyOptions,
     policies: Sequence[AnyPolicy],
     *,
     seeds: int | Iterable[int] = 5,
@@ -111,13 +121,15 @@ def evaluate(
     load: float | None = None,
     mean_duration: float | None = None,
     baseline: AnyPolicy | None = None,
+    objective: str | Sequence[str] = (),
     bound: bool = False,
     jobs: int = 1,
 ) -> Evaluation:
     """Compare policies on workloads over seeds, with confidence intervals.
 
     Args:
-        workloads: one, or several of different names.
+        workloads: one, or several of different names; or the options of clusters and pods that the seeds generate
+            (`DeploymentsOptions`, `LatencyOptions`).
         policies: of different names.
         seeds: the seeds, or their number.
         protocol: None: all that the workloads have the data for.
@@ -125,6 +137,8 @@ def evaluate(
         load: demand over capacity of generated arrivals (`timed`), None: the times of the trace.
         mean_duration: mean seconds of pods whose source states no end (`timed`).
         baseline: the policy that others are compared with; None: the first.
+        objective: what decides: `balance`, several such as `balance,most-allocated`, of which the first decides, or a
+            weighted sum; empty: the GPU (or CPU) allocated, in `timed` the mean wait.
         bound: whether to compute an upper bound on any scheduler's allocation (needs SciPy).
         jobs: number of processes; policies that are objects must be picklable for more than one.
 
@@ -132,19 +146,27 @@ def evaluate(
         UsageError: an argument is empty, repeated or contradicts another.
         SteersmanError: a run failed.
     """
-    several = (workloads,) if isinstance(workloads, Workload) else tuple(workloads)
     numbers = tuple(range(FIRST_SEED, FIRST_SEED + seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not several:
-        raise UsageError("there is no workload; give at least one")
-    protocols = choose_protocols(several, mean_duration=mean_duration).protocols if protocol is None else (protocol,)
+    wanted = parse_objectives([objective] if isinstance(objective, str) else objective)
     chosen = tuple(policies)
-    experiments = [
-        Experiment(several, chosen, numbers, each, ratio, load, mean_duration if each == "timed" else None)
-        for each in protocols
-    ]
     first = chosen[0] if baseline is None else baseline
     if first not in chosen:
         raise UsageError(f"baseline {first!r} is none of the policies")
+    if isinstance(workloads, GeneratedOptions):
+        wanted = wanted or default_objectives(workloads)
+        check_generated(workloads, wanted, chosen)
+        name, of = nominal_workload(workloads), protocol_of(workloads)
+        generated = Experiment((name,), chosen, numbers, of, objectives=wanted, environment=workloads)
+        return evaluate_experiments([generated], baseline=first, jobs=jobs)
+    several = (workloads,) if isinstance(workloads, Workload) else tuple(workloads)
+    if not several:
+        raise UsageError("there is no workload; give at least one")
+    protocols = choose_protocols(several, mean_duration=mean_duration).protocols if protocol is None else (protocol,)
+    protocols = check_objectives(wanted, several, protocols)
+    experiments = [
+        Experiment(several, chosen, numbers, each, ratio, load, mean_duration if each == "timed" else None, wanted)
+        for each in protocols
+    ]
     return evaluate_experiments(experiments, baseline=first, jobs=jobs, bound=bound)
 
 

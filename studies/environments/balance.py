@@ -19,6 +19,7 @@ from steersman.agents.networks.score_networks import build, sizes_of
 from steersman.core.statistics import interquartile_mean
 from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsVectorEnv
 from steersman.policies.features import CLUSTER
+from steersman.policies.most_even import variance_change
 from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk
 
@@ -125,16 +126,14 @@ def _rules(env: DeploymentsVectorEnv) -> dict[str, Act]:
 def most_even(observation: Observation) -> npt.NDArray[np.int64]:
     """[E] the feasible node that leaves the smallest standard deviation of the nodes' shares of CPU: the greedy rule.
 
-    With u a node's share before and v after, m the mean of n nodes before, n times the variance changes by
-    (v - m)² - (u - m)² - (v - u)² / n, all of which an observation holds: features of the view `cluster`. Ties: the
-    lowest slot.
+    It is the policy `most-even` (`policies.most_even`) on observations of the view `cluster`. Ties: the lowest slot.
     """
     shown = observation["nodes"].astype(np.float64)
     before = shown[..., CLUSTER.node_column("cpu_deviation_before")]
     after = shown[..., CLUSTER.node_column("cpu_deviation_after")]
     doublings = 20.0 * observation["context"][:, CLUSTER.context_column("nodes")].astype(np.float64)
     count = np.rint(np.exp2(doublings) - 1.0)[:, None]
-    change = after * after - before * before - (after - before) ** 2 / count
+    change = variance_change(before, after, count)
     actions: npt.NDArray[np.int64] = np.where(observation["mask"] > 0, change, np.inf).argmin(1)
     return actions
 

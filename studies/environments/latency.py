@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +18,13 @@ from steersman.agents.networks.spec import NetworkConfig
 from steersman.agents.registry import find_algorithm
 from steersman.envs.latency.environment import LatencyOptions, LatencyVectorEnv
 from steersman.envs.playing import Chooser, Figures
+from steersman.evaluation.latency import play_all
 from steersman.workloads.generators.latency_settings import LatencySettings
 from studies import tables
 from studies.common import SEEDS, Desk, Json, Progress, Say, desk
-from studies.environments.latency_comparison import BASELINE, TASKS, compare
 
 NAME = "latency"
+BASELINE = "kube-default"
 MINUTES = 25
 EVOLUTION = "evolution"
 EVOLVED = EpisodeEvolutionConfig(population=16, episodes=4, step=0.3)
@@ -37,6 +38,27 @@ GRADIENT_OPTIONS: dict[str, Json] = {"ppo": {}, "dqn": {"minimum_epsilon": 0.02,
 REWARDS = {"least-allocated": "balance"}
 """What is rewarded where the objective of the task's name is not what its figure measures: `least-allocated` asks for
 small squares of shares, which are smallest when large nodes have higher shares, and not when all are equal."""
+
+
+class Aim(NamedTuple):
+    """What a task wants of a figure: `sign` 1, more of it than the baseline; -1, less; 0, none at all."""
+
+    figure: str
+    sign: int
+
+
+TASKS = {
+    "most-allocated": (Aim("empty_nodes", 1),),
+    "least-allocated": (Aim("cpu_use_deviation_percent", -1),),
+    "least-connections": (Aim("connections_peak", -1), Aim("connections_maximum_mean", -1)),
+    "latency-aware": (
+        Aim("hard_limits_broken_avoidable", 0),
+        Aim("soft_limits_kept_percent", 1),
+        Aim("used_nodes", -1),
+    ),
+}
+"""Tasks of Matranga's thesis, by the objective that rewards them."""
+
 LABELS = {
     "empty_nodes": "empty nodes",
     "cpu_use_deviation_percent": "deviation of used CPU, %",
@@ -71,7 +93,7 @@ def run(say: Say, quick: bool = False) -> Json:
     """Train for every task, and play every policy on the seeds of the evaluation."""
     torch.set_num_threads(1)
     at, asked = desk(NAME, quick, say), options(quick)
-    rules = at.once("rules", asked, lambda: _named(compare({n: n for n in (BASELINE, *TASKS)}, asked["seeds"])))
+    rules = at.once("rules", asked, lambda: _named(play_all({n: n for n in (BASELINE, *TASKS)}, asked["seeds"])))
     learned: Json = {}
     for algorithm, seeds in asked["training_seeds"].items():
         for task in asked["tasks"]:
@@ -93,7 +115,7 @@ def _learn(at: Desk, asked: Json, task: str, algorithm: str, seed: int) -> Json:
     learn = _evolve if algorithm == EVOLUTION else partial(_descend, algorithm)
     act, decisions = learn(asked, task, seed, Progress(at.say, what))
     seconds = round(time.process_time() - began, 1)
-    figures = compare({"learned": act}, asked["seeds"], LatencyOptions(objective=asked["rewards"][task]))["learned"]
+    figures = play_all({"learned": act}, asked["seeds"], LatencyOptions(objective=asked["rewards"][task]))["learned"]
     result = {name: values.tolist() for name, values in figures.items()}
     reached = ", ".join(f"{LABELS[aim.figure]} {np.mean(result[aim.figure]):.2f}" for aim in TASKS[task])
     at.say(f"{what}: {seconds:.0f} CPU seconds, {reached}")

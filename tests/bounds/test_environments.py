@@ -10,7 +10,7 @@ from tests.bounds.clusters import SHAPES, workload
 
 from steersman.envs.deployments.environment import DeploymentsVectorEnv
 from steersman.envs.inflation.environment import InflationVectorEnv, TimedVectorEnv
-from steersman.envs.latency.environment import LatencyVectorEnv
+from steersman.envs.latency.environment import LatencyCore, LatencyOptions, LatencyVectorEnv
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
@@ -19,6 +19,7 @@ from steersman.policies.heuristics.policy import HEURISTIC_IDS
 from steersman.policies.networks.encoding import VIEW_NUMBERS
 from steersman.policies.telemetry.rules import RULES
 from steersman.workloads.generators.deployments import DeploymentSettings
+from steersman.workloads.generators.latency_settings import LatencySettings
 
 
 def play(env: SteersmanVectorEnv, rules: tuple[str, ...], steps: int) -> None:
@@ -80,6 +81,11 @@ def test_telemetry(objective: str, missed: float) -> None:
     )
     play(env, tuple(RULES), 250)
     env.core.figures()
+    core = LatencyCore(1, LatencyOptions(settings=LatencySettings(nodes=2, max_nodes=3, pods=20, missed=missed)))
+    core.start(0, np.random.default_rng(0), {"seed": 1})
+    while not core.terminated[0]:
+        assert all(core.latency_of_placement(0, n) != 0.0 for n in range(2))
+        core.step(core.rule_actions("kube-default"))
 
 
 def test_rewards_of_single_decisions() -> None:

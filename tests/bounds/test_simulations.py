@@ -11,6 +11,7 @@ from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
 
 from steersman.agents.evolution import simulations
+from steersman.objectives.registry import resolve
 from steersman.policies.linear.arrays import WEIGHTS
 from steersman.policies.linear.views import write_node_features
 from steersman.policies.registry import BUILT_IN
@@ -25,6 +26,15 @@ def test_runs(shape: str, name: str, tmp_path: Path) -> None:
     simulator, policy = Simulator(workload(SHAPES[shape], seed=1)), policy_of(name, tmp_path)
     for protocol in ("arrivals", "timed"):
         simulator.run(policy, protocol=protocol, load=None, seed=3, record=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rewards_of_runs(shape: str) -> None:
+    simulator = Simulator(workload(SHAPES[shape], seed=1))
+    every = resolve(
+        "allocation=1,fragmentation=1,balance=1,most-allocated=1,least-allocated=1,waiting-time=1,locality=1"
+    )
+    simulator.run("best-fit", protocol="timed", load=None, seed=3, objectives=[every])
 
 
 @pytest.mark.parametrize("shape", ["one node", "models that no node has", "everything"])

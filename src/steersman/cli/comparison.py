@@ -143,4 +143,4 @@ def show_table(headline: Headline) -> None:
     if len(headline.workloads) > 1:
         print_table(workloads_table(headline, width()))
     print_table(comparison_table(headline, width()))
-    print(wrapped("\n".join(filter(None, [headline.sentence(), headline.limit_sentence()])), width()))
+    print(wrapped("\n".join(filter(None, [*headline.sentences(), headline.limit_sentence()])), width()))

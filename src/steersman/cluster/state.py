@@ -362,13 +362,8 @@ class ClusterState:
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
-    def gpu_use(self) -> tuple[int, int]:
-        """Return the GPU milli that pods hold, and those of all nodes, counted GPUs included."""
-        taken, total = self.gpu_use_by_node()
-        return int(taken.sum()), int(total.sum())
-
     def gpu_use_by_node(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the same by node, [N] and [N]."""
+        """Return the GPU milli that pods hold on each node, [N], and all there are, [N]; counted GPUs included."""
         arrays = self.arrays
         counted = [i for i, name in enumerate(self.resources, EXTENDED) if name in GPU_RESOURCES]
         total = (arrays.gpu_count + arrays.allocatable[:, counted].sum(axis=1)) * GPU_MILLI

@@ -67,7 +67,7 @@ class EnvCore(ABC):
     def _add_user_objectives(
         self, profile: WeightedObjectives, summary: npt.NDArray[np.float64], legal: npt.NDArray[np.bool_]
     ) -> None:
-        """Add the rewards of a user's objectives, from summaries [E, 3, 15], to those of legal actions, [E]."""
+        """Add the rewards of a user's objectives, from summaries [E, 3, 16], to those of legal actions, [E]."""
         self.rewards[legal] += profile.own_rewards(summary[legal, BEFORE], summary[legal, AFTER])
 
     @abstractmethod

@@ -12,6 +12,7 @@ from typing import Any
 
 from steersman.core.frames import to_frame
 from steersman.evaluation.bound.experiment_limits import ExperimentLimits, find_limits, limit_summary
+from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
 from steersman.evaluation.output import staged
 from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
@@ -179,12 +180,10 @@ def evaluate_experiments(
             runs += of_experiment
             label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
             limits = None
-            if bound and experiment.protocol != "timed":
+            if bound and experiment.protocol in ("inflation", "arrivals"):
                 with limit_progress(experiment.protocol) as on_limit:
                     limits = find_limits(experiment, jobs=jobs, on_limit=on_limit)
-            comparisons.append(
-                _compare(of_experiment, label, limits, recordings[experiment.protocol], experiment.ratio)
-            )
+            comparisons.append(_compare(experiment, of_experiment, label, limits, recordings[experiment.protocol]))
     except InterruptionError as interruption:
         raise InterruptionError([*runs, *interruption.finished], total) from None
     except KeyboardInterrupt:
@@ -193,14 +192,20 @@ def evaluate_experiments(
 
 
 def _compare(
-    runs: Sequence[RunResult], baseline: str, limits: ExperimentLimits | None, recordings: Recordings, ratio: float
+    experiment: Experiment,
+    runs: Sequence[RunResult],
+    baseline: str,
+    limits: ExperimentLimits | None,
+    recordings: Recordings,
 ) -> Comparison:
     """Return the comparison of one protocol's runs."""
     summary = summarise(runs, baseline)
     if limits is not None:
         summary += limit_summary(limits, SummaryTable(runs), baseline)
     summary += recorded_summary(recordings, SummaryTable(runs).workloads, runs[0].protocol)
-    return Comparison(runs, summary, Headline(runs, summary, baseline, limits), ratio)
+    criteria = [criterion(objective, experiment.protocol) for objective in experiment.objectives]
+    headline = Headline(runs, summary, baseline, limits, criteria)
+    return Comparison(runs, summary, headline, experiment.ratio, experiment.objectives)
 
 
 def _html(headline: Headline) -> str:
@@ -214,7 +219,7 @@ def _html(headline: Headline) -> str:
         + "</tr>"
         for policy in order
     )
-    sentences = " ".join(filter(None, [headline.sentence(), headline.limit_sentence()]))
+    sentences = " ".join(filter(None, [*headline.sentences(), headline.limit_sentence()]))
     title = f"{headline.workload}: {headline.protocol}, {len(headline.seeds)} seeds"
     table = f"<table><caption>{escape(title)}</caption><tr><th>Policy</th>{head}</tr>{rows}</table>"
     return f"{table}<p>{escape(sentences)}</p>"

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,9 @@ import numpy as np
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import Workers
 from steersman.core.signals import defer_signals
+from steersman.evaluation.generated import GeneratedOptions, run_generated
 from steersman.evaluation.summary import ALL
+from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
@@ -37,6 +40,9 @@ class Experiment:
         ratio: arrived GPU demand over GPU capacity (`inflation` only).
         load: demand over capacity of generated arrivals (`timed` only), None: the times of the trace.
         mean_duration: seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`.
+        objectives: what policies are compared by, the first of which decides; empty: the default of the protocol.
+        environment: of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one
+            workload then, without nodes and pods, whose name stands for them in results.
 
     Raises:
         UsageError: an argument is empty or repeats an item, or one of several workloads has the name of their mean.
@@ -49,6 +55,8 @@ class Experiment:
     ratio: float = 1.3
     load: float | None = None
     mean_duration: float | None = None
+    objectives: tuple[WeightedObjectives, ...] = ()
+    environment: GeneratedOptions | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -147,24 +155,41 @@ class _RunnerCache:
 
     def run(self, task: _Task) -> RunResult:
         """Return the result of one run."""
+        run = self._generated(task) if self._experiment.environment is not None else self._simulated(task)
+        return run if task.keep_nodes else replace(run, final_nodes=_NO_NODES)
+
+    def _generated(self, task: _Task) -> RunResult:
+        settings = self._experiment
+        assert settings.environment is not None
+        with _naming(task):
+            return run_generated(settings.environment, task.policy, task.seed, settings.objectives)
+
+    def _simulated(self, task: _Task) -> RunResult:
         if self._simulator is None or self._index != task.workload:
             self._simulator = None  # two large workloads may not fit into memory
             self._simulator, self._index = Simulator(self._load(task.workload)), task.workload
         settings = self._experiment
-        try:
-            run = self._simulator.run(
+        with _naming(task):
+            return self._simulator.run(
                 task.policy,
                 protocol=settings.protocol,
                 seed=task.seed,
                 ratio=settings.ratio,
                 load=settings.load,
                 mean_duration=settings.mean_duration,
+                objectives=settings.objectives,
             )
-        except BaseException as error:
-            name = task.policy if isinstance(task.policy, str) else task.policy.name
-            error.add_note(f"policy {name!r}, seed {task.seed}")
-            raise
-        return run if task.keep_nodes else replace(run, final_nodes=_NO_NODES)
+
+
+@contextmanager
+def _naming(task: _Task) -> Iterator[None]:
+    """Add policy and seed to an error."""
+    try:
+        yield
+    except BaseException as error:
+        name = task.policy if isinstance(task.policy, str) else task.policy.name
+        error.add_note(f"policy {name!r}, seed {task.seed}")
+        raise
 
 
 _NO_NODES = FinalNodes((), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0))

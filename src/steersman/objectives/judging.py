@@ -1,8 +1,9 @@
-"""Reward of an observed action: the formulas of `measures` outside kernels."""
+"""Rewards of actions that were observed or recorded: the formulas of `measures` outside kernels."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from steersman.core.compiled import kernel
 from steersman.objectives.measures import Floats, weighted
@@ -10,18 +11,29 @@ from steersman.objectives.registry import WeightedObjectives
 
 
 def reward(profile: WeightedObjectives, before: Floats, after: Floats) -> float:
-    """Return the reward of an action from the states before and after it (`summary`, [15]).
+    """Return the reward of an action from the states before and after it (`summary`, [16]).
+
+    Raises:
+        SteersmanError: a user's own objective failed.
+    """
+    return float(rewards(profile, before[None], after[None])[0])
+
+
+def rewards(profile: WeightedObjectives, before: Floats, after: Floats) -> Floats:
+    """Return the rewards of actions, [E], from the states before and after them, [E, 16] each.
 
     Raises:
         SteersmanError: a user's own objective failed.
     """
     numbers, weights = np.array(profile.numbers, dtype=np.int64), np.array(profile.compiled_weights, dtype=np.float64)
-    compiled = float(_reward(numbers, weights, before, after))
-    return compiled + float(profile.own_rewards(before[None], after[None])[0]) if profile.has_own else compiled
+    result = np.zeros(len(before))
+    _rewards(numbers, weights, before, after, result)
+    if profile.has_own and len(before):
+        result += profile.own_rewards(before, after)
+    return result
 
 
 @kernel
-def _reward(
-    numbers: np.ndarray[tuple[int], np.dtype[np.int64]], weights: Floats, before: Floats, after: Floats
-) -> float:
-    return weighted(numbers, weights, before, after)
+def _rewards(numbers: npt.NDArray[np.int64], weights: Floats, before: Floats, after: Floats, out: Floats) -> None:
+    for e in range(out.shape[0]):
+        out[e] = weighted(numbers, weights, before[e], after[e])

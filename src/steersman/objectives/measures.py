@@ -48,7 +48,7 @@ class Objective:
         source: where it is published.
         needs: what a workload must have: GPUs, owners of pods and racks of nodes, telemetry.
         reference: rule that a policy for it is compared with by default.
-        function: of a user's own objective: from the states before and after actions, [E, 15] as in `summary`, to their
+        function: of a user's own objective: from the states before and after actions, [E, 16] as in `summary`, to their
             rewards, [E].
     """
 

@@ -45,7 +45,7 @@ class WeightedObjectives:
         return any(objective.function is not None for objective in self.objectives)
 
     def own_rewards(self, before: Floats, after: Floats) -> Floats:
-        """Return what a user's own objectives add to the rewards, [E], of actions between states, [E, 15].
+        """Return what a user's own objectives add to the rewards, [E], of actions between states, [E, 16].
 
         Raises:
             SteersmanError: an objective failed, or its rewards are not one finite number for every action.
@@ -107,7 +107,7 @@ def check(profile: WeightedObjectives, workload: str, nodes: tuple[Node, ...], p
         elif objective.needs == "owner" and not any("rack" in node.labels for node in nodes):
             lacks = "its nodes have no label 'rack'; steersman workload topology writes one"
         elif objective.needs == "telemetry":
-            lacks = "it has no telemetry; steersman/Latency-v0 does"
+            lacks = "it has no telemetry; --protocol latency, steersman/Latency-v0, has"
         if lacks:
             raise UsageError(f"objective {objective.name!r} is undefined on {workload}: {lacks}")
 

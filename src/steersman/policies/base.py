@@ -48,6 +48,8 @@ class ScoreQuery:
     Attributes:
         class_id: the pod's class.
         feasible: [N] bool, the node slots to choose from.
+        eligible: [N] bool, the nodes that count in figures of the whole cluster, see
+            `cluster.constraints.node.eligible_nodes`.
         labels_id: the pod's label set.
         owner_pods: pods of the same owner; set in live clusters.
         owner: index of the pod's owner, -1 for none; set in simulations.
@@ -57,11 +59,16 @@ class ScoreQuery:
 
     class_id: int
     feasible: Mask
+    eligible: Mask
     labels_id: int = 0
     owner_pods: OwnerPods = NO_OWNER_PODS
     owner: int = -1
     limits: LatencyLimits = NO_LIMITS
     waiting: int = 0
+
+
+ObservationChooser = Callable[["ObservationArrays", npt.NDArray[np.int32]], int]
+"""Return the chosen slot for an observation and the racks and servers of its nodes, [N, 2]."""
 
 
 class Observations(Protocol):
@@ -183,6 +190,15 @@ class Policy:
     def needs_telemetry(self) -> bool:
         """Whether it scores measured metrics."""
         return False
+
+    @property
+    def telemetry_rule(self) -> str:
+        """Name of the rule of `policies.telemetry.rules` that decides as it does; "" if there is none."""
+        return ""
+
+    def chooser(self, view: View) -> ObservationChooser | None:
+        """Return the function that chooses by observations in a view; None if it does not decide by such."""
+        return None
 
     @property
     def derives_tables(self) -> bool:

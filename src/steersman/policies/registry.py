@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from steersman.core.errors import UsageError
 from steersman.core.extensions import attribute_errors, import_object
+from steersman.policies import most_even
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import SUFFIX, open_policy, write_policy
 from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic, weighted_sum
@@ -36,6 +37,7 @@ BUILT_IN: dict[str, Callable[[], Policy]] = {
     "random": RandomPolicy,
     **{name: partial(heuristic, name) for name in HEURISTIC_IDS},
     forecast.NAME: forecast.forecast_policy,
+    most_even.NAME: most_even.MostEvenPolicy,
     "kube-default": KubeDefaultPolicy,
     PACKAGED_POLICY: partial(_open_file, PACKAGED_POLICY),
 }

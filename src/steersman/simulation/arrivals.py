@@ -77,7 +77,7 @@ def schedule(
             inflation.pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), inflation.nodes, False, standing
         )
     random = np.random.default_rng(seed)
-    nodes = random.permutation(len(workload.nodes))
+    nodes = workload.shuffled_nodes(random)
     first = np.array(workload.standing(), dtype=np.int64)
     if protocol == "arrivals":
         count = len(workload.pods)
@@ -110,7 +110,7 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     random = np.random.default_rng(seed)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     first, drawable = (np.array(some, dtype=np.int64) for some in (workload.standing(), workload.demand()))
-    target = ratio * GPU_MILLI * sum(node.gpu_total for node in workload.nodes)
+    target = ratio * GPU_MILLI * sum(node.gpu_total for node in workload.eligible_nodes)
     if not (target and demand[drawable].any()):
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
     target -= demand[first].sum()
@@ -122,7 +122,7 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     pods = pods[: int(np.searchsorted(np.cumsum(demand[pods]), target, side="right"))]
     pods = np.concatenate([first, pods])
     count = len(pods)
-    nodes = random.permutation(len(workload.nodes))
+    nodes = workload.shuffled_nodes(random)
     return Schedule(pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, len(first))
 
 
@@ -159,7 +159,7 @@ def draw(
     coming = random.permutation(np.setdiff1d(np.arange(count), first))
     if protocol == "arrivals" and seed % 2:
         coming = _together(workload, coming, random)
-    pods, nodes = np.concatenate([first, coming]), random.permutation(len(workload.nodes))
+    pods, nodes = np.concatenate([first, coming]), workload.shuffled_nodes(random)
     times, stays = np.arange(count, dtype=np.float64), np.full(count, np.inf)
     return Schedule(pods, times, stays, nodes, protocol == "timed", len(first))
 
@@ -189,7 +189,7 @@ def trace_load(workload: Workload, mean_duration: float | None = None) -> float:
     pods = [pod for i, pod in enumerate(workload.pods) if i not in standing]
     starts = [pod.creation_time or 0.0 for pod in pods]
     span = max(starts, default=0.0) - min(starts, default=0.0)
-    capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
+    capacity = float(sum(node.gpu_total for node in workload.eligible_nodes) * GPU_MILLI)
     work = 0.0
     for pod, start in zip(pods, starts, strict=True):
         seconds = mean_duration if pod.deletion_time is None else pod.deletion_time - start
@@ -246,10 +246,10 @@ def _poisson(
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
     duration = _durations(workload, mean_duration, random)
-    capacity = float(sum(node.gpu_total for node in workload.nodes) * GPU_MILLI)
+    capacity = float(sum(node.gpu_total for node in workload.eligible_nodes) * GPU_MILLI)
     demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
     if not (capacity and demand.any()):
-        capacity = float(sum(node.cpu_milli for node in workload.nodes))
+        capacity = float(sum(node.cpu_milli for node in workload.eligible_nodes))
         demand = np.array([pod.requests.cpu_milli for pod in workload.pods], dtype=np.float64)
     drawable = np.array(workload.demand(), dtype=np.int64)
     demand, duration = demand[drawable], duration[drawable]

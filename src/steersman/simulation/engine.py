@@ -104,6 +104,7 @@ class Run(NamedTuple):
         infeasible_classes: [C] classes that fit on no node of the empty cluster: they fail at once.
         infeasible_at_retry: [C] the retry in which a class was last found to fit nowhere.
         mask: [N] scratch: nodes where the current pod may run, if other pods matter to it.
+        eligible: [N] nodes that count in the totals and sums, see `cluster.constraints.node.eligible_nodes`.
         rng: [1] uint64 state of the random numbers.
     """
 
@@ -118,6 +119,7 @@ class Run(NamedTuple):
     infeasible_classes: npt.NDArray[np.bool_]
     infeasible_at_retry: npt.NDArray[np.int64]
     mask: npt.NDArray[np.bool_]
+    eligible: npt.NDArray[np.bool_]
     rng: npt.NDArray[np.uint64]
 
 
@@ -135,11 +137,25 @@ def new_record(cluster: DecisionState, events: int, *, reasons: bool) -> EventRe
     )
 
 
-def new_run(cluster: DecisionState, arrivals: Arrivals, infeasible_classes: npt.NDArray[np.bool_], seed: int) -> Run:
-    """Start a run on an empty cluster; `infeasible_classes` [C] is from `find_infeasible_classes`."""
+def new_run(
+    cluster: DecisionState,
+    arrivals: Arrivals,
+    infeasible_classes: npt.NDArray[np.bool_],
+    eligible: npt.NDArray[np.bool_],
+    seed: int,
+) -> Run:
+    """Start a run on an empty cluster.
+
+    Args:
+        cluster: everything that decisions read.
+        arrivals: the pods.
+        infeasible_classes: [C] from `find_infeasible_classes`.
+        eligible: [N] nodes that count.
+        seed: of the random numbers.
+    """
     count, classes = len(arrivals.class_id), len(cluster.classes.gpu_count)
     sums = np.zeros(CAUSE + len(CAUSES))
-    sums[CAUSE:] = cluster.fragments.causes.sum(axis=0)
+    sums[CAUSE:] = cluster.fragments.causes[eligible].sum(axis=0)
     return Run(
         cursor=np.zeros(CURSORS, dtype=np.int64),
         question=np.array([NONE, UNDECIDED], dtype=np.int64),
@@ -152,6 +168,7 @@ def new_run(cluster: DecisionState, arrivals: Arrivals, infeasible_classes: npt.
         infeasible_classes=infeasible_classes,
         infeasible_at_retry=np.full(classes, NONE, dtype=np.int64),
         mask=np.zeros(len(cluster.nodes.gpu_count), dtype=np.bool_),
+        eligible=eligible,
         rng=np.array([seed], dtype=np.uint64),
     )
 
@@ -215,12 +232,14 @@ def _count_node(cluster: DecisionState, run: Run, n: int, sign: float) -> None:
 
 @inlined_kernel
 def _change(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int, sign: int) -> None:
-    """Place (1) or remove (-1) a pod on its node, and keep every total up to date."""
+    """Place (1) or remove (-1) a pod on its node, and keep every total over the nodes that count up to date."""
     nodes, classes = cluster.nodes, cluster.classes
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     n, devices = run.slot[arrival], run.devices[arrival]
-    _count_node(cluster, run, n, -1.0)
-    if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
+    counts = run.eligible[n]
+    if counts:
+        _count_node(cluster, run, n, -1.0)
+    if counts and nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] += 1
     if sign > 0:
         place(nodes, classes, c, n, devices)
@@ -228,9 +247,11 @@ def _change(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int, 
     else:
         remove(nodes, classes, c, n, devices)
         terms_remove(cluster.terms, c, labels, n)
-    if nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
+    if counts and nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] -= 1
     refresh_node(cluster, n)
+    if not counts:
+        return
     _count_node(cluster, run, n, 1.0)
     run.cursor[GPU_USED] += sign * classes.gpu_count[c] * classes.gpu_milli[c]
     run.cursor[CPU_USED] += sign * classes.request[c, CPU]

@@ -22,6 +22,7 @@ def recount(
     classes: ClassArrays,
     profile: ProfileArrays,
     fragments: FragmentArrays,
+    eligible: npt.NDArray[np.bool_],
     class_id: npt.NDArray[np.int64],
     numbers: npt.NDArray[np.int64],
     sums: npt.NDArray[np.float64],
@@ -33,6 +34,7 @@ def recount(
         classes: of its pods.
         profile: the profile that fragmentation is measured by.
         fragments: of the nodes by this profile.
+        eligible: [N] nodes that count.
         class_id: [A] classes of the arrivals.
         numbers: [E, 9] of the record.
         sums: [E, 10] of the record.
@@ -41,14 +43,16 @@ def recount(
     for e in range(numbers.shape[0]):
         n, outcome, arrival = numbers[e, SLOT], numbers[e, OUTCOME], numbers[e, ARRIVAL]
         changes = outcome in (BOUND, FINISHED)
+        counts = changes and eligible[n]
         for i in range(causes):
             before = 0.0
             if e > 0:
                 before = sums[e - 1, CAUSE + i]
             else:
                 for k in range(nodes.gpu_count.shape[0]):
-                    before += fragments.causes[k, i]
-            sums[e, CAUSE + i] = before - fragments.causes[n, i] if changes else before
+                    if eligible[k]:
+                        before += fragments.causes[k, i]
+            sums[e, CAUSE + i] = before - fragments.causes[n, i] if counts else before
         if not changes:
             continue
         if outcome == BOUND:
@@ -56,5 +60,7 @@ def recount(
         else:
             remove(nodes, classes, class_id[arrival], n, numbers[e, DEVICES])
         refresh(profile, nodes, fragments, n)
+        if not counts:
+            continue
         for i in range(causes):
             sums[e, CAUSE + i] += fragments.causes[n, i]

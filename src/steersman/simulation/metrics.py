@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.objectives.fragmentation import CAUSES
+from steersman.objectives.registry import WeightedObjectives
 from steersman.simulation.engine import (
     ARRIVAL,
     BOUND,
@@ -29,6 +30,7 @@ from steersman.simulation.engine import (
     EventRecord,
 )
 from steersman.simulation.result import Curve, Metric, Timeline
+from steersman.simulation.rewards import RunCourse
 
 Floats = npt.NDArray[np.float64]
 
@@ -132,6 +134,7 @@ def _curve(x: Floats, events: Timeline, take: Callable[[Floats], Floats]) -> Cur
         cpu_balance_percent=take(events.cpu_balance),
         nodes_used=take(events.nodes_used),
         pods_waiting=take(events.waiting),
+        rewards={name: take(values) for name, values in events.rewards.items()},
     )
 
 
@@ -166,6 +169,22 @@ def final_metrics(record: EventRecord, events: Timeline, curve: Curve | None, un
         Metric("pods_bound", "pods", float(outcomes[BOUND])),
         Metric("pods_failed", "pods", float(outcomes[FAILED])),
     ]
+
+
+def reward_metric(objective: str) -> str:
+    """Return the name of the metric of an objective's mean reward over the decisions of a run."""
+    return f"reward_mean_{objective}"
+
+
+def reward_metrics(
+    course: RunCourse, objectives: Sequence[WeightedObjectives]
+) -> tuple[list[Metric], dict[str, Floats]]:
+    """Return the mean reward of each objective over a run's decisions, and [E] its reward over the events."""
+    values = {objective.name: course.rewards(objective) for objective in objectives}
+    means = [
+        Metric(reward_metric(name), "", float(of.mean()) if len(of) else float("nan")) for name, of in values.items()
+    ]
+    return means, {name: course.over_events(of) for name, of in values.items()}
 
 
 def waiting_metrics(
@@ -215,5 +234,8 @@ def waiting_metrics(
         Metric("pods_waiting", "pods", float(events.waiting[-1])),
         Metric("gpu_allocation_over_time_percent", "percent", over_time(events.gpu)),
         Metric("cpu_allocation_over_time_percent", "percent", over_time(events.cpu)),
+        Metric("gpu_fragmented_over_time_percent", "percent", over_time(events.causes.sum(axis=1))),
+        Metric("cpu_balance_over_time_percent", "percent", over_time(events.cpu_balance)),
+        Metric("nodes_used_over_time", "nodes", over_time(events.nodes_used)),
         Metric("makespan_seconds", "seconds", float(events.time[-1] - events.time[0])),
     ]

@@ -47,7 +47,8 @@ class RunObservations:
         context = EncodingContext(
             cluster.nodes, cluster.classes, cluster.profile, cluster.fragments, known, leftovers, room
         )
-        self._observer = ObservationEncoder(view, context, self._owners, cluster.table.log, cluster.table.logged)
+        table = cluster.table
+        self._observer = ObservationEncoder(view, context, self._owners, run.eligible, table.log, table.logged)
 
     def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `policies.base.Observations`."""

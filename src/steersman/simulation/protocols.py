@@ -81,7 +81,7 @@ def _coming(workload: Workload) -> list[Pod]:
 
 
 def _lack_of_gpus(workload: Workload) -> str:
-    if not any(node.gpu_total for node in workload.nodes):
+    if not any(node.gpu_total for node in workload.eligible_nodes):
         return NO_GPUS.format(workload.name, "nodes have")
     if not any(workload.pods[i].requests.gpu_count for i in workload.demand()):
         return NO_GPUS.format(workload.name, "pods ask for")

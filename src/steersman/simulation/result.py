@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from html import escape
 from typing import Any, Literal
 
@@ -13,7 +13,8 @@ import numpy.typing as npt
 from steersman.core.errors import UsageError
 from steersman.core.frames import to_frame
 
-Protocol = Literal["inflation", "timed", "arrivals"]
+Protocol = Literal["inflation", "timed", "arrivals", "deployments", "latency"]
+"""How pods arrive and depart; the last two generate clusters and pods by the seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Curve:
         cpu_balance_percent: [K] the same of CPU.
         nodes_used: [K] nodes that run at least one pod.
         pods_waiting: [K] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
+        rewards: [K] reward of the last decision, by the name of each requested objective.
 
     A value is NaN where no event falls on a point or where the cluster has none of the resource.
     """
@@ -53,6 +55,24 @@ class Curve:
     cpu_balance_percent: npt.NDArray[np.float64]
     nodes_used: npt.NDArray[np.float64]
     pods_waiting: npt.NDArray[np.float64]
+    rewards: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def gpu_fragmented_percent(self) -> npt.NDArray[np.float64]:
+        """Return [K] the fragmented GPU in percent of all GPUs."""
+        return np.asarray(self.fragmentation_by_cause_percent.sum(axis=1), dtype=np.float64)
+
+    @property
+    def cpu_variance(self) -> npt.NDArray[np.float64]:
+        """Return [K] the variance over nodes of the used share of their CPU, as a fraction."""
+        return np.asarray((self.cpu_balance_percent / 100.0) ** 2, dtype=np.float64)
+
+    def values(self, quantity: str) -> npt.NDArray[np.float64]:
+        """Return [K] the values of a field or of an objective's rewards."""
+        if quantity in self.rewards:
+            return self.rewards[quantity]
+        values: npt.NDArray[np.float64] = getattr(self, quantity)
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +88,7 @@ class Timeline:
         gpu_balance, cpu_balance: [E] standard deviation over nodes of the used share.
         nodes_used: [E] nodes that run at least one pod.
         waiting: [E] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
+        rewards: [E] reward of the last decision, by the name of each requested objective.
     """
 
     time: npt.NDArray[np.float64]
@@ -81,11 +102,15 @@ class Timeline:
     cpu_balance: npt.NDArray[np.float64]
     nodes_used: npt.NDArray[np.float64]
     waiting: npt.NDArray[np.float64]
+    rewards: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FinalNodes:
-    """The nodes at the end of a run, in the node file's order, for the heat map. Shares are 0..1, NaN where none."""
+    """The nodes that count at the end of a run, in the node file's order, for the heat map.
+
+    Shares are 0..1, NaN where there is none of the resource; see `Workload.eligible`.
+    """
 
     names: tuple[str, ...]
     gpu_model: tuple[str, ...]
@@ -93,6 +118,25 @@ class FinalNodes:
     gpu_used_share: npt.NDArray[np.float64]
     cpu_used_share: npt.NDArray[np.float64]
     memory_used_share: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyCourse:
+    """Decisions of an episode with telemetry, D of them on N nodes.
+
+    Attributes:
+        nodes: names of the nodes.
+        pods: [D, N] pods on each node before the decision.
+        node: [D] index of the chosen node.
+        latency: [D] milliseconds from there to the pod's users right after; NaN: it has none.
+        kept: [D] whether that is within the pod's soft limit, 0 or 1; NaN: it has no limits.
+    """
+
+    nodes: tuple[str, ...]
+    pods: npt.NDArray[np.int64]
+    node: npt.NDArray[np.int64]
+    latency: npt.NDArray[np.float64]
+    kept: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +162,7 @@ class Placements:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of one run; `timeline` and `placements` only if requested."""
+    """The result of one run; `timeline` and `placements` only if requested, `latency` of protocol `latency` alone."""
 
     workload: str
     policy: str
@@ -130,6 +174,7 @@ class RunResult:
     warnings: tuple[str, ...] = ()
     timeline: Timeline | None = None
     placements: Placements | None = None
+    latency: LatencyCourse | None = None
 
     def to_frame(self) -> Any:
         """Return a data frame of the metrics: name, unit, value."""

@@ -15,6 +15,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
+from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
@@ -22,6 +23,7 @@ from steersman.policies.features import TELEMETRY, View
 from steersman.policies.files.embedded_profile import EmbeddedProfile
 from steersman.policies.linear.arrays import LearnedArrays, learned_arrays
 from steersman.policies.linear.leftovers import leftover_arrays
+from steersman.policies.networks.observation_encoder import owner_arrays, summary_of
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.telemetry.node_metrics import NodeMetricsView
 from steersman.policies.telemetry.observations import TelemetryObservations
@@ -31,7 +33,8 @@ from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.reasons import Reasons
-from steersman.simulation.result import Curve, FinalNodes, Placements, Protocol, RunResult, Timeline
+from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
+from steersman.simulation.rewards import RunCourse, run_course
 from steersman.simulation.selection.halving import ARRIVALS, Selection, select, unallocated_percent
 from steersman.workloads.coarse import coarse
 from steersman.workloads.places import Places, places
@@ -187,11 +190,13 @@ class Simulator:
         mean_duration: float | None = None,
         shuffle: bool = True,
         record: bool = False,
+        objectives: Sequence[WeightedObjectives] = (),
         progress: Progress | None = None,
     ) -> RunResult:
         """Schedule the workload by a policy and return the result.
 
         `record` keeps every placement with its reason. `shuffle` False: `inflation` keeps the order of the pods.
+        `objectives` are measured: the mean of their reward over the decisions is a metric, its course in the curve.
         """
         member = self.member(as_policy(policy), protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
         plan = schedule(
@@ -205,7 +210,7 @@ class Simulator:
         )
         execution = Execution(self, plan, member, seed, record)
         execution.finish(progress)
-        return execution.result(protocol, seed, ratio)
+        return execution.result(protocol, seed, ratio, objectives)
 
     def as_it_is(self) -> RunResult | None:
         """Return the metrics of the recorded placement as a run without a policy; None if the workload has none.
@@ -251,7 +256,8 @@ class Execution:
             selectors=simulator.workload.services,
             known=lambda: simulator.learned_with(self.prepared),
         )
-        self.run = engine.new_run(self.cluster, self.arrivals, simulator._unschedulable_cache, seed)
+        self.eligible = simulator.workload.eligible[plan.nodes]
+        self.run = engine.new_run(self.cluster, self.arrivals, simulator._unschedulable_cache, self.eligible, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
         if plan.standing:
             self._stand()
@@ -313,7 +319,7 @@ class Execution:
         arrival = int(self.run.question[engine.QUESTION])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
         owner = int(self.simulator.places.owner[self.plan.pods[arrival]])
-        query = ScoreQuery(c, self.state.mask(c, labels), labels, owner=owner)
+        query = ScoreQuery(c, self.state.mask(c, labels), self.eligible, labels, owner=owner)
         self.run.question[engine.ANSWER] = self.scorer.choose(query)
 
     def cost(self, protocol: Protocol) -> float:
@@ -322,13 +328,15 @@ class Execution:
         Where pods or nodes have no GPUs, CPU counts in their place. Infinite if no pod was ever bound.
         """
         if protocol != "timed":
-            return unallocated_percent(self.state, gpus=bool(self.simulator._demand.any()))
+            return unallocated_percent(self.state, self.eligible, gpus=bool(self.simulator._demand.any()))
         metrics = self.result(protocol, 0, 1.0).metrics
         waits = [metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds"]
         return waits[0] if waits and math.isfinite(waits[0]) else math.inf
 
-    def result(self, protocol: Protocol, seed: int, ratio: float) -> RunResult:
-        """Return the result of the run."""
+    def result(
+        self, protocol: Protocol, seed: int, ratio: float, objectives: Sequence[WeightedObjectives] = ()
+    ) -> RunResult:
+        """Return the result of the run, with the rewards of objectives."""
         count = int(self.run.cursor[engine.EVENTS])
         columns = ("time", "numbers", "sums", "reasons")
         record = self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
@@ -340,6 +348,10 @@ class Execution:
         seen, where = np.unique(record.numbers[:, engine.ARRIVAL], return_index=True)
         first[where] = demand[seen]
         events = metrics.events_of(record, np.cumsum(first), self._capacity())
+        rewarded: list[Metric] = []
+        if objectives:
+            rewarded, rewards = metrics.reward_metrics(self._course(record), objectives)
+            events = replace(events, rewards=rewards)
         # If all pods arrive at once there is no course over arrivals, and the whole run is shown.
         until = float(self.plan.time[-1] if self.plan.time[-1] > events.time[0] else events.time[-1])
         curve = _curve(protocol, events, ratio, until)
@@ -353,7 +365,7 @@ class Execution:
             seed=seed,
             protocol=protocol,
             curve=curve,
-            metrics=tuple(values),
+            metrics=(*values, *rewarded),
             final_nodes=self._final_nodes(),
             warnings=self._warnings(),
             timeline=events if self.recorded else None,
@@ -383,21 +395,32 @@ class Execution:
         state = self.simulator._state.permuted(self.plan.nodes)
         fragments = fragment_arrays(profile, state.arrays)
         classes, arrivals = state.class_arrays, self.arrivals.class_id
-        recount(state.arrays, classes, profile, fragments, arrivals, record.numbers, record.sums)
+        recount(state.arrays, classes, profile, fragments, self.eligible, arrivals, record.numbers, record.sums)
+
+    def _course(self, record: engine.EventRecord) -> RunCourse:
+        """Return the states around the decisions of a record."""
+        simulator, nodes = self.simulator, self.plan.nodes
+        empty = simulator._state.permuted(nodes).arrays
+        profile, places = simulator.profile_arrays(None), simulator.places
+        first = summary_of(empty, self.eligible, fragment_arrays(profile, empty).total, 0)
+        owners = owner_arrays(places.owners, places.rack[nodes], places.racks)
+        owner_of = places.owner[self.plan.pods]
+        return run_course(record, first, owners, owner_of, self.plan.standing, self.plan.waits)
 
     def _capacity(self) -> metrics.Capacity:
-        nodes = self.state.arrays
+        nodes, allocatable = self.state.arrays, self.state.arrays.allocatable[self.eligible]
         return metrics.Capacity(
-            gpu=sum(node.gpu_total for node in self.simulator.workload.nodes) * GPU_MILLI,
-            cpu=int(nodes.allocatable[:, CPU].sum()),
-            memory=int(nodes.allocatable[:, MEMORY].sum()),
-            nodes=len(nodes.gpu_count),
-            gpu_nodes=int((nodes.gpu_count > 0).sum()),
-            cpu_nodes=int((nodes.allocatable[:, CPU] > 0).sum()),
+            gpu=sum(node.gpu_total for node in self.simulator.workload.eligible_nodes) * GPU_MILLI,
+            cpu=int(allocatable[:, CPU].sum()),
+            memory=int(allocatable[:, MEMORY].sum()),
+            nodes=len(allocatable),
+            gpu_nodes=int((nodes.gpu_count[self.eligible] > 0).sum()),
+            cpu_nodes=int((allocatable[:, CPU] > 0).sum()),
         )
 
     def _final_nodes(self) -> FinalNodes:
-        place = np.argsort(self.plan.nodes)  # back to the order of the node file
+        # Back to the order of the node file.
+        place = np.argsort(self.plan.nodes)[self.simulator.workload.eligible]
         nodes = self.state.arrays
         gpu_used, gpu = self.state.gpu_use_by_node()
 
@@ -408,8 +431,8 @@ class Execution:
 
         used = nodes.allocatable - nodes.free
         return FinalNodes(
-            names=tuple(node.name for node in self.simulator.workload.nodes),
-            gpu_model=tuple(node.gpu_model for node in self.simulator.workload.nodes),
+            names=tuple(node.name for node in self.simulator.workload.eligible_nodes),
+            gpu_model=tuple(node.gpu_model for node in self.simulator.workload.eligible_nodes),
             gpu_count=(gpu // GPU_MILLI)[place],
             gpu_used_share=share(gpu_used, gpu),
             cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),

@@ -21,7 +21,7 @@ def follow_event(owners: OwnerArrays, owner_of: npt.NDArray[np.int64], numbers: 
 
 @inlined_kernel
 def summarise(cursor: npt.NDArray[np.int64], sums: npt.NDArray[np.float64], out: npt.NDArray[np.float64]) -> None:
-    """Write the state of a run, its `cursor` and `sums`, into out, [15]; constant entries are there already."""
+    """Write the state of a run, its `cursor` and `sums`, into out, [16]; constant entries are there already."""
     out[state.NODES_USED] = cursor[engine.NODES_USED]
     out[state.CPU_SHARE] = sums[engine.CPU_SHARE]
     out[state.CPU_SQUARE] = sums[engine.CPU_SQUARE]
@@ -45,7 +45,7 @@ def follow(
     since: int,
     summary: npt.NDArray[np.float64],
 ) -> None:
-    """Update the owners by the events from number `since` on, and write the current state into the summary, [15]."""
+    """Update the owners by the events from number `since` on, and write the current state into the summary, [16]."""
     for k in range(since, cursor[engine.EVENTS]):
         follow_event(owners, owner_of, numbers, k)
     summarise(cursor, sums, summary)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.constraints.node import eligible_nodes
 from steersman.cluster.model import Node, Pod, Requirement
 
 SUFFIXES = (".csv.gz", ".csv", ".yaml", ".yml", ".json")
@@ -74,7 +79,7 @@ class Recorded:
     stays: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
     """Nodes and pods in the order of their source.
 
@@ -108,6 +113,21 @@ class Workload:
         if not self.recorded:
             return tuple(range(len(self.pods)))
         return tuple(i for i, where in enumerate(self.recorded) if where is None or not where.stays)
+
+    @cached_property
+    def eligible(self) -> npt.NDArray[np.bool_]:
+        """Return which nodes count, [N]: those that some pod of the demand may enter, see `eligible_nodes`."""
+        return eligible_nodes(self.nodes, (self.pods[i].constraints for i in self.demand()))
+
+    @cached_property
+    def eligible_nodes(self) -> tuple[Node, ...]:
+        """Return the nodes that count, see `eligible`."""
+        return tuple(node for node, counts in zip(self.nodes, self.eligible, strict=True) if counts)
+
+    def shuffled_nodes(self, random: np.random.Generator) -> npt.NDArray[np.int64]:
+        """Return [N] indices of nodes in random order; those that do not count come last and change nothing."""
+        order = random.permutation(len(self.eligible_nodes))
+        return np.concatenate([np.flatnonzero(self.eligible)[order], np.flatnonzero(~self.eligible)])
 
     def unbound(self) -> Workload:
         """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere."""

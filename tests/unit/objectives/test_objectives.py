@@ -170,7 +170,7 @@ def test_a_workload_that_lacks_what_an_objective_needs_is_one_line():
         ("fragmentation=1,balance=1", NODES, cpu_pods, "its pods request no GPU"),
         ("locality", NODES, cpu_pods, "its pods have no owner"),
         ("locality", without_racks, whole.pods, "its nodes have no label 'rack'"),
-        ("latency-aware", NODES, whole.pods, "it has no telemetry; steersman/Latency-v0 does"),
+        ("latency-aware", NODES, whole.pods, "it has no telemetry; --protocol latency, steersman/Latency-v0, has"),
     ):
         with pytest.raises(UsageError, match=problem):
             check(resolve(objective), "w", nodes, pods)

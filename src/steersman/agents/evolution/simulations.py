@@ -120,8 +120,7 @@ class SimulationTask:
             metrics = execution.result("timed", 0, self.ratio).metrics
             return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
         weighted = objectives.resolve(self.objective)
-        nodes = execution.state.arrays
-        row = summary_of(nodes, execution.cluster.fragments.total.sum(), 0)
+        row = summary_of(execution.state.arrays, execution.eligible, execution.cluster.fragments.total, 0)
         shares = [_shortfall(objective, row) for objective in weighted.objectives]
         return POINTS * float(np.dot(weighted.weights, shares))
 
@@ -149,7 +148,7 @@ class SimulationTask:
 
 
 def _shortfall(objective: Objective, row: Array) -> float:
-    """Return the share by which a cluster in the state of a summary, [15], falls short of one of `AT_THE_END`."""
+    """Return the share by which a cluster in the state of a summary, [16], falls short of one of `AT_THE_END`."""
     if objective.number == measures.ALLOCATION:
         return float(1.0 - row[summary.GPU_TAKEN] / max(row[summary.GPU_TOTAL], 1.0))
     if objective.number == measures.FRAGMENTATION:

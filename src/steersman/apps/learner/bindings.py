@@ -144,6 +144,7 @@ class BindingObserver(Listener):
             profile=self._profile.pods,
             leftovers=self._profile.leftovers,
             telemetry=self.telemetry,
+            demand={pod.class_id for pod in self.cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name},
         )
 
     def _observe(self, pod: CachedPod, ahead: int) -> None:

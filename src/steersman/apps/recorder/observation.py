@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import Node, Pod
+from steersman.cluster.constraints.node import eligible_nodes
+from steersman.cluster.model import Node, Pod, PodClass
 from steersman.cluster.state import ClusterState
 from steersman.objectives.fragmentation import fragment_arrays, refresh
 from steersman.policies.features import GPU, View
@@ -41,13 +42,20 @@ class EpisodeContext:
         view: view of the observations.
         profile: typical pods.
         pods: all pods of the episode.
+        demand: classes of those that the scheduler places, which decide which nodes count.
         leftovers: leftover tables of the profile, for the view `gpu`.
     """
 
     def __init__(
-        self, view: View, profile: tuple[TypicalPod, ...], pods: Iterable[Pod], leftovers: LeftoverArrays | None = None
+        self,
+        view: View,
+        profile: tuple[TypicalPod, ...],
+        pods: Iterable[Pod],
+        demand: Iterable[PodClass],
+        leftovers: LeftoverArrays | None = None,
     ) -> None:
         self.view, self.profile, self.pods, self.leftovers = view, profile, list(pods), leftovers
+        self.demand = {each.constraints for each in demand}
         self.owners: dict[tuple[str, str], int] = {}
         for pod in self.pods:
             if pod.owner:
@@ -76,6 +84,7 @@ class ObservationBuilder:
         self._classes = {pod.pod_class: state.class_id(pod.pod_class) for pod in known.pods}
         for pod in known.pods:
             state.labels_id(pod)
+        self.eligible = eligible_nodes(state.table, known.demand)
         places = node_places(nodes)
         self.groups = np.stack([places.rack, places.server], axis=1).astype(np.int32)
         self.owners = owner_arrays(len(known.owners), places.rack, places.racks)
@@ -90,7 +99,7 @@ class ObservationBuilder:
         context = EncodingContext(
             state.arrays, state.class_arrays, profile, self._fragments, marks, learned.leftovers, learned.room
         )
-        self._observer = ObservationEncoder(known.view, context, self.owners, self._log, self._logged)
+        self._observer = ObservationEncoder(known.view, context, self.owners, self.eligible, self._log, self._logged)
 
     def slot(self, name: str) -> int | None:
         """Return the slot of a node, None if it is unknown."""
@@ -119,7 +128,7 @@ class ObservationBuilder:
 
     def summary(self, waiting: int) -> Row:
         """Return the state in numbers, see `objectives.summary`."""
-        return summary_of(self.state.arrays, self._fragments.total.sum(), waiting)
+        return summary_of(self.state.arrays, self.eligible, self._fragments.total, waiting)
 
     def together(self, pod: Pod, slot: int) -> float:
         """Return the share of the running pods of a pod's owner that are in its rack, 0 to 1."""

@@ -76,9 +76,10 @@ def transitions(entries: Sequence[LoggedEvent], scheduler_name: str, view: View)
 def episode_context(entries: Sequence[LoggedEvent], scheduler_name: str, view: View) -> EpisodeContext:
     """Return the context of a whole log: all its pods, as in a workload of these pods."""
     pods = {each.event.key: each.event.pod for each in entries if isinstance(each.event, PodEvent)}
-    profile = typical_pods(pod for pod in pods.values() if pod.scheduler_name == scheduler_name)
+    demand = [pod for pod in pods.values() if pod.scheduler_name == scheduler_name]
+    profile = typical_pods(demand)
     leftovers = leftover_arrays(profile, profile_arrays(profile, log_gpu_types(entries))) if view is GPU else None
-    return EpisodeContext(view, profile, all_pods(entries), leftovers)
+    return EpisodeContext(view, profile, all_pods(entries), [pod.pod_class for pod in demand], leftovers)
 
 
 def all_pods(entries: Sequence[LoggedEvent]) -> list[Pod]:

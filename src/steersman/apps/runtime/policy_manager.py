@@ -50,9 +50,18 @@ class PolicyManager:
         policy: the configured policy.
         telemetry: measurements of the cluster; None without telemetry. The caller keeps them up to date.
         unchecked: whether a learned policy is used without a comparison with rules on the cluster.
+        scheduler_name: the scheduler whose pods decide which nodes count; "": the pods that are asked about.
     """
 
-    def __init__(self, policy: PolicyReloader, telemetry: Collector | None = None, *, unchecked: bool = False) -> None:
+    def __init__(
+        self,
+        policy: PolicyReloader,
+        telemetry: Collector | None = None,
+        *,
+        unchecked: bool = False,
+        scheduler_name: str = "",
+    ) -> None:
+        self.scheduler_name = scheduler_name
         self.file, self.profile, self.telemetry = policy, LiveProfile(), telemetry
         self._warned: set[str] = set()
         self.comparison = PolicyComparison(policy, unchecked=unchecked)
@@ -82,7 +91,14 @@ class PolicyManager:
             leftovers=self.profile.leftovers,
             services=services,
             telemetry=self.telemetry,
+            demand=self._demand(cache),
         )
+
+    def _demand(self, cache: ClusterCache) -> set[int]:
+        """Return the classes of the scheduler's pods."""
+        if not self.scheduler_name:
+            return set()
+        return {pod.class_id for pod in cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name}
 
     def _warn(self, types: tuple[GpuType, ...]) -> None:
         """Log, once each, the cluster's GPU models that the active policy was not trained on."""

@@ -132,7 +132,9 @@ class LiveScheduler(Scheduler):
         self._own_running: set[str] = set()
         if self.agent is not None:
             named = PolicyReloader(self.agent.name, has_telemetry=True, policy=self.agent)
-        self.policy_manager = PolicyManager(named, self.telemetry, unchecked=settings.unchecked)
+        self.policy_manager = PolicyManager(
+            named, self.telemetry, unchecked=settings.unchecked, scheduler_name=settings.options.name
+        )
         self.election = self._election(client) if settings.leader_elect else None
         self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
         self.conditions = Conditions(client)

@@ -44,7 +44,7 @@ log = structlog.get_logger("shadow")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
-    """Summary of a cluster.
+    """Summary of the nodes that some pod of the scheduler may enter.
 
     Attributes:
         nodes_in_use: nodes that hold a pod.
@@ -107,17 +107,17 @@ class ShadowCluster:
             self.renew()
         assert self.decider is not None
         self.decider.follow()
-        nodes = self.cache.state.arrays
-        used, whole = nodes.allocatable - nodes.free, nodes.allocatable
+        nodes, eligible = self.cache.state.arrays, self.decider.eligible
+        used, whole = (nodes.allocatable - nodes.free)[eligible], nodes.allocatable[eligible]
         some = whole[:, CPU] > 0
         shares = used[some, CPU] / whole[some, CPU]
         return ClusterSummary(
             nodes_in_use=int((used[:, PODS] > 0).sum()),
             cpu_percent=_percent(used[:, CPU].sum(), whole[:, CPU].sum()),
             memory_percent=_percent(used[:, MEMORY].sum(), whole[:, MEMORY].sum()),
-            gpu_percent=_percent(*self.cache.state.gpu_use()),
+            gpu_percent=_percent(*(each[eligible].sum() for each in self.cache.state.gpu_use_by_node())),
             cpu_deviation_percent=100.0 * float(shares.std()) if some.any() else 0.0,
-            fragmented_gpus=float(self.decider.cluster.fragments.total.sum()) / GPU_MILLI,
+            fragmented_gpus=float(self.decider.cluster.fragments.total[eligible].sum()) / GPU_MILLI,
             unplaced=unplaced,
         )
 

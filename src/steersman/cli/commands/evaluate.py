@@ -7,13 +7,21 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from steersman.cli.fitting import FitFirst, FitSeconds, describe_fit, fit_workload
+from steersman.cli.generated_comparison import (
+    check_generated_options,
+    compare_generated,
+    environment_of,
+    to_arguments,
+)
+from steersman.cli.options.algorithms import settings_of, with_options
 from steersman.cli.options.common import (
     POLICIES_HELP,
+    AnyProtocol,
     Format,
     FormatOption,
     FromNow,
@@ -21,6 +29,7 @@ from steersman.cli.options.common import (
     Load,
     MeanDuration,
     Nodes,
+    ObjectiveOption,
     Output,
     Pinned,
     Protocol,
@@ -33,6 +42,12 @@ from steersman.cli.options.common import (
     path,
     running_of,
 )
+from steersman.cli.options.generated import (
+    GENERATED,
+    OPTION_PROTOCOLS,
+    GeneratedCluster,
+    given_options,
+)
 from steersman.cli.options.inputs import (
     ClusterContext,
     ClusterKubeconfig,
@@ -41,7 +56,9 @@ from steersman.cli.options.inputs import (
     LiveSource,
     WorkloadNames,
 )
+from steersman.cli.options.policies import check_policies
 from steersman.cli.output.display import Warnings, say
+from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError
 from steersman.core.processes import (
     default_jobs,
@@ -51,6 +68,7 @@ if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
 
 
+@with_options
 def evaluate(
     policy: Annotated[
         list[str],
@@ -60,6 +78,7 @@ def evaluate(
         ),
     ],
     output: Output,
+    generated: GeneratedCluster,
     nodes: Nodes = None,
     pods: Annotated[
         list[Path] | None,
@@ -79,6 +98,7 @@ def evaluate(
     ratio: Ratio = None,
     load: Load = None,
     mean_duration: MeanDuration = None,
+    objective: ObjectiveOption = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="POLICY", help="Policy that the others are compared with. [default: the first --policy]"),
@@ -99,6 +119,7 @@ def evaluate(
     output_format: FormatOption = Format.TABLE,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
+    **settings: Any,
 ) -> None:
     """Compare policies by simulation on your own nodes and pods: which one should this cluster run?
 
@@ -112,7 +133,46 @@ def evaluate(
     steersman evaluate --cluster --policy kube-default fgd steersman --output comparison
 
     steersman evaluate --nodes nodes.csv --pods monday.csv tuesday.csv --policy kube-default fgd --output comparison
+
+    steersman evaluate --cluster --policy kube-default least-allocated --objective balance,most-allocated --output even
+
+    steersman evaluate --protocol deployments --policy kube-default most-even run/policy.safetensors --output even
     """
+    if protocol in GENERATED:
+        given = {
+            "--nodes": nodes,
+            "--pods": pods,
+            "--workload": workload,
+            "--cluster": cluster,
+            "--ratio": ratio,
+            "--mean-duration": mean_duration,
+            "--bound": bound,
+            "--fit": fit,
+            "--fit-seconds": fit_seconds,
+            "--pinned": pinned,
+            "--from-now": from_now,
+            "--kubeconfig": kubeconfig,
+            "--context": context,
+        }
+        check_generated_options(protocol, [name for name, value in given.items() if value], generated)
+        of_cluster = given_options(generated) | ({} if load is None else {"load": load})
+        environment = environment_of(protocol, of_cluster, settings_of(protocol, settings))
+        compare_generated(
+            environment,
+            policy,
+            parse_seeds(seeds),
+            objective=objective,
+            baseline=baseline,
+            output=output,
+            jobs=jobs,
+            output_format=output_format,
+            arguments=[*to_arguments(of_cluster | settings), "--seeds", seeds],
+        )
+        return
+    settings_of(protocol or "the protocols of workloads", settings)
+    for name in given_options(generated):
+        owners = OPTION_PROTOCOLS.get(name, ("deployments",))
+        raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(owners)}")
     running = running_of(pinned, from_now, protocol)
     live = LiveSource(cluster, kubeconfig, context)
     inputs = Inputs(nodes, tuple(pods or ()), tuple(workload or ()), live, running)
@@ -120,7 +180,7 @@ def evaluate(
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
     check_mean_duration(mean_duration, protocol)
-    if bound and protocol is Protocol.TIMED:
+    if bound and protocol == AnyProtocol.TIMED:
         raise UsageError("--bound belongs to --protocol inflation and arrivals, not to timed")
     if bound and from_now:
         raise UsageError("--bound does not support pods that stay on their nodes; leave out --from-now or --bound")
@@ -132,11 +192,13 @@ def evaluate(
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.cli.comparison import compare, show
     from steersman.evaluation.bound.gpu_bound import check_bound
+    from steersman.evaluation.criteria import check_objectives, parse_objectives
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES, FITTED
     from steersman.simulation.protocols import ProtocolChoice, choose_protocols, duration_warnings
 
+    objectives = parse_objectives(objective or ())
     check_output(output, EVALUATION_FILES)
     baseline = check_policies(policy, baseline, fit=fit)
     warn = Warnings()
@@ -144,13 +206,25 @@ def evaluate(
     protocols, reason = (
         choose_protocols(workloads, mean_duration=mean_duration)
         if protocol is None
-        else ProtocolChoice((protocol.value,), "")
+        else ProtocolChoice((Protocol(protocol).value,), "")
     )
     for name, value, owner in (("ratio", ratio, "inflation"), ("mean-duration", mean_duration, "timed")):
         if value is not None and owner not in protocols:
             raise UsageError(f"--{name} belongs to {owner}, which is not a protocol of this comparison: {reason}")
+    defined = check_objectives(objectives, workloads, protocols)
+    if defined != protocols:
+        protocols, reason = defined, f"{reason}; in others an objective is undefined"
     experiments = [
-        Experiment(workloads, tuple(policy), seed_list, name, share, load, mean_duration if name == "timed" else None)
+        Experiment(
+            workloads,
+            tuple(policy),
+            seed_list,
+            name,
+            share,
+            load,
+            mean_duration if name == "timed" else None,
+            objectives,
+        )
         for name in protocols
     ]
     if "timed" in protocols:
@@ -161,6 +235,7 @@ def evaluate(
     options = inputs.to_arguments()
     options += [part for name in policy for part in ("--policy", name)]
     options += ["--seeds", seeds, "--baseline", baseline]
+    options += [part for each in objectives for part in ("--objective", each.name)]
     options += ["--protocol", protocol.value] if protocol is not None else []
     options += ["--ratio", f"{share:g}"] if "inflation" in protocols else []
     options += ["--load", f"{load:g}"] if load is not None else []
@@ -231,40 +306,3 @@ def fit_to(
     say(note)
     extended = [replace(experiment, policies=(*experiment.policies, str(file))) for experiment in experiments]
     return extended, note
-
-
-def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool = False) -> str:
-    """Check the names of policies, and return the baseline's.
-
-    Args:
-        policies: values of --policy.
-        baseline: one of them; None: the first.
-        fit: whether a fitted policy is added.
-
-    Raises:
-        UsageError: a policy is unknown, its name is reserved or a duplicate, or the baseline is not one of them.
-    """
-    from steersman.core.extensions import attribute_errors
-    from steersman.evaluation.bound.experiment_limits import BOUND
-    from steersman.policies.registry import resolve
-    from steersman.simulation.run import AS_IT_IS
-    from steersman.training.search.fit import FITTED
-
-    reserved = {BOUND: "the limit", AS_IT_IS: "the recorded placement"}
-    reserved |= {FITTED: "the policy of --fit"} if fit else {}
-    specs: dict[str, str] = {}
-    for spec in policies:
-        with attribute_errors(f"policy {spec!r}"):
-            label = resolve(spec).name
-        if label in reserved:
-            raise UsageError(
-                f"--policy {spec} is called {label}, which is the name of {reserved[label]} in results; rename it"
-            )
-        if label in specs:
-            raise UsageError(
-                f"--policy {spec} and {specs[label]} are both called {label}; names must be unique in results"
-            )
-        specs[label] = spec
-    if baseline is not None and baseline not in policies:
-        raise UsageError(f"--baseline {baseline}: must be one of the policies that run: {', '.join(policies)}")
-    return baseline if baseline is not None else policies[0]

@@ -42,13 +42,20 @@ def with_options(
 ) -> Callable[..., None]:
     """Return a command with spread-out parameters: dataclasses into their fields, `**declared` into declared options.
 
+    `**settings` takes the settings of the cluster with telemetry alone.
+
     Every field of such a dataclass is annotated as a parameter of a command would be.
 
     Args:
         function: the command.
         declared: returns the declared options; None: those of all algorithms and of the cluster of `latency`.
     """
-    options = declared or (lambda: [*_setting_parameters(), *_algorithm_parameters()])
+
+    def options(name: str) -> list[inspect.Parameter]:
+        if declared is not None:
+            return declared()
+        return [*_setting_parameters(), *(_algorithm_parameters() if name == "declared" else [])]
+
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
@@ -57,7 +64,7 @@ def with_options(
         hint = hints.get(parameter.name)
         if parameter.kind is parameter.VAR_KEYWORD:
             taken = {each.name for each in parameters}  # options of all algorithms keep their text
-            made = [each for each in options() if each.name not in taken]
+            made = [each for each in options(parameter.name) if each.name not in taken]
             rest = [each.name for each in made]
             parameters += made
         elif isinstance(hint, type) and is_dataclass(hint):

@@ -30,6 +30,16 @@ class Protocol(enum.StrEnum):
     ARRIVALS = "arrivals"
 
 
+class AnyProtocol(enum.StrEnum):
+    """Protocol of training and of a comparison: arrivals of a workload, or a generated cluster."""
+
+    INFLATION = "inflation"
+    ARRIVALS = "arrivals"
+    TIMED = "timed"
+    DEPLOYMENTS = "deployments"
+    LATENCY = "latency"
+
+
 class Format(enum.StrEnum):
     """Format of the result on standard output."""
 
@@ -102,7 +112,7 @@ def _seed(text: str, digits: str) -> int:
     return int(digits)
 
 
-def check_ratio(ratio: float | None, protocol: Protocol | None) -> float:
+def check_ratio(ratio: float | None, protocol: str | None) -> float:
     """Return the ratio, or its default. Protocol None: by the data, which is read later.
 
     Raises:
@@ -117,13 +127,13 @@ def check_ratio(ratio: float | None, protocol: Protocol | None) -> float:
     return ratio
 
 
-def check_load(load: float | None, protocol: Protocol | None) -> float | None:
+def check_load(load: float | None, protocol: str | None) -> float | None:
     """Return the load.
 
     Raises:
         UsageError: it is not above 0 and at most 100, or the protocol does not use it.
     """
-    if load is not None and protocol is not Protocol.TIMED:
+    if load is not None and protocol != Protocol.TIMED:
         raise UsageError(
             f"--load belongs to --protocol timed{f', not to {protocol}' if protocol else '; give that, too'}"
         )
@@ -132,7 +142,7 @@ def check_load(load: float | None, protocol: Protocol | None) -> float | None:
     return load
 
 
-def check_mean_duration(seconds: float | None, protocol: Protocol | None) -> float | None:
+def check_mean_duration(seconds: float | None, protocol: str | None) -> float | None:
     """Return the mean duration in seconds.
 
     Raises:
@@ -174,10 +184,23 @@ def path(text: str | Path) -> Path:
 
 POLICIES_HELP = (
     "random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, least-allocated, most-allocated, "
-    "balanced-allocation, greedy-forecast, kube-default, steersman, by telemetry ma, la, lc, p0, a weighted sum "
-    "such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), or your own as "
+    "balanced-allocation, greedy-forecast, most-even, kube-default, steersman, by telemetry ma, la, lc, p0, a weighted "
+    "sum such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), or your own as "
     "module:Class."
 )
+OBJECTIVES_HELP = (
+    "allocation, fragmentation, balance, most-allocated, least-allocated, waiting-time, locality, least-connections, "
+    "latency-aware"
+)
+ObjectiveOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OBJECTIVE",
+        help=f"What decides, as train rewards it: {OBJECTIVES_HELP}, or your own as module:NAME. Several, as in "
+        "balance,most-allocated, are all compared, and the first decides; a weighted sum such as "
+        "balance=1,most-allocated=0.5 is one. [default: the GPUs, else the CPU, allocated; in timed the mean wait]",
+    ),
+]
 TelemetryOption = Annotated[
     Path | None,
     typer.Option(
@@ -216,12 +239,13 @@ ProtocolOption = Annotated[
     ),
 ]
 ProtocolsOption = Annotated[
-    Protocol | None,
+    AnyProtocol | None,
     typer.Option(
         help="inflation: pods drawn from the workload until they request RATIO times the GPUs, none leaves. "
         "timed: pods arrive and leave by the times in the data, and wait if they fit nowhere. "
-        "arrivals: in the order of the data, none leaves. [default: by the data, timed and inflation where pods have "
-        "times, else inflation and arrivals]"
+        "arrivals: in the order of the data, none leaves. deployments: random Deployments fill a cluster, both drawn "
+        "by the seed. latency: Deployments arrive and leave on a drawn cluster with telemetry, whose users have limits "
+        "of latency. [default: by the data, timed and inflation where pods have times, else inflation and arrivals]"
     ),
 ]
 Ratio = Annotated[

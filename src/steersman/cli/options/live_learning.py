@@ -13,9 +13,8 @@ import typer
 
 from steersman.agents.registry import find_algorithm
 from steersman.cli.options.algorithms import list_networks, options_of, parameters_of
-from steersman.cli.options.common import path
+from steersman.cli.options.common import OBJECTIVES_HELP, path
 from steersman.cli.options.file import read_settings
-from steersman.cli.options.training import OBJECTIVES_HELP
 from steersman.cli.options.training_plan import widths
 from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError

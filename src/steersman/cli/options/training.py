@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from steersman.agents.registry import EVOLUTION
 from steersman.cli.options.algorithms import list_algorithms, list_networks
-from steersman.cli.options.common import NODES_HELP, FromNow, Pinned, path
+from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, AnyProtocol, FromNow, Pinned, path
+from steersman.cli.options.generated import GeneratedCluster
 from steersman.cli.options.inputs import ClusterContext, ClusterKubeconfig, FromCluster
 
 WORKLOAD_HELP = (
     "the name of a packaged openb workload (default, gpushare40, ..., or default-small: 64 nodes of default), or with "
     "--nodes a file of pods"
 )
-
-
-OBJECTIVES_HELP = (
-    "allocation, fragmentation, balance, most-allocated, least-allocated, waiting-time, locality, least-connections, "
-    "latency-aware"
-)
-
-
-class TrainingProtocol(enum.StrEnum):
-    """Protocol of training."""
-
-    INFLATION = "inflation"
-    ARRIVALS = "arrivals"
-    TIMED = "timed"
-    DEPLOYMENTS = "deployments"
-    LATENCY = "latency"
 
 
 class Normalisation(enum.StrEnum):
@@ -66,7 +51,7 @@ class TrainingTask:
         ),
     ] = None
     protocol: Annotated[
-        TrainingProtocol,
+        AnyProtocol,
         typer.Option(
             metavar="NAME",
             help="inflation: pods drawn from the trace until they request RATIO times the GPUs. arrivals: the "
@@ -74,7 +59,7 @@ class TrainingTask:
             "Deployments fill an empty cluster. latency: Deployments arrive and leave on a cluster with "
             "telemetry, whose users have latency limits.",
         ),
-    ] = TrainingProtocol.INFLATION
+    ] = AnyProtocol.INFLATION
     objective: Annotated[
         str | None,
         typer.Option(
@@ -120,7 +105,7 @@ class TrainingTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(GeneratedCluster):
     """Protocol and environment. `None`: not given."""
 
     ratio: Annotated[float | None, _scene(help="inflation: requested GPUs as a share of all GPUs. [default: 1.3]")] = (
@@ -151,38 +136,8 @@ class Scenario:
         ),
     ] = None
     penalty: Annotated[float | None, _scene(help="Cost of an illegal action. [default: 1]")] = None
-    node_count: Annotated[
-        str | None,
-        _scene(
-            metavar="N or MIN-MAX",
-            help="deployments, latency: number of nodes; from a range deployments draws one for each episode. "
-            "[default: 10 for deployments, 12 for latency]",
-        ),
-    ] = None
-    node_cpu: Annotated[str | None, _scene(help="deployments: CPU of a node. [default: 64]")] = None
-    node_memory: Annotated[str | None, _scene(help="deployments: memory of a node. [default: 256Gi]")] = None
-    node_pods: Annotated[int | None, _scene(help="deployments: pods per node. [default: 110]")] = None
-    mixed_nodes: Annotated[
-        bool | None,
-        _scene(
-            "--mixed-nodes",
-            help="deployments: draw other node sizes for each episode, one for all or mixed.",
-        ),
-    ] = None
-    cpu_load: Annotated[
-        float | None, _scene(help="deployments: fill until this share of the CPU is requested, ... [default: 0.5]")
-    ] = None
-    memory_load: Annotated[float | None, _scene(help="... or this share of the memory, ... [default: 0.5]")] = None
-    pod_load: Annotated[float | None, _scene(help="... or this share of the pods. [default: 0.5]")] = None
     cluster_resets: Annotated[
         int | None, _scene(min=1, help="deployments: number of fillings in an episode. [default: 1]")
-    ] = None
-    replicas: Annotated[
-        str | None,
-        _scene(
-            metavar="MIN-MAX",
-            help="deployments: pods of a Deployment [default: 5-15]; latency: the most, from 1 [default: 8]",
-        ),
     ] = None
 
 
@@ -250,8 +205,3 @@ class LearningOptions:
         int | None,
         _learning(min=1, help="Episodes of a validation, on each workload. [default: 3; 10 without workloads]"),
     ] = None
-
-
-def given_options(options: Scenario | NetworkOptions | LearningOptions) -> dict[str, Any]:
-    """Return the options that were given."""
-    return {name: value for name, value in asdict(options).items() if value is not None}

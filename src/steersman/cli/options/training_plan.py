@@ -13,10 +13,12 @@ from steersman.agents.registry import (
     algorithm_specs,
     find_algorithm,
 )
+from steersman.cli.options import generated
 from steersman.cli.options.algorithms import group_by_value, options_of, settings_of
 from steersman.cli.options.common import Protocol, check_load, check_ratio, running_of
+from steersman.cli.options.generated import deployments_options, given_options, latency_options
 from steersman.cli.options.inputs import NONE_RUNS, LiveSource
-from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask, given_options
+from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_workloads import full_name, read_workloads
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.core.config.fields import flag
@@ -27,27 +29,20 @@ from steersman.workloads.workload import RunningPods
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from steersman.envs.deployments.environment import DeploymentsOptions
-    from steersman.envs.latency.environment import LatencyOptions
     from steersman.training.plans import AnyPlan, EnvironmentOptions
     from steersman.workloads.workload import Workload
 
 WITH_WORKLOADS = ("inflation", "arrivals", "timed")
 
-OPTION_PROTOCOLS = {
+OPTION_PROTOCOLS = generated.OPTION_PROTOCOLS | {
     "ratio": ("inflation",),
     "load": ("timed", "latency"),
     "view": WITH_WORKLOADS,
     "servers_per_rack": (*WITH_WORKLOADS, "deployments"),
-    "node_count": ("deployments", "latency"),
-    "replicas": ("deployments", "latency"),
 }
 """Options of scenarios and their protocols; those that are not here belong to `deployments`, `penalty` to all."""
 
 MAX_WIDTH = 65_536
-EQUAL_SHARE = (
-    0.5  # share of the episodes with --mixed-nodes: on equal nodes differences are small, and must be learned, too
-)
 EPISODES = "validation_episodes"
 
 
@@ -265,15 +260,6 @@ def widths(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _range(name: str, text: str) -> tuple[int, int]:
-    """Return the ends of `5-20`; `5` is both. Raises UsageError."""
-    low, dash, high = (part.strip() for part in text.partition("-"))
-    ends = (low, high if dash else low)
-    if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends) or int(ends[0]) > int(ends[1]):
-        raise UsageError(f"{flag(name)} {text}: a number such as 10 or a range such as 5-20 is right")
-    return int(ends[0]), int(ends[1])
-
-
 def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -> EnvironmentOptions:
     """Return the options of the environment."""
     from steersman.training.environment import OBJECTIVES
@@ -283,9 +269,9 @@ def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings
     if scenario.penalty is not None:
         common["penalty"] = scenario.penalty
     if options.protocol == "deployments":
-        return _deployments(scenario, common)
+        return deployments_options(given_options(scenario), common)
     if options.protocol == "latency":
-        return _latency(scenario, settings, common)
+        return latency_options(given_options(scenario), settings, common)
     from steersman.envs.inflation.episodes import WorkloadOptions
 
     return WorkloadOptions(
@@ -296,41 +282,3 @@ def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings
         servers_per_rack=scenario.servers_per_rack or 0,
         **common,
     )
-
-
-def _deployments(scenario: Scenario, common: dict[str, Any]) -> DeploymentsOptions:
-    from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
-    from steersman.workloads.generators.deployments import DeploymentSettings
-
-    given = given_options(scenario)
-    settings: dict[str, Any] = {name: given[name] for name in ("cpu_load", "memory_load", "pod_load") if name in given}
-    if "replicas" in given:
-        settings["min_replicas"], settings["max_replicas"] = _range("replicas", given["replicas"])
-    if "cluster_resets" in given:
-        settings["resets"] = given["cluster_resets"]
-    plain = ("node_cpu", "node_memory", "node_pods", "servers_per_rack")
-    options: dict[str, Any] = {name: given[name] for name in plain if name in given}
-    if "node_count" in given:
-        low, high = _range("node_count", given["node_count"])
-        options["nodes"] = low if low == high else (low, high)
-    if scenario.mixed_nodes:
-        options |= {"shapes": MIXED_SHAPES, "equal_share": EQUAL_SHARE}
-    return DeploymentsOptions(settings=DeploymentSettings(**settings), **options, **common)
-
-
-def _latency(scenario: Scenario, settings: dict[str, Any], common: dict[str, Any]) -> LatencyOptions:
-    from steersman.envs.latency.environment import LatencyOptions
-    from steersman.workloads.generators.latency_settings import LatencySettings, checked
-
-    if scenario.node_count is not None:
-        low, high = _range("node_count", scenario.node_count)
-        if low != high:
-            raise UsageError(
-                f"--node-count {scenario.node_count}: with --protocol latency a number such as 12 is right"
-            )
-        settings |= {"nodes": low, "max_nodes": max(low, LatencySettings().max_nodes)}
-    if scenario.load is not None:
-        settings |= {"load": scenario.load}
-    if scenario.replicas is not None:
-        settings |= {"replicas": _range("replicas", scenario.replicas)[1]}
-    return LatencyOptions(settings=checked(LatencySettings(**settings)), **common)

@@ -7,7 +7,8 @@ over all nodes. The rules are kube-scheduler 1.36's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -157,6 +158,27 @@ def allowed_nodes(nodes: NodeTable | Sequence[Node | None], constraints: Constra
     for _, passes in _filters(table, constraints, gpu_resource):
         allowed &= passes
     return allowed & offering_nodes(table, gpu_resource)
+
+
+def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[Constraints]) -> Mask:
+    """Return which nodes count in figures of the whole cluster, [N]: those that some of the pods may enter.
+
+    Taints, cordons, names, selectors and affinity of nodes decide; resources, GPU models and other pods do not. An
+    empty control plane, for example, makes no cluster unbalanced. Without pods the nodes count that a pod without
+    constraints may enter.
+
+    Args:
+        nodes: [N] the node in each slot.
+        pods: the constraints of every pod, in any number.
+    """
+    table = nodes if isinstance(nodes, NodeTable) else NodeTable(nodes)
+    known = set(pods) or {Constraints()}
+    eligible, occupied = np.zeros(len(table), dtype=np.bool_), table.occupied
+    for constraints in known:
+        eligible |= allowed_nodes(table, replace(constraints, gpu_models=()) if constraints.gpu_models else constraints)
+        if (eligible == occupied).all():
+            break
+    return eligible
 
 
 def offering_nodes(table: NodeTable, gpu_resource: str) -> Mask:

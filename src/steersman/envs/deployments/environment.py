@@ -131,7 +131,7 @@ class DeploymentsCore(EnvCore):
         if options.servers_per_rack:
             workers = label_nodes(workers, Hierarchy(options.servers_per_rack))
         self.workers = workers
-        self.sizes = np.array([_size(shape) for shape in options.sizes], dtype=np.int64)
+        self.sizes = np.array([node_size(shape) for shape in options.sizes], dtype=np.int64)
         classes = _classes(options.settings, self.sizes)
         profile = objectives.resolve(options.objective)
         pods = tuple(Pod(f"pod-{i}", each, owner="Deployment/any") for i, each in enumerate(classes))
@@ -179,8 +179,8 @@ class DeploymentsCore(EnvCore):
         racks = np.arange(most) // per_rack if per_rack else np.full(most, -1)
         counts = np.zeros(kernels.COUNTS, dtype=np.int64)
         counts[kernels.NODES] = nodes
-        summary = np.tile(fixed_summary(here), (3, 1))
-        summary[:, summed.NODES] = nodes
+        summary = np.tile(fixed_summary(here, np.arange(most) < nodes), (3, 1))
+        summary[:, summed.SLOTS] = nodes
         return FillState(
             nodes=here,
             owners=owner_arrays(1, racks.astype(np.int64), max(1, int(racks[-1]) + 1)),
@@ -271,7 +271,7 @@ class DeploymentsCore(EnvCore):
         return np.column_stack([1.0 - free, np.full(count, np.nan)])
 
 
-def _size(shape: Shape) -> tuple[int, int, int]:
+def node_size(shape: Shape) -> tuple[int, int, int]:
     """Return milli-CPU, bytes and pods of a node. Raises UsageError: no machine has that much."""
     cpu, memory, pods = shape
     worker = next(node for node in cluster(1, cpu=cpu, memory=memory, pods=pods) if node.name != CONTROL_PLANE)

@@ -49,7 +49,7 @@ class FillState(NamedTuple):
         nodes: [E, N, ...], see `NodeArrays`.
         owners: [E, ...], see `OwnerArrays`; the one owner is the current Deployment.
         counts: [E, 11] int64, see NODES...
-        summary: [E, 3, 15] float64, see `batch.NOW` and `objectives.summary`.
+        summary: [E, 3, 16] float64, see `batch.NOW` and `objectives.summary`.
         rng: [E, 1] uint64 states of the random numbers.
     """
 

@@ -58,7 +58,7 @@ class Batch(NamedTuple):
         counts: [E, 6] int64, see ARRIVALS...
         leftovers, room: of view `gpu`; of no pods in another.
         clock: [E, 2] float64, see TIME...
-        summary: [E, 3, 15] float64, see NOW..., and `objectives.summary`.
+        summary: [E, 3, 16] float64, see NOW..., and `objectives.summary`.
     """
 
     nodes: NodeArrays
@@ -270,6 +270,7 @@ def run_of(b: Run, e: int) -> Run:
         b.infeasible_classes[e],
         b.infeasible_at_retry[e],
         b.mask[e],
+        b.eligible[e],
         b.rng[e],
     )
 

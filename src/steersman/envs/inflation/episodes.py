@@ -304,5 +304,5 @@ def _single(simulator: Simulator, plan: Schedule, seed: int, options: WorkloadOp
         owner=places.owner[plan.pods],
         counts=counts,
         clock=np.array([plan.time[0], 0.0]),
-        summary=np.tile(fixed_summary(cluster.nodes), (3, 1)),
+        summary=np.tile(fixed_summary(cluster.nodes, execution.eligible), (3, 1)),
     )

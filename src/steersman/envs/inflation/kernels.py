@@ -250,7 +250,7 @@ def compute_infos(
     """Write the shares of GPU (of CPU without GPUs) in use, [E], and the variance over nodes of those of CPU, [E].
 
     Args:
-        summary: [E, 3, 15] of the batch, of which rows AFTER are read.
+        summary: [E, 3, 16] of the batch, of which rows AFTER are read.
         allocation: the first output.
         variance: the second.
     """

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import MEMORY
+from steersman.cluster.arrays import MEMORY, PODS
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.envs.base import Arrays, EnvCore, known_options
 from steersman.envs.buffers import arrays_of, restored
 from steersman.envs.latency import kernels as stepping
 from steersman.envs.latency.episode_metrics import figures
 from steersman.envs.latency.state import (
+    NOW,
     USE_CPU,
     USE_MEMORY,
     new_simulator_state,
@@ -161,6 +162,20 @@ class LatencyCore(EnvCore):
     def figures(self) -> dict[str, npt.NDArray[np.float64]]:
         """Return metrics of each episode so far, [E] by name (`episode_metrics`); read them before the next reset."""
         return figures(self.simulator.total)
+
+    def now(self, e: int) -> float:
+        """Return the seconds since the start of the episode of environment `e`."""
+        return float(self.simulator.clock[e, NOW])
+
+    def pods_on_nodes(self, e: int) -> npt.NDArray[np.int64]:
+        """Return [n] the pods on each node of environment `e`."""
+        first, count = e * self.max_nodes, int(self.simulator.scheduler_view.counts[e, NODES])
+        nodes = self.simulator.scheduler_view.nodes
+        return (nodes.allocatable - nodes.free)[first : first + count, PODS]
+
+    def latency_of_placement(self, e: int, n: int) -> float:
+        """Return the milliseconds to its users that the current pod would have on a node; NaN if it has no users."""
+        return float(stepping.placement_latency(self.simulator, self.settings, e, n))
 
     def state(self) -> Arrays:
         """Return all arrays, see `EnvCore`."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from steersman.core.compiled import inlined_kernel, kernel
 from steersman.envs.inflation.kernels import Observation, attempt, observation_of
 from steersman.envs.latency import truth
-from steersman.envs.latency.dynamics import advance, bind
+from steersman.envs.latency.dynamics import advance, bind, latency_with
 from steersman.envs.latency.generator import start
 from steersman.envs.latency.state import (
     SimulatorState,
@@ -40,7 +40,7 @@ class LatencyConfig(NamedTuple):
 
     Attributes:
         objectives, weights: [K] the reward.
-        row: [E, 15] float64 the state after the last action, see `objectives.summary`; CPU is what is used.
+        row: [E, 16] float64 the state after the last action, see `objectives.summary`; CPU is what is used.
         counts: [E, 3] int64, see STEPS...
         penalty: cost of an illegal action.
         step_limit: steps after which an episode is truncated.
@@ -108,6 +108,15 @@ def step(
         truncated[e] = not terminated[e] and counts[STEPS] >= task.step_limit
 
 
+@kernel
+def placement_latency(simulator: SimulatorState, settings: LatencySettings, e: int, n: int) -> float:
+    """Return the milliseconds from node `n` to the users of the current pod if it ran there; NaN if it has none."""
+    pod = simulator.scheduler_view.counts[e, POD]
+    if simulator.scheduler_view.user[e, pod] < 0:
+        return float(np.nan)
+    return latency_with(simulator, settings, e, pod, n)
+
+
 @inlined_kernel
 def _summarise(simulator: SimulatorState, task: LatencyConfig, e: int) -> None:
     """Write the true state into the row that formulas read."""
@@ -118,7 +127,7 @@ def _summarise(simulator: SimulatorState, task: LatencyConfig, e: int) -> None:
         part = truth.cpu_used(simulator, e, n) / capacity(simulator.scheduler_view, e, n)
         share += part
         square += part * part
-    row[e, summary.NODES] = row[e, summary.CPU_NODES] = nodes
+    row[e, summary.NODES] = row[e, summary.CPU_NODES] = row[e, summary.SLOTS] = nodes
     row[e, summary.NODES_USED] = used
     row[e, summary.CPU_SHARE] = share
     row[e, summary.CPU_SQUARE] = square

@@ -76,7 +76,7 @@ def check_bound(workload: Workload, protocol: Protocol) -> None:
             f"{workload.name}: node {counting.name} counts its {amount} {name}, and the bound is one of devices "
             f"that are tracked one by one; leave --bound out"
         )
-    if not any(node.gpu_count for node in workload.nodes):
+    if not any(node.gpu_count for node in workload.eligible_nodes):
         raise UsageError(f"{workload.name}: its nodes have no GPU, and the bound is one of GPU allocation")
     if not any(pod.requests.gpu_count for pod in workload.pods):
         raise UsageError(f"{workload.name}: its pods request no GPU, and the bound is one of GPU allocation")

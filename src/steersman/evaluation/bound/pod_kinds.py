@@ -67,7 +67,7 @@ def find_kinds(workload: Workload, max_kinds: int = MAX_KINDS, max_pairs: int = 
     others of the same GPU request: a pooled kind requests the least of them, fits where any of them does, and is not
     ordered. Beyond `max_pairs` node types are pooled likewise. Both can only make more pods fit.
     """
-    state = ClusterState(workload.nodes)
+    state = ClusterState(workload.eligible_nodes)
     class_of = state.class_ids(workload.pods)
     nodes, classes = state.arrays, state.class_arrays
     told_apart = (nodes.allocatable, nodes.gpu_count, nodes.gpu_model, np.packbits(classes.allowed, axis=0).T)

@@ -106,8 +106,8 @@ def grid(curves: Sequence[Curve]) -> Floats:
 
 
 def curve_stats(curves: Sequence[Curve], quantity: str, x: Floats) -> CurveStats:
-    """Return statistics of a quantity (a field of `Curve`, one value per point) at `x`, over the seeds."""
-    values = np.stack([_at(curve.x, getattr(curve, quantity), x) for curve in curves])
+    """Return statistics of a quantity (see `Curve.values`) at `x`, over the seeds."""
+    values = np.stack([_at(curve.x, curve.values(quantity), x) for curve in curves])
     known = np.isfinite(values)
     count = known.sum(axis=0)
     with np.errstate(invalid="ignore"):
@@ -136,18 +136,20 @@ def lines(
     window: tuple[float, float] | None = None,
     diagonal: bool = False,
     limit: float = math.nan,
+    digits: int = 2,
 ) -> Figure | None:
     """Return a plot of the mean over seeds of a quantity, a line per policy, with a band from smallest to largest seed.
 
     Args:
         runs: by policy.
         style: by policy.
-        quantity: a field of `Curve`.
+        quantity: see `Curve.values`.
         x_title: title of the x axis.
         y_title: title of the y axis.
         window: the part of x to show; the y axis is fitted to it.
         diagonal: whether to draw the line of a scheduler that places everything that arrives.
         limit: the limit to draw, from where that much has arrived; NaN if unknown.
+        digits: decimals of the values.
 
     Returns:
         None if no run has a value.
@@ -164,7 +166,7 @@ def lines(
             shown += [path.low[inside], path.high[inside]]
             first, last = np.flatnonzero(inside)[[0, -1]]
             kept = CurveStats(*(part[first : last + 1] for part in (path.x, path.mean, path.low, path.high)))
-            data += _band_and_line(policy, style[policy], kept, band=len(of_policy) > 1)
+            data += _band_and_line(policy, style[policy], kept, digits, band=len(of_policy) > 1)
     if not shown:
         return None
     if diagonal:
@@ -180,19 +182,22 @@ def lines(
         high = max(high, limit)
     margin = (high - low or 1) * 0.04
     x_axis: Figure = {"title": {"text": x_title}, "range": list(window or (float(x[0]), float(x[-1])))}
-    y_axis: Figure = {"title": {"text": y_title}, "range": [max(0.0, low - margin), high + margin]}
+    y_axis: Figure = {
+        "title": {"text": y_title},
+        "range": [max(0.0, low - margin) if low >= 0 else low - margin, high + margin],
+    }
     return {"data": data, "layout": layout(x_axis, y_axis, hovermode="x unified", annotations=marks)}
 
 
-def _band_and_line(policy: str, style: Style, path: CurveStats, *, band: bool) -> list[Figure]:
+def _band_and_line(policy: str, style: Style, path: CurveStats, digits: int, *, band: bool) -> list[Figure]:
     common: Figure = {**along(path.x), "mode": "lines", "connectgaps": True, "meta": style.index, "hoverinfo": "skip"}
     line = {
         **common,
-        "y": rounded(path.mean),
+        "y": rounded(path.mean, digits),
         "name": policy,
         "line": {"color": style.colour, "dash": style.dash, "width": 2.2},
         "hoverinfo": "all",
-        "hovertemplate": "%{y:.2f}",
+        "hovertemplate": f"%{{y:.{digits}f}}",
     }
     if style.symbol:
         marker = {"symbol": style.symbol, "size": 7, "maxdisplayed": SYMBOLS_ON_A_LINE, "color": style.colour}
@@ -201,8 +206,8 @@ def _band_and_line(policy: str, style: Style, path: CurveStats, *, band: bool) -
         return [line]
     edge: Figure = {"width": 0, "color": style.colour}
     return [
-        {**common, "y": rounded(path.low), "line": edge},
-        {**common, "y": rounded(path.high), "line": edge, "fill": "tonexty", "fillcolor": faint(style.colour)},
+        {**common, "y": rounded(path.low, digits), "line": edge},
+        {**common, "y": rounded(path.high, digits), "line": edge, "fill": "tonexty", "fillcolor": faint(style.colour)},
         line,
     ]
 
@@ -349,7 +354,7 @@ def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
             rows.append([*(round(float(np.mean(share[cell])) * 100, 1) for cell in part), *[None] * padding])
             texts.append([nodes.names[cell[0]] for cell in part])
         ticks.append((start + len(rows) - 1) / 2)
-        labels.append(label)
+        labels.append(label if has_gpu.any() else "")
     return HeatMap(
         _heat_figure(rows, texts if names and merged == 1 else [], ticks, labels),
         full=int((share >= 1 - 1e-9).sum()),
@@ -390,7 +395,9 @@ def _heat_figure(
     return {"data": [trace], "layout": plot}
 
 
-def bars(values: dict[str, tuple[float, float, float]], style: dict[str, Style], y_title: str) -> Figure | None:
+def bars(
+    values: dict[str, tuple[float, float, float]], style: dict[str, Style], y_title: str, digits: int = 1
+) -> Figure | None:
     """Return a bar per policy, in its colour, with its interval: (mean, low, high), NaN for none."""
     known = {policy: value for policy, value in values.items() if math.isfinite(value[0])}
     if not known:
@@ -400,17 +407,17 @@ def bars(values: dict[str, tuple[float, float, float]], style: dict[str, Style],
     trace: Figure = {
         "type": "bar",
         "x": list(known),
-        "y": rounded(np.array([mean for mean, _, _ in known.values()])),
+        "y": rounded(np.array([mean for mean, _, _ in known.values()]), digits + 1),
         "error_y": {
             "type": "data",
             "symmetric": False,
-            "array": rounded(np.array(high)),
-            "arrayminus": rounded(np.array(low)),
+            "array": rounded(np.array(high), digits + 1),
+            "arrayminus": rounded(np.array(low), digits + 1),
             "color": "#444444",
             "thickness": 1.2,
         },
         "marker": {"color": [style[policy].colour for policy in known]},
-        "hovertemplate": "%{x}: %{y:.1f}<extra></extra>",
+        "hovertemplate": f"%{{x}}: %{{y:.{digits}f}}<extra></extra>",
     }
     return {"data": [trace], "layout": layout({"showgrid": False}, {"title": {"text": y_title}, "rangemode": "tozero"})}
 
@@ -467,6 +474,6 @@ def along(x: Floats) -> Figure:
     return {"x": rounded(x)}
 
 
-def rounded(values: Floats) -> list[float | None]:
-    """Return numbers for JSON: two decimals, null for NaN."""
-    return [round(value, 2) if math.isfinite(value) else None for value in values.tolist()]
+def rounded(values: Floats, digits: int = 2) -> list[float | None]:
+    """Return numbers for JSON: that many decimals, null for NaN."""
+    return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]

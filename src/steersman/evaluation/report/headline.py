@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from steersman.core.statistics import Interval, mean, mean_interval
 from steersman.evaluation.bound.experiment_limits import BOUND, ExperimentLimits
+from steersman.evaluation.criteria import AT_THE_END, WAITING_TIME, WHILE_PODS_LEAVE, Criterion
 from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -36,6 +38,9 @@ OTHER_COLUMNS = (
     ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95_seconds", 0),
     ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
     ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
+    ("Hard limits broken though a node could have met them, pods", "Hard broken", "hard_limits_broken_avoidable", 1),
+    ("Nodes in use over time", "Nodes used", "used_nodes", 2),
+    ("Most connections of a node ever", "Peak conn.", "connections_peak", 0),
 )
 """Title, short title, metric and digits of what the table shows beside what decides and the pods that are left out."""
 
@@ -79,10 +84,10 @@ class Difference(NamedTuple):
 class Headline:
     """A comparison in short, in one protocol.
 
-    The primary metric is the GPU allocated at the end of a run, the CPU if no run allocates any GPU, and the mean wait
-    of a
-    pod in the `timed` protocol, in which the final allocation says nothing. Beside it stand the pods that never ran
-    (`unplaced_metric`), which may be more for a policy that allocates more.
+    The primary metric is that of the first criterion. Without one it is the GPU allocated at the end of a run, the CPU
+    if no run allocates any GPU, and the mean wait of a pod in the `timed` protocol, in which the final allocation says
+    nothing. Beside it stand the pods that never ran (`unplaced_metric`), which may be more for a policy that allocates
+    more.
 
     Attributes:
         workload: the workload that the sentence is about: the only one, or `all`.
@@ -90,7 +95,8 @@ class Headline:
         nodes: of the (first) cluster.
         on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
         found_limits: upper bounds on GPU allocation, if requested.
-        limits: the same if the comparison is about GPU; a bound is never the best policy.
+        criteria: what the comparison is by, the first of which decides; empty: the default.
+        criterion: the one that decides.
         recorded: the workloads with a recorded placement, which is no policy either.
     """
 
@@ -100,6 +106,7 @@ class Headline:
         summary: Sequence[SummaryRow],
         baseline: str,
         limits: ExperimentLimits | None = None,
+        criteria: Sequence[Criterion] = (),
     ) -> None:
         self._table = SummaryTable(runs)
         self._rows = {(row.workload, row.policy, row.metric): row for row in summary}
@@ -115,10 +122,48 @@ class Headline:
         self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
         self.timed = self.protocol == "timed"
         self.unplaced_metric = STILL_WAITING if self.timed else FAILED
-        self.primary = MEAN_WAIT if self.timed else GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
+        self.criteria = tuple(criteria)
+        self.criterion = self.criteria[0] if criteria else self._default_criterion()
         self.found_limits = limits
-        self.limits = limits if self.primary == GPU_ALLOCATION else None
         self.recorded = {row.workload for row in summary if row.policy == AS_IT_IS}
+
+    @property
+    def primary(self) -> str:
+        """Return the metric that decides."""
+        return self.criterion.metric
+
+    @property
+    def limits(self) -> ExperimentLimits | None:
+        """Return the limits, if the comparison is about what they bound."""
+        return self.found_limits if self.primary == GPU_ALLOCATION else None
+
+    @property
+    def _waits(self) -> bool:
+        """Return whether the mean wait decides."""
+        return self.primary == MEAN_WAIT
+
+    @property
+    def _has_own_words(self) -> bool:
+        """Return whether sentences name the criterion: allocation and waiting have verbs instead."""
+        return self.primary not in (MEAN_WAIT, GPU_ALLOCATION, CPU_ALLOCATION)
+
+    def _default_criterion(self) -> Criterion:
+        if self.timed:
+            return WHILE_PODS_LEAVE[WAITING_TIME]
+        of_gpu, resource = AT_THE_END["allocation"], self.resource
+        metric = GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
+        title = of_gpu.title.replace("GPU", resource)
+        return replace(of_gpu, metric=metric, curve=metric, title=title, short=f"{resource} %")
+
+    def by(self, criterion: Criterion) -> Headline:
+        """Return the same comparison with another criterion first."""
+        other = copy(self)
+        other.criterion = criterion
+        return other
+
+    def sentences(self) -> list[str]:
+        """Return the outcome by every criterion, in a sentence each."""
+        return [self.by(each).sentence() for each in self.criteria or (self.criterion,)]
 
     @property
     def resource(self) -> str:
@@ -128,7 +173,7 @@ class Headline:
     @property
     def primary_title(self) -> str:
         """Return the title of the primary metric, with its unit."""
-        return "Mean wait, s" if self.timed else f"{self.resource} allocated at the end, %"
+        return self.criterion.title
 
     def row(self, workload: str, policy: str, metric: str) -> SummaryRow | None:
         """Return the summary of a metric, None if no run has it."""
@@ -142,7 +187,7 @@ class Headline:
     def order(self, workload: str) -> list[str]:
         """Return the policies, the best first, those without a value last."""
         means = self.means(workload)
-        sign = 1 if self.timed else -1
+        sign = -1 if self.criterion.larger_is_better else 1
         return sorted(self.policies, key=lambda p: sign * means[p] if math.isfinite(means[p]) else math.inf)
 
     def lost(self, workload: str, policy: str) -> npt.NDArray[np.float64]:
@@ -153,7 +198,7 @@ class Headline:
             row = self.row(workload, policy, self.primary)
             return np.array([100 - row.mean if row is not None else math.nan])
         values = self._table.get(workload, policy, self.primary)
-        return values if self.timed else 100 - values
+        return values if self._waits else 100 - values
 
     def limit(self, workload: str) -> float:
         """Return the GPU in percent that no scheduler exceeds, mean over seeds; NaN if unknown."""
@@ -167,17 +212,22 @@ class Headline:
     def is_better(self, workload: str, policy: str, other: str) -> bool:
         """Return whether a policy is better than another in the primary metric beyond chance."""
         result = self.difference(workload, self.primary, policy, other)
-        return result.is_shown and (result.mean < 0) == self.timed
+        return result.is_shown and (result.mean > 0) == self.criterion.larger_is_better
 
     def columns(self, workload: str) -> list[TableColumn]:
         """Return the table of a workload, with a cell for the limit (`bound`), without columns that have no value."""
-        unit = "s" if self.timed else "points"
-        short = "Mean wait s" if self.timed else f"{self.resource} %"
-        columns = [
-            self._column(self.primary_title, short, workload, self.primary, 1 if self.timed else 2),
-            self._differences(f"Difference from {self.baseline}, {unit}", f"Diff. {unit}", workload, self.primary),
-        ]
-        if not self.timed:
+        columns = []
+        for each in self.criteria or (self.criterion,):
+            columns += [
+                self._column(each.title, each.short, workload, each.metric, each.digits),
+                self._differences(
+                    f"Difference from {self.baseline}{', ' * bool(each.unit)}{each.unit}",
+                    f"Diff. {each.unit}".rstrip(),
+                    workload,
+                    each.metric,
+                ),
+            ]
+        if not (self.criteria or self.timed):
             title = f"{self.resource}{self._plural} unallocated"
             columns.append(
                 self._build(
@@ -189,8 +239,14 @@ class Headline:
             self._column(left, "Pods waiting" if self.timed else left, workload, self.unplaced_metric, 1, note=False),
             self._differences(f"{left}, difference from {self.baseline}", "Diff. pods", workload, self.unplaced_metric),
         ]
+        shown = {each.metric for each in self.criteria}
+        if self.criteria and not self.timed and not shown & {GPU_ALLOCATION, CPU_ALLOCATION}:
+            default = self._default_criterion()
+            columns.append(self._column(default.title, default.short, workload, default.metric, 2, note=False))
         for title, short, metric, digits in OTHER_COLUMNS:
-            if not (self.timed and metric == GPU_METRICS[0]) and (self.on_gpu or metric not in GPU_METRICS):
+            if metric in shown or (self.timed and metric == GPU_METRICS[0]):
+                continue
+            if self.on_gpu or metric not in GPU_METRICS:
                 columns.append(self._column(title, short, workload, metric, digits, note=False))
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 
@@ -222,12 +278,13 @@ class Headline:
                 return Cell(DASH)
             return Cell(signed(row.difference, digits), interval_text(row.difference_interval, digits, sign=True))
 
-        notes = f"{INTERVAL}{'' if metric == self.primary else ', pods'}"
+        notes = {self.primary: INTERVAL, self.unplaced_metric: f"{INTERVAL}, pods"}.get(metric, "")
         return replace(self._build(workload, title, short, cell), notes=notes)
 
     def _digits(self, metric: str) -> int:
         """Return the digits of a difference, the same in the table and in the sentence."""
-        return 1 if metric == self.unplaced_metric or self.timed else 2
+        digits = {each.metric: each.digits for each in (*self.criteria, self.criterion)}
+        return 1 if metric == self.unplaced_metric else digits[metric]
 
     def _unallocated(self, workload: str, policy: str) -> Cell:
         share = mean(self.lost(workload, policy))
@@ -241,7 +298,7 @@ class Headline:
         workload, order = self.workload, self.order(self.workload)
         means = self.means(workload)
         known = [policy for policy in order if math.isfinite(means[policy])]
-        if len(known) < 2 or (self.timed and not any(means[policy] for policy in known)):
+        if len(known) < 2 or (self._waits and not any(means[policy] for policy in known)):
             return self._alone()
         best = known[0]
         rivals = [policy for policy in known[1:] if not self.is_better(workload, best, policy)]
@@ -253,9 +310,12 @@ class Headline:
         if rivals:
             return f"{self._undecided(best, rivals)}; {small}."
         pods, is_traded = self._pods(best, known)
-        wins = ("lets pods wait least" if self.timed else f"allocates most {self.resource}{self._plural}") * is_traded
+        wins = "lets pods wait least" if self._waits else f"allocates most {self.resource}{self._plural}"
         gain = self._more(reference)
-        return f"{best} {wins or 'is best'} {self._where()}: {self._amount(best, short=True)}, {gain}{pods}; {small}."
+        if self._has_own_words:
+            wins = f"has the {'highest' if self.criterion.larger_is_better else 'lowest'} {self.criterion.phrase}"
+        claim = f"{best} {wins if is_traded else 'is best'} {self._where()}"
+        return f"{claim}: {self._amount(best, short=True)}, {gain}{pods}; {small}."
 
     def _reference(self, known: Sequence[str]) -> str:
         """Return the policy that the best one is compared with in a sentence: the baseline, else the second best."""
@@ -273,13 +333,18 @@ class Headline:
             head = f"no best policy shown of {names} {self._where()}, whose seeds differ"
         known = [each for each in self.order(workload) if math.isfinite(self.means(workload)[each])]
         pods, _ = self._pods(best, known)
-        text = f"{head}: {best} {self._amount(best)}, {self._more(self._reference(known))}{pods}"
+        amount = self._amount(best) if self._has_own_words else f"{best} {self._amount(best)}"
+        text = f"{head}: {amount}, {self._more(self._reference(known))}{pods}"
         return text[0].upper() + text[1:] if head.startswith("no ") else text
 
     def _amount(self, policy: str, *, short: bool = False) -> str:
         """Return the primary metric as a part of a sentence; short: without a verb."""
         value = self.means(self.workload)[policy]
-        if self.timed:
+        if self._has_own_words:
+            each = self.criterion
+            amount = f"{value:,.{each.digits}f}{each.symbol}"
+            return f"{each.phrase} {amount}" + ("" if short else f" under {policy}")
+        if self._waits:
             return f"{'pods wait' if short else 'lets pods wait'} {value:,.1f} s in the mean"
         gpus = self.gpus.get(self.workload, 0) if self.on_gpu else 0
         of = f"of {count(gpus, 'GPU')}" if gpus else f"of the {self.resource}{self._plural}"
@@ -292,20 +357,19 @@ class Headline:
         """
         best = self.order(self.workload)[0]
         result = self.difference(self.workload, self.primary, best, other)
-        same = "as long as under" if self.timed else "as much as"
-        digits = self._digits(self.primary)
-        unit = "s" if self.timed else "points"
+        same = "as long as under" if self._waits else "as much as"
+        digits, unit = self.criterion.digits, self.criterion.unit
         if not math.isfinite(result.mean):
             return f"in other seeds than {other}"
         size = abs(result.mean)
         if size == 0 and not result.interval.low < result.interval.high:
             return f"{same} {other}"
         smallest = 10.0**-digits
-        text = f"less than {smallest:g} {unit}" if size < smallest / 2 else f"{size:,.{digits}f} {unit}"
-        is_less = result.mean < 0 or (result.mean == 0 and self.timed)
+        text = (f"less than {smallest:g} {unit}" if size < smallest / 2 else f"{size:,.{digits}f} {unit}").rstrip()
+        is_less = result.mean < 0 or (result.mean == 0 and not self.criterion.larger_is_better)
         low, high = result.interval
         ends = Interval(-high, -low) if is_less else result.interval
-        sign, than = "less" if is_less else "more", "than under" if self.timed else "than"
+        sign, than = "less" if is_less else "more", "than under" if self._waits else "than"
         return f"{text}{brackets(ends, digits)} {sign} {than} {other}"
 
     def _pods(self, best: str, known: Sequence[str]) -> tuple[str, bool]:
@@ -352,14 +416,19 @@ class Headline:
         row = self.row(self.workload, policy, self.primary)
         seeds = seeds_text(len(self.seeds), "seed")
         if row is None or not math.isfinite(row.mean):
-            if self.timed and self.workload == ALL:
+            if self._has_own_words:
+                return f"Nothing is known of the {self.criterion.phrase} {self._where()}, {seeds}."
+            if self._waits and self.workload == ALL:
                 return f"There is no mean wait {self._where()}: on one of them no pod was bound, {seeds}."
-            if self.timed:
+            if self._waits:
                 return f"No pod was bound under any policy {self._where()}, {seeds}."
             return f"Nothing is known of the {self.resource} allocated {self._where()}, {seeds}."
-        if self.timed and all(value == 0 for value in self.means(self.workload).values()):
+        if self._waits and all(value == 0 for value in self.means(self.workload).values()):
             return f"No pod has to wait under any policy {self._where()}, {seeds}."
-        if self.timed:
+        if self._has_own_words:
+            text = f"{self._amount(policy)} {self._where()}"
+            text = text[0].upper() + text[1:]
+        elif self._waits:
             text = f"Pods wait {row.mean:,.1f} s in the mean under {policy} {self._where()}"
         else:
             text = f"{policy} allocates {row.mean:.2f} % of the {self.resource}{self._plural} {self._where()}"

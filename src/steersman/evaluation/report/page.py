@@ -14,7 +14,8 @@ from pathlib import Path
 
 from steersman.core.statistics import RESAMPLES
 from steersman.evaluation.report import markup
-from steersman.evaluation.report.figures import Figure, dark_colours
+from steersman.evaluation.report.course_figures import family_of, workload_bars
+from steersman.evaluation.report.figures import Figure, dark_colours, styles
 from steersman.evaluation.report.headline import (
     FEW_SEEDS,
     LIMIT_NAME,
@@ -29,6 +30,7 @@ from steersman.evaluation.report.learning_curve import LearningCurve, learning_s
 from steersman.evaluation.report.sections import Section
 from steersman.evaluation.results import REPORT_MARK
 from steersman.evaluation.summary import ALL, SummaryRow
+from steersman.objectives.registry import WeightedObjectives
 from steersman.simulation.result import RunResult
 from steersman.version import __version__
 
@@ -43,6 +45,12 @@ PROTOCOLS = {
     "arrivals": "Pods arrive one by one in the order of the file and none leaves; a pod that fits nowhere fails.",
     "timed": "Pods arrive and leave at the times of the workload. A pod that fits nowhere waits, and is tried again "
     "when others leave.",
+    "deployments": "The seed draws Deployments of several equal pods until they ask for one of the loads (of CPU, "
+    "memory or pods). Pods arrive one by one on an empty cluster and none leaves; a pod that fits nowhere fails.",
+    "latency": "The seed draws a cluster in zones, Deployments that arrive and leave, what they really use under a "
+    "load that changes over the day, and the errors of measurement. Policies see requests and what was last scraped; "
+    "figures are of what is really used, means over time after a warm-up. Learned policies choose among nodes "
+    "that put no hard limit of latency at risk while others do not; rules decide for themselves.",
 }
 
 ALLOCATED = {
@@ -109,12 +117,14 @@ class Comparison:
         summary: of these runs.
         headline: of these runs.
         ratio: of the inflation protocol.
+        objectives: what the comparison is by; empty: the default of the protocol.
     """
 
     runs: Sequence[RunResult]
     summary: Sequence[SummaryRow]
     headline: Headline
     ratio: float
+    objectives: tuple[WeightedObjectives, ...] = ()
 
 
 def write_report(
@@ -147,6 +157,7 @@ def write_report(
     headlines = [each.headline for each in comparisons]
     parts = [
         *(_top(headline, "h2" if number else "h1") for number, headline in enumerate(headlines)),
+        *(_bars(headline, number, plots) for number, headline in enumerate(headlines)),
         _choice(headlines),
         *sections,
         learning_section(learning, plots) if learning is not None else "",
@@ -177,7 +188,7 @@ def _top(headline: Headline, level: str) -> str:
     gpus = headline.gpus.get(headline.workload, 0)
     facts = [
         count(len(headline.workloads), "workload") if several else headline.workload,
-        count(headline.nodes, "node"),
+        *([] if headline.protocol in ("deployments", "latency") else [count(headline.nodes, "node")]),
         *([count(gpus, "GPU")] if gpus else []),
         f"{headline.protocol} protocol",
         count(len(headline.seeds), "seed"),
@@ -187,6 +198,7 @@ def _top(headline: Headline, level: str) -> str:
         small += f", which from only {len(headline.seeds)} seeds is a guess"
     parts = [
         f'<{level} class="claim">{escape(headline.sentence())}</{level}>',
+        *(f"<p>{escape(sentence)}</p>" for sentence in headline.sentences()[1:]),
         markup.soft(" · ".join(facts)),
         f"<p>{escape(limit)}</p>" if (limit := headline.limit_sentence()) else "",
         markup.policy_table(headline, headline.workload),
@@ -212,6 +224,28 @@ def _matrix(headline: Headline) -> str:
     return title + markup.page_table(["Workload", *headline.policies, *limit], rows)
 
 
+def _bars(headline: Headline, number: int, plots: dict[str, Figure]) -> str:
+    """Return what decides as grouped bars, a group per workload; empty for a single workload."""
+    if len(headline.workloads) < 2:
+        return ""
+    style = styles(headline.policies, headline.baseline)
+    values: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for workload in headline.workloads:
+        rows = {policy: headline.row(workload, policy, headline.primary) for policy in headline.policies}
+        values[workload] = {
+            policy: (math.nan, math.nan, math.nan) if row is None else (row.mean, *row.interval)
+            for policy, row in rows.items()
+        }
+    plot = workload_bars(values, style, headline.primary_title, headline.criterion.digits)
+    if plot is None:
+        return ""
+    plots[identity := f"workloads-{number}"] = plot
+    families = ", openb workloads by family" if any(map(family_of, headline.workloads)) else ""
+    title, name = f"{headline.primary_title}, by workload", f"Mean and 95 % interval of each policy{families}."
+    shown = markup.figure(markup.plot(identity, plot, title), name)
+    return f"{markup.legend(style)}<h2>{escape(title)} ({headline.protocol})</h2>\n{shown}"
+
+
 def _choice(headlines: Sequence[Headline]) -> str:
     shown = [(workload, headline.protocol) for headline in headlines for workload in headline.workloads]
     if len(shown) == 1:
@@ -230,6 +264,7 @@ def _method(
     how = " ".join(f"{name}: {PROTOCOLS[name].format(percent=100 * ratio)}" for name in protocols)
     allocated = dict.fromkeys(ALLOCATED[name].format(percent=100 * ratio) for name in protocols if name in ALLOCATED)
     waits = "timed" in protocols
+    parts = dict.fromkeys(part for each in comparisons[0].objectives for part in each.objectives)
     facts = {
         "Pods": "; ".join(understood),
         "Protocols" if len(protocols) > 1 else "Protocol": f"{how} Among equally good nodes the seed decides.",
@@ -238,7 +273,8 @@ def _method(
         "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
         "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
         "Fitted": FITTED.format(fitted) if fitted else "",
-        "Best": "Who allocates most, or lets pods wait least, by a difference to every other policy whose interval "
+        "Objectives": "; ".join(f"{part.name}: {part.formula}" for part in parts) + "." if parts else "",
+        "Best": f"{_best(comparisons)} by a difference to every other policy whose interval "
         "leaves out zero; else no difference is shown. Best is meant for this cluster and these pods, for no other.",
         "Allocated": " ".join(allocated),
         "Waits": WAITS if waits else "",
@@ -254,6 +290,17 @@ def _method(
     }
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text)
     return f"<h2>How this was measured</h2>\n<dl>{items}<dt>Command</dt><dd><code>{escape(command)}</code></dd></dl>"
+
+
+def _best(comparisons: Sequence[Comparison]) -> str:
+    if not comparisons[0].objectives:
+        return "Who allocates most, or lets pods wait least,"
+    criteria = dict.fromkeys(
+        f"the {'highest' if each.larger_is_better else 'lowest'} {each.phrase}"
+        for comparison in comparisons
+        for each in comparison.headline.criteria
+    )
+    return f"Who has {', or '.join(criteria)},"
 
 
 def _ranges(seeds: Iterable[int]) -> list[str]:

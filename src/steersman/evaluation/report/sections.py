@@ -8,20 +8,28 @@ from dataclasses import replace
 from html import escape
 
 from steersman.evaluation.report import figures, markup
+from steersman.evaluation.report.course_figures import latency_by_node, pods_over_time, success_lines
 from steersman.evaluation.report.figures import Figure
-from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.headline import MEAN_WAIT, Headline
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import RunResult
 
 NAMED_CELLS = 40_000
 """Node names are in the heat maps only if these have fewer cells in total: names would be most of the file."""
 
-SMALL = {"causes": "fragmentation by cause over the run", "nodes": "nodes at the end"}
+SMALL = {
+    "causes": "fragmentation by cause over the run",
+    "nodes": "nodes at the end",
+    "pods": "pods per node over time",
+}
 """Titles of the plots of which there is one per policy."""
 
 DIAGONAL = " Dotted: everything that arrives is placed."
 LIMIT = " Red: the limit, which no scheduler exceeds that places every pod that fits."
 
+
+SUCCESS = "Share of the last 30 placed pods with limits that were within their soft limit right after."
+PODS_PER_NODE = "Pods on every node over the first seed's episode, a row per node."
 
 TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
@@ -59,7 +67,8 @@ class Section:
         self.headline = headline
         self.workload = workload
         self.number = number
-        unit, seconds = _time_unit(runs) if headline.timed else ("", 1.0)
+        self.by_time = headline.protocol in ("timed", "latency")
+        unit, seconds = _time_unit(runs) if self.by_time else ("", 1.0)
         self.runs = {
             policy: [_rescaled(run, seconds) for run in runs if run.policy == policy]
             for policy in headline.order(workload)
@@ -68,8 +77,9 @@ class Section:
         self.style = {policy: style[policy] for policy in self.runs}
         self.plots = plots
         self.quantity = "gpu_allocation_percent" if headline.on_gpu else "cpu_allocation_percent"
-        self.allocated = f"{headline.resource} allocated, %"
-        if headline.timed:
+        self.is_measured = headline.protocol == "latency"
+        self.allocated = f"{headline.resource} {'used' if self.is_measured else 'allocated'}, %"
+        if self.by_time:
             self.x_title = f"time, {unit}"
         else:
             on_gpu = headline.on_gpu or headline.protocol == "inflation"
@@ -81,6 +91,9 @@ class Section:
             self._table(),
             markup.legend(self.style),
             self._bands(),
+            self._objectives(),
+            self._rewards(),
+            self._latency(),
             self._allocation(),
             self._waiting(),
             self._causes(),
@@ -105,20 +118,71 @@ class Section:
             "Choose a name to hide or show it."
         )
 
+    def _objectives(self) -> str:
+        """Return the plots of the criteria that the comparison was asked for."""
+        places = []
+        for number, each in enumerate(self.headline.criteria):
+            if each.metric in (self.quantity, MEAN_WAIT):
+                continue  # below
+            rows = {policy: self.headline.row(self.workload, policy, each.metric) for policy in self.runs}
+            values = {policy: (row.mean, *row.interval) for policy, row in rows.items() if row is not None}
+            course = self._lines(each.curve, each.short, digits=each.digits) if each.curve else None
+            better = "Higher is better." if each.larger_is_better else "Lower is better."
+            caption = f"{each.title}: mean and 95 % interval. {better}"
+            places += [
+                self._place(
+                    f"objective-{number}", course, f"{each.phrase[0].upper()}{each.phrase[1:]} over the run. {better}"
+                ),
+                self._place(f"compared-{number}", figures.bars(values, self.style, each.short, each.digits), caption),
+            ]
+        return markup.block("Objectives", "What the policies are compared by.", "two", filter(None, places))
+
+    def _rewards(self) -> str:
+        """Return reward and variance over a filling, as AAML's scheduler plots them."""
+        if self.headline.protocol != "deployments":
+            return ""
+        reward = self._lines("balance", "reward", digits=4)
+        variance = self._lines("cpu_variance", "variance of the nodes' CPU shares", digits=5)
+        places = [
+            self._place("reward", reward, "Reward 1 - 2 s / (s + 1) of each decision, s the standard deviation."),
+            self._place("variance", variance, "Variance over nodes of the share of CPU in use; 0 is perfectly even."),
+        ]
+        return markup.block("Reward and variance", "How even the CPU use is while the cluster fills.", "two", places)
+
+    def _latency(self) -> str:
+        """Return what Matranga's live page shows: pods per node, latency by node, success rate."""
+        first = {policy: runs[0] for policy, runs in self.runs.items() if runs and runs[0].latency is not None}
+        courses = {policy: run.latency for policy, run in first.items() if run.latency is not None}
+        if not courses:
+            return ""
+        by_node = latency_by_node(courses, self.style)
+        places = [
+            self._place("success", success_lines(self.runs, self.style), SUCCESS),
+            self._place("latency", by_node, f"Mean over the pods that a node got, seed {self.headline.seeds[0]}."),
+        ]
+        head = markup.block("Latency", "How long answers take from a pod's node to its users.", "two", places)
+        most = max(int(course.pods.max()) for course in courses.values())
+        small = "".join(
+            self._small("pods", policy, pods_over_time(course, first[policy].curve.x, self.x_title, most))
+            for policy, course in courses.items()
+        )
+        return f'{head}\n<h2>Pods per node</h2>\n{markup.soft(PODS_PER_NODE)}\n<div class="two">{small}</div>'
+
     def _allocation(self) -> str:
         diagonal = self.headline.on_gpu and not self.headline.timed
         limit = self.headline.limit(self.workload)
         whole = self._lines(self.quantity, self.allocated, diagonal=diagonal, limit=limit)
         caption = "The whole run." + (DIAGONAL if diagonal else "") + (LIMIT if math.isfinite(limit) else "")
         places = [self._place("course", whole, caption)]
-        if not self.headline.timed:
+        if not self.by_time:
             x = figures.grid([run.curve for runs in self.runs.values() for run in runs])
             start = 100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0]))
             end = self._lines(self.quantity, self.allocated, window=(start, float(x[-1])), limit=limit)
             places.append(self._place("end", end, "The last part of it, where schedulers differ in what is left over."))
-        return markup.block(
-            f"{self.headline.resource} allocation", "How much of the cluster is given to pods.", "two", places
-        )
+        title, text = f"{self.headline.resource} allocation", "How much of the cluster is given to pods."
+        if self.is_measured:
+            title, text = "CPU use", "How much of the CPU the pods really use."
+        return markup.block(title, text, "two", places)
 
     def _waiting(self) -> str:
         if not self.headline.timed:
@@ -154,8 +218,8 @@ class Section:
         return f'{block}\n<div class="many">{small}</div>' if small else block
 
     def _nodes(self) -> str:
-        if self.headline.timed:
-            return ""  # all pods have left
+        if self.by_time:
+            return ""  # all pods have left, or the moment says little
         kept = {policy: runs[0].final_nodes for policy, runs in self.runs.items() if runs and runs[0].final_nodes.names}
         cells = sum(len(nodes.names) for nodes in kept.values()) * len(self.headline.workloads)
         places = []
@@ -164,7 +228,8 @@ class Section:
             caption = f"{heat.full:,} nodes full, {heat.partly:,} partly used, {heat.empty:,} empty"
             places.append(self._small("nodes", policy, heat.figure, caption))
         share = "GPUs in use (of its CPU where it has none)" if self.headline.on_gpu else "CPU in use"
-        text = f"A cell is a node, its shade the share of its {share}; grouped by GPU model, the fullest first."
+        grouped = "grouped by GPU model, " if any((nodes.gpu_count > 0).any() for nodes in kept.values()) else ""
+        text = f"A cell is a node, its shade the share of its {share}; {grouped}the fullest first."
         scale = markup.scale(figures.SHARE_COLOURS, "0 %", f"100 %, seed {self.headline.seeds[0]}")
         return markup.block("Nodes at the end", text, "many", places, scale)
 
@@ -185,6 +250,7 @@ class Section:
         window: tuple[float, float] | None = None,
         diagonal: bool = False,
         limit: float = math.nan,
+        digits: int = 2,
     ) -> Figure | None:
         return figures.lines(
             self.runs,
@@ -195,6 +261,7 @@ class Section:
             window=window,
             diagonal=diagonal,
             limit=limit,
+            digits=digits,
         )
 
     def _place(self, name: str, plot: Figure | None, caption: str) -> str:

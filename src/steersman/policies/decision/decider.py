@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import is_not
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import best_devices
+from steersman.cluster.constraints.node import eligible_nodes
+from steersman.cluster.model import Node
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState
@@ -59,6 +62,7 @@ class Decider:
         services: source of the selectors of default spreading in `kube-default`, read before each decision.
         telemetry: the nodes' metrics; None: no metrics, and hard latency limits are ignored.
         seed: seed of policies that draw random numbers.
+        demand: classes of the pods that are known to be scheduled here; those that are asked about are added.
 
     Attributes:
         scorer: the Python scorer; None if all scores are in the score table.
@@ -82,6 +86,7 @@ class Decider:
         services: Callable[[], SpreadSelectors] = SpreadSelectors,
         telemetry: Telemetry | None = None,
         seed: int = 0,
+        demand: Iterable[int] = (),
     ) -> None:
         self.state, self.name, self.waiting = state, policy.name, 0
         self.policy, self.profile, self.seed = policy.default_member, profile, seed
@@ -90,10 +95,22 @@ class Decider:
         self.chooser, self.rule = self.policy.node_rule, self.policy.device_rule
         self.node_metrics = NodeMetricsView(state, telemetry)
         self._leftovers = leftovers
+        self._demand = set(demand)
+        self._eligible_by: tuple[int, list[Node | None]] = (-1, [])
+        self._eligible = np.zeros(0, dtype=np.bool_)
         self._kernel_rng, self._python_rng = np.array([seed], dtype=np.uint64), random.Random(seed)
         self._output = np.zeros(2, dtype=np.int64)
         self._changed: set[int] = set()
         self._rebuild()
+
+    @property
+    def eligible(self) -> npt.NDArray[np.bool_]:
+        """Return which nodes count in figures of the cluster, [N]: those that some pod scheduled here may enter."""
+        nodes, (classes, former) = self.state.nodes, self._eligible_by
+        if classes != len(self._demand) or len(nodes) != len(former) or any(map(is_not, nodes, former)):
+            self._eligible = eligible_nodes(self.state.table, (self.state.classes[c].constraints for c in self._demand))
+            self._eligible_by = len(self._demand), list(nodes)
+        return self._eligible
 
     def changed(self, slot: int) -> None:
         """Record a change of a node or of the pods on it."""
@@ -121,6 +138,7 @@ class Decider:
         Raises:
             SteersmanError: a Python scorer failed, or a score is not finite.
         """
+        self._demand.add(class_id)
         self._sync_arrays()
         if allowed is not None or self._filters(limits):
             feasible = self.state.mask(class_id, labels_id)
@@ -269,7 +287,8 @@ class Decider:
         limits: LatencyLimits,
         feasible: npt.NDArray[np.bool_],
     ) -> ScoreQuery:
-        return ScoreQuery(class_id, feasible, labels_id, owner_pods, limits=limits, waiting=self.waiting)
+        self._demand.add(class_id)
+        return ScoreQuery(class_id, feasible, self.eligible, labels_id, owner_pods, limits=limits, waiting=self.waiting)
 
     def follow(self) -> None:
         """Update all arrays to the current state."""

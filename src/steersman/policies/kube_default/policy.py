@@ -36,6 +36,11 @@ class KubeDefaultPolicy(Policy):
     needs_selectors: ClassVar[bool] = True
     tie_rule: ClassVar[str] = "a random draw among the nodes of equal score, as in kube-scheduler"
 
+    @property
+    def telemetry_rule(self) -> str:
+        """See `Policy`."""
+        return "kube-default"
+
     def kube_arrays(self, state: ClusterState, selectors: SpreadSelectors) -> KubeArrays:
         """See `Policy`."""
         return kube_arrays(state, selectors, self.percentage)

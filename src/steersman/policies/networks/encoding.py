@@ -39,6 +39,7 @@ from steersman.objectives.summary import (
     MEMORY_TOTAL,
     NODES,
     NODES_USED,
+    SLOTS,
     WAITING,
 )
 from steersman.policies.features import GPU, View, bounds
@@ -313,7 +314,7 @@ def _cluster_shared(
     out: npt.NDArray[np.float32],
 ) -> None:
     mean = np.float32(cpu_mean(summary))
-    for n in range(int(summary[NODES])):
+    for n in range(int(summary[SLOTS])):
         before = after = np.float32(0.0)
         if context.nodes.allocatable[n, CPU] > 0:
             # The local features hold the shares that are free; the square is that of the number beside it.
@@ -327,7 +328,7 @@ def _cluster_shared(
     if owner < 0 or owners.running[owner] == 0:
         return
     running = owners.running[owner]
-    for n in range(int(summary[NODES])):
+    for n in range(int(summary[SLOTS])):
         out[n, columns.NODE_OWNER_ON_NODE] = owners.on_node[owner, n] / running
         if owners.rack[n] >= 0:
             out[n, columns.NODE_OWNER_IN_RACK] = owners.in_rack[owner, owners.rack[n]] / running

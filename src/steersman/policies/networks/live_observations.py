@@ -50,12 +50,13 @@ class LiveObservations:
     def reset_cache(self) -> None:
         """Forget all cached features, see `base.Observations`."""
         table = self._cluster.table
-        self._observer = ObservationEncoder(self.view, self._context, self._owners, table.log, table.logged)
+        every = np.ones(len(self._cluster.nodes.gpu_count), dtype=np.bool_)  # the summary is written anew every time
+        self._observer = ObservationEncoder(self.view, self._context, self._owners, every, table.log, table.logged)
 
     def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `base.Observations`."""
         owner = self._count(query.owner_pods.running)
-        count = self._summarise(query.waiting)
+        count = self._summarise(query)
         observation = self._observer.encode(query.class_id, owner, query.feasible)
         observation = observation._replace(nodes=observation.nodes[:count], mask=observation.mask[:count])
         return observation, self._groups[:count]
@@ -90,13 +91,13 @@ class LiveObservations:
                 owners.in_rack[0, owners.rack[slot]] += count
         return 0 if running else -1
 
-    def _summarise(self, waiting: int) -> int:
+    def _summarise(self, query: ScoreQuery) -> int:
         """Write the state of the cluster into the observed summary; return the number of slots up to the last node.
 
-        Free slots after that are spare; a free one in between counts as a node without capacity.
+        Free slots after that are spare.
         """
         cluster, summary = self._cluster, self._observer.summary
         count = int(np.flatnonzero(cluster.nodes.allocatable.any(axis=1))[-1]) + 1
-        summary[:] = summary_of(cluster.nodes, cluster.fragments.total.sum(), waiting)
-        summary[summed.NODES] = count
+        summary[:] = summary_of(cluster.nodes, query.eligible, cluster.fragments.total, query.waiting)
+        summary[summed.SLOTS] = count
         return count

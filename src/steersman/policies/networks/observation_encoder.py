@@ -29,6 +29,7 @@ class ObservationEncoder:
         view: the view to encode.
         context: the cluster, which the caller keeps up to date.
         owners: locations of owners' pods.
+        eligible: [N] nodes that count in the summary.
         log: [L] slots of changed nodes, in order, which the caller writes.
         logged: [1] length of the log.
     """
@@ -38,12 +39,13 @@ class ObservationEncoder:
         view: View,
         context: EncodingContext,
         owners: OwnerArrays,
+        eligible: npt.NDArray[np.bool_],
         log: npt.NDArray[np.int64],
         logged: npt.NDArray[np.int64],
     ) -> None:
         self.view, self.context, self.owners, self.log, self.logged = view, context, owners, log, logged
         self.number = number_of(view)
-        self.summary = fixed_summary(context.nodes)
+        self.summary = fixed_summary(context.nodes, eligible)
         self.observation = _empty_observation(view, len(context.nodes.gpu_count))
         self._rows = new_feature_cache((), len(context.classes.gpu_count), len(context.nodes.gpu_count), len(view.node))
 
@@ -76,28 +78,45 @@ class ObservationEncoder:
         return self.observation
 
 
-def fixed_summary(nodes: NodeArrays) -> npt.NDArray[np.float64]:
-    """Return [15] a summary (`objectives.summary`) with the constant entries of these nodes; the rest is 0."""
+def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return [16] a summary (`objectives.summary`) with the constant entries of these nodes; the rest is 0.
+
+    Args:
+        nodes: N nodes.
+        eligible: [N] which of them count.
+    """
     row = np.zeros(summed.COLUMNS)
-    row[summed.NODES] = len(nodes.gpu_count)
-    row[summed.CPU_NODES] = (nodes.allocatable[:, CPU] > 0).sum()
-    row[summed.CPU_TOTAL] = nodes.allocatable[:, CPU].sum()
-    row[summed.MEMORY_TOTAL] = nodes.allocatable[:, MEMORY].sum()
-    row[summed.GPU_TOTAL] = nodes.gpu_count.sum() * GPU_MILLI
+    allocatable = nodes.allocatable[eligible]
+    row[summed.NODES] = len(allocatable)
+    row[summed.CPU_NODES] = (allocatable[:, CPU] > 0).sum()
+    row[summed.CPU_TOTAL] = allocatable[:, CPU].sum()
+    row[summed.MEMORY_TOTAL] = allocatable[:, MEMORY].sum()
+    row[summed.GPU_TOTAL] = nodes.gpu_count[eligible].sum() * GPU_MILLI
+    row[summed.SLOTS] = len(nodes.gpu_count)
     return row
 
 
-def summary_of(nodes: NodeArrays, fragmented: float, waiting: int) -> npt.NDArray[np.float64]:
-    """Return [15] a summary of nodes as they are, with this fragmented GPU milli and number of waiting pods."""
-    row = fixed_summary(nodes)
-    used = nodes.allocatable - nodes.free
-    with_cpu = nodes.allocatable[:, CPU] > 0
-    share = used[with_cpu, CPU] / nodes.allocatable[with_cpu, CPU]
+def summary_of(
+    nodes: NodeArrays, eligible: npt.NDArray[np.bool_], fragmented: npt.NDArray[np.float64], waiting: int
+) -> npt.NDArray[np.float64]:
+    """Return [16] a summary of nodes as they are.
+
+    Args:
+        nodes: N nodes.
+        eligible: [N] which of them count.
+        fragmented: [N] fragmented GPU milli.
+        waiting: number of waiting pods.
+    """
+    row = fixed_summary(nodes, eligible)
+    allocatable = nodes.allocatable[eligible]
+    used = allocatable - nodes.free[eligible]
+    with_cpu = allocatable[:, CPU] > 0
+    share = used[with_cpu, CPU] / allocatable[with_cpu, CPU]
     row[summed.NODES_USED] = (used[:, PODS] > 0).sum()
     row[summed.CPU_SHARE], row[summed.CPU_SQUARE] = share.sum(), (share * share).sum()
     row[summed.CPU_TAKEN], row[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
-    row[summed.GPU_TAKEN] = nodes.gpu_count.sum() * GPU_MILLI - nodes.gpu_free.sum()
-    row[summed.FRAGMENTED] = fragmented
+    row[summed.GPU_TAKEN] = row[summed.GPU_TOTAL] - nodes.gpu_free[eligible].sum()
+    row[summed.FRAGMENTED] = fragmented[eligible].sum()
     row[summed.WAITING] = waiting
     return row
 

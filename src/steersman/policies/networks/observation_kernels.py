@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.compiled import inlined_kernel
-from steersman.objectives.summary import NODES
+from steersman.objectives.summary import SLOTS
 from steersman.policies.networks.encoding import (
     EncodingContext,
     OwnerArrays,
@@ -112,7 +112,7 @@ def write_observation(
         masked: whether other pods matter to where it may run.
         observation: where it is written.
     """
-    count = int(summary[NODES])
+    count = int(summary[SLOTS])
     _write_local_features(view, context, rows, log, logged, c, count, observation)
     if masked:
         for n in range(count):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import SteersmanError
-from steersman.policies.base import Observations, Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import ObservationChooser, Observations, Policy, ScoreQuery, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.files.embedded_profile import EmbeddedProfile
@@ -75,6 +75,10 @@ class NetworkPolicy(Policy):
             return occlusion_contributions(names, row.astype(np.float64), other_row.astype(np.float64), score)
         finally:
             observation.nodes[slot] = row
+
+    def chooser(self, view: View) -> ObservationChooser | None:
+        """Return `choose` for the view that it observes, see `Policy`."""
+        return self.choose if view is self.view else None
 
     def choose(self, observation: ObservationArrays, groups: npt.NDArray[np.int32]) -> int:
         """Return the feasible node with the highest score, the first of equals; some node must be feasible.

@@ -42,9 +42,12 @@ class TelemetryObservations:
         self._zones = np.zeros(0, dtype=np.int64)
 
     def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
-        """Return the observation of a decision, see `policies.base.Observations`; the rows of empty slots are 0."""
+        """Return the observation of a decision, see `policies.base.Observations`; the rows of others are 0.
+
+        Shown are nodes that count (`ScoreQuery.eligible`).
+        """
         view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
-        slots = _present_slots(view)
+        slots = _shown_slots(view, query)
         zones = self._zones_of_slots()
         count = len(zones)
         rows = np.zeros((1, len(slots), len(TELEMETRY.node)), dtype=np.float32)
@@ -69,7 +72,7 @@ class TelemetryObservations:
             objectives: of `objectives.telemetry`.
         """
         view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
-        slots = _present_slots(view)
+        slots = _shown_slots(view, query)
         row, mask = np.zeros(summary.COLUMNS), query.feasible[slots].astype(np.int8)[None]
         numbers = np.array([OBJECTIVES[each.name] for each in objectives.objectives], dtype=np.int64)
         weights = np.array(objectives.weights, dtype=np.float64)
@@ -100,9 +103,10 @@ def _differ(one: object, other: object) -> bool:
     return one is not other
 
 
-def _present_slots(view: SchedulerView) -> Integers:
-    """Return [K] the slots of nodes, in order."""
-    return np.flatnonzero((view.nodes.allocatable[:, CPU] > 0) & (view.nodes.allocatable[:, MEMORY] > 0))
+def _shown_slots(view: SchedulerView, query: ScoreQuery) -> Integers:
+    """Return [K] the slots of nodes that count, in order."""
+    has_capacity = (view.nodes.allocatable[:, CPU] > 0) & (view.nodes.allocatable[:, MEMORY] > 0)
+    return np.flatnonzero(has_capacity & query.eligible)
 
 
 def _present(view: SchedulerView, slots: Integers, zones: Integers) -> SchedulerView:

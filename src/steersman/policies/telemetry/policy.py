@@ -11,7 +11,7 @@ import numpy.typing as npt
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.telemetry.node_metrics import NodeMetricsView
-from steersman.policies.telemetry.rules import LATENCY_AWARE, LEAST_ALLOCATED, LEAST_CONNECTIONS, MOST_ALLOCATED
+from steersman.policies.telemetry.rules import LATENCY_AWARE, LEAST_ALLOCATED, LEAST_CONNECTIONS, MOST_ALLOCATED, RULES
 
 if TYPE_CHECKING:
     from steersman.policies.decision.decider import Decider
@@ -38,6 +38,11 @@ class TelemetryPolicy(Policy):
     def needs_telemetry(self) -> bool:
         """See `Policy`."""
         return True
+
+    @property
+    def telemetry_rule(self) -> str:
+        """See `Policy`."""
+        return next(name for name, number in RULES.items() if number == self.rule)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer, see `Policy`."""

@@ -87,10 +87,13 @@ def _better_half(costs: npt.NDArray[np.float64], alive: list[int]) -> list[int]:
     return [best, *different[: max(1, (len(alive) - 1) // 2)]]
 
 
-def unallocated_percent(state: ClusterState, *, gpus: bool) -> float:
-    """Return the unallocated share of GPUs in percent; of CPU if not `gpus`, or if no node has any."""
-    used, capacity = state.gpu_use_by_node()
+def unallocated_percent(state: ClusterState, eligible: npt.NDArray[np.bool_], *, gpus: bool) -> float:
+    """Return the unallocated share of GPUs in percent, of the eligible nodes, [N] bool.
+
+    Of CPU if not `gpus`, or if no node has any.
+    """
+    used, capacity = (each[eligible] for each in state.gpu_use_by_node())
     if gpus and capacity.any():
         return 100.0 * (1.0 - float(used.sum()) / float(capacity.sum()))
-    nodes = state.arrays
-    return 100.0 * float(nodes.free[:, CPU].sum()) / max(1.0, float(nodes.allocatable[:, CPU].sum()))
+    free, allocatable = (float(each[eligible, CPU].sum()) for each in (state.arrays.free, state.arrays.allocatable))
+    return 100.0 * free / max(1.0, allocatable)

@@ -43,7 +43,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     Raises:
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
     """
-    capacity = sum(node.gpu_total for node in workload.nodes) * GPU_MILLI
+    capacity = sum(node.gpu_total for node in workload.eligible_nodes) * GPU_MILLI
     demand = [pod.requests.gpu_total_milli for pod in workload.pods]
     standing, drawable = workload.standing(), workload.demand()
     if not capacity or not any(demand[i] for i in drawable):
@@ -66,10 +66,11 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
         raise SteersmanError(f"{workload.name}: at ratio {ratio:g} of {capacity // GPU_MILLI} GPUs not one pod is left")
     for _ in range(DISCARDED_DRAWS):
         random.int63()
-    nodes = sorted(range(len(workload.nodes)), key=lambda i: workload.nodes[i].name)
+    nodes = sorted(np.flatnonzero(workload.eligible).tolist(), key=lambda i: workload.nodes[i].name)
     rank = random.perm(len(nodes))
     ranked = np.empty(len(nodes), dtype=np.int64)
     ranked[rank] = nodes
+    ranked = np.concatenate([ranked, np.flatnonzero(~workload.eligible)])
     return Inflation(np.array([*standing, *order], dtype=np.int64), ranked)
 
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from steersman.cluster.constraints.node import NodeTable, allowed_nodes, reasons, restricted_names, term_nodes
+from steersman.cluster.constraints.node import (
+    NodeTable,
+    allowed_nodes,
+    eligible_nodes,
+    reasons,
+    restricted_names,
+    term_nodes,
+)
 from steersman.cluster.model import Constraints, Node, NodeSelectorTerm, Requirement, Taint, Toleration
 
 CORDON = "node.kubernetes.io/unschedulable"
@@ -230,3 +237,16 @@ def test_many_values_are_looked_up_at_once():
     table = NodeTable([node(str(i), {"size": str(i)}) for i in range(50)])
     wanted = affinity(term(Requirement("size", "In", tuple(map(str, range(10, 30))))))
     assert allowed_nodes(table, wanted).nonzero()[0].tolist() == list(range(10, 30))
+
+
+def test_nodes_count_that_some_pod_may_enter():
+    nodes = [node("plain"), node("tainted", taints=(Taint("gpu", "yes"),)), None, node("cordoned", unschedulable=True)]
+    tolerant = Constraints(tolerations=(Toleration("gpu", "Exists"),))
+    chosen = Constraints(node_selector=(("zone", "a"),))
+    assert eligible_nodes(nodes, ()).tolist() == [True, False, False, False]
+    assert eligible_nodes(nodes, [Constraints()] * 3).tolist() == [True, False, False, False]
+    assert eligible_nodes(nodes, [chosen, tolerant]).tolist() == [True, True, False, False]
+    assert not eligible_nodes(nodes, [chosen]).any()
+    models = Constraints(gpu_models=("A100",))
+    assert eligible_nodes(nodes, [models]).tolist() == [True, False, False, False]
+    assert eligible_nodes([], ()).tolist() == []

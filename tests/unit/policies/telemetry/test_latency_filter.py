@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from studies.environments.latency_comparison import compare
 
 from steersman.envs.latency.environment import LatencyCore, LatencyEnv, LatencyOptions
+from steersman.evaluation.latency import play_all
 from steersman.policies.features import TELEMETRY
 
 SEEDS = tuple(range(3000, 3040))
@@ -21,7 +21,7 @@ def highest(column):
 def test_hostile_policies_hardly_break_hard_limits_under_it(column):
     policy = {"hostile": highest(column)}
     free, kept = (
-        compare(policy, SEEDS, LatencyOptions(keep_hard_limits=kept))["hostile"]["hard_limits_broken_avoidable"]
+        play_all(policy, SEEDS, LatencyOptions(keep_hard_limits=kept))["hostile"]["hard_limits_broken_avoidable"]
         for kept in (False, True)
     )
     assert free.mean() > 10

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from studies.environments.latency_comparison import BASELINE, TASKS, compare
+from studies.environments.latency import BASELINE, TASKS
 from tests.support.errors import raises
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
@@ -16,6 +16,7 @@ from steersman.cluster.node_metrics import (
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
+from steersman.evaluation.latency import play_all
 from steersman.policies.features import TELEMETRY
 from steersman.policies.kube_default.kernels import KubeDefault
 from steersman.policies.telemetry.arrays import (
@@ -239,10 +240,10 @@ def achieved(results, task):
 
 def test_rules_win_their_tasks_against_kube_default():
     """On the mean of 20 seeds, and not a single avoidable breach of a hard limit in them."""
-    results = compare({rule: rule for rule in RULES}, range(20))
+    results = play_all({rule: rule for rule in RULES}, range(20))
     for task in TASKS:
         assert all(achieved(results, task).values()), (task, achieved(results, task))
-    again = compare({"one": "least-allocated"}, range(2))
+    again = play_all({"one": "least-allocated"}, range(2))
     for name, values in again["one"].items():
         assert values.tolist() == results["least-allocated"][name][:2].tolist(), name
 
@@ -251,12 +252,12 @@ def test_a_function_of_observations_can_be_compared():
     def first(observation):
         return observation["mask"].argmax(axis=1)
 
-    results = compare(
+    results = play_all(
         {"first": first, "kube-default": "kube-default"}, [1, 2], LatencyOptions(settings=SMALL._replace(warmup=0.0))
     )
     assert results["first"]["empty_nodes"].mean() > results["kube-default"]["empty_nodes"].mean()
     with raises(UsageError):
-        compare({"first": first}, [])
+        play_all({"first": first}, [])
 
 
 def test_features_are_what_their_table_says():

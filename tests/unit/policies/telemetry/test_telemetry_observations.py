@@ -95,7 +95,9 @@ class LiveCopy:
         siblings = OwnerPods(running, int(view.replica[0, pod, REPLICAS] - view.replica[0, pod, INDEX]))
         mask = np.zeros(len(self.state.nodes), dtype=np.bool_)
         mask[self.slots] = feasible[: len(self.slots)] != 0
-        return self.observations.observe(ScoreQuery(self._class_of(pod), mask, owner_pods=siblings, limits=limits))
+        return self.observations.observe(
+            ScoreQuery(self._class_of(pod), mask, np.ones_like(mask), owner_pods=siblings, limits=limits)
+        )
 
     def _class_of(self, pod: int) -> int:
         request = self.view.pods.request[pod]  # of the only environment
@@ -143,7 +145,13 @@ def test_without_any_sample_every_metric_is_flagged_as_missing() -> None:
     c = state.class_id(PodClass(Requests(cpu_milli=250, memory_bytes=1 << 28)))
     for told in (None, Told()):
         observation, _ = TelemetryObservations(NodeMetricsView(state, told)).observe(
-            ScoreQuery(c, np.ones(3, np.bool_), owner_pods=NO_OWNER_PODS, limits=LatencyLimits(20, 60, "rome"))
+            ScoreQuery(
+                c,
+                np.ones(3, np.bool_),
+                np.ones(3, np.bool_),
+                owner_pods=NO_OWNER_PODS,
+                limits=LatencyLimits(20, 60, "rome"),
+            )
         )
         assert np.isfinite(observation.nodes).all()
         assert np.isfinite(observation.context).all()
@@ -163,7 +171,7 @@ def test_single_missing_metrics_are_no_obstacle() -> None:
             if name != missing[0]:
                 told.tell(name, {"n0": 10.0})
         observation, _ = TelemetryObservations(NodeMetricsView(state, told)).observe(
-            ScoreQuery(c, np.ones(2, np.bool_))
+            ScoreQuery(c, np.ones(2, np.bool_), np.ones(2, np.bool_))
         )
         assert np.isfinite(observation.nodes).all()
         assert np.isfinite(observation.context).all()
@@ -182,7 +190,7 @@ def test_the_reward_of_used_nodes_is_that_of_the_environment() -> None:
         chosen = int(rng.choice(np.flatnonzero(core.observation.mask[0])))
         feasible = np.zeros(len(copy.state.nodes), dtype=np.bool_)
         feasible[copy.slots] = core.observation.mask[0, : len(copy.slots)] != 0
-        query = ScoreQuery(copy._class_of(pod), feasible)
+        query = ScoreQuery(copy._class_of(pod), feasible, np.ones_like(feasible))
         row, reward = copy.observations.outcome(query, copy.slots[chosen], resolve(objective))
         placed = pod, chosen
         core.step(np.array([chosen]))
@@ -197,6 +205,7 @@ def told_of(connections: dict[str, float], latency: dict[str, float]) -> Telemet
     return TelemetryObservations(NodeMetricsView(ClusterState(THREE), told))
 
 
+EVERY = np.ones(3, dtype=np.bool_)
 THREE = [Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)]
 
 
@@ -208,10 +217,10 @@ THREE = [Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)]
 def test_latency_is_rewarded_by_what_is_measured(slot: int, kept: float) -> None:
     observations = told_of({}, {"n0": 10.0, "n1": 40.0, "n2": 90.0})
     c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
-    query = ScoreQuery(c, np.ones(3, np.bool_), limits=LatencyLimits(20, 60, "rome"))
+    query = ScoreQuery(c, EVERY, EVERY, limits=LatencyLimits(20, 60, "rome"))
     _, reward = observations.outcome(query, slot, resolve("latency-aware"))
     assert reward == pytest.approx((2 / 3 + 0.25 + kept) / 3)
-    alone = ScoreQuery(c, np.arange(3) == 2, limits=LatencyLimits(20, 60, "rome"))
+    alone = ScoreQuery(c, np.arange(3) == 2, EVERY, limits=LatencyLimits(20, 60, "rome"))
     _, reward = observations.outcome(alone, 2, resolve("latency-aware"))
     assert reward == pytest.approx((2 / 3 + 0.25 + 0.0) / 3), "no feasible node keeps it"
 
@@ -219,7 +228,7 @@ def test_latency_is_rewarded_by_what_is_measured(slot: int, kept: float) -> None
 def test_connections_are_rewarded_by_what_is_measured() -> None:
     observations = told_of({"n0": 10.0, "n1": 40.0}, {})
     c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
-    query = ScoreQuery(c, np.ones(3, np.bool_))
+    query = ScoreQuery(c, EVERY, EVERY)
     for slot in range(3):
         _, reward = observations.outcome(query, slot, resolve("least-connections"))
         assert reward == pytest.approx(25.0 / 40.0), "a node without a number is left out"

@@ -64,7 +64,8 @@ def follow(
             check_new_folder(output)
             output.mkdir(parents=True, exist_ok=True)
             decisions = stack.enter_context((output / DECISIONS).open("w", newline="", buffering=1))
-        manager = PolicyManager(PolicyReloader(policy, has_telemetry=telemetry is not None), unchecked=unchecked)
+        reloader = PolicyReloader(policy, has_telemetry=telemetry is not None)
+        manager = PolicyManager(reloader, unchecked=unchecked, scheduler_name=shadowed)
 
         async def run(client: Client) -> tuple[AgreementStats, ClusterSummary, ClusterSummary]:
             selectors = manager.selectors(client)

@@ -13,7 +13,8 @@ from steersman.cli.options.common import (
     path,
 )
 from steersman.cli.options.file import merge_options
-from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask, given_options
+from steersman.cli.options.generated import given_options
+from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, iteration_counts, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text
 from steersman.core.processes import (

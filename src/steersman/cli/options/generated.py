@@ -1,0 +1,134 @@
+"""Options of generated clusters, of `train` and `evaluate` with --protocol deployments and latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steersman.core.config.fields import flag
+from steersman.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from steersman.envs.deployments.environment import DeploymentsOptions
+    from steersman.envs.latency.environment import LatencyOptions
+
+GENERATED = ("deployments", "latency")
+OPTION_PROTOCOLS = {"node_count": GENERATED, "replicas": GENERATED}
+"""Options of `GeneratedCluster` and their protocols; those that are not here belong to `deployments`."""
+
+EQUAL_SHARE = (
+    0.5  # share of the clusters with --mixed-nodes: on equal nodes differences are small, and must be learned, too
+)
+
+_generated = partial(typer.Option, rich_help_panel="Environment")
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedCluster:
+    """The cluster and its Deployments. `None`: not given."""
+
+    node_count: Annotated[
+        str | None,
+        _generated(
+            metavar="N or MIN-MAX",
+            help="deployments, latency: number of nodes; from a range deployments draws one for each episode. "
+            "[default: 10 for deployments, 12 for latency]",
+        ),
+    ] = None
+    node_cpu: Annotated[str | None, _generated(help="deployments: CPU of a node. [default: 64]")] = None
+    node_memory: Annotated[str | None, _generated(help="deployments: memory of a node. [default: 256Gi]")] = None
+    node_pods: Annotated[int | None, _generated(help="deployments: pods per node. [default: 110]")] = None
+    mixed_nodes: Annotated[
+        bool | None,
+        _generated(
+            "--mixed-nodes",
+            help="deployments: draw other node sizes for each episode, one for all or mixed.",
+        ),
+    ] = None
+    cpu_load: Annotated[
+        float | None, _generated(help="deployments: fill until this share of the CPU is requested, ... [default: 0.5]")
+    ] = None
+    memory_load: Annotated[float | None, _generated(help="... or this share of the memory, ... [default: 0.5]")] = None
+    pod_load: Annotated[float | None, _generated(help="... or this share of the pods. [default: 0.5]")] = None
+    replicas: Annotated[
+        str | None,
+        _generated(
+            metavar="MIN-MAX",
+            help="deployments: pods of a Deployment [default: 5-15]; latency: the most, from 1 [default: 8]",
+        ),
+    ] = None
+
+
+def given_options(options: Any) -> dict[str, Any]:
+    """Return those of a dataclass of options that were given."""
+    return {name: value for name, value in asdict(options).items() if value is not None}
+
+
+def number_range(name: str, text: str) -> tuple[int, int]:
+    """Return the ends of `5-20`; `5` is both. Raises UsageError."""
+    low, dash, high = (part.strip() for part in text.partition("-"))
+    ends = (low, high if dash else low)
+    if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends) or int(ends[0]) > int(ends[1]):
+        raise UsageError(f"{flag(name)} {text}: a number such as 10 or a range such as 5-20 is right")
+    return int(ends[0]), int(ends[1])
+
+
+def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> DeploymentsOptions:
+    """Return the options of `steersman/Deployments-v0`.
+
+    Args:
+        given: options of the cluster that were given, by name.
+        common: further options of the environment.
+
+    Raises:
+        UsageError: one is out of range.
+    """
+    from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
+    from steersman.workloads.generators.deployments import DeploymentSettings
+
+    settings: dict[str, Any] = {name: given[name] for name in ("cpu_load", "memory_load", "pod_load") if name in given}
+    if "replicas" in given:
+        settings["min_replicas"], settings["max_replicas"] = number_range("replicas", given["replicas"])
+    if "cluster_resets" in given:
+        settings["resets"] = given["cluster_resets"]
+    plain = ("node_cpu", "node_memory", "node_pods", "servers_per_rack")
+    options: dict[str, Any] = {name: given[name] for name in plain if name in given}
+    if "node_count" in given:
+        low, high = number_range("node_count", given["node_count"])
+        options["nodes"] = low if low == high else (low, high)
+    if given.get("mixed_nodes"):
+        options |= {"shapes": MIXED_SHAPES, "equal_share": EQUAL_SHARE}
+    return DeploymentsOptions(settings=DeploymentSettings(**settings), **options, **common)
+
+
+def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], common: Mapping[str, Any]) -> LatencyOptions:
+    """Return the options of `steersman/Latency-v0`.
+
+    Args:
+        given: options of the cluster that were given, by name, and `load`.
+        declared: settings by the names of `LatencySettings`.
+        common: further options of the environment.
+
+    Raises:
+        UsageError: one is out of range.
+    """
+    from steersman.envs.latency.environment import LatencyOptions
+    from steersman.workloads.generators.latency_settings import LatencySettings, checked
+
+    settings = dict(declared)
+    if "node_count" in given:
+        low, high = number_range("node_count", given["node_count"])
+        if low != high:
+            raise UsageError(
+                f"--node-count {given['node_count']}: with --protocol latency a number such as 12 is right"
+            )
+        settings |= {"nodes": low, "max_nodes": max(low, LatencySettings().max_nodes)}
+    if "load" in given:
+        settings["load"] = given["load"]
+    if "replicas" in given:
+        settings["replicas"] = number_range("replicas", given["replicas"])[1]
+    return LatencyOptions(settings=checked(LatencySettings(**settings)), **common)

@@ -1,0 +1,95 @@
+"""The reward of every decision of a finished run: what an environment of training would have given for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.core.compiled import kernel
+from steersman.objectives import summary as state
+from steersman.objectives.judging import rewards
+from steersman.objectives.registry import WeightedObjectives
+from steersman.policies.networks.encoding import OwnerArrays, share_nearby
+from steersman.simulation import engine
+from steersman.simulation.engine import EventRecord
+from steersman.simulation.run_tracker import follow_event
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCourse:
+    """The states of a run around its decisions.
+
+    Attributes:
+        decisions: [D] events at which a policy bound a pod.
+        before, after: [D, 16] states before and after them, see `objectives.summary`.
+        events: number of events.
+    """
+
+    decisions: npt.NDArray[np.int64]
+    before: Floats
+    after: Floats
+    events: int
+
+    def rewards(self, objective: WeightedObjectives) -> Floats:
+        """Return [D] the rewards of the decisions. Raises SteersmanError: a user's own objective failed."""
+        return rewards(objective, self.before, self.after)
+
+    def over_events(self, values: Floats) -> Floats:
+        """Return [E] the value, of [D], of the last decision up to each event; NaN before the first one."""
+        result = np.full(self.events, np.nan)
+        if len(values):
+            last = np.searchsorted(self.decisions, np.arange(self.events), side="right") - 1
+            result = np.where(last >= 0, values[np.maximum(last, 0)], np.nan)
+        return result
+
+
+def run_course(
+    record: EventRecord, first: Floats, owners: OwnerArrays, owner_of: npt.NDArray[np.int64], standing: int, waits: bool
+) -> RunCourse:
+    """Return the states of a run around its decisions.
+
+    Args:
+        record: of the run, E events.
+        first: [16] the state before its first event.
+        owners: locations of owners' pods at the start: none runs.
+        owner_of: [A] owner of each arrival, -1: none.
+        standing: number of first arrivals that no policy decided about.
+        waits: whether pods wait.
+    """
+    count, numbers, sums = len(record.time), record.numbers, record.sums
+    rows = np.tile(first, (count + 1, 1))
+    after = rows[1:]
+    after[:, state.NODES_USED] = numbers[:, engine.NODES_IN_USE]
+    after[:, state.CPU_SHARE], after[:, state.CPU_SQUARE] = sums[:, engine.CPU_SHARE], sums[:, engine.CPU_SQUARE]
+    after[:, state.CPU_TAKEN], after[:, state.MEMORY_TAKEN] = (
+        numbers[:, engine.CPU_TAKEN],
+        numbers[:, engine.MEMORY_TAKEN],
+    )
+    after[:, state.GPU_TAKEN] = numbers[:, engine.GPU_TAKEN]
+    after[:, state.FRAGMENTED] = np.maximum(sums[:, engine.CAUSE :].sum(axis=1), 0.0)
+    after[:, state.WAITING] = numbers[:, engine.NOW_WAITING]
+    _localities(owners, owner_of, numbers, after)
+    is_decision = (numbers[:, engine.OUTCOME] == engine.BOUND) & (numbers[:, engine.ARRIVAL] >= standing)
+    decisions = np.flatnonzero(is_decision)
+    later = after[decisions]
+    if waits and len(decisions):
+        waited = np.concatenate([[0.0], np.cumsum(numbers[:-1, engine.NOW_WAITING] * np.diff(record.time))])
+        until = np.append(decisions[1:], count - 1)
+        later[:, state.POD_SECONDS_WAITED] = waited[until] - waited[decisions]
+    return RunCourse(decisions, rows[decisions], later, count)
+
+
+@kernel
+def _localities(
+    owners: OwnerArrays, owner_of: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], rows: Floats
+) -> None:
+    """Write into each event's row the share of the pod's owner's pods that are in its rack, and follow the owners."""
+    for k in range(numbers.shape[0]):
+        follow_event(owners, owner_of, numbers, k)
+        if numbers[k, engine.OUTCOME] == engine.BOUND:
+            owner = owner_of[numbers[k, engine.ARRIVAL]]
+            rows[k, state.RACK_LOCALITY] = share_nearby(owners, owner, numbers[k, engine.SLOT])

@@ -1,0 +1,97 @@
+"""`evaluate --objective` and the protocols that generate clusters, on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.errors import check_text
+
+from steersman.cli.main import main
+
+DEPLOYMENTS = ["evaluate", "--protocol", "deployments", "--node-count", "3", "--seeds", "1-2", "--jobs", "1"]
+LATENCY = ["evaluate", "--protocol", "latency", "--node-count", "3", "--pod-count", "30", "--warmup", "0"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def error_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the error of a command that must fail as wrong usage and write nothing."""
+    assert main([*arguments, "--output", "out"]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert not Path("out").exists()
+    check_text(lines[0])
+    return lines[0]
+
+
+def test_deployments_are_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*DEPLOYMENTS, "--cpu-load", "0.2", "--policy", "kube-default", "most-even", "--output", "out"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "3 nodes: deployments" in shown
+    assert "standard deviation of CPU use" in shown
+    assert "GPU" not in shown
+    rows = list(csv.DictReader(Path("out/metrics.csv").read_text().splitlines()))
+    assert {row["protocol"] for row in rows} == {"deployments"}
+    assert {row["policy"] for row in rows} == {"kube-default", "most-even"}
+    page = Path("out/report.html").read_text()
+    assert "Reward and variance" in page
+    assert "--protocol deployments --policy kube-default --policy most-even --node-count 3 --cpu-load 0.2" in page
+    first = Path("out/metrics.csv").read_bytes()
+    assert main(command) == 0  # the same seeds give the same bytes
+    assert Path("out/metrics.csv").read_bytes() == first
+
+
+def test_latency_is_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*LATENCY, "--seeds", "1", "--policy", "kube-default", "p0", "--jobs", "1", "--output", "out"]
+    assert main([*command, "--format", "json"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert {"soft_limits_kept_percent", "empty_nodes", "connections_maximum_mean"} <= {r["metric"] for r in records}
+    assert "Pods per node" in Path("out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [*DEPLOYMENTS, "--policy", "fgd", "--workload", "default"],
+        [*DEPLOYMENTS, "--policy", "fgd", "--bound"],
+        [*DEPLOYMENTS, "--policy", "fgd", "--load", "0.5"],
+        [*DEPLOYMENTS, "--policy", "fgd", "--zones", "2"],
+        [*DEPLOYMENTS, "--policy", "fgd", "--objective", "allocation"],
+        [*DEPLOYMENTS, "--policy", "fgd", "--objective", "latency-aware"],
+        [*DEPLOYMENTS, "--policy", "fgd", "--cpu-load", "nan"],
+        [*DEPLOYMENTS, "--policy", "fgd", "--node-cpu", "100m"],
+        [*DEPLOYMENTS, "--policy", "fgd", "--baseline", "random"],
+        [*LATENCY, "--policy", "fgd"],
+        [*LATENCY, "--policy", "p0", "--objective", "locality"],
+        [*LATENCY, "--policy", "p0", "--node-cpu", "8"],
+        [*LATENCY, "--policy", "p0", "--node-count", "1"],
+        [*LATENCY, "--policy", "p0", "--load", "99"],
+        ["evaluate", "--workload", "default-small", "--policy", "fgd", "--node-count", "3"],
+        ["evaluate", "--workload", "default-small", "--policy", "fgd", "--zones", "3"],
+        ["evaluate", "--workload", "default-small", "--policy", "fgd", "--objective", "evenness"],
+        ["evaluate", "--workload", "default-small", "--policy", "fgd", "--objective", "locality"],
+        ["evaluate", "--workload", "default-small", "--policy", "fgd", "--objective", "balance=-1,allocation=1"],
+        [
+            *("evaluate", "--workload", "default-small", "--policy", "fgd"),
+            *("--protocol", "inflation", "--objective", "waiting-time"),
+        ],
+    ],
+)
+def test_what_does_not_belong_is_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert error_of(wrong, capsys)
+
+
+def test_an_objective_without_gpus_names_what_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,0,\n")
+    Path("pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np1,1000,1000,0,0,\n")
+    files = ["evaluate", "--nodes", "nodes.csv", "--pods", "pods.csv", "--policy", "fgd"]
+    assert "balance" in error_of([*files, "--objective", "fragmentation"], capsys)
+    assert main([*files, "--objective", "balance", "--seeds", "1", "--output", "out"]) == 0
+    assert "GPU" not in capsys.readouterr().out
