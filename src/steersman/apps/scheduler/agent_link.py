@@ -39,7 +39,7 @@ class Placement:
 
     Attributes:
         slot: chosen slot, by the agent or by the rule in its stead.
-        before, after: the states before and after it, [15] each, see `objectives.summary`.
+        before, after: the states before and after it, [16] each, see `objectives.summary`.
         reward: its reward if the states do not determine it, else None.
         ended: whether all pods of the scheduler were gone before the next decision.
     """

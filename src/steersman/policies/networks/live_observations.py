@@ -62,11 +62,11 @@ class LiveObservations:
         return observation, self._groups[:count]
 
     def state(self) -> Row:
-        """Return the state when a pod was last observed, [15], see `objectives.summary`."""
+        """Return the state when a pod was last observed, [16], see `objectives.summary`."""
         return self._observer.summary.copy()
 
     def outcome(self, query: ScoreQuery, slot: int) -> tuple[Row, Row]:
-        """Return the states before and after the placement of the pod that was last observed, [15] each.
+        """Return the states before and after the placement of the pod that was last observed, [16] each.
 
         Args:
             query: the pod; `observe` was called with it.

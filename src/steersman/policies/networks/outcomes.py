@@ -34,7 +34,7 @@ def write_outcome(
     n: int,
     row: npt.NDArray[np.float64],
 ) -> None:
-    """Change a summary, [15], as the placement of a pod of class `c` on node `n`, where it must fit, would.
+    """Change a summary, [16], as the placement of a pod of class `c` on node `n`, where it must fit, would.
 
     The pod takes the default devices (`best_devices`); `owner` is the index of its owner, -1 for none. All other arrays
     are as before when this returns.

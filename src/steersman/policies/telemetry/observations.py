@@ -64,7 +64,7 @@ class TelemetryObservations:
         return ObservationArrays(nodes, nodes.reshape(-1), pod[0], context[0], mask_of_slots), groups
 
     def outcome(self, query: ScoreQuery, slot: int, objectives: WeightedObjectives) -> tuple[Floats, float]:
-        """Return the estimated state after a pod's placement on a slot, [15], and its reward, see `outcomes`.
+        """Return the estimated state after a pod's placement on a slot, [16], and its reward, see `outcomes`.
 
         Args:
             query: the pod.

@@ -51,7 +51,7 @@ def write_outcome(
         chosen: the chosen node.
         objectives: [K] numbers of the objectives, see `objectives.telemetry`.
         weights: [K] their weights.
-        row: [15] receives the state, see `objectives.summary`; CPU is what is used.
+        row: [16] receives the state, see `objectives.summary`; CPU is what is used.
     """
     averages = rates(view, 0)
     row[:] = 0.0
