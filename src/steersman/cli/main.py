@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.commands.cluster import app as cluster
 from steersman.cli.commands.demo import demo
 from steersman.cli.commands.evaluate import evaluate
@@ -88,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run the command line with open streams; return `INTERRUPTED` for every interruption."""
+    register_http_policies()
     try:
         status = app(args=arguments, prog_name="steersman", standalone_mode=False)
         sys.stdout.flush()

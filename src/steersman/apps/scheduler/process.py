@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from steersman.apps.http_policy.live import ServerMetrics
 from steersman.apps.runtime.http_server import ADDRESS, WebServer
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
@@ -132,6 +133,8 @@ class LiveScheduler(Scheduler):
         reflectors: dict[str, Reflector] = {}
         self.metrics = SchedulerMetrics(self._sources(reflectors))
         self.metrics.registry.register(PolicyMetrics(self.policy_manager.comparison))
+        if self.policy_manager.server is not None:
+            self.metrics.registry.register(ServerMetrics(self.policy_manager.server))
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.binding_check = BindingCheck(lambda: self.binder.errors)
@@ -154,7 +157,8 @@ class LiveScheduler(Scheduler):
         """
         checks = {"loop": self._stuck}
         ready = {"watches": self._unsynced, "bindings": self.binding_check.problem}
-        notes = {"policy": lambda: self.policy_manager.file.problem}
+        server = self.policy_manager.server
+        notes = {"policy": lambda: self.policy_manager.file.problem or ("" if server is None else server.problem)}
         settings = self.settings
         async with (
             WebServer(self.metrics.registry, checks, ready, settings.address, settings.port, notes=notes) as endpoints,
@@ -176,6 +180,8 @@ class LiveScheduler(Scheduler):
             finally:
                 for task in beside:
                     task.cancel()
+                if server is not None:
+                    await server.close()
 
     def _election(self, client: Client) -> LeaderElection:
         settings = self.settings

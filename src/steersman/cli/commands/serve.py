@@ -113,6 +113,8 @@ def serve(
     from steersman.policies.registry import resolve
 
     decides = resolve(settings.policy)
+    if decides.server_url:
+        raise UsageError(f"--policy {settings.policy} is a server itself; ask it, or give a policy that decides here")
     say_without_telemetry(decides, settings.policy, has_telemetry=bool(settings.telemetry))
     if target is not None:
         log_cluster(target)

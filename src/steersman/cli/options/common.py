@@ -175,8 +175,8 @@ def path(text: str | Path) -> Path:
 POLICIES_HELP = (
     "random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, least-allocated, most-allocated, "
     "balanced-allocation, greedy-forecast, kube-default, steersman, by telemetry ma, la, lc, p0, a weighted sum "
-    "such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), or your own as "
-    "module:Class."
+    "such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), the URL of a server "
+    "that scores nodes (http://localhost:5000/score), or your own as module:Class."
 )
 TelemetryOption = Annotated[
     Path | None,

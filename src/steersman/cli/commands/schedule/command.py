@@ -177,6 +177,8 @@ def schedule(
 
     telemetry_config = None if telemetry is None else read_configuration(telemetry)
     resolved = resolve(policy)
+    if resolved.server_url and shadow:
+        raise UsageError("--shadow asks no server; leave it out, or give a policy that decides here")
     say_without_telemetry(resolved, policy, has_telemetry=telemetry_config is not None)
     log_cluster(target)
     scheduler = scheduler_name or ("default-scheduler" if shadow else "steersman")
