@@ -28,7 +28,7 @@ from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
 from steersman.cli.commands.workload.files import app as workload
 from steersman.cli.options.common import ManyValues
-from steersman.cli.output.display import one_line, say
+from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
 from steersman.core.signals import interruptible
 from steersman.version import __version__
@@ -90,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(arguments: Sequence[str] | None) -> int:
     """Run the command line with open streams; return `INTERRUPTED` for every interruption."""
     register_http_policies()
+    mirror_lines(None)
     try:
         status = app(args=arguments, prog_name="steersman", standalone_mode=False)
         sys.stdout.flush()

@@ -42,6 +42,7 @@ from steersman.cli.options.inputs import (
     WorkloadNames,
 )
 from steersman.cli.output.display import Warnings, say
+from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.errors import UsageError
 from steersman.core.processes import (
     default_jobs,
@@ -97,6 +98,7 @@ def evaluate(
     from_now: FromNow = False,
     jobs: Jobs = None,
     output_format: FormatOption = Format.TABLE,
+    log_file: MessagesFileOption = None,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
 ) -> None:
@@ -129,6 +131,8 @@ def evaluate(
     if fit and inputs.count > 1:
         raise UsageError(f"--fit fits a policy to one workload, and {inputs.count} are given; give one")
 
+    check_log_file(log_file)
+
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.cli.comparison import compare, show
     from steersman.evaluation.bound.gpu_bound import check_bound
@@ -139,6 +143,7 @@ def evaluate(
 
     check_output(output, EVALUATION_FILES)
     baseline = check_policies(policy, baseline, fit=fit)
+    log_messages(log_file)
     warn = Warnings()
     workloads = inputs.read(warn)
     protocols, reason = (

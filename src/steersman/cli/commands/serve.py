@@ -22,7 +22,15 @@ from steersman.cli.options.cluster import (
 from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, TelemetryOption, UncheckedOption, path
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Warnings, status_if_slow
-from steersman.cli.output.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
+from steersman.cli.output.logs import (
+    LogFileOption,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    check_log_file,
+    configure_logs,
+)
 from steersman.core.errors import UsageError
 
 
@@ -68,6 +76,7 @@ def serve(
     telemetry: TelemetryOption = None,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
+    log_file: LogFileOption = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: ClusterName = None,
@@ -104,8 +113,9 @@ def serve(
         raise UsageError("--no-watch follows no cluster, so there is nothing that --telemetry could measure")
     if settings.telemetry:
         read_configuration(Path(settings.telemetry))
+    check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name) if watch else None
-    configure_logs(log_format, log_level)
+    configure_logs(log_format, log_level, log_file)
 
     from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.runtime.tasks import run

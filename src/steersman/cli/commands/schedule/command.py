@@ -21,7 +21,16 @@ from steersman.cli.options.cluster import (
 )
 from steersman.cli.options.common import POLICIES_HELP, TelemetryOption, UncheckedOption, path
 from steersman.cli.output.display import status_if_slow
-from steersman.cli.output.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
+from steersman.cli.output.logs import (
+    LogFileOption,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    LogOptions,
+    check_log_file,
+    configure_logs,
+)
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.files import check_writable
 
@@ -132,6 +141,7 @@ def schedule(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port that they listen on; 0: a free port.")] = PORT,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
+    log_file: LogFileOption = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: ClusterName = None,
@@ -166,8 +176,9 @@ def schedule(
         raise UsageError("--fit-seconds belongs to --fit; give that too, or leave it out")
     if learn is not None:
         check_learn(learn, policy)
+    check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name)
-    configure_logs(log_format, log_level)
+    configure_logs(log_format, log_level, log_file)
 
     from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
@@ -196,11 +207,12 @@ def schedule(
 
         follow(target, policy, scheduler, output, telemetry_config, unchecked=unchecked)
         return
+    logs = LogOptions(log_format, log_level, log_file)
     with ExitStack() as stack:
         if learn is not None:
-            stack.enter_context(learning(plan, learn, target.config, log_format, log_level))
+            stack.enter_context(learning(plan, learn, target.config, logs))
         if fit is not None:
-            stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, log_format, log_level))
+            stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, logs))
         settings = SchedulerSettings(
             policy=policy,
             fitted=fit,

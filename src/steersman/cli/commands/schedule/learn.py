@@ -14,7 +14,7 @@ from steersman.apps.runtime.decoding import (
     read_nodes,
 )
 from steersman.cli.options.cluster import run_with_client
-from steersman.cli.output.logs import LogFormat, LogLevel, configure_logs
+from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import background_process
 from steersman.kubernetes.config import KubeConfig
@@ -33,20 +33,18 @@ def prepare(target: ClusterTarget, policy: str, scheduler_name: str, folder: Pat
 
 
 @contextmanager
-def learning(
-    plan: LivePlan, folder: Path, config: KubeConfig, log_format: LogFormat, log_level: LogLevel
-) -> Iterator[None]:
+def learning(plan: LivePlan, folder: Path, config: KubeConfig, logs: LogOptions) -> Iterator[None]:
     """Learn from the scheduler's decisions in a background process, in a folder from `prepare`."""
 
     def on_exit(_: int) -> None:
         log.error("the learning process has ended; scheduling continues with the last policy", folder=str(folder))
 
-    with background_process(on_exit, _learn, plan, folder, config, log_format, log_level):
+    with background_process(on_exit, _learn, plan, folder, config, logs):
         yield
 
 
-def _learn(plan: LivePlan, folder: Path, config: KubeConfig, log_format: LogFormat, log_level: LogLevel) -> None:
-    configure_logs(log_format, log_level)
+def _learn(plan: LivePlan, folder: Path, config: KubeConfig, logs: LogOptions) -> None:
+    logs.of_process("learn").configure()
     try:
         learn_beside(plan, folder, config)
     except SteersmanError as error:
