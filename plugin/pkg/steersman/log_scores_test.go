@@ -41,9 +41,9 @@ func TestScoresAreLoggedWhereTheyAreAskedFor(t *testing.T) {
 		{"asked for", `{"policy": "best-fit", "logScores": true}`, "node-14", []string{
 			`Pod scored`, `pod="default/pod"`, `nodes=15`, `wanted="node-7"`, `mode="native"`,
 			`scores=[{"node":"node-7","score":100},{"node":"node-11","score":11},{"node":"node-10","score":10}`,
-			`{"node":"node-3","score":3}]`,
+			`{"node":"node-3","score":3},{"node":"node-2","score":2}]`,
 			`Pod bound`, `node="node-14" score=2 wanted="node-7"`,
-		}, []string{`"node-2"`}},
+		}, []string{`"node-1"`}},
 		{"in shadow mode", `{"policy": "best-fit", "mode": "shadow", "logScores": true}`, "node-7", []string{
 			`Pod scored`, `mode="shadow"`, `{"node":"node-7","score":100}`, `node="node-7" score=100 wanted="node-7"`,
 		}, nil},
