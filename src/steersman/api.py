@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.agents import registry as algorithms
 from steersman.agents.registry import AlgorithmSpec
+from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.core.errors import UsageError
 from steersman.core.extensions import register_extension
 from steersman.envs.deployments.environment import DeploymentsOptions
@@ -57,7 +58,10 @@ if TYPE_CHECKING:
 FIRST_SEED = 42
 
 AnyPolicy = str | Policy | PolicyProtocol
-"""A policy, its name (also a sum such as `fgd=2,best-fit=1`, a file, or `module:Class`), or a user's own object."""
+"""A policy, its name (also a sum such as `fgd=2,best-fit=1`, a file, the URL of a score server, or `module:Class`), or
+a user's own object."""
+
+register_http_policies()
 
 
 def load_workload(

@@ -42,6 +42,8 @@ type Args struct {
 	Timeout string `json:"timeout"`
 	// Breaker says when a policy or service that fails is left alone for a while.
 	Breaker BreakerArgs `json:"breaker"`
+	// LogScores logs the scores of each pod's best nodes, and where it went, whatever the verbosity.
+	LogScores bool `json:"logScores"`
 
 	timeout time.Duration
 	open    time.Duration

@@ -23,6 +23,9 @@ func TestArgs(t *testing.T) {
 	if err != nil || args.timeout != 20*time.Millisecond || args.open != time.Second || args.Breaker.Failures != 2 {
 		t.Errorf("%+v, %v", args, err)
 	}
+	if args, err = parseArgs(given(`{"policy": "best-fit", "logScores": true}`)); err != nil || !args.LogScores {
+		t.Errorf("%+v, %v", args, err)
+	}
 	yaml := &runtime.Unknown{Raw: []byte("policy: best-fit\n"), ContentType: runtime.ContentTypeYAML}
 	if args, err = parseArgs(yaml); err != nil || args.Policy != "best-fit" {
 		t.Errorf("%+v, %v", args, err)
@@ -47,6 +50,7 @@ func TestArgsThatMakeNoSense(t *testing.T) {
 		{`{"policyFile": "p", "breaker": {"failures": 0}}`, "args.breaker.failures: 0"},
 		{`{"policyFile": "p", "breaker": {"open": "-1s"}}`, "args.breaker.open: -1s"},
 		{`{"policyFile": "p", "breaker": {"close": "1s"}}`, `unknown field "breaker.close"`},
+		{`{"policyFile": "p", "logScores": "yes"}`, "logScores"},
 		{`{"policyFile": "p", "tokenFile": "t"}`, "args.tokenFile"},
 		{`{"mode": "service"}`, "args.endpoint: is missing"},
 		{`{"mode": "service", "endpoint": "http://h:1", "policyFile": "p"}`, "args.policyFile, policy"},

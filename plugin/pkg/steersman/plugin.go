@@ -101,7 +101,8 @@ const stateKey = fwk.StateKey(Name)
 // scoreResult holds the scores of the nodes that a pod may go to.
 type scoreResult struct {
 	nodes  []fwk.NodeInfo // those that were asked about
-	scores []int64        // by their position; nil: all are equal
+	found  []int64        // scores of the source, by their position; nil: there are none
+	scores []int64        // the same where they count; nil: all are equal
 	wanted string         // the node that would be chosen; "" if there are no scores
 	reason string         // why scores are neutral; "" if they are not
 }
@@ -115,6 +116,7 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	result := p.scoreNodes(ctx, pod, nodes)
 	state.Write(stateKey, result)
 	p.recorder.observeDuration(time.Since(began))
+	p.logScores(ctx, pod, nodes, result)
 	return nil
 }
 
@@ -168,6 +170,7 @@ func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	if !ok || result.wanted == "" {
 		return
 	}
+	p.logBinding(ctx, pod, node, result)
 	agrees := result.wanted == node
 	p.recorder.observeBinding(agrees)
 	if p.args.Mode == modeShadow {

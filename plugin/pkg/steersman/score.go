@@ -31,10 +31,10 @@ func (p *Plugin) scoreNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeIn
 	switch {
 	case err == nil && p.args.Mode == modeShadow:
 		p.recorder.observeNeutral(reasonShadow)
-		return &scoreResult{wanted: bestNode(nodes, scores), reason: reasonShadow}
+		return &scoreResult{nodes: nodes, found: scores, wanted: bestNode(nodes, scores), reason: reasonShadow}
 	case err == nil:
 		p.recorder.observeScored()
-		return &scoreResult{nodes: nodes, scores: scores, wanted: bestNode(nodes, scores)}
+		return &scoreResult{nodes: nodes, found: scores, scores: scores, wanted: bestNode(nodes, scores)}
 	}
 	reason := reasonOf(err)
 	p.logger.log(reason, err)

@@ -15,7 +15,7 @@ from steersman.apps.runtime.decoding import (
     read_nodes,
 )
 from steersman.cli.options.cluster import run_with_client
-from steersman.cli.output.logs import LogFormat, LogLevel, configure_logs
+from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import background_process
 from steersman.kubernetes.config import KubeConfig
@@ -46,8 +46,7 @@ def following(
     capacity: int,
     config: KubeConfig,
     telemetry: str,
-    log_format: LogFormat,
-    log_level: LogLevel,
+    logs: LogOptions,
 ) -> Iterator[None]:
     """Learn in a background process, in a folder from `prepare_to_follow`, until the block ends."""
 
@@ -55,7 +54,7 @@ def following(
         log.error("the learning process has ended; the policy in use stays", folder=str(folder))
 
     measured = read_configuration(Path(telemetry)) if telemetry else None
-    with background_process(on_exit, _follow, plan, folder, capacity, config, measured, log_format, log_level):
+    with background_process(on_exit, _follow, plan, folder, capacity, config, measured, logs):
         yield
 
 
@@ -65,10 +64,9 @@ def _follow(
     capacity: int,
     config: KubeConfig,
     telemetry: Configuration | None,
-    log_format: LogFormat,
-    log_level: LogLevel,
+    logs: LogOptions,
 ) -> None:
-    configure_logs(log_format, log_level)
+    logs.of_process("learn").configure()
     try:
         follow(plan, folder, capacity, config, telemetry)
     except SteersmanError as error:

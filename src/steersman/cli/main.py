@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.commands.cluster import app as cluster
 from steersman.cli.commands.demo import demo
 from steersman.cli.commands.evaluate import evaluate
@@ -27,7 +28,7 @@ from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
 from steersman.cli.commands.workload.files import app as workload
 from steersman.cli.options.common import ManyValues
-from steersman.cli.output.display import one_line, say
+from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
 from steersman.core.signals import interruptible
 from steersman.version import __version__
@@ -88,6 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run the command line with open streams; return `INTERRUPTED` for every interruption."""
+    register_http_policies()
+    mirror_lines(None)
     try:
         status = app(args=arguments, prog_name="steersman", standalone_mode=False)
         sys.stdout.flush()

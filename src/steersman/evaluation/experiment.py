@@ -20,6 +20,7 @@ from steersman.evaluation.generated import GeneratedOptions, run_generated
 from steersman.evaluation.summary import ALL
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
+from steersman.policies.registry import portable
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import Simulator
@@ -137,8 +138,9 @@ def _check_unique(what: str, values: Sequence[str]) -> None:
 
 def _tasks(experiment: Experiment) -> Iterator[_Task]:
     position = 0
+    policies = [portable(policy) for policy in experiment.policies]
     for workload in range(len(experiment.workloads)):
-        for policy in experiment.policies:
+        for policy in policies:
             for seed in experiment.seeds:
                 yield _Task(position, workload, policy, seed, keep_nodes=seed == experiment.seeds[0])
                 position += 1

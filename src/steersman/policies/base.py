@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import Node
+from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState
@@ -55,6 +55,7 @@ class ScoreQuery:
         owner: index of the pod's owner, -1 for none; set in simulations.
         limits: the pod's latency limits.
         waiting: number of unschedulable pods in the queue.
+        pod: the pod itself, where the caller has it.
     """
 
     class_id: int
@@ -65,6 +66,7 @@ class ScoreQuery:
     owner: int = -1
     limits: LatencyLimits = NO_LIMITS
     waiting: int = 0
+    pod: Pod | None = None
 
 
 ObservationChooser = Callable[["ObservationArrays", npt.NDArray[np.int32]], int]
@@ -149,6 +151,7 @@ class Policy:
         is_network: whether it is a network over observations.
         saved_as: the network kind in a policy file; "" if it cannot be saved.
         scores_nothing: whether all its scores are equal.
+        server_url: URL of the server that scores; "" if scores are computed in this process.
         tie_rule: description of the choice among nodes of equal score.
     """
 
@@ -165,6 +168,11 @@ class Policy:
     is_network: ClassVar[bool] = False
     scores_nothing: ClassVar[bool] = False
     tie_rule: ClassVar[str] = "the order of the nodes: the first of equal scores wins"
+
+    @property
+    def server_url(self) -> str:
+        """URL of the server that scores; "" if scores are computed in this process."""
+        return ""
 
     @property
     def device_rule(self) -> int:

@@ -19,6 +19,7 @@ from steersman.policies.kube_default.policy import KubeDefaultPolicy
 from steersman.policies.linear import forecast
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
+from steersman.policies.schemes import known_schemes, open_url
 from steersman.policies.telemetry.policy import OBJECTIVES, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
 
@@ -75,11 +76,13 @@ def names() -> tuple[str, ...]:
 
 
 def resolve(spec: str) -> Policy:
-    """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file or a `module:Class`.
+    """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file, a URL or a `module:Class`.
 
     Raises:
         UsageError: there is no such policy; the message lists the known ones.
     """
+    if "://" in spec:
+        return open_url(spec)
     if "=" in spec:
         return weighted_sum(spec)
     if factory := BUILT_IN.get(spec) or TELEMETRY_POLICIES.get(spec):
@@ -97,8 +100,14 @@ def resolve(spec: str) -> Policy:
         return user_policy(spec, import_object("policy", spec))
     raise UsageError(
         f"unknown policy {spec!r}; known are {', '.join(names())}, a weighted sum (fgd=500,best-fit=500), "
-        f"a policy file (run/policy{SUFFIX}), module:Class"
+        f"a policy file (run/policy{SUFFIX}), {''.join(f'{name}://host:port/path, ' for name in known_schemes())}"
+        "module:Class"
     )
+
+
+def portable(policy: str | Policy | PolicyProtocol) -> str | Policy | PolicyProtocol:
+    """Return a policy as worker processes can have it: one of a URL as an object, as they register no schemes."""
+    return open_url(policy) if isinstance(policy, str) and "://" in policy else policy
 
 
 def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:

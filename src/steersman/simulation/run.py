@@ -319,7 +319,8 @@ class Execution:
         arrival = int(self.run.question[engine.QUESTION])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
         owner = int(self.simulator.places.owner[self.plan.pods[arrival]])
-        query = ScoreQuery(c, self.state.mask(c, labels), self.eligible, labels, owner=owner)
+        pod = self.simulator.workload.pods[self.plan.pods[arrival]]
+        query = ScoreQuery(c, self.state.mask(c, labels), self.eligible, labels, owner=owner, pod=pod)
         self.run.question[engine.ANSWER] = self.scorer.choose(query)
 
     def cost(self, protocol: Protocol) -> float:

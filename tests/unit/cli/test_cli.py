@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from tests.support.errors import raises
 from tests.support.run_results import made_experiment, made_run
+from tests.support.servers.score_servers import steersman_server
 
+from steersman.apps.http_policy.client import blocking_server
 from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
 from steersman.cli.options.common import parse_seeds, repeat_flags
@@ -746,7 +748,9 @@ def test_several_values_are_repeated_flags(arguments: list[str], repeated: list[
 SIMON = Path(__file__).resolve().parents[2] / "data" / "simon-example"
 
 
-def test_a_pair_of_configurations_is_run_and_its_pods_are_placed(cluster: Path, capsys: Capture) -> None:
+def test_a_pair_of_configurations_is_run_and_its_pods_are_placed(
+    cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = ("--cluster-config", str(SIMON / "cluster-config.yaml"))
     fixed = (*pair, "--scheduler-config", str(SIMON / "scheduler-config.yaml"))
     assert main(["simulate", *fixed, "--output", "one"]) == 0
@@ -758,8 +762,17 @@ def test_a_pair_of_configurations_is_run_and_its_pods_are_placed(cluster: Path, 
     capsys.readouterr()
 
     learned = (*pair, "--scheduler-config", str(SIMON / "scheduler-config-learned.yaml"), "--output", "two")
-    assert main(["simulate", *learned]) == 2
-    assert "--policy" in error_line(capsys)
+    monkeypatch.setenv("RL_SCHEDULER_ENDPOINT", "http://127.0.0.1:1/score")
+    assert main(["simulate", *learned]) == 1
+    assert "http://127.0.0.1:1/score: cannot be reached" in error_line(capsys)
+    assert not (cluster / "two").exists()
+    with steersman_server("best-fit") as url:
+        monkeypatch.setenv("RL_SCHEDULER_ENDPOINT", url)
+        assert main(["simulate", *learned[:-1], "three"]) == 0
+        blocking_server(url).close()
+    assert {row["outcome"] for row in rows(cluster / "three" / "placements.csv")} >= {"bound"}
+    assert {row["policy"] for row in rows(cluster / "three" / "metrics.csv")} == {url}
+    capsys.readouterr()
     assert main(["simulate", *learned, "--policy", "best-fit", "--seed", "7"]) == 0
     assert {(row["policy"], row["seed"]) for row in rows(cluster / "two" / "metrics.csv")} == {("best-fit", "7")}
 

@@ -75,7 +75,7 @@ COMMANDS: dict[str, Options] = {
 }
 """How each command is called; "" as a name: an argument, as a value: a flag."""
 
-WRITES = {"--output", "--csv", "--learn"}
+WRITES = {"--output", "--csv", "--learn", "--log-file"}
 WRITES_IN = {"schedule": {"--fit"}}
 """Options that name what is written, everywhere and of one command."""
 

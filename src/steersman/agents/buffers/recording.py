@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from steersman.agents.base import Step
 from steersman.agents.buffers.replay import unflatten
+from steersman.agents.buffers.scheduler_csv import is_scheduler_csv, read_bindings, read_transitions
 from steersman.agents.networks.tensors import Actions, Arrays, sample_candidates, take
 from steersman.core.errors import InputError
 
@@ -26,6 +27,9 @@ _NEEDED = _KEYS | {f"{side}.{part}" for side in ("before", "after") for part in 
 
 def check_file(file: Path) -> None:
     """Check that a file is a recording, without reading its arrays. Raises InputError: it is not."""
+    if is_scheduler_csv(file):
+        read_bindings(file)
+        return
     with _opened(file):
         pass
 
@@ -41,7 +45,9 @@ def _opened(file: Path) -> Iterator[Any]:
     except FileNotFoundError as error:
         raise InputError(file, "", "", "there is no such file") from error
     except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError(file, "", "", "not a recording; an .npz file of transitions is right") from error
+        raise InputError(
+            file, "", "", "not a recording; an .npz file of transitions, or AAML's .csv, is right"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +115,15 @@ class Recording:
 
     @classmethod
     def load(cls, file: Path) -> Recording:
-        """Read a recording of `steersman workload record`.
+        """Read a recording of `steersman workload record`, or a `sched_*.csv` of AAML's scheduler.
 
         Raises:
             InputError: the file is missing, is not a recording, or its arrays do not match.
         """
+        if is_scheduler_csv(file):
+            read = read_transitions(file)
+            truncated = np.zeros(len(read.actions), dtype=np.bool_)
+            return cls(read.before, read.actions, read.rewards, read.terminated, truncated, read.after)
         with _opened(file) as archive:
             arrays = {name: archive[name] for name in archive.files}
         for name in sorted(_NEEDED):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
+from steersman.apps.http_policy.live import LiveScoreServer, ServedDecider
 from steersman.apps.runtime.comparison import INITIAL_RULE, PolicyComparison
 from steersman.apps.runtime.live_profile import LiveProfile
 from steersman.apps.runtime.policy_reloader import PolicyReloader
@@ -51,6 +52,9 @@ class PolicyManager:
         telemetry: measurements of the cluster; None without telemetry. The caller keeps them up to date.
         unchecked: whether a learned policy is used without a comparison with rules on the cluster.
         scheduler_name: the scheduler whose pods decide which nodes count; "": the pods that are asked about.
+
+    Attributes:
+        server: server of a policy that is a URL; None for any other policy.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class PolicyManager:
         self.file, self.profile, self.telemetry = policy, LiveProfile(), telemetry
         self._warned: set[str] = set()
         self.comparison = PolicyComparison(policy, unchecked=unchecked)
+        url = policy.policy.server_url
+        self.server = LiveScoreServer(url, INITIAL_RULE) if url else None
 
     @property
     def policy(self) -> Policy:
@@ -83,16 +89,18 @@ class PolicyManager:
     def decider(self, cache: ClusterCache) -> Decider:
         """Return a new decider of the active policy for the cache's state."""
         self._warn(cache.state.gpu_types)
-        services = LiveSpreadSelectors(cache.selectors)
-        return Decider(
-            cache.state,
-            self.deciding,
-            profile=self.profile.pods,
-            leftovers=self.profile.leftovers,
-            services=services,
-            telemetry=self.telemetry,
-            demand=self._demand(cache),
-        )
+        options = {
+            "profile": self.profile.pods,
+            "leftovers": self.profile.leftovers,
+            "services": LiveSpreadSelectors(cache.selectors),
+            "telemetry": self.telemetry,
+            "demand": self._demand(cache),
+        }
+        if url := self.deciding.server_url:
+            if self.server is None:  # the policy of a file was replaced
+                self.server = LiveScoreServer(url, INITIAL_RULE)
+            return ServedDecider(cache.state, self.server, heuristic(INITIAL_RULE), **options)
+        return Decider(cache.state, self.deciding, **options)  # type: ignore[arg-type]
 
     def _demand(self, cache: ClusterCache) -> set[int]:
         """Return the classes of the scheduler's pods."""
@@ -179,11 +187,15 @@ def warm_up(
     The second pod has a constraint on other pods, because some kernels run for such pods alone.
 
     Args:
-        policy: the policy; for a learned one, the rule that decides before the comparison is compiled, too.
+        policy: the policy; for a learned one, the rule that decides before the comparison is compiled, too; for one
+            behind HTTP, the rule that decides where its server fails.
         choose: function that chooses a node for a pod's class.
         telemetry: whether the kernels of latency limits are compiled.
     """
-    for candidate in (policy, heuristic(INITIAL_RULE)) if policy.is_learned else (policy,):
+    candidates = [] if policy.server_url else [policy]
+    if policy.is_learned or policy.server_url:
+        candidates.append(heuristic(INITIAL_RULE))
+    for candidate in candidates:
         _choose_twice(candidate, choose, telemetry=telemetry)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from steersman.apps.http_policy.live import ServerMetrics
 from steersman.apps.runtime.http_server import ADDRESS, WebServer
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
@@ -143,6 +144,8 @@ class LiveScheduler(Scheduler):
         self.metrics.registry.register(PolicyMetrics(self.policy_manager.comparison))
         if settings.agent is not None and settings.agent.link is not None:
             self.metrics.registry.register(AgentMetrics(settings.agent.link))
+        if self.policy_manager.server is not None:
+            self.metrics.registry.register(ServerMetrics(self.policy_manager.server))
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.binding_check = BindingCheck(lambda: self.binder.errors)
@@ -179,7 +182,8 @@ class LiveScheduler(Scheduler):
         """
         checks = {"loop": self._stuck}
         ready = {"watches": self._unsynced, "bindings": self.binding_check.problem}
-        notes = {"policy": lambda: self.policy_manager.file.problem}
+        server = self.policy_manager.server
+        notes = {"policy": lambda: self.policy_manager.file.problem or ("" if server is None else server.problem)}
         settings = self.settings
         async with (
             WebServer(self.metrics.registry, checks, ready, settings.address, settings.port, notes=notes) as endpoints,
@@ -201,6 +205,8 @@ class LiveScheduler(Scheduler):
             finally:
                 for task in beside:
                     task.cancel()
+                if server is not None:
+                    await server.close()
 
     def _election(self, client: Client) -> LeaderElection:
         settings = self.settings

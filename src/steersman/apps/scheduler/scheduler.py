@@ -197,6 +197,8 @@ class Scheduler(Listener):
                 self.queue.add(queued.pod)
                 await asyncio.sleep(LOST_SECONDS)
                 continue
+            if self.decider is not None and self.decider.asks_first and not await self._ask(queued):
+                continue
             self._schedule_one(queued)
             decisions += 1
             if decisions % DECISIONS_PER_YIELD == 0:
@@ -206,6 +208,19 @@ class Scheduler(Listener):
         """Requeue the unschedulable pods that recorded changes may help."""
         if self.queue.unschedulable and self._hints.wait_seconds() == 0.0:
             self.queue.wake(self._hints.helped(self.cache.state, self.queue.groups))
+
+    async def _ask(self, queued: QueuedPod) -> bool:
+        """Ask the server of a policy about a pod; return whether the pod still waits for its decision."""
+        assert self.decider is not None
+        pod = queued.pod
+        if not pod.unmodelled:
+            try:
+                await self.decider.ask(pod.pod, pod.class_id, pod.labels_id)
+            except BaseException:  # cancelled: we lead no longer, or end
+                if queued.place == "tried":
+                    self.queue.add(pod)
+                raise
+        return queued.place == "tried"  # else it was bound, deleted or changed meanwhile
 
     def _schedule_one(self, queued: QueuedPod) -> None:
         """Decide about one pod and start its binding."""

@@ -58,6 +58,7 @@ from steersman.cli.options.inputs import (
 )
 from steersman.cli.options.policies import check_policies
 from steersman.cli.output.display import Warnings, say
+from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError
 from steersman.core.processes import (
@@ -117,6 +118,7 @@ def evaluate(
     from_now: FromNow = False,
     jobs: Jobs = None,
     output_format: FormatOption = Format.TABLE,
+    log_file: MessagesFileOption = None,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
     **settings: Any,
@@ -189,6 +191,8 @@ def evaluate(
     if fit and inputs.count > 1:
         raise UsageError(f"--fit fits a policy to one workload, and {inputs.count} are given; give one")
 
+    check_log_file(log_file)
+
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.cli.comparison import compare, show
     from steersman.evaluation.bound.gpu_bound import check_bound
@@ -201,6 +205,7 @@ def evaluate(
     objectives = parse_objectives(objective or ())
     check_output(output, EVALUATION_FILES)
     baseline = check_policies(policy, baseline, fit=fit)
+    log_messages(log_file)
     warn = Warnings()
     workloads = inputs.read(warn)
     protocols, reason = (

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from steersman.cli.output.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
+from steersman.cli.output.logs import (
+    LogFileOption,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    check_log_file,
+    configure_logs,
+)
 from steersman.core.errors import UsageError
 
 PORT = 8100
@@ -29,6 +37,7 @@ def probe(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free port.")] = PORT,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
+    log_file: LogFileOption = None,
 ) -> None:
     """Measure the latency from this node to users, and serve it over HTTP.
 
@@ -44,7 +53,8 @@ def probe(
     if len(set(users)) < len(users):
         twice = next(user for user in users if users.count(user) > 1)
         raise UsageError(f"--target {twice}=...: is given twice; users have one target each")
-    configure_logs(log_format, log_level)
+    check_log_file(log_file)
+    configure_logs(log_format, log_level, log_file)
 
     from steersman.apps.runtime.probe_server import serve_probe
     from steersman.apps.runtime.tasks import run

@@ -23,7 +23,16 @@ from steersman.cli.options.cluster import (
 from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, TelemetryOption, UncheckedOption, path
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Warnings, status_if_slow
-from steersman.cli.output.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
+from steersman.cli.output.logs import (
+    LogFileOption,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    LogOptions,
+    check_log_file,
+    configure_logs,
+)
 from steersman.core.errors import UsageError
 
 
@@ -88,6 +97,7 @@ def serve(
     ] = None,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
+    log_file: LogFileOption = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: ClusterName = None,
@@ -130,8 +140,9 @@ def serve(
         raise UsageError("--no-watch follows no cluster, so there is nothing that --telemetry could measure")
     if settings.telemetry:
         read_configuration(Path(settings.telemetry))
+    check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name) if watch else None
-    configure_logs(log_format, log_level)
+    configure_logs(log_format, log_level, log_file)
 
     from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.runtime.tasks import run
@@ -143,11 +154,14 @@ def serve(
         from steersman.cli.following import following, prepare_to_follow
         from steersman.training.run import POLICY
 
+        logs = LogOptions(log_format, log_level, log_file)
         source = learn_from or "default-scheduler"
         plan, capacity = prepare_to_follow(target, Path(settings.policy), learn, source)
-        follower = following(plan, learn, capacity, target.config, settings.telemetry, log_format, log_level)
+        follower = following(plan, learn, capacity, target.config, settings.telemetry, logs)
         settings = msgspec.structs.replace(settings, policy=str(learn / POLICY))
     decides = resolve(settings.policy)
+    if decides.server_url:
+        raise UsageError(f"--policy {settings.policy} is a server itself; ask it, or give a policy that decides here")
     say_without_telemetry(decides, settings.policy, has_telemetry=bool(settings.telemetry))
     if target is not None:
         log_cluster(target)

@@ -185,8 +185,8 @@ def path(text: str | Path) -> Path:
 POLICIES_HELP = (
     "random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, least-allocated, most-allocated, "
     "balanced-allocation, greedy-forecast, most-even, kube-default, steersman, by telemetry ma, la, lc, p0, a weighted "
-    "sum such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), or your own as "
-    "module:Class."
+    "sum such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), the URL of a "
+    "server that scores nodes (http://localhost:5000/score), or your own as module:Class."
 )
 OBJECTIVES_HELP = (
     "allocation, fragmentation, balance, most-allocated, least-allocated, waiting-time, locality, least-connections, "

@@ -192,7 +192,8 @@ class LearningOptions:
         _learning(
             parser=path,
             metavar="FILE",
-            help="imitation, dqn: recorded transitions (.npz) to learn from, or to fill the replay buffer with.",
+            help="imitation, dqn: recorded transitions to learn from, or to fill the replay buffer with: .npz of "
+            "workload record, or a sched_*.csv of AAML's scheduler.",
         ),
     ] = None
     reference: Annotated[

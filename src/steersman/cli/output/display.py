@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -34,10 +34,24 @@ PROGRESS_METRICS = (
 )  # metrics of an iteration that a line of progress shows
 
 
+_mirrors: list[Callable[[str], None]] = []
+
+
+def mirror_lines(write: Callable[[str], None] | None) -> None:
+    """Pass every line that this process says from now on to `write`, too; None: to nothing."""
+    _mirrors[:] = [] if write is None else [write]
+
+
 def say(message: str) -> None:
     """Print a line on standard error. A closed terminal is no error."""
     with suppress(OSError):
         print(message, file=sys.stderr, flush=True)
+    _mirror(message)
+
+
+def _mirror(message: str) -> None:
+    for write in _mirrors:
+        write(message)
 
 
 def say_text(text: str) -> None:
@@ -180,6 +194,7 @@ class TrainingProgressBar:
     def __init__(self, iterations: int, minutes: float | None, scroll: Scroll = Scroll.LINE) -> None:
         self._iterations, self._seconds, self._scroll = iterations, 60 * minutes if minutes else math.inf, scroll
         self._said = time.monotonic()
+        self._mirrored = -math.inf
         self._live = sys.stderr.isatty() and scroll is Scroll.LINE
         self._first: tuple[int, float] | None = None
 
@@ -211,6 +226,9 @@ class TrainingProgressBar:
         head = f"training: {standing.iteration} of {self._iterations}{self._left(standing)}"
         text = ": ".join(filter(None, (head, ", ".join(texts))))
         self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
+        if not self._live or now - self._mirrored >= LINE_EVERY_SECONDS or standing.iteration == self._iterations:
+            self._mirrored = now
+            _mirror(text)
 
     def _left(self, standing: TrainingProgress) -> str:
         assert self._first is not None

@@ -1,18 +1,29 @@
-"""Logs on standard error: a log of long-running commands, warnings as lines of the others."""
+"""Logs on standard error and in a file: a log of long-running commands, warnings as lines of the others."""
 
 from __future__ import annotations
 
 import enum
 import logging
 import sys
+import weakref
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.output.display import one_line, say
+from steersman.cli.options.common import path
+from steersman.cli.output.display import mirror_lines, one_line, say
+from steersman.core.errors import UsageError
+from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
-    from structlog.typing import EventDict
+    from structlog.typing import EventDict, Processor
+
+LOG_FILE_BYTES, LOG_FILES_KEPT = 10 << 20, 5
+"""Size at which a log file is renamed to FILE.1, and number of such files that are kept."""
 
 
 class LogFormat(enum.StrEnum):
@@ -34,20 +45,150 @@ class LogLevel(enum.StrEnum):
 
 LogFormatOption = Annotated[LogFormat, typer.Option(help="Format of the log; auto: text on a terminal, else JSON.")]
 LogLevelOption = Annotated[LogLevel, typer.Option(help="Least level that is logged; debug: every decision.")]
+LogFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        parser=path,
+        metavar="FILE",
+        help="Write the log to this file, too: JSON lines, or text with --log-format text. It is continued; at "
+        f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept.",
+    ),
+]
+MessagesFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        parser=path,
+        metavar="FILE",
+        help="Write messages and progress to this file, too, as JSON lines. It is continued; at "
+        f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept.",
+    ),
+]
 
 
-def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
-    """Set up the log of this process. Control characters are escaped."""
+def check_log_file(file: Path | None) -> None:
+    """Check before anything starts that a log file can be written; nothing is left behind. Raises UsageError."""
+    if file is None:
+        return
+    check_writable("--log-file", file)
+    if file.exists():
+        if not file.is_file():
+            raise UsageError(f"--log-file {file}: is no file; a new or regular file is right")
+        try:
+            file.open("ab").close()
+        except OSError as error:
+            raise UsageError(f"--log-file {file}: cannot be written: {error.strerror}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Options of the log, as background processes get them.
+
+    Attributes:
+        format: format of the log.
+        level: least level.
+        file: log file; None: none.
+    """
+
+    format: LogFormat
+    level: LogLevel
+    file: Path | None = None
+
+    def of_process(self, name: str) -> LogOptions:
+        """Return the options of a background process, with a file of its own: `s.log` is `s.fit.log` for `fit`."""
+        file = self.file
+        return self if file is None else replace(self, file=file.with_name(f"{file.stem}.{name}{file.suffix}"))
+
+    def configure(self) -> None:
+        """Set up the log of this process, see `configure_logs`."""
+        configure_logs(self.format, self.level, self.file)
+
+
+class LogFile:
+    """A log file that is rotated by size; a failure to write is said once and ends nothing.
+
+    Args:
+        file: the file.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+
+    def __init__(self, file: Path) -> None:
+        check_log_file(file)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._handler = _Handler(file, maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--log-file {file}: cannot be written: {error.strerror}") from None
+        weakref.finalize(self, self._handler.close)
+
+    def write(self, line: str) -> None:
+        """Write a line."""
+        self._handler.handle(logging.makeLogRecord({"msg": line}))
+
+    def copying(self, renderer: Any) -> Processor:
+        """Return a processor that writes events to the file, rendered, and passes them on."""
+
+        def write(logger: Any, method: str, event: EventDict) -> EventDict:
+            self.write(str(renderer(logger, method, dict(event))))
+            return event
+
+        return write
+
+    def write_message(self, message: str) -> None:
+        """Write a line that a command said, as an event."""
+        import json
+
+        level, colon, text = message.partition(": ")
+        known = bool(colon) and level in ("warning", "error")
+        stamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        event = {"event": text if known else message, "level": level if known else "info", "timestamp": stamp}
+        self.write(json.dumps(event, ensure_ascii=False))
+
+
+class _Handler(RotatingFileHandler):
+    has_failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        if not self.has_failed:
+            self.has_failed = True
+            message = f"warning: the log file {self.baseFilename} cannot be written: {sys.exc_info()[1]}"
+            print(one_line(message), file=sys.stderr, flush=True)
+
+
+def log_messages(file: Path | None) -> None:
+    """Write what this command says to a file, too, for commands without a log. Raises UsageError: it is unusable."""
+    if file is not None:
+        mirror_lines(LogFile(file).write_message)
+
+
+def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = None) -> None:
+    """Set up the log of this process. Control characters are escaped.
+
+    Args:
+        log_format: format of the log.
+        level: least level.
+        file: where it is written to, too; None: nowhere.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
     import structlog
 
     terminal = sys.stderr.isatty()
     text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and terminal)
     renderer: Any = structlog.dev.ConsoleRenderer(colors=terminal) if text else structlog.processors.JSONRenderer()
+    as_text = log_format is LogFormat.TEXT
+    in_file: Any = structlog.dev.ConsoleRenderer(colors=False) if as_text else structlog.processors.JSONRenderer()
+    copies = [] if file is None else [LogFile(file).copying(in_file)]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            *copies,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.value.upper())),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import best_devices
 from steersman.cluster.constraints.node import eligible_nodes
-from steersman.cluster.model import Node
+from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState
@@ -116,6 +116,14 @@ class Decider:
         """Record a change of a node or of the pods on it."""
         self._changed.add(slot)
         self.node_metrics.changed(slot)
+
+    @property
+    def asks_first(self) -> bool:
+        """Whether `ask` must be awaited before `choose`, because scores come from elsewhere."""
+        return False
+
+    async def ask(self, pod: Pod, class_id: int, labels_id: int) -> None:
+        """Fetch what the next `choose`, for this pod, needs from elsewhere, without blocking the event loop."""
 
     def choose(
         self,

@@ -67,11 +67,35 @@ def test_the_example_pair() -> None:
 
 def test_a_learned_plugin_asks_the_users_policy() -> None:
     config = read_scheduler_config(EXAMPLE / "scheduler-config-learned.yaml")
-    with raises(UsageError, "--policy"):
-        config.policy()
     assert config.policy("mine.safetensors") == "mine.safetensors"
     with raises(UsageError, "--policy"):
         read_scheduler_config(EXAMPLE / "scheduler-config.yaml").policy("mine.safetensors")
+
+
+def test_the_plugin_that_asks_a_server_asks_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RL_SCHEDULER_ENDPOINT", raising=False)
+    config = read_scheduler_config(EXAMPLE / "scheduler-config-learned.yaml")
+    assert config.policy() == "http://localhost:5000/score"
+    monkeypatch.setenv("RL_SCHEDULER_ENDPOINT", "")
+    assert config.policy() == "http://localhost:5000/score"
+    monkeypatch.setenv("RL_SCHEDULER_ENDPOINT", "https://scores.example.com/v2")
+    assert config.policy() == "https://scores.example.com/v2"
+    assert config.policy("fgd") == "fgd", "what is given counts"
+    several = scheduler(
+        tmp_path, b_profile({"FGDScore": 1, "RLSchedulerScore": 2}, {"gpuSelMethod": "RLSchedulerScore"}), "v1beta1"
+    )
+    with raises(UsageError, "fgd", "https://scores.example.com/v2", "RLSchedulerScore"):
+        several.policy()
+    with raises(UsageError, "fgd", "http://other/score", "RLSchedulerScore"):
+        several.policy("http://other/score")
+    monkeypatch.setenv("RL_SCHEDULER_ENDPOINT", "localhost")
+    with raises(UsageError, "RL_SCHEDULER_ENDPOINT", "localhost"):
+        config.policy()
+    other = scheduler(tmp_path, b_profile({"RLScore": 1}), "v1beta1")
+    with raises(UsageError, "RLScore", "--policy"):
+        other.policy()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from steersman.apps.service.scoring.ranking import Ranking, version_of
 from steersman.cluster.constraints import reasons
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.free_resources import FREE_KEY, free_of, set_free
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState
@@ -210,12 +212,20 @@ def decode_pod(content: dict[str, Any]) -> Pod:
 
 
 def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> ClusterState:
-    """Return the cluster of v1 Nodes and the v1 Pods that run there. Raises InvalidRequestError: they make none."""
-    result = []
+    """Return the cluster of v1 Nodes and the v1 Pods that run there.
+
+    A node's annotation `cluster.objects.free_resources.FREE_KEY` stands for pods that are not sent.
+
+    Raises:
+        InvalidRequestError: they make no cluster.
+    """
+    result, free = [], []
     for i, raw in enumerate(nodes):
         try:
-            result.append(node_from_object(_object(raw, f"nodes[{i}]")))
-        except InputError as error:
+            content = _object(raw, f"nodes[{i}]")
+            result.append(node_from_object(content))
+            free.append(free_of(content))
+        except (InputError, FieldError) as error:
             raise InvalidRequestError(f"nodes[{i}]: {error}") from None
     if not result:
         raise InvalidRequestError("nodes: there is none; one or more are right")
@@ -223,6 +233,14 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
         state = ClusterState(result)
     except SteersmanError as error:
         raise InvalidRequestError(f"nodes: {error}") from None
+    for slot, left in enumerate(free):
+        if left is not None:
+            if pods:
+                raise InvalidRequestError(f"nodes[{slot}]: has {FREE_KEY}, and pods are sent; one of them is right")
+            try:
+                set_free(state, slot, left)
+            except FieldError as error:
+                raise InvalidRequestError(f"nodes[{slot}]: {error}") from None
     for i, raw in enumerate(pods):
         try:
             _place(state, pod_from_object(_object(raw, f"pods[{i}]")))

@@ -24,7 +24,16 @@ from steersman.cli.options.cluster import (
 from steersman.cli.options.common import POLICIES_HELP, TelemetryOption, UncheckedOption, path
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
 from steersman.cli.output.display import status_if_slow
-from steersman.cli.output.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logs
+from steersman.cli.output.logs import (
+    LogFileOption,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    LogOptions,
+    check_log_file,
+    configure_logs,
+)
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.objectives import registry as objectives
 from steersman.workloads.files import check_writable
@@ -124,6 +133,7 @@ def schedule(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port that they listen on; 0: a free port.")] = PORT,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
+    log_file: LogFileOption = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: ClusterName = None,
@@ -169,8 +179,9 @@ def schedule(
         if plan is None:
             raise UsageError("--policy is missing: a name such as steersman or kube-default, or a file")
         policy = objectives.resolve(plan.objective).objectives[0].reference
+    check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name)
-    configure_logs(log_format, log_level)
+    configure_logs(log_format, log_level, log_file)
 
     from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
@@ -180,6 +191,8 @@ def schedule(
 
     telemetry_config = None if telemetry is None else read_configuration(telemetry)
     resolved = resolve(policy)
+    if resolved.server_url and shadow:
+        raise UsageError("--shadow asks no server; leave it out, or give a policy that decides here")
     say_without_telemetry(resolved, policy, has_telemetry=telemetry_config is not None)
     log_cluster(target)
     if fit is not None:
@@ -200,12 +213,13 @@ def schedule(
 
         follow(target, policy, scheduler, output, telemetry_config, unchecked=unchecked)
         return
+    logs = LogOptions(log_format, log_level, log_file)
     with ExitStack() as stack:
         agent = None
         if plan is not None and learning.learn is not None:
-            agent = stack.enter_context(agent_process(plan, learning.learn, capacity, log_format, log_level))
+            agent = stack.enter_context(agent_process(plan, learning.learn, capacity, logs))
         if fit is not None:
-            stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, log_format, log_level))
+            stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, logs))
         settings = SchedulerSettings(
             policy=policy,
             agent=agent,

@@ -18,7 +18,7 @@ from steersman.apps.runtime.decoding import (
 from steersman.apps.scheduler.agent_link import AgentLink
 from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.cli.options.cluster import run_with_client
-from steersman.cli.output.logs import LogFormat, LogLevel, configure_logs
+from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import background_process
 from steersman.objectives import registry as objectives
@@ -50,16 +50,14 @@ def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettin
 
 
 @contextmanager
-def agent_process(
-    plan: LivePlan, folder: Path, capacity: int, log_format: LogFormat, log_level: LogLevel
-) -> Iterator[AgentSettings]:
+def agent_process(plan: LivePlan, folder: Path, capacity: int, logs: LogOptions) -> Iterator[AgentSettings]:
     """Run the agent in a background process, in a folder from `prepare`, until the block ends."""
 
     def on_exit(_: int) -> None:
         log.error("the agent's process has ended; scheduling continues by a rule", folder=str(folder))
 
     here, there = multiprocessing.Pipe()
-    with background_process(on_exit, _learn, plan, folder, capacity, there, log_format, log_level):
+    with background_process(on_exit, _learn, plan, folder, capacity, there, logs):
         there.close()
         link = AgentLink(here, asks_teacher=plan.asks_teacher)
         try:
@@ -68,12 +66,10 @@ def agent_process(
             link.close()
 
 
-def _learn(
-    plan: LivePlan, folder: Path, capacity: int, connection: Connection, log_format: LogFormat, log_level: LogLevel
-) -> None:
+def _learn(plan: LivePlan, folder: Path, capacity: int, connection: Connection, logs: LogOptions) -> None:
     from steersman.apps.learner.agent_process import run_agent
 
-    configure_logs(log_format, log_level)
+    logs.of_process("learn").configure()
     try:
         run_agent(plan, folder, capacity, connection)
     except SteersmanError as error:

@@ -16,6 +16,7 @@ from steersman.cli.options.file import merge_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, iteration_counts, plan_of
 from steersman.cli.output.display import Scroll, TrainingProgressBar, Warnings, print_text
+from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.processes import (
     default_jobs,
 )
@@ -68,6 +69,7 @@ def train(
             metavar="HOW", help="line: one line that is updated in place; scroll: one line for each iteration; none."
         ),
     ] = Scroll.LINE,
+    log_file: MessagesFileOption = None,
     **declared: Any,
 ) -> None:
     """Train a policy by evolution or reinforcement learning.
@@ -84,6 +86,8 @@ def train(
     """
     options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
     check_writable("--output", output, "log")
+    check_log_file(log_file)
+    log_messages(log_file)
     plan = plan_of(options, name=name or output.name, seed=seed, warn=Warnings())
     max_iterations, interval = iteration_counts(options, iterations, validate_every)
 

@@ -37,7 +37,7 @@ from steersman.cli.options.deployments import (
     value_lists,
 )
 from steersman.cli.output.display import Progress, say, status_if_slow
-from steersman.cli.output.logs import say_warnings
+from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
 
@@ -88,6 +88,7 @@ def run(
     ] = None,
     resume: Resume = False,
     clean: Clean = False,
+    log_file: MessagesFileOption = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: ClusterName = None,
@@ -104,7 +105,9 @@ def run(
 
     **Example**: steersman workload run --cpu-load 0.5 --resets 2 --interval 2 --output run.csv
     """
+    check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name)
+    log_messages(log_file)
     say_warnings()
     if clean:
         _clean(target, yes)
@@ -182,6 +185,7 @@ def replay(
     image: Image = "busybox",
     resume: Resume = False,
     clean: Clean = False,
+    log_file: MessagesFileOption = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: ClusterName = None,
@@ -196,7 +200,9 @@ def replay(
 
     **Example**: steersman workload replay pods.csv --speed 3600 --scheduler-name default-scheduler
     """
+    check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name)
+    log_messages(log_file)
     say_warnings()
     if clean:
         _clean(target, yes)

@@ -7,6 +7,7 @@ and is not what our policies implement is an error, never a guess.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +42,11 @@ POLICY_OF_PLUGIN = {
     "NodeResourcesBalancedAllocation": "balanced-allocation",
 }
 STRATEGIES = {"LeastAllocated": "least-allocated", "MostAllocated": "most-allocated"}
-LEARNED = ("RLSchedulerScore", "RLScore", "Steersman")
-"""Plugins that ask a policy of the user's."""
+HTTP_PLUGIN = "RLSchedulerScore"
+LEARNED = (HTTP_PLUGIN, "RLScore", "Steersman")
+"""Plugins that ask a policy of the user's; `HTTP_PLUGIN` asks a server where no policy is named."""
+ENDPOINT_KEY, DEFAULT_ENDPOINT = "RL_SCHEDULER_ENDPOINT", "http://localhost:5000/score"
+"""Environment variable with that server's URL, and where it is without."""
 
 # Score plugins that a kube-scheduler has on unless they are disabled, with their weights.
 _DEFAULTS = {
@@ -123,11 +127,22 @@ class SchedulerConfig:
         """Return the policy as `--policy` takes it: a name, or a weighted sum such as `fgd=1000,gpu-packing=500`.
 
         Args:
-            own: the user's policy, for a plugin that asks one (RLSchedulerScore).
+            own: the user's policy, for a plugin that asks one; RLSchedulerScore has its server's URL without one.
 
         Raises:
-            UsageError: `own` is needed and missing, or given and not needed.
+            UsageError: `own` is needed and missing, or given and not needed; the server is one of several plugins; or
+                the environment names none.
         """
+        if self.learned == HTTP_PLUGIN and not own:
+            own = os.environ.get(ENDPOINT_KEY) or DEFAULT_ENDPOINT
+            if "://" not in own:
+                raise UsageError(f"{ENDPOINT_KEY} is {own!r}; a URL such as {DEFAULT_ENDPOINT} is right")
+        if self.learned and own and "://" in own and len(self.scores) > 1:
+            others = ", ".join(name for name, _ in self.scores if name)
+            raise UsageError(
+                f"{self.file}: {self.learned} asks {own}, whose scores cannot be added to those of {others}; disable "
+                "the other plugins, or name a policy with --policy"
+            )
         if self.learned and not own:
             raise UsageError(f"{self.file}: {self.learned} asks a policy of your own; name it with --policy")
         if own and not self.learned:

@@ -1,0 +1,61 @@
+package steersman
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// loggedScores is how many nodes' scores a log line has, the best first.
+const loggedScores = 10
+
+// nodeScore is a node in a log line.
+type nodeScore struct {
+	Node  string `json:"node"`
+	Score int64  `json:"score"`
+}
+
+// logScores logs what the source gave a pod's nodes, where args.logScores asks for it: the best ones, of equals in the
+// order of the nodes, or why there are no scores.
+func (p *Plugin) logScores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, result *scoreResult) {
+	if !p.args.LogScores {
+		return
+	}
+	logger := klog.FromContext(ctx).WithValues("plugin", Name, "pod", klog.KObj(pod), "nodes", len(nodes))
+	if result.found == nil {
+		logger.Info("Pod has no scores", "reason", result.reason)
+		return
+	}
+	logger.Info("Pod scored", "wanted", result.wanted, "mode", p.args.Mode, "scores", bestScores(nodes, result.found))
+}
+
+// logBinding logs where a pod went, and the score that the source gave this node.
+func (p *Plugin) logBinding(ctx context.Context, pod *v1.Pod, node string, result *scoreResult) {
+	if !p.args.LogScores || result.found == nil {
+		return
+	}
+	for i, each := range result.nodes {
+		if each.Node().Name == node {
+			klog.FromContext(ctx).Info("Pod bound", "plugin", Name, "pod", klog.KObj(pod), "node", node,
+				"score", result.found[i], "wanted", result.wanted)
+			return
+		}
+	}
+}
+
+// bestScores are the nodes with the highest scores, at most loggedScores.
+func bestScores(nodes []fwk.NodeInfo, scores []int64) []nodeScore {
+	order := make([]int, len(nodes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(scores[b] - scores[a]) })
+	result := make([]nodeScore, 0, min(len(order), loggedScores))
+	for _, i := range order[:min(len(order), loggedScores)] {
+		result = append(result, nodeScore{nodes[i].Node().Name, scores[i]})
+	}
+	return result
+}

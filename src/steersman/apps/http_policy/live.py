@@ -1,0 +1,221 @@
+"""Decisions of a score server in a live cluster: only the pod waits for it, and a rule decides where it fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from steersman.apps.http_policy.client import LIVE_SECONDS, ScoreServer, ScoreServerError
+from steersman.apps.http_policy.documents import RequestEncoder
+from steersman.apps.http_policy.policy import node_names
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.state import ClusterState
+from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.decision.decider import Decider, NodeChoice
+
+PAUSE_SECONDS = 5.0
+"""Time after a failure in which the rule decides without asking the server, so that a dead one delays few pods."""
+WARNING_SECONDS = 60.0
+"""Least time between two warnings about failures."""
+
+log = structlog.get_logger("policy")
+
+
+@dataclass(slots=True)
+class Answer:
+    """The server's scores for the pod that is decided next, by node; None: the rule decides."""
+
+    scores: Mapping[str, float] | None = None
+
+
+class LiveScoreServer:
+    """A score server whose failures are counted, logged at intervals, and followed by a pause.
+
+    Args:
+        url: where requests are posted to.
+        rule: name of the rule that decides instead.
+        clock: monotonic clock, seconds.
+
+    Attributes:
+        answer: scores for the next decision.
+        decisions: number of decisions: `scored` by the server, `failed` requests, and `skipped` in a pause.
+        problem: the last failure; "" after a success.
+    """
+
+    def __init__(self, url: str, rule: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.url, self._rule, self._clock = url, rule, clock
+        self.answer, self.problem = Answer(), ""
+        self.decisions = {"scored": 0, "failed": 0, "skipped": 0}
+        self._server = ScoreServer(url, LIVE_SECONDS)
+        self._asks_again_at = self._warns_again_at = -np.inf
+        self.seconds = Histogram(
+            "steersman_policy_server_duration_seconds", "A request to the policy's server.", registry=None
+        )
+
+    async def ask(self, body: Callable[[], bytes], names: list[str]) -> None:
+        """Ask for the scores of nodes and keep them as `answer`, without scores if there is no right answer in time.
+
+        Args:
+            body: returns the request.
+            names: names of its nodes.
+        """
+        self.answer.scores = None
+        began = self._clock()
+        if began < self._asks_again_at:
+            self.decisions["skipped"] += 1
+            return
+        try:
+            scores = await self._server.scores(body(), names)
+        except ScoreServerError as error:
+            self._failed(str(error))
+            return
+        finally:
+            self.seconds.observe(self._clock() - began)
+        self.decisions["scored"] += 1
+        if self.problem:
+            log.info("the policy's server answers again", server=self.url)
+            self.problem = ""
+        self.answer.scores = dict(zip(names, scores.tolist(), strict=True))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._server.close()
+
+    def _failed(self, problem: str) -> None:
+        now = self._clock()
+        self.decisions["failed"] += 1
+        self.problem, self._asks_again_at = problem, now + PAUSE_SECONDS
+        if now >= self._warns_again_at:
+            self._warns_again_at = now + WARNING_SECONDS
+            log.warning(
+                "the policy's server failed; a rule decides",
+                rule=self._rule,
+                pause=PAUSE_SECONDS,
+                failed=self.decisions["failed"],
+                error=problem,
+            )
+
+
+class ServerMetrics(Collector):
+    """Collector of a live score server's metrics.
+
+    Args:
+        server: the server.
+    """
+
+    def __init__(self, server: LiveScoreServer) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of one scrape."""
+        family = CounterMetricFamily(
+            "steersman_policy_server_decisions",
+            "Decisions by what the policy's server did: scored; failed or skipped after a failure, where a rule "
+            "decided.",
+            labels=("result",),
+        )
+        for result, count in self._server.decisions.items():
+            family.add_metric((result,), count)
+        yield family
+        yield from self._server.seconds.collect()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AnsweredPolicy(Policy):
+    """Policy that has the scores of an answer.
+
+    Attributes:
+        name: URL of the server.
+        answer: its last answer.
+    """
+
+    name: str
+    answer: Answer = field(default_factory=Answer)
+
+    @property
+    def is_bound_to_classes(self) -> bool:
+        """See `Policy`."""
+        return False
+
+    def scorer(self, context: ScoringContext) -> Scorer:
+        """See `Policy`."""
+        return _AnsweredScorer(self.answer, context.state)
+
+
+class _AnsweredScorer(Scorer):
+    def __init__(self, answer: Answer, state: ClusterState) -> None:
+        self._answer, self._state = answer, state
+
+    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+        """See `Scorer`; nodes that only became feasible after the request have no score."""
+        slots = np.flatnonzero(query.feasible).tolist()
+        known = self._answer.scores or {}
+        result = np.full(len(query.feasible), -np.inf)
+        result[slots] = [known.get(name, -np.inf) for name in node_names(self._state, slots)]
+        if not np.isfinite(result).any():
+            raise ScoreServerError("no node that the server scored is feasible any more")
+        return result
+
+
+class ServedDecider(Decider):
+    """Decider of a policy behind HTTP: `ask` before `choose`; the rule chooses where there is no answer.
+
+    Args:
+        state: the cluster's state.
+        server: the server.
+        rule: policy that decides instead.
+        **options: of both deciders, see `Decider`.
+    """
+
+    def __init__(self, state: ClusterState, server: LiveScoreServer, rule: Policy, **options: Any) -> None:
+        self._server, self._rule = server, Decider(state, rule, **options)
+        self._encoder = RequestEncoder(state)
+        super().__init__(state, AnsweredPolicy(server.url, server.answer), **options)
+
+    @property
+    def asks_first(self) -> bool:
+        """See `Decider`."""
+        return True
+
+    async def ask(self, pod: Pod, class_id: int, labels_id: int) -> None:
+        """See `Decider`."""
+        self._server.answer.scores = None
+        slots = np.flatnonzero(self.state.mask(class_id, labels_id)).tolist()
+        if slots:
+            await self._server.ask(lambda: self._encoder.encode(pod, slots), node_names(self.state, slots))
+
+    def changed(self, slot: int) -> None:
+        """See `Decider`."""
+        super().changed(slot)
+        self._rule.changed(slot)
+
+    def choose(
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        owner_pods: OwnerPods = NO_OWNER_PODS,
+        limits: LatencyLimits = NO_LIMITS,
+        allowed: npt.NDArray[np.bool_] | None = None,
+    ) -> NodeChoice | None:
+        """See `Decider`; an answer counts once."""
+        answer = self._server.answer
+        if answer.scores is not None:
+            try:
+                return super().choose(class_id, labels_id, owner_pods, limits, allowed)
+            except ScoreServerError:
+                pass
+            finally:
+                answer.scores = None
+        return self._rule.choose(class_id, labels_id, owner_pods, limits, allowed)

@@ -1,0 +1,65 @@
+"""The policy of a URL: a server scores the feasible nodes, as ndr2084's open-simulator asks one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.apps.http_policy.client import BlockingScoreServer, blocking_server
+from steersman.apps.http_policy.documents import RequestEncoder
+from steersman.cluster.model import Pod
+from steersman.cluster.state import ClusterState
+from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPolicy(Policy):
+    """Scores of a server.
+
+    Attributes:
+        name: its URL, also the name in results.
+    """
+
+    name: str
+
+    @property
+    def is_bound_to_classes(self) -> bool:
+        """See `Policy`."""
+        return False
+
+    @property
+    def server_url(self) -> str:
+        """See `Policy`."""
+        return self.name
+
+    def scorer(self, context: ScoringContext) -> Scorer:
+        """Return a scorer that waits for the server, see `Policy`; live schedulers ask it without waiting."""
+        return HttpScorer(blocking_server(self.name), context.state)
+
+
+class HttpScorer(Scorer):
+    """Scorer that asks a server about every pod.
+
+    Args:
+        server: the server.
+        state: the cluster's state.
+    """
+
+    def __init__(self, server: BlockingScoreServer, state: ClusterState) -> None:
+        self._server, self._state = server, state
+        self._encoder = RequestEncoder(state)
+
+    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+        """Return the server's scores, see `Scorer`."""
+        slots = np.flatnonzero(query.feasible).tolist()
+        pod = query.pod or Pod("pod", self._state.classes[query.class_id])
+        result = np.full(len(query.feasible), -np.inf)
+        result[slots] = self._server.scores(self._encoder.encode(pod, slots), node_names(self._state, slots))
+        return result
+
+
+def node_names(state: ClusterState, slots: list[int]) -> list[str]:
+    """Return the names of the nodes in slots."""
+    return [node.name for slot in slots if (node := state.nodes[slot]) is not None]

@@ -1,0 +1,227 @@
+"""A live scheduler whose policy is a server: it waits a moment for it, and no pod is lost by it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+import structlog
+from aiohttp import web
+from tests.support.servers.live_cluster import PODS, LiveDouble, node, pod
+from tests.support.servers.score_servers import answering, names_of
+from tests.unit.apps.scheduler.test_binding import Bindings, bind
+
+from steersman.apps.http_policy import live
+from steersman.apps.http_policy.scheme import register_http_policies
+from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
+from steersman.kubernetes.client import Client
+
+NODES = "/api/v1/nodes"
+Get = Callable[[str], Awaitable[str]]
+register_http_policies()
+
+
+def scheduling(url: str, story: Callable[[LiveDouble, LiveScheduler, Get], Awaitable[None]], nodes: int = 3) -> None:
+    """Tell a story of a scheduler that asks a server."""
+
+    async def main() -> None:
+        async with LiveDouble() as double, Client(double.config()) as client, asyncio.timeout(60):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = int(free.getsockname()[1])
+            Bindings(double, bind)
+            for i in range(nodes):
+                double.put(NODES, node(f"node-{i}"))
+            scheduler = LiveScheduler(client, SchedulerSettings(policy=url, port=port))
+            running = asyncio.create_task(scheduler.run())
+            async with aiohttp.ClientSession() as session:
+
+                async def get(path: str) -> str:
+                    async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
+                        return await answer.text()
+
+                try:
+                    while scheduler.decider is None:
+                        await asyncio.sleep(0.01)
+                        if running.done():
+                            running.result()
+                    await story(double, scheduler, get)
+                finally:
+                    running.cancel()
+                    await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+async def bound(double: LiveDouble, name: str) -> str:
+    """Wait until a pod is bound; its node."""
+    while not (there := double.objects[PODS, name]["spec"].get("nodeName")):
+        await asyncio.sleep(0.01)
+    return str(there)
+
+
+def decisions(metrics: str) -> dict[str, int]:
+    found = re.findall(r'steersman_policy_server_decisions_total\{result="(\w+)"\} (\d+)', metrics)
+    return {result: int(count) for result, count in found}
+
+
+def test_pods_go_where_the_server_wants_them() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        content = await request.json()
+        wanted = content["pod"]["metadata"]["labels"]["wants"]
+        names = [each["metadata"]["name"] for each in content["nodes"]]
+        return web.json_response({"scores": {name: 100 if name == wanted else 3 for name in names}})
+
+    async def story(double: LiveDouble, scheduler: LiveScheduler, get: Get) -> None:
+        for i in range(12):
+            double.put(PODS, pod(f"p{i}", scheduler="steersman", wants=f"node-{i % 3}"))
+        assert [await bound(double, f"p{i}") for i in range(12)] == [f"node-{i % 3}" for i in range(12)]
+        assert decisions(await get("metrics")) == {"scored": 12, "failed": 0, "skipped": 0}
+        assert "steersman_policy_server_duration_seconds_count 12.0" in await get("metrics")
+        assert scheduler.policy_manager.server is not None
+
+    with answering(answer) as url:
+        scheduling(url, story)
+
+
+def test_a_dead_server_delays_no_pod_and_loses_none() -> None:
+    async def story(double: LiveDouble, _: LiveScheduler, get: Get) -> None:
+        with structlog.testing.capture_logs() as logs:
+            for i in range(20):
+                double.put(PODS, pod(f"p{i}", scheduler="steersman"))
+            assert len([await bound(double, f"p{i}") for i in range(20)]) == 20
+        warnings = [each for each in logs if each["log_level"] == "warning"]
+        assert [(each["rule"], "refused" in each["error"]) for each in warnings] == [("fgd", True)], "said once"
+        assert decisions(await get("metrics")) == {"scored": 0, "failed": 1, "skipped": 19}
+        assert "[!]policy degraded: " in await get("healthz?verbose")
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    scheduling(f"http://127.0.0.1:{port}/score", story)
+
+
+@pytest.mark.parametrize(
+    "answer", ['{"scores": {}}', '{"scores": {"node-0": NaN}}', "[", '{"scores": {"node-0": 101}}', ""]
+)
+def test_the_rule_decides_where_an_answer_is_wrong(answer: str) -> None:
+    async def wrong(_: web.Request) -> web.Response:
+        return web.Response(text=answer)
+
+    async def story(double: LiveDouble, _: LiveScheduler, get: Get) -> None:
+        double.put(PODS, pod("p", scheduler="steersman"))
+        await bound(double, "p")
+        assert decisions(await get("metrics")) == {"scored": 0, "failed": 1, "skipped": 0}
+
+    with answering(wrong) as url:
+        scheduling(url, story)
+
+
+def test_a_late_server_stops_nothing_else_and_is_asked_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LIVE_SECONDS", 0.5)
+    monkeypatch.setattr(live, "PAUSE_SECONDS", 0.5)
+    is_late = True
+
+    async def answer(request: web.Request) -> web.Response:
+        if is_late:
+            await asyncio.sleep(10)
+        return web.json_response({"scores": dict.fromkeys(await names_of(request), 1)})
+
+    async def story(double: LiveDouble, _: LiveScheduler, get: Get) -> None:
+        nonlocal is_late
+        double.put(PODS, pod("p0", scheduler="steersman"))
+        for _ in range(5):
+            began = asyncio.get_running_loop().time()
+            assert "ok" in await get("healthz")
+            assert asyncio.get_running_loop().time() - began < 0.4, "the event loop runs on"
+        await bound(double, "p0")
+        is_late = False
+        double.put(PODS, pod("p1", scheduler="steersman"))
+        await bound(double, "p1")
+        assert decisions(await get("metrics")) == {"scored": 0, "failed": 1, "skipped": 1}
+        await asyncio.sleep(0.6)
+        with structlog.testing.capture_logs() as logs:
+            double.put(PODS, pod("p2", scheduler="steersman"))
+            await bound(double, "p2")
+        assert decisions(await get("metrics")) == {"scored": 1, "failed": 1, "skipped": 1}
+        assert "the policy's server answers again" in [each["event"] for each in logs]
+
+    with answering(answer) as url:
+        scheduling(url, story)
+
+
+def held() -> tuple[Callable[[web.Request], Awaitable[web.Response]], list[list[str]], asyncio.Event]:
+    """A server that answers when told, best node-2, then node-1; what it was asked; and how it is told."""
+    asked: list[list[str]] = []
+    told = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        names = await names_of(request)
+        asked.append(names)
+        while not told.is_set():
+            await asyncio.sleep(0.01)
+        return web.json_response({"scores": {name: int(name[-1]) for name in names}})
+
+    return answer, asked, told
+
+
+def test_what_changes_while_it_is_asked_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
+    answer, asked, told = held()
+
+    async def story(double: LiveDouble, scheduler: LiveScheduler, _: Get) -> None:
+        double.put(PODS, pod("p", scheduler="steersman"))
+        while not asked:
+            await asyncio.sleep(0.01)
+        double.remove(NODES, "node-2")
+        while "node-2" in scheduler.cache.state.slots:
+            await asyncio.sleep(0.01)
+        double.put(NODES, node("node-9"))
+        while "node-9" not in scheduler.cache.state.slots:
+            await asyncio.sleep(0.01)
+        told.set()
+        assert await bound(double, "p") == "node-1", "the best of those that it scored and that are still there"
+
+    with answering(answer) as url:
+        scheduling(url, story)
+
+
+def test_a_pod_that_is_deleted_while_it_is_asked_about_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
+    answer, asked, told = held()
+
+    async def story(double: LiveDouble, scheduler: LiveScheduler, _: Get) -> None:
+        double.put(PODS, pod("p", scheduler="steersman"))
+        while not asked:
+            await asyncio.sleep(0.01)
+        double.remove(PODS, "p")
+        while scheduler.cache.pods:
+            await asyncio.sleep(0.01)
+        told.set()
+        double.put(PODS, pod("q", scheduler="steersman"))
+        assert await bound(double, "q") == "node-2"
+        assert (PODS, "p") not in double.objects
+
+    with answering(answer) as url:
+        scheduling(url, story)
+
+
+def test_a_pod_that_is_asked_about_when_the_lease_is_lost_is_queued_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
+    answer, asked, told = held()
+
+    async def story(double: LiveDouble, scheduler: LiveScheduler, _: Get) -> None:
+        double.put(PODS, pod("p", scheduler="steersman"))
+        while not asked:
+            await asyncio.sleep(0.01)
+        asking = [each for each in asyncio.all_tasks() if "Scheduler.schedule" in repr(each.get_coro())]
+        assert len(asking) == 1
+        asking[0].cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        assert scheduler.queue.counts() == {"active": 1, "backoff": 0, "unschedulable": 0}
+        told.set()
+
+    with answering(answer) as url:
+        scheduling(url, story)
