@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.envs.deployments.environment import DeploymentsVectorEnv
 from steersman.envs.inflation.environment import InflationVectorEnv, TimedVectorEnv
 from steersman.envs.latency.environment import LatencyVectorEnv
+from steersman.envs.latency.live import LiveModel
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
@@ -19,6 +22,7 @@ from steersman.policies.heuristics.policy import HEURISTIC_IDS
 from steersman.policies.networks.encoding import VIEW_NUMBERS
 from steersman.policies.telemetry.rules import RULES
 from steersman.workloads.generators.deployments import DeploymentSettings
+from steersman.workloads.generators.latency_settings import LatencySettings
 
 
 def play(env: SteersmanVectorEnv, rules: tuple[str, ...], steps: int) -> None:
@@ -80,6 +84,21 @@ def test_telemetry(objective: str, missed: float) -> None:
     )
     play(env, tuple(RULES), 250)
     env.core.figures()
+
+
+def test_the_model_in_real_time() -> None:
+    model = LiveModel(LatencySettings(missed=0.3, zones=2))
+    pods = [Pod("p", PodClass(Requests(500, 1 << 30)), latency=limits) for limits in (NO_LIMITS, LatencyLimits(9, 50))]
+    for step in range(400):
+        time = float(step)
+        model.put_node(Node(f"n{step % 7}", 8000, 32 << 30, 110), time)
+        model.bind(f"p{step}", pods[step % 2], f"d{step // 9}", f"n{step % 5}", time)
+        model.scrape(f"n{step % 3}", time)
+        if step % 50 == 49:
+            model.remove_node(f"n{step // 50}", time)
+        if step % 3:
+            model.unbind(f"p{step // 3}", time)
+    assert model.truth(400.0).placed > 100
 
 
 def test_rewards_of_single_decisions() -> None:
