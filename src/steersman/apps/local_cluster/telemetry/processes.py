@@ -23,7 +23,7 @@ from steersman.apps.local_cluster.control_plane import servers
 from steersman.apps.local_cluster.control_plane.servers import LOCALHOST
 from steersman.apps.local_cluster.record import ClusterRecord, folder_of
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.prometheus.configuration import KIND
+from steersman.prometheus.configuration import DEFAULT_FEATURES, KIND
 from steersman.workloads.generators.latency_settings import (
     ASSUMED_LINK,
     ASSUMED_POD_LINK,
@@ -40,7 +40,8 @@ PROCESSES = ("prometheus", "exporters")
 START_SECONDS = 120.0
 """The exporters compile their model once for this machine."""
 POLL_SECONDS = 0.1
-STALE_SCRAPES = 8
+STALE_SCRAPES, RATE_SCRAPES = 8, 20
+"""As by default: 2 and 5 minutes with a scrape every 15 seconds."""
 LONGEST_REFRESH = 5.0
 SCRAPE_INTERVALS = (1.0, 300.0)
 
@@ -166,12 +167,20 @@ def _telemetry_config(port: int, interval: float) -> dict[str, object]:
         "refreshSeconds": min(interval, LONGEST_REFRESH),
         "maxAgeSeconds": STALE_SCRAPES * interval,
         "cpuWindowSeconds": interval,
+        "features": {"network_received_bytes_per_second": _network_query(interval)},
         "assumptions": {
             "serviceMilliseconds": ASSUMED_SERVICE,
             "linkBytesPerSecond": ASSUMED_LINK,
             "podLinkShare": ASSUMED_POD_LINK,
         },
     }
+
+
+def _network_query(interval: float) -> dict[str, str]:
+    """Return the default query of traffic, over as many scrapes as by default."""
+    default = DEFAULT_FEATURES["network_received_bytes_per_second"]
+    window = f"[{round(1000 * interval * RATE_SCRAPES)}ms]"
+    return {"query": default.query.replace("[5m]", window), "sampledAt": default.sampled_at}
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -205,4 +205,6 @@ def test_the_written_file_is_a_configuration_of_telemetry(tmp_path):
     assert (found.prometheus.url, found.refresh_seconds) == ("http://127.0.0.1:9090", 1.0)
     assert (found.max_age_seconds, found.cpu_window_seconds) == (8.0, 1.0)
     processes._write_json(file, processes._telemetry_config(9090, 15.0))
-    assert read_configuration(file).refresh_seconds == 5.0
+    found = read_configuration(file)
+    assert found.refresh_seconds == 5.0
+    assert "[300000ms]" in found.features["network_received_bytes_per_second"].query
