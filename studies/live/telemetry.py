@@ -36,7 +36,15 @@ ALGORITHMS: dict[str, Json] = {
     "dqn": {
         "network": "mlp",
         "hidden": (32, 32),
-        "settings": {"discount": 0.0, "minimum_epsilon": 0.02, "epsilon_decay": 0.998},
+        "settings": {
+            "discount": 0.9,
+            "minimum_epsilon": 0.02,
+            "epsilon_decay": 0.998,
+            "batch_size": 256,
+            "replay_size": 20_000,
+            "learning_rate_decay": 0.999,
+        },
+        "differences": {"least-allocated": {"discount": 0.5}},
         "iterations": 2000,
         "validate_every": 200,
         "environments": 32,
@@ -44,13 +52,19 @@ ALGORITHMS: dict[str, Json] = {
     "evolution": {
         "network": "linear",
         "settings": {"population": 16, "episodes": 4, "step": 0.3},
+        "differences": {},
         "iterations": 60,
         "validate_every": 10,
     },
 }
-"""How policies are trained."""
-ENVIRONMENT: Json = {}
-"""Settings of the environment that they are trained in, beside the number of nodes; others are the defaults."""
+"""How policies are trained; `differences` of settings by objective."""
+ENVIRONMENTS: dict[str, Json] = {
+    "4": {"replicas": 2, "lifetime": 225.0, "warmup": 300.0},
+    "50": {"replicas": 10, "lifetime": 700.0, "warmup": 700.0, "pods": 1000},
+}
+"""Settings of the environment that policies are trained in for each size, beside the number of nodes.
+
+There a scrape is 15 s and here 1 s, so that as many Deployments come between two scrapes; others are the defaults."""
 COUNTED = "hard_limits_broken_avoidable"
 PRECISE = 2
 
@@ -74,7 +88,7 @@ def options(quick: bool = False) -> Json:
         "algorithms": {
             name: of | ({"iterations": 4, "validate_every": 2} if quick else {}) for name, of in ALGORITHMS.items()
         },
-        "environment": ENVIRONMENT,
+        "environments": ENVIRONMENTS,
     }
 
 
@@ -94,7 +108,7 @@ def training_name(size: str, objective: str, algorithm: str, seed: int) -> str:
 def _train(at: Desk, asked: Json, size: str) -> dict[str, Path]:
     """Train for the clusters of a size; return policy files by name."""
     nodes = asked["sizes"][size]["nodes"]
-    settings = LatencySettings(nodes=nodes, max_nodes=nodes)._replace(**asked["environment"])
+    settings = LatencySettings(nodes=nodes, max_nodes=nodes)._replace(**asked["environments"][size])
     policies = {}
     for objective in asked["objectives"]:
         source = LatencyOptions(objective=asked["rewards"][objective], settings=settings)
@@ -108,7 +122,7 @@ def _train(at: Desk, asked: Json, size: str) -> dict[str, Path]:
                     algorithm=algorithm,
                     network=of["network"],
                     seed=seed,
-                    settings=of["settings"],
+                    settings=of["settings"] | of["differences"].get(objective, {}),
                     **more,
                 )
                 limits = TrainingLimits(of["iterations"], validate_every=of["validate_every"])
