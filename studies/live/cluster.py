@@ -69,9 +69,9 @@ class RunSettings(NamedTuple):
     memory: str = "256Mi"
     soft: float = 35.0
     hard: float = 100.0
-    interval: float = 0.5
-    pause: float = 5.0
-    rest: float = 3.0
+    interval: float = 0.3
+    pause: float = 4.0
+    rest: float = 2.0
 
     def manifest(self, run: int) -> Json:
         """Return the Deployment of a run: nginx with the two annotations. By its name pods use the same in each."""

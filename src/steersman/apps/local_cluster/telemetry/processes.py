@@ -96,8 +96,8 @@ def start(cluster_record: ClusterRecord, options: TelemetryOptions) -> None:
     }
     _write_json(folder / "exporters.json", exporters)
     _write_json(folder / "prometheus.yml", _prometheus_config(exporters_port, options.scrape_interval))
-    _launch(folder, "exporters", [sys.executable, "-m", EXPORTER, str(folder / "exporters.json")])
-    _wait(folder, "exporters", f"http://{LOCALHOST}:{exporters_port}/readyz")
+    process = _launch(folder, "exporters", [sys.executable, "-m", EXPORTER, str(folder / "exporters.json")])
+    _wait(process, folder, "exporters", f"http://{LOCALHOST}:{exporters_port}/readyz")
     command = [
         program,
         f"--config.file={folder / 'prometheus.yml'}",
@@ -106,8 +106,7 @@ def start(cluster_record: ClusterRecord, options: TelemetryOptions) -> None:
         f"--web.listen-address={LOCALHOST}:{port}",
         "--log.level=warn",
     ]
-    _launch(folder, "prometheus", command)
-    _wait(folder, "prometheus", f"http://{LOCALHOST}:{port}/-/ready")
+    _wait(_launch(folder, "prometheus", command), folder, "prometheus", f"http://{LOCALHOST}:{port}/-/ready")
     _write_json(file_of(cluster_record.name), _telemetry_config(port, options.scrape_interval))
 
 
@@ -188,7 +187,7 @@ def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _launch(folder: Path, name: str, command: Sequence[str]) -> None:
+def _launch(folder: Path, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a process that goes on when this one ends."""
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
@@ -201,6 +200,7 @@ def _launch(folder: Path, name: str, command: Sequence[str]) -> None:
             env=_environment(),
         )
     (folder / f"{name}.pid").write_text(str(process.pid), encoding="ascii")
+    return process
 
 
 def _environment() -> dict[str, str]:
@@ -208,7 +208,7 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def _wait(folder: Path, name: str, url: str) -> None:
+def _wait(process: subprocess.Popen[bytes], folder: Path, name: str, url: str) -> None:
     """Wait until a process answers. Raises SteersmanError: it ended, or does not answer."""
     until = time.monotonic() + START_SECONDS
     while True:
@@ -217,7 +217,6 @@ def _wait(folder: Path, name: str, url: str) -> None:
                 return
         except (OSError, urllib.error.URLError):
             pass
-        cluster = folder.parent
-        if name not in servers.running(cluster) or time.monotonic() > until:
-            raise servers.failure(f"{name} did not start", folder / f"{name}.log", cluster)
+        if process.poll() is not None or time.monotonic() > until:
+            raise servers.failure(f"{name} did not start", folder / f"{name}.log", folder.parent)
         time.sleep(POLL_SECONDS)
