@@ -45,26 +45,26 @@ ALGORITHMS: dict[str, Json] = {
             "learning_rate_decay": 0.999,
         },
         "differences": {"least-allocated": {"discount": 0.5}},
-        "iterations": 2000,
-        "validate_every": 200,
+        "iterations": 1500,
+        "validate_every": 150,
         "environments": 32,
     },
     "evolution": {
         "network": "linear",
         "settings": {"population": 16, "episodes": 4, "step": 0.3},
         "differences": {},
-        "iterations": 60,
+        "iterations": 40,
         "validate_every": 10,
     },
 }
 """How policies are trained; `differences` of settings by objective."""
 ENVIRONMENTS: dict[str, Json] = {
-    "4": {"replicas": 2, "lifetime": 225.0, "warmup": 300.0},
-    "50": {"replicas": 10, "lifetime": 700.0, "warmup": 700.0, "pods": 1000},
+    "4": {"replicas": 2, "copies": 30, "copy_interval": 4.5, "copy_pause": 60.0, "warmup": 60.0, "pods": 200},
+    "50": {"replicas": 10, "copies": 30, "copy_interval": 4.5, "copy_pause": 60.0, "warmup": 60.0, "pods": 600},
 }
 """Settings of the environment that policies are trained in for each size, beside the number of nodes.
 
-There a scrape is 15 s and here 1 s, so that as many Deployments come between two scrapes; others are the defaults."""
+There a scrape is 15 s and here 1 s: as many Deployments come between two scrapes. Others are the defaults."""
 COUNTED = "hard_limits_broken_avoidable"
 PRECISE = 2
 

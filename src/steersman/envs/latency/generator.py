@@ -159,7 +159,10 @@ def _order_scrapes(simulator: SimulatorState, settings: LatencySettings, e: int,
 
 @inlined_kernel
 def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, capacity: int) -> None:
-    """Draw Deployments, which arrive as a Poisson process; their pods arrive, and leave, together."""
+    """Draw Deployments, whose pods arrive, and leave, together.
+
+    They arrive as a Poisson process, or as many copies of one as the settings say, which leave together.
+    """
     rng, p = simulator.rng, 0
     mean_replicas = (1.0 + settings.replicas) / 2.0
     rate = settings.load * capacity / (MEAN_REQUEST * mean_replicas * settings.lifetime)
@@ -167,23 +170,31 @@ def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, cap
     weights = 0.0
     for z in range(settings.zones):
         weights += 1.0 / (z + 1.0)
-    time = FIRST_ARRIVAL
+    time, end, copy = FIRST_ARRIVAL, 0.0, 0
+    replicas, kind, user, cpu, memory, soft, hard = 1, WORKER, 0, 0, 0, 0.0, 0.0
     while p < settings.pods:
-        time += exponential(rng, e, WORKLOAD) / rate
-        life = SHORTEST_LIFE + (settings.lifetime - SHORTEST_LIFE) * exponential(rng, e, WORKLOAD)
-        replicas = 1 + below(rng, e, WORKLOAD, settings.replicas)
-        pick, kind = uniform(rng, e, WORKLOAD), 0
-        while kind < WORKER and pick >= KIND_SHARES[kind]:
-            pick -= KIND_SHARES[kind]
-            kind += 1
-        pick, user = uniform(rng, e, WORKLOAD) * weights, 0
-        while user < settings.zones - 1 and pick >= 1.0 / (user + 1.0):
-            pick -= 1.0 / (user + 1.0)
-            user += 1
-        cpu = CPU_REQUESTS[kind][below(rng, e, WORKLOAD, 3)]
-        memory = MEMORY_REQUESTS[kind][below(rng, e, WORKLOAD, 3)] * MIB
-        soft = SOFT_LIMITS[below(rng, e, WORKLOAD, 3)]
-        hard = soft * HARD_FACTORS[below(rng, e, WORKLOAD, 3)]
+        if settings.copies > 0:
+            time += settings.copy_interval if copy > 0 else 0.0
+            if copy == 0:
+                end = time + (settings.copies - 1) * settings.copy_interval + settings.copy_pause
+            life = end - time
+        else:
+            time += exponential(rng, e, WORKLOAD) / rate
+            life = SHORTEST_LIFE + (settings.lifetime - SHORTEST_LIFE) * exponential(rng, e, WORKLOAD)
+        if copy == 0:
+            replicas = 1 + below(rng, e, WORKLOAD, settings.replicas)
+            pick, kind = uniform(rng, e, WORKLOAD), 0
+            while kind < WORKER and pick >= KIND_SHARES[kind]:
+                pick -= KIND_SHARES[kind]
+                kind += 1
+            pick, user = uniform(rng, e, WORKLOAD) * weights, 0
+            while user < settings.zones - 1 and pick >= 1.0 / (user + 1.0):
+                pick -= 1.0 / (user + 1.0)
+                user += 1
+            cpu = CPU_REQUESTS[kind][below(rng, e, WORKLOAD, 3)]
+            memory = MEMORY_REQUESTS[kind][below(rng, e, WORKLOAD, 3)] * MIB
+            soft = SOFT_LIMITS[below(rng, e, WORKLOAD, 3)]
+            hard = soft * HARD_FACTORS[below(rng, e, WORKLOAD, 3)]
         use, connections = draw_application(simulator, e, kind)
         for index in range(min(replicas, settings.pods - p)):
             request, nonzero = simulator.scheduler_view.pods.request, simulator.scheduler_view.pods.nonzero
@@ -201,6 +212,10 @@ def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, cap
             simulator.leave[e, p] = time + life
             simulator.slot[e, p] = -1
             p += 1
+        if settings.copies > 0:
+            copy = (copy + 1) % settings.copies
+            if copy == 0:
+                time = end + settings.copy_pause
 
 
 @inlined_kernel
