@@ -30,8 +30,10 @@ SIZES = {
     "50": RunSettings(nodes=50, replicas=10, cpu="500m", memory="512Mi"),
 }
 """Clusters by their number of nodes."""
+PLAYED: dict[str, tuple[str, ...]] = {"4": ("most-allocated", "latency-aware")}
+"""Objectives that are played on clusters of a size: ten runs of a policy take four minutes, and on two busy cores a
+training takes one (evolution) to five (DQN)."""
 RUNS = 10
-TRAININGS = 3
 ALGORITHMS: dict[str, Json] = {
     "dqn": {
         "network": "mlp",
@@ -45,6 +47,7 @@ ALGORITHMS: dict[str, Json] = {
             "learning_rate_decay": 0.999,
         },
         "differences": {"least-allocated": {"discount": 0.5}},
+        "trainings": 1,
         "iterations": 1500,
         "validate_every": 150,
         "environments": 32,
@@ -53,6 +56,7 @@ ALGORITHMS: dict[str, Json] = {
         "network": "linear",
         "settings": {"population": 16, "episodes": 4, "step": 0.3},
         "differences": {},
+        "trainings": 3,
         "iterations": 40,
         "validate_every": 10,
     },
@@ -80,15 +84,15 @@ class Contender(NamedTuple):
 def options(quick: bool = False) -> Json:
     """Return what the result depends on."""
     return {
-        "sizes": {name: settings._asdict() for name, settings in list(SIZES.items())[: 1 if quick else None]},
-        "objectives": list(TASKS)[-1:] if quick else list(TASKS),
+        "sizes": {size: SIZES[size]._asdict() for size in PLAYED},
+        "objectives": {size: of[-1:] if quick else of for size, of in PLAYED.items()},
         "rewards": {task: REWARDS.get(task, task) for task in TASKS},
         "runs": 1 if quick else RUNS,
-        "trainings": 1 if quick else TRAININGS,
         "algorithms": {
-            name: of | ({"iterations": 4, "validate_every": 2} if quick else {}) for name, of in ALGORITHMS.items()
+            name: of | ({"iterations": 4, "validate_every": 2, "trainings": 1} if quick else {})
+            for name, of in ALGORITHMS.items()
         },
-        "environments": ENVIRONMENTS,
+        "environments": {size: ENVIRONMENTS[size] for size in PLAYED},
     }
 
 
@@ -97,7 +101,8 @@ def run(say: Say, quick: bool = False) -> Json:
     at, asked = desk(NAME, quick, say), options(quick)
     policies = {size: _train(at, asked, size) for size in asked["sizes"]}
     played = {size: _play(at, asked, size, policies[size]) for size in asked["sizes"]}
-    return {**asked, "runs_by": played, "comparison": {size: _compare(asked, played[size]) for size in asked["sizes"]}}
+    comparison = {size: _compare(asked, size, played[size]) for size in asked["sizes"]}
+    return {**asked, "runs_by": played, "comparison": comparison}
 
 
 def training_name(size: str, objective: str, algorithm: str, seed: int) -> str:
@@ -110,10 +115,10 @@ def _train(at: Desk, asked: Json, size: str) -> dict[str, Path]:
     nodes = asked["sizes"][size]["nodes"]
     settings = LatencySettings(nodes=nodes, max_nodes=nodes)._replace(**asked["environments"][size])
     policies = {}
-    for objective in asked["objectives"]:
+    for objective in asked["objectives"][size]:
         source = LatencyOptions(objective=asked["rewards"][objective], settings=settings)
         for algorithm, of in asked["algorithms"].items():
-            for seed in range(1, asked["trainings"] + 1):
+            for seed in range(1, of["trainings"] + 1):
                 name = training_name(size, objective, algorithm, seed)
                 more = {key: of[key] for key in ("hidden", "environments") if key in of}
                 plan = make_plan(
@@ -132,14 +137,14 @@ def _train(at: Desk, asked: Json, size: str) -> dict[str, Path]:
 
 def contenders(asked: Json, size: str, policies: dict[str, Path]) -> list[Contender]:
     """Return who plays. The trainings of an algorithm share the runs; kube-scheduler's serve all objectives."""
-    runs, trainings = tuple(range(asked["runs"])), asked["trainings"]
+    runs = tuple(range(asked["runs"]))
     result = [Contender(BASELINE, "", runs)]
-    for objective in asked["objectives"]:
+    for objective in asked["objectives"][size]:
         result.append(Contender(f"{objective}-rule", RULES[objective], runs))
-        for algorithm in asked["algorithms"]:
-            for seed in range(1, trainings + 1):
+        for algorithm, of in asked["algorithms"].items():
+            for seed in range(1, of["trainings"] + 1):
                 name = training_name(size, objective, algorithm, seed)
-                result.append(Contender(name, str(policies[name]), runs[seed - 1 :: trainings]))
+                result.append(Contender(name, str(policies[name]), runs[seed - 1 :: of["trainings"]]))
     return result
 
 
@@ -200,10 +205,10 @@ class _Place:
             yield play
 
 
-def _compare(asked: Json, played: dict[str, dict[str, Json]]) -> Json:
+def _compare(asked: Json, size: str, played: dict[str, dict[str, Json]]) -> Json:
     """By objective, policy and figure: the mean of the runs, and their paired difference to kube-scheduler's."""
     result: Json = {}
-    for objective in asked["objectives"]:
+    for objective in asked["objectives"][size]:
         rows: Json = {}
         for title, names in _rows(asked, objective, played).items():
             values = {aim.figure: _by_run(played, names, aim.figure) for aim in TASKS[objective]}
@@ -264,7 +269,10 @@ def _introduction(result: Json) -> str:
         f"{of['nodes']} nodes of {of['shape']}: {of['copies']} of {of['replicas']} pods of {of['cpu']}"
         for of in result["sizes"].values()
     )
-    budget = "; ".join(f"{name} {of['iterations']} iterations" for name, of in result["algorithms"].items())
+    budget = "; ".join(
+        f"{name} {of['iterations']} iterations, trained {of['trainings']} times"
+        for name, of in result["algorithms"].items()
+    )
     return f"""## Objectives of Matranga's thesis on a real control plane
 
 etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK's nodes and Prometheus, as `cluster up --telemetry`
@@ -272,6 +280,6 @@ starts them: nodes use what they would in `steersman/Latency-v0` by the pods bou
 {first["scrape_interval"]:g} s. In a run nginx Deployments with limits of {first["soft"]:g} and {first["hard"]:g} ms are
 created {first["interval"]:g} s apart, run for {first["pause"]:g} s together and are deleted, {seconds:g} s in all
 ({pods}). `steersman schedule` binds them by a rule or a learned policy, kube-scheduler by its default. Policies were
-trained in `steersman/Latency-v0` with as many nodes ({budget}), {result["trainings"]} times each; the trainings of an
-algorithm share its {result["runs"]} runs. Pods use the same in the same run of each policy; differences are to
+trained in `steersman/Latency-v0` with as many nodes and copies as here ({budget}); the trainings of
+an algorithm share its {result["runs"]} runs. Pods use the same in the same run of each policy; differences are to
 kube-scheduler's and paired by run. Figures are true values, means over a run."""
