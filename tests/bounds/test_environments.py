@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.envs.deployments.environment import DeploymentsVectorEnv
 from steersman.envs.inflation.environment import InflationVectorEnv, TimedVectorEnv
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions, LatencyVectorEnv
+from steersman.envs.latency.live import LiveModel
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
@@ -86,6 +89,21 @@ def test_telemetry(objective: str, missed: float) -> None:
     while not core.terminated[0]:
         assert all(core.latency_of_placement(0, n) != 0.0 for n in range(2))
         core.step(core.rule_actions("kube-default"))
+
+
+def test_the_model_in_real_time() -> None:
+    model = LiveModel(LatencySettings(missed=0.3, zones=2))
+    pods = [Pod("p", PodClass(Requests(500, 1 << 30)), latency=limits) for limits in (NO_LIMITS, LatencyLimits(9, 50))]
+    for step in range(400):
+        time = float(step)
+        model.put_node(Node(f"n{step % 7}", 8000, 32 << 30, 110), time)
+        model.bind(f"p{step}", pods[step % 2], f"d{step // 9}", f"n{step % 5}", time)
+        model.scrape(f"n{step % 3}", time)
+        if step % 50 == 49:
+            model.remove_node(f"n{step // 50}", time)
+        if step % 3:
+            model.unbind(f"p{step // 3}", time)
+    assert model.truth(400.0).placed > 100
 
 
 def test_rewards_of_single_decisions() -> None:

@@ -144,6 +144,7 @@ class Configuration(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         prometheus: address and limits.
         refresh_seconds: interval between rounds of queries.
         max_age_seconds: age from which a value is stale.
+        cpu_window_seconds: time over which the CPU metric is an average; with `irate`, the scrape interval.
         nodes: how the node of a series is found.
         features: differences from `DEFAULT_FEATURES` by name; `read_configuration` fills in the others.
         assumptions: assumed values.
@@ -152,6 +153,7 @@ class Configuration(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     prometheus: ServerConfig = ServerConfig()
     refresh_seconds: float = 15.0
     max_age_seconds: float = 120.0
+    cpu_window_seconds: float = 15.0
     nodes: NodeMapping = NodeMapping()
     features: dict[str, FeatureQuery] = msgspec.field(default_factory=lambda: dict(DEFAULT_FEATURES))
     assumptions: Assumptions = Assumptions()
@@ -221,6 +223,7 @@ def _check(configuration: Configuration, source: Path | str) -> None:
         ("prometheus.maxBodyBytes", server.max_body_bytes, 1 << 10, 1 << 30),
         ("refreshSeconds", configuration.refresh_seconds, 0.1, 3600),
         ("maxAgeSeconds", configuration.max_age_seconds, 1, 86_400),
+        ("cpuWindowSeconds", configuration.cpu_window_seconds, 0.1, 3600),
         ("assumptions.serviceMilliseconds", configuration.assumptions.service_milliseconds, 0, 10_000),
         ("assumptions.linkBytesPerSecond", configuration.assumptions.link_bytes_per_second, 1, 1e15),
         ("assumptions.podLinkShare", configuration.assumptions.pod_link_share, 0, 1),

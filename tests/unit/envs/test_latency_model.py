@@ -156,6 +156,26 @@ def test_load_is_what_was_asked_for():
     assert sorted(core.simulator.order[0]) == list(range(20_000))
 
 
+def test_copies_are_alike_and_leave_together():
+    """The loop of Matranga's thesis: a Deployment every `copy_interval`, all deleted after `copy_pause`, again."""
+    core = started(SMALL._replace(copies=3, copy_interval=4.0, copy_pause=20.0, replicas=2, pods=60), seed=4)
+    simulator, view = core.simulator, core.simulator.scheduler_view
+    arrival, leave = simulator.arrival[0], simulator.leave[0]
+    ends = np.unique(leave)
+    for i, end in enumerate(ends[:-1]):  # the last ones may be cut off
+        pods = np.flatnonzero(leave == end)
+        begin = arrival[pods[0]]
+        assert np.unique(arrival[pods]).tolist() == [begin, begin + 4.0, begin + 8.0]
+        assert end == begin + 8.0 + 20.0
+        assert begin == (60.0 if i == 0 else ends[i - 1] + 20.0)
+        for alike in (view.pods.request[pods], view.limit[0, pods], view.user[0, pods][:, None]):
+            assert (alike == alike[0]).all()
+        assert len(pods) == 3 * view.replica[0, pods[0], 1]
+    used = simulator.pod_use[0, : len(np.flatnonzero(leave == ends[0])), 1]
+    assert len(set(used.tolist())) > 1
+    assert len({tuple(view.pods.request[np.flatnonzero(leave == end)[0]]) for end in ends}) > 1
+
+
 class Diary:
     """What is true over time where nothing changes but by decisions: [time, node, share of CPU...], kept by hand."""
 

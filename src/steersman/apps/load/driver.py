@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class FillOptions:
         interval: minimum seconds between Deployments.
         wait: seconds from the last Deployment to clearing, and from clearing to the next Deployment.
         patience: seconds after which pods without a node no longer delay the next Deployment.
+        annotations: annotations of the pods.
     """
 
     scheduler_name: str
@@ -42,6 +43,7 @@ class FillOptions:
     interval: float = INTERVAL_SECONDS
     wait: float = WAIT_SECONDS
     patience: float = PATIENCE_SECONDS
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -195,7 +197,8 @@ class DeploymentLoadGenerator:
 
     async def _create(self, row: Row) -> None:
         """Create a Deployment; one of this run that exists already is accepted. Raises SteersmanError."""
-        manifest = deployment_object(row, self.state.id, self.manner.scheduler_name, self.manner.image)
+        manner = self.manner
+        manifest = deployment_object(row, self.state.id, manner.scheduler_name, manner.image, manner.annotations)
         try:
             await retry_transient(lambda: self.client.create(self._path, manifest))
         except ApiError as error:

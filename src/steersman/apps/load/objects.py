@@ -48,14 +48,17 @@ def selector(run: str | None = None) -> str:
     return f"{MANAGED_BY}={MANAGER},{RUN}" + ("" if run is None else f"={run}")
 
 
-def deployment_object(row: Row, run: str, scheduler_name: str, image: str) -> Manifest:
-    """Return the apps/v1 Deployment of a row, with quantities spelled as in the row."""
+def deployment_object(
+    row: Row, run: str, scheduler_name: str, image: str, annotations: Mapping[str, str] | None = None
+) -> Manifest:
+    """Return the apps/v1 Deployment of a row, with quantities spelled as in the row, and annotations of its pods."""
     labels = {APP: row.name, **run_labels(run)}
     resources = {
         "requests": {"cpu": row.cpu_request, "memory": row.mem_request},
         "limits": {"cpu": row.cpu_limit, "memory": row.mem_limit},
     }
     container = {"name": "main", "image": image, "command": list(SLEEP), "resources": resources}
+    metadata = {"labels": labels} | ({"annotations": dict(annotations)} if annotations else {})
     spec = {"schedulerName": scheduler_name, **_POD_SETTINGS, "containers": [container]}
     return {
         "apiVersion": "apps/v1",
@@ -64,7 +67,7 @@ def deployment_object(row: Row, run: str, scheduler_name: str, image: str) -> Ma
         "spec": {
             "replicas": row.pod_count,
             "selector": {"matchLabels": {APP: row.name, RUN: run}},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
+            "template": {"metadata": metadata, "spec": spec},
         },
     }
 

@@ -12,6 +12,8 @@ from msgspec import structs
 from steersman.apps.local_cluster import nodes, record
 from steersman.apps.local_cluster.control_plane import build, containers, servers
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
+from steersman.apps.local_cluster.telemetry import processes as telemetry_processes
+from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
 from steersman.cluster.model import Node
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
@@ -64,6 +66,7 @@ def bring_up(
     say: Callable[[str], None],
     *,
     port: int | None = None,
+    telemetry: TelemetryOptions | None = None,
 ) -> ClusterRecord:
     """Start a control plane and create nodes; on failure everything started is stopped again.
 
@@ -74,6 +77,7 @@ def bring_up(
         created: called with the number of finished steps towards ready nodes, and of all.
         say: called with a line about anything else.
         port: port of the API server; None: any that is free.
+        telemetry: Prometheus and exporters beside it; None: none.
 
     Raises:
         SteersmanError: it did not start.
@@ -94,6 +98,8 @@ def bring_up(
                 servers.start(control_plane.programs, folder, name, kubeconfig, port)
             kubeconfig.chmod(0o600)
             asyncio.run(_fill(cluster_record, node_list, created))
+            if telemetry is not None:
+                telemetry_processes.start(cluster_record, telemetry)
             return _finished(cluster_record)
         except BaseException:
             with defer_signals():
@@ -102,7 +108,13 @@ def bring_up(
 
 
 def take_over(
-    name: str, existing: KubeConfig, node_list: Sequence[Node], created: Report, say: Callable[[str], None]
+    name: str,
+    existing: KubeConfig,
+    node_list: Sequence[Node],
+    created: Report,
+    say: Callable[[str], None],
+    *,
+    telemetry: TelemetryOptions | None = None,
 ) -> ClusterRecord:
     """Use an existing cluster, and create nodes in it, which are deleted again on failure.
 
@@ -120,6 +132,8 @@ def take_over(
         try:
             record.write(cluster_record)
             asyncio.run(_fill(cluster_record, node_list, created))
+            if telemetry is not None:
+                telemetry_processes.start(cluster_record, telemetry)
             return _finished(cluster_record)
         except BaseException:
             with defer_signals():
@@ -202,11 +216,10 @@ def _finished(cluster_record: ClusterRecord) -> ClusterRecord:
 
 def _remove(cluster_record: ClusterRecord, say: Callable[[str], None]) -> None:
     folder = record.folder_of(cluster_record.name)
+    servers.stop(folder)  # of other backends, what is beside the control plane
     if cluster_record.way is ClusterBackend.CONTAINERS:
         containers.stop(folder, cluster_record.name)
-    elif cluster_record.way is ClusterBackend.BINARIES:
-        servers.stop(folder)
-    else:
+    elif cluster_record.way is ClusterBackend.KUBECONFIG:
         try:
             asyncio.run(_delete_nodes(cluster_record))
         except SteersmanError as error:  # a cluster that we did not start may be gone for good

@@ -23,7 +23,8 @@ from steersman.cluster.objects.manifests import Manifest, node_to_object
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Client
 from steersman.workloads.generators.deployments import CONTROL_PLANE, CONTROL_PLANE_LABEL
-from steersman.workloads.topology import Hierarchy, label_nodes
+from steersman.workloads.generators.latency_settings import LatencySettings
+from steersman.workloads.topology import ZONE, Hierarchy, label_nodes
 
 NODES = "/api/v1/nodes"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -107,6 +108,13 @@ def prepared(nodes: Sequence[Node], hierarchy: Hierarchy | None = None, *, kwok_
             )
         )
     return result
+
+
+def label_zones(nodes: Sequence[Node], zones: int = LatencySettings().zones) -> list[Node]:
+    """Return the nodes with labels of zones, in turn, unless one of them has such a label."""
+    if any(ZONE in node.labels for node in nodes):
+        return list(nodes)
+    return [replace(node, labels={**node.labels, ZONE: f"zone-{i % zones}"}) for i, node in enumerate(nodes)]
 
 
 def node_object(node: Node, cluster: str) -> Manifest:

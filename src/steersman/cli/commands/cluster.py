@@ -15,6 +15,7 @@ from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
     from steersman.apps.local_cluster.record import ClusterRecord
+    from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
     from steersman.cluster.model import Node
     from steersman.workloads.topology import Hierarchy
 
@@ -91,6 +92,18 @@ def up(
     context: Annotated[
         str | None, typer.Option(metavar="NAME", help="Context of --kubeconfig. [default: its current context]")
     ] = None,
+    telemetry: Annotated[
+        bool,
+        typer.Option(
+            "--telemetry",
+            help="Also start Prometheus, and exporters that show what the simulated nodes would use by the pods bound "
+            "to them; writes a file for schedule --telemetry.",
+        ),
+    ] = False,
+    scrape_interval: Annotated[
+        float | None,
+        typer.Option(help="With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]"),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Create nodes in a cluster that steersman did not start.")] = False,
 ) -> None:
     """Start a cluster with a real control plane and nodes simulated by KWOK.
@@ -101,26 +114,35 @@ def up(
 
     **Example**: steersman cluster up --count 100 --node-shape 96cpu,768Gi,110pods,8gpu:A100 --servers-per-rack 4
 
+    With --telemetry nodes use what they would in steersman/Latency-v0; their zones are those of their labels.
+    Prometheus must be on the PATH.
+
     **Several shapes**: steersman cluster up --node-shape cpu=64cpu,256Gi:30 --node-shape gpu=96cpu,768Gi,8gpu:A100:10
     """
     from steersman.apps.local_cluster import cluster
+    from steersman.apps.local_cluster.nodes import label_zones
     from steersman.apps.local_cluster.record import check_name
     from steersman.kubernetes.config import load
 
     cluster.check_new(check_name(name))
     hierarchy = _hierarchy(servers_per_rack, racks_per_zone)
+    measured = _telemetry_options(telemetry, scrape_interval)
     existing = load(kubeconfig, context) if kubeconfig is not None or context is not None else None
     if existing is not None and port is not None:
         raise UsageError("--port does not apply to an existing cluster (--kubeconfig); leave it out")
     if count is None and nodes_from is None:
         count = DEFAULT_COUNT if existing is None or node_shape != DEFAULT_SHAPES else 0
     new_nodes = _new_nodes(count, list(node_shape), nodes_from, reference_node, hierarchy, kwok_taint)
+    if measured is not None:
+        new_nodes = label_zones(new_nodes)
     if existing is None:
         with Progress("building packages of the control plane", estimate=False) as progress:
             control_plane = cluster.find_control_plane(progress.update, say)
         say(f"starting the control plane ({control_plane})")
         with Progress("starting nodes") as progress:
-            record = cluster.bring_up(name, control_plane, new_nodes, progress.update, say, port=port)
+            record = cluster.bring_up(
+                name, control_plane, new_nodes, progress.update, say, port=port, telemetry=measured
+            )
     else:
         if new_nodes and not yes:
             raise UsageError(
@@ -128,7 +150,11 @@ def up(
                 f"{existing.context!r}), which steersman did not start; --yes if that is meant"
             )
         with Progress("starting nodes") as progress:
-            record = cluster.take_over(name, existing, new_nodes, progress.update, say)
+            record = cluster.take_over(name, existing, new_nodes, progress.update, say, telemetry=measured)
+    if measured is not None:
+        from steersman.apps.local_cluster.telemetry import processes
+
+        say(f"Prometheus is at {processes.address_of(name)}; for policies: --telemetry {processes.file_of(name)}")
     say(f"cluster {name!r} is up with {len(new_nodes)} nodes; to use it with kubectl:")
     print(_export(record))
 
@@ -286,6 +312,7 @@ def status(name: Name = DEFAULT_NAME) -> None:
     record = require(check_name(name))
     lines = _ask(record, _status, STATUS_SECONDS)
     titled = [("Cluster", f"{name}, {_backend(record)}"), *lines, ("Kubeconfig", record.kubeconfig)]
+    titled += _telemetry_lines(name)
     titled += [("kubectl", program)] if (program := _kubectl(record)) is not None else []
     for title, value in titled:
         print(f"{title + ':':<12}{value}")
@@ -419,13 +446,35 @@ def _backend(record: ClusterRecord) -> str:
 
 
 def _stopped_servers(record: ClusterRecord) -> str:
-    """Return the control plane's processes that should run and do not, for a cluster of local processes."""
+    """Return the processes of the control plane, and of telemetry, that should run on this machine and do not."""
     from steersman.apps.local_cluster.control_plane import servers
     from steersman.apps.local_cluster.record import ClusterBackend, folder_of
+    from steersman.apps.local_cluster.telemetry import processes
 
-    if record.way is not ClusterBackend.BINARIES:
-        return ""
-    return ", ".join(servers.ended(folder_of(record.name)))
+    control_plane = servers.ended(folder_of(record.name)) if record.way is ClusterBackend.BINARIES else []
+    return ", ".join([*control_plane, *processes.ended(record.name)])
+
+
+def _telemetry_options(telemetry: bool, scrape_interval: float | None) -> TelemetryOptions | None:
+    """Return the options of telemetry, None without it. Raises SteersmanError: they are wrong, or it cannot run."""
+    from steersman.apps.local_cluster.telemetry import processes
+
+    if not telemetry:
+        if scrape_interval is not None:
+            raise UsageError("--scrape-interval belongs to --telemetry; give that too, or leave it out")
+        return None
+    options = processes.TelemetryOptions() if scrape_interval is None else processes.TelemetryOptions(scrape_interval)
+    processes.find_program()
+    return options
+
+
+def _telemetry_lines(name: str) -> list[tuple[str, str]]:
+    """Return what status shows of telemetry."""
+    from steersman.apps.local_cluster.telemetry import processes
+
+    if not processes.has_telemetry(name):
+        return []
+    return [("Prometheus", processes.address_of(name)), ("Telemetry", str(processes.file_of(name)))]
 
 
 def _export(record: ClusterRecord) -> str:

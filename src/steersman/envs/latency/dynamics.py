@@ -78,7 +78,10 @@ def advance(simulator: SimulatorState, settings: LatencySettings, e: int) -> boo
         if leaving <= min(arrival, clock[e, NEXT_LOAD], scraping):
             _leave(simulator, e, leaving)
         elif clock[e, NEXT_LOAD] <= min(arrival, scraping):
-            _change_load(simulator, settings, e)
+            time = clock[e, NEXT_LOAD]
+            change_load(simulator, settings, e)
+            if time >= settings.warmup:
+                take_note(simulator, settings, e)
         elif scraping <= arrival:
             turn = simulator.cursor[e, SCRAPED] % view.counts[e, NODES]
             scrape(simulator, settings, e, simulator.turn[e, turn], scraping)
@@ -178,6 +181,12 @@ def _next_scrape(simulator: SimulatorState, settings: LatencySettings, e: int) -
 def _leave(simulator: SimulatorState, e: int, time: float) -> None:
     pod = simulator.order[e, simulator.cursor[e, LEFT]]
     simulator.cursor[e, LEFT] += 1
+    unbind(simulator, e, pod, time)
+
+
+@inlined_kernel
+def unbind(simulator: SimulatorState, e: int, pod: int, time: float) -> None:
+    """Remove a pod from its node, if it has one."""
     n = simulator.slot[e, pod]
     if n >= 0:
         count_up(simulator, e, n, time)
@@ -201,8 +210,8 @@ def _add_use(simulator: SimulatorState, e: int, pod: int, n: int, sign: int) -> 
 
 
 @inlined_kernel
-def _change_load(simulator: SimulatorState, settings: LatencySettings, e: int) -> None:
-    """Draw the load of the next 15 seconds, and after the warm-up record the true state then."""
+def change_load(simulator: SimulatorState, settings: LatencySettings, e: int) -> None:
+    """Draw the load of the next 15 seconds."""
     time = simulator.clock[e, NEXT_LOAD]
     for n in range(simulator.scheduler_view.counts[e, NODES]):
         count_up(simulator, e, n, time)
@@ -213,12 +222,11 @@ def _change_load(simulator: SimulatorState, settings: LatencySettings, e: int) -
         swing = settings.swing * math.sin(2.0 * math.pi * time / settings.period + simulator.phase[e, z])
         simulator.load[e, z] = max(1.0 + swing + simulator.load_noise[e, z], LEAST_LOAD)
     simulator.clock[e, NEXT_LOAD] = time + LOAD_STEP
-    if time >= settings.warmup:
-        _take_note(simulator, settings, e)
 
 
 @inlined_kernel
-def _take_note(simulator: SimulatorState, settings: LatencySettings, e: int) -> None:
+def take_note(simulator: SimulatorState, settings: LatencySettings, e: int) -> None:
+    """Add the true state now to the totals of samples."""
     total, nodes, most = simulator.total, simulator.scheduler_view.counts[e, NODES], 0.0
     empty = 0
     for n in range(nodes):

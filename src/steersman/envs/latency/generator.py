@@ -88,7 +88,7 @@ def start(simulator: SimulatorState, settings: LatencySettings, e: int, seed: np
     simulator.clock[e, NOW] = simulator.clock[e, NEXT_LOAD] = 0.0
     for i in range(TOTALS):
         simulator.total[e, i] = 0.0
-    _draw_zones(simulator, settings, e)
+    draw_zones(simulator, settings, e)
     capacity = 0
     for n in range(simulator.scheduler_view.zone.shape[1]):
         capacity += _draw_node(simulator, settings, e, n, n < nodes)
@@ -98,7 +98,7 @@ def start(simulator: SimulatorState, settings: LatencySettings, e: int, seed: np
 
 
 @inlined_kernel
-def _draw_zones(simulator: SimulatorState, settings: LatencySettings, e: int) -> None:
+def draw_zones(simulator: SimulatorState, settings: LatencySettings, e: int) -> None:
     """Draw zones on a unit square: 2 ms within a zone, and `distance` ms for the side of the square."""
     # Coordinates are kept in `load_noise` and `phase`, which are set afterwards.
     for z in range(settings.zones):
@@ -159,7 +159,10 @@ def _order_scrapes(simulator: SimulatorState, settings: LatencySettings, e: int,
 
 @inlined_kernel
 def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, capacity: int) -> None:
-    """Draw Deployments, which arrive as a Poisson process; their pods arrive, and leave, together."""
+    """Draw Deployments, whose pods arrive, and leave, together.
+
+    They arrive as a Poisson process, or as many copies of one as the settings say, which leave together.
+    """
     rng, p = simulator.rng, 0
     mean_replicas = (1.0 + settings.replicas) / 2.0
     rate = settings.load * capacity / (MEAN_REQUEST * mean_replicas * settings.lifetime)
@@ -167,32 +170,33 @@ def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, cap
     weights = 0.0
     for z in range(settings.zones):
         weights += 1.0 / (z + 1.0)
-    time = FIRST_ARRIVAL
+    time, end, copy = FIRST_ARRIVAL, 0.0, 0
+    replicas, kind, user, cpu, memory, soft, hard = 1, WORKER, 0, 0, 0, 0.0, 0.0
     while p < settings.pods:
-        time += exponential(rng, e, WORKLOAD) / rate
-        life = SHORTEST_LIFE + (settings.lifetime - SHORTEST_LIFE) * exponential(rng, e, WORKLOAD)
-        replicas = 1 + below(rng, e, WORKLOAD, settings.replicas)
-        pick, kind = uniform(rng, e, WORKLOAD), 0
-        while kind < WORKER and pick >= KIND_SHARES[kind]:
-            pick -= KIND_SHARES[kind]
-            kind += 1
-        pick, user = uniform(rng, e, WORKLOAD) * weights, 0
-        while user < settings.zones - 1 and pick >= 1.0 / (user + 1.0):
-            pick -= 1.0 / (user + 1.0)
-            user += 1
-        cpu = CPU_REQUESTS[kind][below(rng, e, WORKLOAD, 3)]
-        memory = MEMORY_REQUESTS[kind][below(rng, e, WORKLOAD, 3)] * MIB
-        soft = SOFT_LIMITS[below(rng, e, WORKLOAD, 3)]
-        hard = soft * HARD_FACTORS[below(rng, e, WORKLOAD, 3)]
-        use = USE_MEDIAN[kind] * math.exp(USE_SIGMA[kind] * normal(rng, e, WORKLOAD))
-        connections = CONNECTION_MEDIAN[kind] * math.exp(CONNECTION_SIGMA[kind] * normal(rng, e, WORKLOAD))
-        for index in range(replicas):
-            # Numbers are drawn for every replica, so that a shorter episode is the beginning of a longer one.
-            factor = math.exp(POD_SIGMA * normal(rng, e, WORKLOAD))
-            memory_share = MEMORY_USE[0] + (MEMORY_USE[1] - MEMORY_USE[0]) * uniform(rng, e, WORKLOAD)
-            disk = FILESYSTEM_MIB[0] + below(rng, e, WORKLOAD, FILESYSTEM_MIB[1] - FILESYSTEM_MIB[0])
-            if p == settings.pods:
-                break
+        if settings.copies > 0:
+            time += settings.copy_interval if copy > 0 else 0.0
+            if copy == 0:
+                end = time + (settings.copies - 1) * settings.copy_interval + settings.copy_pause
+            life = end - time
+        else:
+            time += exponential(rng, e, WORKLOAD) / rate
+            life = SHORTEST_LIFE + (settings.lifetime - SHORTEST_LIFE) * exponential(rng, e, WORKLOAD)
+        if copy == 0:
+            replicas = 1 + below(rng, e, WORKLOAD, settings.replicas)
+            pick, kind = uniform(rng, e, WORKLOAD), 0
+            while kind < WORKER and pick >= KIND_SHARES[kind]:
+                pick -= KIND_SHARES[kind]
+                kind += 1
+            pick, user = uniform(rng, e, WORKLOAD) * weights, 0
+            while user < settings.zones - 1 and pick >= 1.0 / (user + 1.0):
+                pick -= 1.0 / (user + 1.0)
+                user += 1
+            cpu = CPU_REQUESTS[kind][below(rng, e, WORKLOAD, 3)]
+            memory = MEMORY_REQUESTS[kind][below(rng, e, WORKLOAD, 3)] * MIB
+            soft = SOFT_LIMITS[below(rng, e, WORKLOAD, 3)]
+            hard = soft * HARD_FACTORS[below(rng, e, WORKLOAD, 3)]
+        use, connections = draw_application(simulator, e, kind)
+        for index in range(min(replicas, settings.pods - p)):
             request, nonzero = simulator.scheduler_view.pods.request, simulator.scheduler_view.pods.nonzero
             row = class_of(simulator.scheduler_view, e, p)
             request[row, CPU] = nonzero[row, 0] = cpu
@@ -203,16 +207,39 @@ def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, cap
             simulator.scheduler_view.limit[e, p, HARD] = hard if kind != WORKER else np.inf
             simulator.scheduler_view.replica[e, p, INDEX] = index
             simulator.scheduler_view.replica[e, p, REPLICAS] = replicas
-            simulator.pod_use[e, p, USE_CPU] = int(cpu * min(use * factor, MAX_USE))
-            each = min(connections * factor, MAX_CONNECTIONS)
-            simulator.pod_use[e, p, USE_CONNECTIONS] = int(each)
-            simulator.pod_use[e, p, USE_NETWORK] = int(each * CONNECTION_BYTES[kind])
-            simulator.pod_use[e, p, USE_MEMORY] = int(memory * memory_share)
-            simulator.pod_use[e, p, USE_FILESYSTEM] = disk * MIB
+            draw_pod_use(simulator, e, p, kind, use, connections)
             simulator.arrival[e, p] = time
             simulator.leave[e, p] = time + life
             simulator.slot[e, p] = -1
             p += 1
+        if settings.copies > 0:
+            copy = (copy + 1) % settings.copies
+            if copy == 0:
+                time = end + settings.copy_pause
+
+
+@inlined_kernel
+def draw_application(simulator: SimulatorState, e: int, kind: int) -> tuple[float, float]:
+    """Draw what the pods of a Deployment use: CPU over requested CPU, and connections of a pod."""
+    use = USE_MEDIAN[kind] * math.exp(USE_SIGMA[kind] * normal(simulator.rng, e, WORKLOAD))
+    connections = CONNECTION_MEDIAN[kind] * math.exp(CONNECTION_SIGMA[kind] * normal(simulator.rng, e, WORKLOAD))
+    return use, connections
+
+
+@inlined_kernel
+def draw_pod_use(simulator: SimulatorState, e: int, p: int, kind: int, use: float, connections: float) -> None:
+    """Draw what pod `p`, whose requests are known, uses at load 1; `use` and `connections` are its Deployment's."""
+    rng, request = simulator.rng, simulator.scheduler_view.pods.request
+    row = class_of(simulator.scheduler_view, e, p)
+    factor = math.exp(POD_SIGMA * normal(rng, e, WORKLOAD))
+    memory_share = MEMORY_USE[0] + (MEMORY_USE[1] - MEMORY_USE[0]) * uniform(rng, e, WORKLOAD)
+    disk = FILESYSTEM_MIB[0] + below(rng, e, WORKLOAD, FILESYSTEM_MIB[1] - FILESYSTEM_MIB[0])
+    each = min(connections * factor, MAX_CONNECTIONS)
+    simulator.pod_use[e, p, USE_CPU] = int(request[row, CPU] * min(use * factor, MAX_USE))
+    simulator.pod_use[e, p, USE_CONNECTIONS] = int(each)
+    simulator.pod_use[e, p, USE_NETWORK] = int(each * CONNECTION_BYTES[kind])
+    simulator.pod_use[e, p, USE_MEMORY] = int(request[row, MEMORY] * memory_share)
+    simulator.pod_use[e, p, USE_FILESYSTEM] = disk * MIB
 
 
 @inlined_kernel

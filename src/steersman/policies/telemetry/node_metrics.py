@@ -45,8 +45,6 @@ from steersman.policies.telemetry.rules import score_all
 from steersman.prometheus.configuration import Assumptions, Configuration
 from steersman.prometheus.store import ALL_USERS, MetricStore, NodeMetricsArrays
 
-CPU_WINDOW = 15.0
-"""Seconds over which the CPU metric is assumed to be an average: `irate` takes the last two samples."""
 HISTORY_SECONDS = 600.0
 REUSE_SECONDS = 1.0
 """Seconds for which values are reused unless new ones arrive; a value is found to be stale at most so late."""
@@ -275,9 +273,10 @@ class NodeMetricsView:
     def _at_samples(self, measured: NodeMetricsArrays) -> Floats:
         """Return [N, 2] milli-CPU requested and pods running when their metrics were measured; NaN: unknown."""
         then = np.full((len(measured.values), 2), np.nan)
+        window = 0.0 if self.telemetry is None else self.telemetry.configuration.cpu_window_seconds
         for slot, history in self._history.items():
             if measured.fresh[slot, CPU_USED]:
-                then[slot, REQUESTED_SINCE] = history.requested(measured.taken[slot, CPU_USED])
+                then[slot, REQUESTED_SINCE] = history.requested(measured.taken[slot, CPU_USED], window)
             if measured.fresh[slot, CONNECTIONS]:
                 then[slot, PODS_SINCE] = history.pods(measured.taken[slot, CONNECTIONS])
         return then
@@ -304,13 +303,13 @@ class History:
         before = bisect_right(self._changes, time, key=lambda change: change[0])
         return self._changes[before - 1][2] if before else np.nan
 
-    def requested(self, until: float) -> float:
-        """Return the mean request in the window of the CPU metric that ends at a time; NaN: unknown."""
+    def requested(self, until: float, window: float) -> float:
+        """Return the mean request in the `window` seconds that end at a time; NaN: unknown."""
         changes = self._changes
         last = bisect_right(changes, until, key=lambda change: change[0])
         if not last:
             return np.nan
-        begin, total, end = max(until - CPU_WINDOW, changes[0][0]), 0.0, until
+        begin, total, end = max(until - window, changes[0][0]), 0.0, until
         for i in range(last - 1, -1, -1):
             since, requested, _ = changes[i]
             if i == last - 1 and since <= begin:

@@ -92,6 +92,17 @@ class LatencySettings(NamedTuple):
     service: Annotated[
         float, Option("Service time in milliseconds; a node's use r adds r / (1 - r) times as much.")
     ] = 2.0
+    copies: Annotated[
+        int,
+        Option(
+            "Deployments that are created one after the other, all alike, and deleted together, again and again, as in "
+            "Matranga's thesis; 0: each comes and goes by itself."
+        ),
+    ] = 0
+    copy_interval: Annotated[float, Option("With --copies: seconds from one to the next.")] = 5.0
+    copy_pause: Annotated[
+        float, Option("With --copies: seconds from the last one to their deletion, and from that to the next ones.")
+    ] = 60.0
     warmup: Annotated[float, Option("Seconds before metrics of an episode count; the cluster starts empty.")] = 900.0
 
 
@@ -111,6 +122,9 @@ LIMITS: dict[str, tuple[float, float]] = {
     "noise": (0.0, 0.5),
     "distance": (0.0, 1000.0),
     "service": (0.0, 100.0),
+    "copies": (0, 10_000),
+    "copy_interval": (0.0, 1e4),
+    "copy_pause": (1.0, 1e6),
     "warmup": (0.0, 1e6),
 }
 

@@ -21,6 +21,8 @@ from steersman.core.errors import SteersmanError
 KWOK = "kwok"
 """KWOK's work folder in the folder of a cluster."""
 KWOKCTL = "kwokctl.pid"
+TELEMETRY = "telemetry"
+"""Folder of the processes of telemetry in the folder of a cluster."""
 SERVERS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 STOP_SECONDS = 10.0
 START_SECONDS = 90
@@ -103,12 +105,15 @@ def failure(what: str, log: Path, folder: Path) -> SteersmanError:
 
 
 def running(folder: Path) -> dict[str, int]:
-    """Return the process ids of a cluster's running servers by program, and of kwokctl while it starts them.
+    """Return the process ids of a cluster's running servers by program, those of telemetry included.
+
+    While kwokctl starts them it is one of them.
 
     An id in a file may be another process's by now, so the process must have been started with files of the cluster.
     """
     result = {}
-    for file in (folder / KWOKCTL, *sorted(_cluster_folder(folder).glob("pids/*.pid"))):
+    pids = (*_cluster_folder(folder).glob("pids/*.pid"), *(folder / TELEMETRY).glob("*.pid"))
+    for file in (folder / KWOKCTL, *sorted(pids)):
         try:
             pid = int(file.read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -154,7 +159,7 @@ def _configuration(programs: Path, port: int | None) -> dict[str, object]:
         "bindAddress": LOCALHOST,
         "disableQPSLimits": True,
         **{option: str(programs / program) for option, program in binaries.items()},
-        **dict(zip(PORTS, _free_ports(port), strict=True)),
+        **dict(zip(PORTS, free_ports([port or 0, *(0 for _ in PORTS[1:])]), strict=True)),
     }
     unplayed = {"key": "disregard-status-with-annotation-selector", "value": UNPLAYED}
     return {
@@ -165,11 +170,15 @@ def _configuration(programs: Path, port: int | None) -> dict[str, object]:
     }
 
 
-def _free_ports(first: int | None) -> list[int]:
-    """Return a free port for each of `PORTS`, all held at once so that they differ; the first may be given."""
+def free_ports(wanted: Sequence[int]) -> list[int]:
+    """Return ports that are free, all held at once so that they differ; 0 stands for any.
+
+    Raises:
+        SteersmanError: a given one is taken.
+    """
     with ExitStack() as held:
         result = []
-        for port in (first or 0, *(0 for _ in PORTS[1:])):
+        for port in wanted:
             server = held.enter_context(socket.socket())
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
+    from steersman.apps.load.copies.loop import CopyOptions, CopyStats
     from steersman.apps.load.driver import FillStats
     from steersman.apps.load.replay import ReplayStats
     from steersman.apps.load.target import ClusterTarget
@@ -50,11 +52,9 @@ if TYPE_CHECKING:
     from steersman.workloads.generators.deployments import Row
 
 DEFAULT_SEED = 42
+ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 Namespace = Annotated[str, typer.Option(parser=dns_label, metavar="NAME", help="Namespace of the Deployments.")]
-SchedulerName = Annotated[
-    str, typer.Option(parser=scheduler, metavar="NAME", help="Scheduler of the pods (spec.schedulerName).")
-]
 Patience = Annotated[float, typer.Option(min=0, help="Seconds that a Deployment waits for earlier pods to be bound.")]
 Image = Annotated[str, typer.Option(help="Image of the containers; it must have the command sleep.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
@@ -66,7 +66,39 @@ def run(
     memory_load: MemoryLoad = 0.5,
     pod_load: PodLoad = 0.5,
     cluster_resets: Resets = 1,
-    scheduler_name: SchedulerName = "steersman",
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Create and delete copies of the Deployments of this file instead of random ones.",
+        ),
+    ] = None,
+    copies: Annotated[
+        int | None, typer.Option(min=1, help="With --manifest: copies at a time of each Deployment. [default: 30]")
+    ] = None,
+    pause: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --manifest: seconds from when all pods have nodes to deletion. [default: 10]"),
+    ] = None,
+    cycles: Annotated[
+        int | None, typer.Option(min=1, help="With --manifest: how often. [default: until it is stopped]")
+    ] = None,
+    annotation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Annotation of the pods, such as latencySoftConstraint=35 (milliseconds); repeatable.",
+        ),
+    ] = None,
+    scheduler_name: Annotated[
+        str | None,
+        typer.Option(
+            parser=scheduler,
+            metavar="NAME",
+            help="Scheduler of the pods (spec.schedulerName). [default: steersman; with --manifest the one it names]",
+        ),
+    ] = None,
     namespace: Namespace = "default",
     interval: Interval = 10.0,
     wait: Wait = 60.0,
@@ -103,9 +135,21 @@ def run(
 
     The CSV has the columns name, pod_count, cpu_request, cpu_limit, mem_request, mem_limit, action (add or delete).
 
+    With --manifest copies of its Deployments (nginx-1, nginx-2, ...) are created, --interval apart. When all pods have
+    nodes, or --patience is over, and then --pause, all are deleted, and the next cycle begins. Ctrl-C deletes them.
+
     **Example**: steersman workload run --cpu-load 0.5 --resets 2 --interval 2 --output run.csv
+
+    **Copies**: steersman workload run --manifest nginx.yaml --copies 30 --interval 2 --pause 10 --cycles 5
     """
     check_log_file(log_file)
+    annotations = _annotations(annotation or [])
+    if manifest is None:
+        for flag, value in (("--copies", copies), ("--pause", pause), ("--cycles", cycles)):
+            if value is not None:
+                raise UsageError(f"{flag} belongs to --manifest; give that too, or leave it out")
+    elif resume:
+        raise UsageError("--resume does not apply to --manifest, whose copies are deleted when it is stopped")
     target = find_cluster(kubeconfig, context, name)
     log_messages(log_file)
     say_warnings()
@@ -117,9 +161,22 @@ def run(
     target.require_consent("create and delete Deployments", yes=yes)
 
     from steersman.apps.load import commands
+    from steersman.apps.load.copies.loop import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
     from steersman.apps.load.driver import FillOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
 
+    if manifest is not None:
+        options = CopyOptions(
+            copies=DEFAULT_COPIES if copies is None else copies,
+            interval=interval,
+            patience=patience,
+            pause=DEFAULT_PAUSE if pause is None else pause,
+            cycles=cycles,
+            scheduler_name=scheduler_name or "",
+            annotations=annotations,
+        )
+        _run_copies(target, manifest, options, namespace, output)
+        return
     if seed is not None and seeds is not None:
         raise UsageError("--seed is one, --seeds are several; give one of them")
     drawn = parse_seeds(seeds) if seeds is not None else (DEFAULT_SEED if seed is None else seed,)
@@ -135,7 +192,7 @@ def run(
         max_replicas=most,
         **value_lists(cpu_requests, memory_requests),
     )
-    manner = FillOptions(scheduler_name, image, interval, wait, patience)
+    manner = FillOptions(scheduler_name or "steersman", image, interval, wait, patience, annotations)
     with Progress("playing Deployments") as progress, _Stoppable(progress) as report:
 
         async def play(client: Client) -> FillStats:
@@ -274,6 +331,50 @@ def _clean(target: ClusterTarget, yes: bool) -> None:
     with Progress("deleting pods") as progress:
         count = run_with_client(target, lambda client: clean(client, progress.update))
     say(f"deleted {count} pods")
+
+
+def _run_copies(
+    target: ClusterTarget, manifest: Path, options: CopyOptions, namespace: str, output: Path | None
+) -> None:
+    """Create and delete copies of a manifest until that is done, or stopped."""
+    from steersman.apps.load.copies.loop import CopyLoop
+    from steersman.apps.load.copies.manifest import check_names, read_manifest
+    from steersman.apps.load.driver import RowLog
+
+    deployments = read_manifest(manifest)
+    check_names(deployments, options.copies, manifest)
+    pods = options.copies * sum(each.replicas for each in deployments)
+    often = "until it is stopped" if options.cycles is None else f"{options.cycles} times"
+    say(f"{options.copies * len(deployments)} Deployments of {pods} pods are created and deleted, {often}")
+    with Progress("playing copies", estimate=False) as progress:
+
+        async def play(client: Client) -> CopyStats:
+            return await CopyLoop(client, namespace, deployments, options, RowLog(output, ()), progress.update).run()
+
+        try:
+            tally = run_with_client(target, play)
+        except KeyboardInterrupt:
+            say("stopped; what was created is deleted")
+            raise
+    late = f"; in {tally.waited} of them pods still had no node after --patience" if tally.waited else ""
+    say(f"{tally.cycles} cycles: made {tally.deployments} Deployments of {tally.pods} pods{late}")
+
+
+def _annotations(given: list[str]) -> dict[str, str]:
+    """Return annotations of the form KEY=VALUE. Raises UsageError: one has another form, or is no limit."""
+    from steersman.cluster.objects.latency_limits import limits_of
+
+    result = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not (separator and re.fullmatch(ANNOTATION_KEY, key)):
+            raise UsageError(f"--annotation {text}: KEY=VALUE is right, such as latencySoftConstraint=35")
+        if key in result:
+            raise UsageError(f"--annotation {text}: {key} is given twice")
+        result[key] = value
+    for problem in limits_of(result).ignored:
+        raise UsageError(f"--annotation: {problem.removesuffix('; it is ignored')}")
+    return result
 
 
 def _tell_rows(tally: FillStats) -> None:

@@ -1,0 +1,1 @@
+"""Telemetry of a local cluster: Prometheus, and exporters that show what its simulated nodes would use."""

@@ -1,0 +1,236 @@
+"""Simulated exporters of a local cluster, a process: `python -m steersman.apps.local_cluster.telemetry.exporter FILE`.
+
+It watches nodes and pods and shows, for each node that KWOK simulates, what it would use by the pods bound to it
+(`envs.latency.live`). Prometheus asks `/targets` which nodes there are, and each node's metrics at a path of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from steersman.apps.local_cluster.nodes import KWOK_KEY
+from steersman.apps.local_cluster.nodes import NODES as NODES_PATH
+from steersman.apps.local_cluster.telemetry.exposition import ClusterCollector, NodeCollector, PodInfo
+from steersman.apps.runtime.http_server import WebServer
+from steersman.apps.runtime.tasks import BackgroundTasks, run
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.core.errors import SteersmanError
+from steersman.envs.latency.live import LiveModel, Truth
+from steersman.kubernetes import config
+from steersman.kubernetes.cache.cluster_cache import UNFINISHED
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.objects import named_head, pod_head, whole
+from steersman.kubernetes.watch import EventType, Reflector
+from steersman.workloads.generators.latency_settings import LatencySettings
+
+PODS_PATH = "/api/v1/pods"
+HASH_LABEL = "pod-template-hash"
+"""Label of a Deployment's pods; the name of their ReplicaSet ends in its value."""
+
+log = structlog.get_logger("exporter")
+
+
+class ExporterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of the process.
+
+    Attributes:
+        kubeconfig, context: the cluster.
+        port: to listen on, at 127.0.0.1.
+        seed: of the model.
+        settings: of the model, by name; others are the defaults of `steersman/Latency-v0`.
+    """
+
+    kubeconfig: str
+    context: str
+    port: int
+    seed: int = 0
+    settings: dict[str, Any] = {}
+
+
+class SimulatedExporters:
+    """What is exported: the model, fed by watches.
+
+    Args:
+        model: of what nodes use.
+
+    Attributes:
+        nodes, pods: handlers of the watches.
+        placements: bound pods by namespace and name.
+    """
+
+    def __init__(self, model: LiveModel) -> None:
+        self.model = model
+        self.placements: dict[str, PodInfo] = {}
+        self.nodes, self.pods = _Nodes(self), _Pods(self)
+        self._began = time.monotonic()
+
+    def now(self) -> float:
+        """Return seconds since the model began."""
+        return time.monotonic() - self._began
+
+    def truth(self) -> Truth:
+        """Return the true state now."""
+        return self.model.truth(self.now())
+
+    def routes(self, port: int) -> web.Application:
+        """Return the application: targets of Prometheus and the metrics of each node."""
+
+        async def targets(_: web.Request) -> web.Response:
+            return web.json_response(
+                [
+                    {
+                        "targets": [f"127.0.0.1:{port}"],
+                        "labels": {"__metrics_path__": f"/nodes/{name}/metrics", "instance": name},
+                    }
+                    for name in self.model.node_names
+                ]
+            )
+
+        async def node(request: web.Request) -> web.Response:
+            sample = self.model.scrape(request.match_info["node"], self.now())
+            if sample is None:
+                return web.Response(status=503, text="cannot be reached\n")
+            registry = CollectorRegistry()
+            registry.register(NodeCollector(sample))
+            return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+        app = web.Application()
+        app.router.add_get("/targets", targets)
+        app.router.add_get("/nodes/{node}/metrics", node)
+        return app
+
+
+class _Nodes:
+    """Handler of the watch of nodes."""
+
+    def __init__(self, exporters: SimulatedExporters) -> None:
+        self._exporters = exporters
+        self._nodes: dict[str, Node] = {}
+
+    def keep(self, keys: Set[str]) -> None:
+        for name in self._nodes.keys() - keys:
+            self._remove(name)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        metadata = named_head(obj).metadata
+        if kind == "DELETED" or KWOK_KEY not in (metadata.annotations or {}):
+            self._remove(metadata.name)
+            return
+        try:
+            node = node_from_object(whole(obj), where=f"Node {metadata.name}")
+        except SteersmanError as error:
+            log.warning("the node is not shown", node=metadata.name, error=str(error))
+            self._remove(metadata.name)
+            return
+        former = self._nodes.get(node.name)
+        if former is None or _capacity(former) != _capacity(node):
+            self._exporters.model.put_node(node, self._exporters.now())
+        self._nodes[node.name] = node
+
+    def _remove(self, name: str) -> None:
+        if self._nodes.pop(name, None) is not None:
+            self._exporters.model.remove_node(name, self._exporters.now())
+
+
+class _Pods:
+    """Handler of the watch of pods that have not finished."""
+
+    def __init__(self, exporters: SimulatedExporters) -> None:
+        self._exporters = exporters
+
+    def keep(self, keys: Set[str]) -> None:
+        for key in self._exporters.placements.keys() - keys:
+            self._remove(key)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        head = pod_head(obj)
+        if kind == "DELETED" or head.finished:
+            self._remove(head.key)
+            return
+        node, placements = head.spec.node_name, self._exporters.placements
+        if not node or (head.key in placements and placements[head.key].node == node):
+            return
+        self._remove(head.key)  # another pod of that name
+        try:
+            pod = pod_from_object(whole(obj), where=f"Pod {head.key}")
+        except SteersmanError as error:
+            log.warning("the pod uses nothing", pod=head.key, error=str(error))
+            return
+        owner = f"{pod.namespace}/{deployment_of(pod)}"
+        self._exporters.model.bind(head.key, pod, owner, node, self._exporters.now())
+        placements[head.key] = PodInfo(pod.namespace, pod.name, node)
+
+    def _remove(self, key: str) -> None:
+        if self._exporters.placements.pop(key, None) is not None:
+            self._exporters.model.unbind(key, self._exporters.now())
+
+
+def deployment_of(pod: Pod) -> str:
+    """Return the name of a pod's Deployment, else of its other owner, else its own."""
+    owner = pod.owner.rpartition("/")[2] or pod.name
+    return owner.removesuffix(f"-{pod.labels.get(HASH_LABEL, '')}")
+
+
+def _capacity(node: Node) -> tuple[int, int, int]:
+    return node.cpu_milli, node.memory_bytes, node.pods
+
+
+def warm_up() -> None:
+    """Compile the model's kernels, or load them from the cache."""
+    model = LiveModel()
+    model.put_node(Node("node", 1000, 1 << 30, 10), 0.0)
+    model.bind("pod", Pod("pod", PodClass(Requests(1, 1)), latency=LatencyLimits(1.0, 2.0)), "owner", "node", 1.0)
+    model.scrape("node", 2.0)
+    model.truth(3.0)
+    model.unbind("pod", 4.0)
+    model.put_node(Node("node", 2000, 1 << 30, 10), 5.0)
+
+
+async def export(options: ExporterConfig) -> None:
+    """Serve the metrics until cancelled.
+
+    Raises:
+        SteersmanError: the port is taken, or nodes and pods may not be watched.
+    """
+    warm_up()
+    model = LiveModel(LatencySettings()._replace(**options.settings), options.seed)
+    exporters, registry = SimulatedExporters(model), CollectorRegistry()
+    registry.register(ClusterCollector(lambda: exporters.placements.values(), exporters.truth))
+    async with Client(config.load(Path(options.kubeconfig), options.context)) as client:
+        nodes = Reflector(client, NODES_PATH, exporters.nodes)
+        pods = Reflector(client, PODS_PATH, exporters.pods, {"fieldSelector": UNFINISHED})
+        ready = {
+            each.resource: lambda each=each: "" if each.synced.is_set() else "not listed yet" for each in (nodes, pods)
+        }
+        server = WebServer(registry, {}, ready, port=options.port, app=exporters.routes(options.port))
+        async with server, BackgroundTasks(nodes.run(), pods.run()):
+            await asyncio.Event().wait()
+
+
+def main(file: str) -> int:
+    """Run with the options of a JSON file; return the exit status."""
+    try:
+        run(export(msgspec.json.decode(Path(file).read_bytes(), type=ExporterConfig)))
+    except SteersmanError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

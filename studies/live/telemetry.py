@@ -1,0 +1,285 @@
+"""The four objectives of Matranga's thesis on a real control plane: learned, by rules, and by kube-scheduler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from steersman.envs.latency.environment import LatencyOptions
+from steersman.training.plans import make_plan
+from steersman.training.run import TrainingLimits
+from steersman.workloads.generators.latency_settings import LatencySettings
+from studies import tables
+from studies.common import Desk, Json, Say, desk, train_plan
+from studies.environments.latency import LABELS, REWARDS
+from studies.environments.latency_comparison import TASKS
+from studies.live.cluster import DEFAULT_SCHEDULER, SCHEDULER, MeasuredCluster, RunSettings, state_dir
+
+NAME = "telemetry"
+MINUTES = 130
+BASELINE = "kube-default"
+RULES = {"most-allocated": "ma", "least-allocated": "la", "least-connections": "lc", "latency-aware": "p0"}
+"""The policy of each objective that follows its rule."""
+SIZES = {
+    "4": RunSettings(nodes=4),
+    "50": RunSettings(nodes=50, replicas=10, cpu="500m", memory="512Mi"),
+}
+"""Clusters by their number of nodes."""
+PLAYED: dict[str, tuple[str, ...]] = {"4": ("most-allocated", "latency-aware")}
+"""Objectives that are played on clusters of a size: ten runs of a policy take four minutes, and on two busy cores a
+training takes one (evolution) to five (DQN)."""
+RUNS = 10
+ALGORITHMS: dict[str, Json] = {
+    "dqn": {
+        "network": "mlp",
+        "hidden": (32, 32),
+        "settings": {
+            "discount": 0.9,
+            "minimum_epsilon": 0.02,
+            "epsilon_decay": 0.998,
+            "batch_size": 256,
+            "replay_size": 20_000,
+            "learning_rate_decay": 0.999,
+        },
+        "differences": {"least-allocated": {"discount": 0.5}},
+        "trainings": 1,
+        "iterations": 1500,
+        "validate_every": 150,
+        "environments": 32,
+    },
+    "evolution": {
+        "network": "linear",
+        "settings": {"population": 16, "episodes": 4, "step": 0.3},
+        "differences": {},
+        "trainings": 3,
+        "iterations": 40,
+        "validate_every": 10,
+    },
+}
+"""How policies are trained; `differences` of settings by objective."""
+ENVIRONMENTS: dict[str, Json] = {
+    "4": {"replicas": 2, "copies": 30, "copy_interval": 4.5, "copy_pause": 60.0, "warmup": 60.0, "pods": 200},
+    "50": {"replicas": 10, "copies": 30, "copy_interval": 4.5, "copy_pause": 60.0, "warmup": 60.0, "pods": 600},
+}
+"""Settings of the environment that policies are trained in for each size, beside the number of nodes.
+
+There a scrape is 15 s and here 1 s: as many Deployments come between two scrapes. Others are the defaults."""
+COUNTED = "hard_limits_broken_avoidable"
+PRECISE = 2
+
+
+class Contender(NamedTuple):
+    """Who plays runs: name, `--policy` of `steersman schedule` ("": kube-scheduler's default), and which runs."""
+
+    name: str
+    policy: str
+    runs: tuple[int, ...]
+
+
+def options(quick: bool = False) -> Json:
+    """Return what the result depends on."""
+    return {
+        "sizes": {size: SIZES[size]._asdict() for size in PLAYED},
+        "objectives": {size: of[-1:] if quick else of for size, of in PLAYED.items()},
+        "rewards": {task: REWARDS.get(task, task) for task in TASKS},
+        "runs": 1 if quick else RUNS,
+        "algorithms": {
+            name: of | ({"iterations": 4, "validate_every": 2, "trainings": 1} if quick else {})
+            for name, of in ALGORITHMS.items()
+        },
+        "environments": {size: ENVIRONMENTS[size] for size in PLAYED},
+    }
+
+
+def run(say: Say, quick: bool = False) -> Json:
+    """Train, and play all runs on a control plane of each size."""
+    at, asked = desk(NAME, quick, say), options(quick)
+    policies = {size: _train(at, asked, size) for size in asked["sizes"]}
+    played = {size: _play(at, asked, size, policies[size]) for size in asked["sizes"]}
+    comparison = {size: _compare(asked, size, played[size]) for size in asked["sizes"]}
+    return {**asked, "runs_by": played, "comparison": comparison}
+
+
+def training_name(size: str, objective: str, algorithm: str, seed: int) -> str:
+    """Return the name of a training, and of its policy."""
+    return f"{objective}-{algorithm}-{seed}-of-{size}"
+
+
+def _train(at: Desk, asked: Json, size: str) -> dict[str, Path]:
+    """Train for the clusters of a size; return policy files by name."""
+    nodes = asked["sizes"][size]["nodes"]
+    settings = LatencySettings(nodes=nodes, max_nodes=nodes)._replace(**asked["environments"][size])
+    policies = {}
+    for objective in asked["objectives"][size]:
+        source = LatencyOptions(objective=asked["rewards"][objective], settings=settings)
+        for algorithm, of in asked["algorithms"].items():
+            for seed in range(1, of["trainings"] + 1):
+                name = training_name(size, objective, algorithm, seed)
+                more = {key: of[key] for key in ("hidden", "environments") if key in of}
+                plan = make_plan(
+                    source,
+                    name=name,
+                    algorithm=algorithm,
+                    network=of["network"],
+                    seed=seed,
+                    settings=of["settings"] | of["differences"].get(objective, {}),
+                    **more,
+                )
+                limits = TrainingLimits(of["iterations"], validate_every=of["validate_every"])
+                policies[name], _ = train_plan(at, name, plan, limits)
+    return policies
+
+
+def contenders(asked: Json, size: str, policies: dict[str, Path]) -> list[Contender]:
+    """Return who plays. The trainings of an algorithm share the runs; kube-scheduler's serve all objectives."""
+    runs = tuple(range(asked["runs"]))
+    result = [Contender(BASELINE, "", runs)]
+    for objective in asked["objectives"][size]:
+        result.append(Contender(f"{objective}-rule", RULES[objective], runs))
+        for algorithm, of in asked["algorithms"].items():
+            for seed in range(1, of["trainings"] + 1):
+                name = training_name(size, objective, algorithm, seed)
+                result.append(Contender(name, str(policies[name]), runs[seed - 1 :: of["trainings"]]))
+    return result
+
+
+def _play(at: Desk, asked: Json, size: str, policies: dict[str, Path]) -> dict[str, dict[str, Json]]:
+    """Play all runs on a cluster of one size, which is only started if one is missing; figures by contender and run."""
+    settings = RunSettings(**asked["sizes"][size])
+    state_dir(at.folder / "state")
+    result: dict[str, dict[str, Json]] = {}
+    with ExitStack() as stack:
+        place = _Place(stack, MeasuredCluster(f"study-{size}", settings, at.folder / "logs", at.say))
+        for contender in contenders(asked, size, policies):
+            with place.played_by(contender) as play:
+                of_runs = result.setdefault(contender.name, {})
+                for number in contender.runs:
+                    name, depends = f"run-{size}-{contender.name}-{number}", _depends(settings, contender)
+                    of_runs[str(number)] = at.once(name, depends, lambda number=number: play(number))
+            at.say(f"{size} nodes, {contender.name}: {_short(of_runs)}")
+    return result
+
+
+def _depends(settings: RunSettings, contender: Contender) -> Json:
+    """Return what a run depends on; a policy file by when it was written."""
+    is_file = os.sep in contender.policy
+    written = Path(contender.policy).stat().st_mtime_ns if is_file else 0
+    return {**settings._asdict(), "policy": Path(contender.policy).name if is_file else contender.policy, "of": written}
+
+
+def _short(runs: dict[str, Json]) -> str:
+    figures = ("empty_nodes", "cpu_use_deviation_percent", "connections_peak", "soft_limits_kept_percent", COUNTED)
+    values = {name: [run[name] for run in runs.values() if run[name] is not None] for name in figures}
+    return ", ".join(f"{name} {np.mean(each):.2f}" for name, each in values.items() if each)
+
+
+class _Place:
+    """The cluster and the scheduler, each started when the first missing run is played."""
+
+    def __init__(self, stack: ExitStack, measured: MeasuredCluster) -> None:
+        self._stack, self._measured, self._is_up = stack, measured, False
+
+    @contextmanager
+    def played_by(self, contender: Contender) -> Iterator[Any]:
+        """Yield a function that plays a run with a contender's policy."""
+        with ExitStack() as stack:
+            ready = False
+
+            def play(number: int) -> Json:
+                nonlocal ready
+                if not self._is_up:
+                    self._stack.enter_context(self._measured.up())
+                    self._is_up = True
+                if not ready:
+                    stack.enter_context(
+                        self._measured.scheduler(contender.policy) if contender.policy else nullcontext()
+                    )
+                    ready = True
+                return self._measured.play(SCHEDULER if contender.policy else DEFAULT_SCHEDULER, number)
+
+            yield play
+
+
+def _compare(asked: Json, size: str, played: dict[str, dict[str, Json]]) -> Json:
+    """By objective, policy and figure: the mean of the runs, and their paired difference to kube-scheduler's."""
+    result: Json = {}
+    for objective in asked["objectives"][size]:
+        rows: Json = {}
+        for title, names in _rows(asked, objective, played).items():
+            values = {aim.figure: _by_run(played, names, aim.figure) for aim in TASKS[objective]}
+            rows[title] = {
+                figure: {
+                    "values": tables.spread(list(of.values())),
+                    "difference": tables.difference(
+                        list(of.values()), [played[BASELINE][number][figure] for number in of]
+                    ),
+                    "trainings": [float(np.mean(list(_by_run(played, [name], figure).values()))) for name in names],
+                    "sum": float(np.sum(list(of.values()))),
+                }
+                for figure, of in values.items()
+            }
+        result[objective] = rows
+    return result
+
+
+def _rows(asked: Json, objective: str, played: dict[str, dict[str, Json]]) -> dict[str, list[str]]:
+    """Return who is in each row of an objective's table."""
+    rows = {BASELINE: [BASELINE], f"rule {RULES[objective]}": [f"{objective}-rule"]}
+    for algorithm in asked["algorithms"]:
+        rows[f"learned, {algorithm}"] = [name for name in played if name.startswith(f"{objective}-{algorithm}-")]
+    return rows
+
+
+def _by_run(played: dict[str, dict[str, Json]], names: list[str], figure: str) -> dict[str, float]:
+    """Return a figure of the runs of these contenders by number of the run, in its order."""
+    found = {number: run[figure] for name in names for number, run in played[name].items()}
+    return {number: found[number] for number in sorted(found, key=int)}
+
+
+def section(result: Json) -> str:
+    """For the report."""
+    parts = []
+    for size, comparison in result["comparison"].items():
+        rows = []
+        for objective, policies in comparison.items():
+            for policy, figures in policies.items():
+                for figure, row in figures.items():
+                    shown = (
+                        f"{row['sum']:.0f} in all"
+                        if figure == COUNTED
+                        else tables.interval(row["values"], PRECISE, sign=False)
+                    )
+                    each = ", ".join(f"{value:.{PRECISE}f}" for value in row["trainings"])
+                    apart = "" if policy == BASELINE else tables.interval(row["difference"], PRECISE)
+                    rows.append([f"{objective}: {policy}", LABELS[figure], shown, each if "," in each else "", apart])
+        header = [f"{size} nodes", "figure", "mean", "each training", "difference"]
+        parts.append(tables.markdown(header, rows))
+    return "\n\n".join([_introduction(result), *parts])
+
+
+def _introduction(result: Json) -> str:
+    first = next(iter(result["sizes"].values()))
+    seconds = first["copies"] * first["interval"] + first["pause"]
+    pods = "; ".join(
+        f"{of['nodes']} nodes of {of['shape']}: {of['copies']} of {of['replicas']} pods of {of['cpu']}"
+        for of in result["sizes"].values()
+    )
+    budget = "; ".join(
+        f"{name} {of['iterations']} iterations, trained {of['trainings']} times"
+        for name, of in result["algorithms"].items()
+    )
+    return f"""## Objectives of Matranga's thesis on a real control plane
+
+etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK's nodes and Prometheus, as `cluster up --telemetry`
+starts them: nodes use what they would in `steersman/Latency-v0` by the pods bound to them, and are scraped every
+{first["scrape_interval"]:g} s. In a run nginx Deployments with limits of {first["soft"]:g} and {first["hard"]:g} ms are
+created {first["interval"]:g} s apart, run for {first["pause"]:g} s together and are deleted, {seconds:g} s in all
+({pods}). `steersman schedule` binds them by a rule or a learned policy, kube-scheduler by its default. Policies were
+trained in `steersman/Latency-v0` with as many nodes and copies as here ({budget}); the trainings of
+an algorithm share its {result["runs"]} runs. Pods use the same in the same run of each policy; differences are to
+kube-scheduler's and paired by run. Figures are true values, means over a run."""

@@ -1,0 +1,245 @@
+"""`workload run --manifest`: copies come one after the other and go together, and nothing is left, however it ends."""
+
+import asyncio
+import csv
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.support.errors import raises
+from tests.support.servers.fake_api_server import clock
+from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, LiveDouble, on_double
+
+from steersman.apps.load.copies.loop import CopyLoop, CopyOptions, CopyStats
+from steersman.apps.load.copies.manifest import check_names, read_manifest
+from steersman.apps.load.driver import RowLog
+from steersman.apps.load.objects import MANAGED_BY, RUN
+from steersman.cli.main import main
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.kubernetes.client import Client
+
+NGINX = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: nginx, labels: {app: nginx, team: web}, uid: of-another}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: nginx}}
+  template:
+    metadata:
+      labels: {app: nginx, tier: front}
+      annotations: {latencySoftConstraint: "35"}
+    spec:
+      schedulerName: mine
+      containers:
+      - {name: nginx, image: nginx, resources: {requests: {cpu: 250m, memory: 256Mi}, limits: {cpu: 500m}}}
+"""
+OPTIONS = CopyOptions(copies=3, interval=2.0, patience=5.0, pause=10.0, cycles=2)
+
+
+def written(tmp_path: Path, text: str = NGINX) -> Path:
+    file = tmp_path / "nginx.yaml"
+    file.write_text(text)
+    return file
+
+
+def loop(client: Client, tmp_path: Path, options: CopyOptions = OPTIONS) -> CopyLoop:
+    return CopyLoop(client, "default", read_manifest(written(tmp_path)), options, RowLog(tmp_path / "run.csv", ()))
+
+
+def rows(tmp_path: Path) -> list[dict[str, str]]:
+    with (tmp_path / "run.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_all_cycles_are_played_and_nothing_is_left(tmp_path):
+    async def test(double: LiveDouble, client: Client) -> None:
+        assert await loop(client, tmp_path).run() == CopyStats(cycles=2, deployments=6, pods=12)
+        for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
+            assert not double.named(path)
+        assert clock() == pytest.approx(2 * (2 * 2.0 + 10.0), abs=1.0)
+
+    on_double(test)
+    found = rows(tmp_path)
+    names = ["nginx-1", "nginx-2", "nginx-3"]
+    assert [row["name"] for row in found] == names * 4
+    assert [row["action"] for row in found] == (["add"] * 3 + ["delete"] * 3) * 2
+    one = found[0]
+    assert (one["pod_count"], one["cpu_request"], one["cpu_limit"]) == ("2", "250m", "500m")
+    assert (one["mem_request"], one["mem_limit"]) == ("256Mi", "256Mi")
+
+
+def test_a_copy_has_its_own_name_and_selects_its_own_pods(tmp_path):
+    async def test(double: LiveDouble, client: Client) -> None:
+        options = dataclasses.replace(
+            OPTIONS,
+            scheduler_name="steersman",
+            annotations={"latencyHardConstraint": "100", "latencySoftConstraint": "20"},
+        )
+        made = loop(client, tmp_path, options)
+        async with made.following():
+            await made.create()
+            found = double.named(DEPLOYMENTS)["nginx-2"]
+            labels = found["spec"]["template"]["metadata"]["labels"]
+            assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
+            assert (labels["app"], labels["tier"], found["metadata"]["labels"]["team"]) == ("nginx-2", "front", "web")
+            assert found["metadata"]["uid"] != "of-another"
+            assert labels[RUN] == made.run_id
+            assert labels[MANAGED_BY] == "steersman"
+            assert found["spec"]["template"]["metadata"]["annotations"] == options.annotations
+            assert found["spec"]["template"]["spec"]["schedulerName"] == "steersman"
+            assert await made.settle()
+            assert made.tracker.bound == 6
+            await made.delete()
+            assert not double.named(DEPLOYMENTS)
+
+    on_double(test)
+
+
+def test_without_a_scheduler_it_is_the_one_that_the_manifest_names(tmp_path):
+    (deployment,) = read_manifest(written(tmp_path))
+    copied = deployment.copied(1, "run", "", {})
+    assert copied["spec"]["template"]["spec"]["schedulerName"] == "mine"
+    assert deployment.content["metadata"]["name"] == "nginx"
+
+
+@pytest.mark.parametrize("seconds", [1.0, 3.0, 8.0, 15.0])
+def test_what_is_stopped_deletes_what_it_created(tmp_path, seconds):
+    async def test(double: LiveDouble, client: Client) -> None:
+        task = asyncio.create_task(loop(client, tmp_path).run())
+        await asyncio.sleep(seconds)
+        assert double.named(DEPLOYMENTS)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not double.named(DEPLOYMENTS)
+        assert not double.named(PODS)
+
+    on_double(test)
+
+
+def test_pods_without_a_node_are_waited_for_and_not_for_ever(tmp_path):
+    async def test(double: LiveDouble, client: Client) -> None:
+        double.bind_after = None
+        assert (await loop(client, tmp_path).run()).waited == 2
+        assert clock() == pytest.approx(2 * (2 * 2.0 + 5.0 + 10.0), abs=1.0)
+
+    on_double(test)
+
+
+def test_a_deployment_of_somebody_else_is_left_alone(tmp_path):
+    async def test(double: LiveDouble, client: Client) -> None:
+        spec = {"replicas": 0, "template": {}}
+        double.put(DEPLOYMENTS, {"metadata": {"name": "nginx-2", "labels": {}}, "spec": spec})
+        with raises(SteersmanError, "nginx-2", "not of this run"):
+            await loop(client, tmp_path).run()
+        assert list(double.named(DEPLOYMENTS)) == ["nginx-2"]
+
+    on_double(test)
+
+
+def test_a_namespace_that_is_not_there(tmp_path):
+    async def test(double: LiveDouble, client: Client) -> None:
+        made = CopyLoop(client, "nowhere", read_manifest(written(tmp_path)), OPTIONS, RowLog(None, ()))
+
+        async def missing(request):
+            from tests.support.servers.fake_api_server import failure
+
+            return failure(404, "NotFound") if request.method == "POST" else None
+
+        double.fault = missing
+        with raises(SteersmanError, "'nowhere'"):
+            await made.run()
+
+    on_double(test)
+
+
+def changed(path: str, value: object) -> str:
+    document = yaml.safe_load(NGINX)
+    *parents, last = path.split(".")
+    at = document
+    for each in parents:
+        at = at[each]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return yaml.safe_dump(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("- 1", "kind"),
+        (changed("kind", "Service"), "kind"),
+        (changed("apiVersion", "v1"), "kind"),
+        (changed("metadata.name", None), "metadata.name"),
+        (changed("metadata.labels", [1]), "metadata.labels"),
+        (changed("spec.replicas", -1), "spec.replicas"),
+        (changed("spec.replicas", "2"), "spec.replicas"),
+        (changed("spec.selector", "app"), "spec.selector"),
+        (changed("spec.template", None), "spec.template"),
+        (changed("spec.template.spec", None), "spec.template.spec"),
+        (changed("spec.template.metadata.annotations", "x"), "spec.template.metadata.annotations"),
+        (changed("spec.template.spec.containers", [{"resources": {"requests": {"cpu": "x"}}}]), "containers"),
+        (f"{NGINX}---{NGINX}", "metadata.name"),
+        ("# nothing", "Deployment"),
+    ],
+)
+def test_what_is_no_manifest_is_said_with_its_field(tmp_path, monkeypatch, text, field):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, text)
+    with raises(InputError, "nginx.yaml", field):
+        read_manifest(Path("nginx.yaml"))
+
+
+def test_names_of_copies_are_checked_before_anything_is_created(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, changed("metadata.name", "n" * 62))
+    file = Path("nginx.yaml")
+    with raises(InputError, "n" * 62):
+        check_names(read_manifest(file), 30, file)
+    written(tmp_path, changed("metadata.name", "n" * 61))
+    check_names(read_manifest(file), 9, file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--copies", "3"), "--copies belongs to --manifest"),
+        (("--pause", "3"), "--pause belongs to --manifest"),
+        (("--cycles", "3"), "--cycles belongs to --manifest"),
+        (("--manifest", "nginx.yaml", "--resume"), "--resume does not apply"),
+        (("--manifest", "nginx.yaml", "--interval", "-1"), "--interval -1"),
+        (("--annotation", "latencySoftConstraint"), "KEY=VALUE is right"),
+        (("--annotation", "latencySoftConstraint=fast"), "no number of milliseconds"),
+        (("--annotation", "a=1", "--annotation", "a=2"), "given twice"),
+        (("--annotation", "a b=1"), "KEY=VALUE is right"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_cluster_is_touched(tmp_path, monkeypatch, capsys, arguments, problem):
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path)
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    assert main(["workload", "run", "--kubeconfig", "kubeconfig", "--yes", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert problem in said
+    assert said.count("\n") == 1
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: mine, context: {cluster: c, user: u}}]
+current-context: mine
+"""
+
+
+def test_options_have_ranges():
+    for bad in ({"copies": 0}, {"cycles": 0}, {"pause": -1.0}, {"patience": float("nan")}):
+        with raises(UsageError):
+            CopyOptions(**bad)
