@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,7 @@ from steersman.training.run import TrainingLimits
 from steersman.workloads.generators.latency_settings import LatencySettings
 from studies import tables
 from studies.common import Desk, Json, Say, desk, train_plan
-from studies.environments.latency import LABELS, REWARDS
-from studies.environments.latency_comparison import TASKS
+from studies.environments.latency import LABELS, REWARDS, TASKS
 from studies.live.cluster import DEFAULT_SCHEDULER, SCHEDULER, MeasuredCluster, RunSettings, state_dir
 
 NAME = "telemetry"
@@ -160,7 +160,7 @@ def _play(at: Desk, asked: Json, size: str, policies: dict[str, Path]) -> dict[s
                 of_runs = result.setdefault(contender.name, {})
                 for number in contender.runs:
                     name, depends = f"run-{size}-{contender.name}-{number}", _depends(settings, contender)
-                    of_runs[str(number)] = at.once(name, depends, lambda number=number: play(number))
+                    of_runs[str(number)] = at.once(name, depends, partial(play, number))
             at.say(f"{size} nodes, {contender.name}: {_short(of_runs)}")
     return result
 
