@@ -186,4 +186,5 @@ def test_the_success_rate_is_that_of_the_last_decisions_with_limits(kept: list[f
 
 def test_families_are_those_of_openb() -> None:
     names = ("default", "cpu050", "gpushare100", "gpuspec25", "multigpu50", "default-small", "monday", "gpus", "")
+    assert family_of("openb_pod_list_gpushare40") == "gpushare"
     assert [family_of(name) for name in names] == ["default", "cpu", "gpushare", "gpuspec", "multigpu", "", "", "", ""]

@@ -16,7 +16,8 @@ Floats = npt.NDArray[np.float64]
 
 FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")
 """Families of openb workloads, whose names are a family's and a number (Weng et al., USENIX ATC 2023)."""
-_NUMBERED = re.compile(r"([a-z]+?)\d*")
+_PREFIX = "openb_pod_list_"
+_NUMBERED = re.compile(rf"(?:{_PREFIX})?([a-z]+?)\d*")
 
 WINDOW = 30
 """Decisions over which the share of kept limits is taken, as in Matranga's thesis."""
@@ -50,7 +51,7 @@ def workload_bars(
     order = sorted(values, key=lambda name: FAMILIES.index(families[name]) if families[name] else len(FAMILIES))
     x: object = order
     if any(families.values()):
-        x = [[families[name] or "other" for name in order], order]
+        x = [[families[name] or "other" for name in order], [name.removeprefix(_PREFIX) for name in order]]
     data = []
     for policy, look in style.items():
         mean, lower, upper = (np.array([values[name][policy][i] for name in order]) for i in range(3))

@@ -243,7 +243,8 @@ def _bars(headline: Headline, number: int, plots: dict[str, Figure]) -> str:
     families = ", openb workloads by family" if any(map(family_of, headline.workloads)) else ""
     title, name = f"{headline.primary_title}, by workload", f"Mean and 95 % interval of each policy{families}."
     shown = markup.figure(markup.plot(identity, plot, title), name)
-    return f"{markup.legend(style)}<h2>{escape(title)} ({headline.protocol})</h2>\n{shown}"
+    legend = markup.key({policy: look.colour for policy, look in style.items()})
+    return f"<h2>{escape(title)} ({headline.protocol})</h2>\n{legend}{shown}"
 
 
 def _choice(headlines: Sequence[Headline]) -> str:

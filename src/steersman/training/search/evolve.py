@@ -58,7 +58,7 @@ class EvolutionPlan:
         if not self.training:
             raise UsageError("training needs at least one workload")
         for workload in (*self.training, *self.validation):
-            if not any(node.gpu_count for node in workload.nodes) or not any(
+            if not any(node.gpu_count for node in workload.eligible_nodes) or not any(
                 pod.requests.gpu_count for pod in workload.pods
             ):
                 raise UsageError(

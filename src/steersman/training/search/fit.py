@@ -143,7 +143,9 @@ def fit(
     Raises:
         UsageError: there are no GPUs or no pods that request them.
     """
-    if not any(node.gpu_total for node in workload.nodes) or not any(pod.requests.gpu_count for pod in workload.pods):
+    if not any(node.gpu_total for node in workload.eligible_nodes) or not any(
+        pod.requests.gpu_count for pod in workload.pods
+    ):
         raise UsageError(f"{workload.name}: its nodes or pods have no GPU; policies are fitted to GPUs")
     workload = coarse(workload.unbound())
     simulator = Simulator(workload)

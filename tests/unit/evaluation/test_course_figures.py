@@ -1,0 +1,92 @@
+"""Bars by workload, pods and latency by node, and limits kept: what the plots hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.run_results import figures_in, made_run
+
+from steersman.evaluation.report import course_figures
+from steersman.evaluation.report.course_figures import latency_by_node, pods_over_time, success_lines, workload_bars
+from steersman.evaluation.report.figures import styles
+from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.page import Comparison, write_report
+from steersman.evaluation.summary import summarise
+from steersman.simulation.result import LatencyCourse
+
+STYLE = styles(["fgd", "random"], "fgd")
+NONE = (math.nan, math.nan, math.nan)
+
+
+def course(nodes: int, decisions: int, *, limited: bool = True) -> LatencyCourse:
+    rng = np.random.default_rng(1)
+    return LatencyCourse(
+        nodes=tuple(f"node-{i}" for i in range(nodes)),
+        pods=rng.integers(0, 9, (decisions, nodes)),
+        node=rng.integers(0, nodes, decisions),
+        latency=rng.uniform(1, 90, decisions) if limited else np.full(decisions, np.nan),
+        kept=rng.integers(0, 2, decisions).astype(float) if limited else np.full(decisions, np.nan),
+    )
+
+
+def test_openb_workloads_are_grouped_by_family_and_others_are_not() -> None:
+    both = {"fgd": (95.0, 94.0, 96.0), "random": (90.0, 89.5, 90.5)}
+    plot = workload_bars({"gpushare40": both, "default": both, "cpu050": both}, STYLE, "GPU, %", 2)
+    assert plot is not None
+    assert plot["data"][0]["x"] == [["default", "cpu", "gpushare"], ["default", "cpu050", "gpushare40"]]
+    assert [trace["meta"] for trace in plot["data"]] == [0, 1]
+    assert "cut below" in plot["layout"]["yaxis"]["title"]["text"]
+    plain = workload_bars({"monday": both, "tuesday": {**both, "random": NONE}}, STYLE, "GPU, %", 2)
+    assert plain is not None
+    assert plain["data"][0]["x"] == ["monday", "tuesday"]
+    assert plain["data"][1]["y"] == [90.0, None]
+    json.dumps(plain, allow_nan=False)
+    assert workload_bars({"monday": {"fgd": NONE, "random": NONE}}, STYLE, "GPU, %", 2) is None
+
+
+@pytest.mark.parametrize(("nodes", "rows"), [(1, 1), (60, 60), (61, 31), (1000, 59)])
+def test_the_heat_map_of_many_nodes_has_few_rows(nodes: int, rows: int) -> None:
+    plot = pods_over_time(course(nodes, 500), np.linspace(0, 3, 500), "time, h", 9)
+    (trace,) = plot["data"]
+    assert len(trace["z"]) == len(trace["y"]) == rows
+    assert all(len(row) == len(trace["x"]) <= course_figures.MOMENTS for row in trace["z"])
+    json.dumps(plot, allow_nan=False)
+
+
+def test_latency_by_node_is_the_mean_of_the_pods_it_got() -> None:
+    of = course(3, 200)
+    plot = latency_by_node({"fgd": of, "random": course(3, 200, limited=False)}, STYLE)
+    assert plot is not None
+    for n in range(3):
+        assert plot["data"][0]["y"][n] == pytest.approx(of.latency[of.node == n].mean(), abs=0.051)
+    assert plot["data"][1]["y"] == [None] * 3
+    assert latency_by_node({"fgd": course(3, 5, limited=False)}, STYLE) is None
+
+
+def test_success_lines_need_limits_and_have_a_band_over_seeds() -> None:
+    runs = [replace(made_run("fgd", seed), latency=course(3, 50 + seed)) for seed in (1, 2)]
+    plot = success_lines({"fgd": runs, "random": [made_run("random", 1)]}, STYLE)
+    assert plot is not None
+    assert len(plot["data"]) == 3
+    assert all(0 <= value <= 100 for trace in plot["data"] for value in trace["y"])
+    nothing = [replace(run, latency=course(3, 20, limited=False)) for run in runs]
+    assert success_lines({"fgd": nothing, "random": nothing}, STYLE) is None
+
+
+def test_a_report_of_several_workloads_has_bars(tmp_path: Path) -> None:
+    runs = [
+        made_run(policy, seed, allocation=value + seed % 3, workload=workload)
+        for workload, value in (("default", 90.0), ("gpushare40", 80.0))
+        for policy in ("fgd", "random")
+        for seed in (1, 2, 3)
+    ]
+    summary = summarise(runs, "fgd")
+    write_report(tmp_path / "r.html", [Comparison(runs, summary, Headline(runs, summary, "fgd"), 1.3)], command="x")
+    page = (tmp_path / "r.html").read_text()
+    assert "openb workloads by family" in page
+    assert "workloads-0" in figures_in(page)
