@@ -55,6 +55,8 @@ COMMANDS: dict[str, Options] = {
     "cluster up": {"--name": "sweep-of-commands"},
     "cluster nodes add": {"--name": "sweep-of-commands"},
     "cluster nodes remove": {"--name": "sweep-of-commands", "--count": "1"},
+    "cluster kwok install": {**LIVE, "--yes": ""},
+    "cluster kwok remove": {**LIVE, "--yes": ""},
     "cluster kubectl": {"--name": "sweep-of-commands"},
     "cluster status": {"--name": "sweep-of-commands"},
     "cluster clean": {"--name": "sweep-of-commands"},

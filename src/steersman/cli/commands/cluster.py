@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from steersman.cli.commands.cluster_kwok import app as kwok_app
 from steersman.cli.options.common import Format, FormatOption, need_subcommand, path
 from steersman.cli.output.display import Progress, print_table, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
@@ -26,6 +27,7 @@ app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_na
 
 nodes_app = typer.Typer(rich_markup_mode="markdown")
 app.add_typer(nodes_app, name="nodes")
+app.add_typer(kwok_app, name="kwok")
 
 Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the cluster; several can run at a time.")]
 DEFAULT_NAME = "steersman"
@@ -53,6 +55,15 @@ RacksPerZone = Annotated[
 KwokTaint = Annotated[
     bool,
     typer.Option("--kwok-taint", help="Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run."),
+]
+
+
+OtherKubeconfig = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", parser=path, metavar="FILE", help="A cluster of this file instead of --name."),
+]
+OtherContext = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="Its context. [default: the file's current one]")
 ]
 
 
@@ -200,17 +211,21 @@ def add_nodes(
     racks_per_zone: RacksPerZone = 0,
     kwok_taint: KwokTaint = False,
     name: Name = DEFAULT_NAME,
+    kubeconfig: OtherKubeconfig = None,
+    context: OtherContext = None,
     yes: Annotated[bool, typer.Option("--yes", help="Create nodes in a cluster that steersman did not start.")] = False,
 ) -> None:
     """Add simulated nodes to a cluster that runs; their numbers continue those that are there.
+
+    With --kubeconfig or --context it is any cluster in which KWOK runs, see **cluster kwok install**.
 
     **Example**: steersman cluster nodes add --count 5 --node-shape gpu=96cpu,768Gi,8gpu:A100
     """
     from steersman.apps.local_cluster import nodes as simulated
     from steersman.apps.local_cluster.node_shapes import parse_groups
-    from steersman.apps.local_cluster.record import ClusterBackend, check_name, require
+    from steersman.apps.local_cluster.record import ClusterBackend
 
-    groups, record = parse_groups(list(node_shape)), require(check_name(name))
+    groups, record = parse_groups(list(node_shape)), _record(name, kubeconfig, context)
     if record.way is ClusterBackend.KUBECONFIG and not yes:
         raise UsageError(
             f"this would create nodes in context {record.context!r} of {record.kubeconfig}, which steersman did not "
@@ -244,17 +259,18 @@ def remove_nodes(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Nodes to remove.")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Instead of names: the newest nodes.")] = None,
     name: Name = DEFAULT_NAME,
+    kubeconfig: OtherKubeconfig = None,
+    context: OtherContext = None,
 ) -> None:
     """Remove nodes that steersman created; Kubernetes deletes their pods some seconds later.
 
     **Example**: steersman cluster nodes remove --count 2
     """
     from steersman.apps.local_cluster import nodes as simulated
-    from steersman.apps.local_cluster.record import check_name, require
 
     if bool(names) == (count is not None):
         raise UsageError("which nodes? give their names, or --count")
-    record = require(check_name(name))
+    record = _record(name, kubeconfig, context)
 
     async def remove(client: Any) -> int:
         _, own = await simulated.node_names(client, name)
@@ -361,6 +377,19 @@ def down(name: Name = DEFAULT_NAME) -> None:
     with status_if_slow(f"stopping cluster {name!r}"):
         stopped = take_down(check_name(name), say)
     say(f"cluster {name!r} is down" if stopped else f"there is no cluster {name!r}")
+
+
+def _record(name: str, kubeconfig: Path | None, context: str | None) -> ClusterRecord:
+    """Return the record of a cluster: the named one, or that of a kubeconfig, whose nodes the default name marks."""
+    from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, require
+    from steersman.kubernetes.config import load
+
+    if kubeconfig is None and context is None:
+        return require(check_name(name))
+    if name != DEFAULT_NAME:
+        raise UsageError("--name is a cluster of steersman's, --kubeconfig and --context are others; give one of them")
+    found = load(kubeconfig, context)
+    return ClusterRecord(name, ClusterBackend.KUBECONFIG, str(found.source.absolute()), found.context, ready=True)
 
 
 def _hierarchy(servers_per_rack: int, racks_per_zone: int) -> Hierarchy | None:

@@ -118,7 +118,7 @@ def running(folder: Path) -> dict[str, int]:
             pid = int(file.read_text(encoding="ascii"))
         except (OSError, ValueError):
             continue
-        if f"{folder}{os.sep}" in _command(pid):
+        if f"{folder}{os.sep}" in command_line(pid):
             result[file.stem] = pid
     return result
 
@@ -198,7 +198,7 @@ def _cluster_folder(folder: Path) -> Path:
     return folder / KWOK / "clusters" / folder.name
 
 
-def _command(pid: int) -> str:
+def command_line(pid: int) -> str:
     """Return the command line of a process, "" if there is no such process or it has ended."""
     if Path("/proc/self").exists():
         try:

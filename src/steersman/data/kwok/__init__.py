@@ -1,0 +1,1 @@
+"""Rules of KWOK, see README.md."""
