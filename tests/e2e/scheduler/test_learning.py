@@ -1,14 +1,16 @@
 """`steersman schedule --learn` in the loop of filling and clearing a cluster: from policies, and from nothing."""
 
 import csv
+import hashlib
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import HISTOGRAMS, SCALARS, EventAccumulator
-from tests.e2e.conftest import LocalCluster, until
-from tests.e2e.scheduler.test_schedule import bound, create, pod, scheduling
+from tests.e2e.conftest import STEERSMAN, LocalCluster, until
+from tests.e2e.scheduler.test_schedule import Running, bound, create, pod, scheduling
 
 pytestmark = pytest.mark.e2e
 
@@ -69,7 +71,7 @@ def test_an_agent_learns_from_nothing_where_it_schedules(
     steps = list(csv.DictReader((learned / "metrics.csv").read_text().splitlines()))[-1]["steps"]
     assert answered >= float(steps) >= 0.8 * answered
     shown = cluster.must("policy", "show", str(learned / "policy.safetensors"), "--format", "json")
-    assert f'"algorithm": "{algorithm}"' in shown.stdout
+    assert f'"algorithm": "{algorithm}"' in shown
 
 
 def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_start(
@@ -98,6 +100,47 @@ def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_
     done = cluster.steersman("schedule", "--name", cluster.name, "--policy", str(other), "--learn", str(learned))
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith(f"error: {learned / 'run.json'}: the run has network")
+
+
+def test_a_service_learns_from_kube_scheduler_and_says_what_it_tested(cluster: LocalCluster, tmp_path: Path) -> None:
+    policy, learned, log = trained(cluster, tmp_path, "mlp"), tmp_path / "learned", tmp_path / "serve.log"
+    command = [STEERSMAN, "serve", "--name", cluster.name, "--port", "0", "--policy", str(policy), "--unchecked"]
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [*command, "--learn", str(learned)], env=cluster.environment, stdout=stream, stderr=stream
+        )
+    running = Running(process, log)
+    try:
+        until(lambda: running.said("watching") or process.poll() is not None, 240)
+        until(lambda: running.said("learning"), 120)
+        for wave in range(9):  # 2,250 pods that kube-scheduler binds; every fifth is held back
+            many = [pod(f"wave-{wave}-{i}", "10m", schedulerName="default-scheduler") for i in range(250)]
+            for each in many:
+                each["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1Mi"
+            create(cluster, *many)
+            if wave % 3 == 2:
+                until(lambda: len(bound(cluster)) == 750, 120)
+                cluster.must("cluster", "clean", "--name", cluster.name)
+        until((learned / "exchanges.csv").exists, 240)
+        (row,) = csv.DictReader((learned / "exchanges.csv").read_text().splitlines())
+        digest = hashlib.sha256((learned / "policy.safetensors").read_bytes()).hexdigest()[:16]
+        assert (row["result"], int(row["held_back"]), row["policy"]) in (
+            ("exchanged", 400, digest),
+            ("kept", 400, digest),
+        )
+        assert (float(row["low"]) > 0) == (row["result"] == "exchanged")
+        is_kept = (learned / "policy.safetensors").read_bytes() == policy.read_bytes()
+        assert is_kept == (row["result"] == "kept")
+        undone = cluster.steersman("policy", "undo", str(learned))
+        assert undone.returncode == (1 if is_kept else 0)
+        assert (learned / "policy.safetensors").read_bytes() == policy.read_bytes()
+        (child,) = children(process.pid)
+        os.kill(child, signal.SIGKILL)
+        until(lambda: running.said("the learning process has ended; the policy in use stays"))
+        assert running.get("readyz").endswith("readyz check passed\n")
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def children(pid: int) -> list[int]:
