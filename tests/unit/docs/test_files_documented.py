@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.envs.latency.environment import LatencyOptions
 from steersman.evaluation import results
+from steersman.evaluation.criteria import parse_objectives
+from steersman.evaluation.generated import run_generated
 from steersman.simulation.run import Simulator
+from steersman.workloads.generators.latency_settings import LatencySettings
 from steersman.workloads.workload import Workload
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "files.md"
@@ -53,5 +57,7 @@ def test_the_documented_metrics_are_the_written_ones() -> None:
         Simulator(workload).run("fgd", protocol=protocol, load=load)  # type: ignore[arg-type]
         for protocol, load in (("inflation", None), ("arrivals", None), ("timed", None), ("timed", 0.9))
     ]
+    small = LatencyOptions(settings=LatencySettings(nodes=3, pods=20, warmup=0.0))
+    runs.append(run_generated(small, "p0", 1, parse_objectives(["latency-aware"])))
     written = dict.fromkeys(metric.name for run in runs for metric in run.metrics)
     assert sorted(documented("Metrics")) == sorted(written)
