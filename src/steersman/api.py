@@ -153,6 +153,8 @@ def evaluate(
     numbers = tuple(range(FIRST_SEED, FIRST_SEED + seeds)) if isinstance(seeds, int) else tuple(seeds)
     wanted = parse_objectives([objective] if isinstance(objective, str) else objective)
     chosen = tuple(policies)
+    if not chosen:
+        raise UsageError("there is no policy; give at least one")
     first = chosen[0] if baseline is None else baseline
     if first not in chosen:
         raise UsageError(f"baseline {first!r} is none of the policies")

@@ -28,6 +28,7 @@ CHANGING = (
     (re.compile(r"port [1-9]\d{3,4}"), "port PORT"),
     (re.compile(r"\('127\.0\.0\.1', \d+\)"), "('127.0.0.1', PORT)"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0xADDRESS"),
+    (re.compile(r"\(process \d+\)"), "(process PID)"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "DIGEST"),  # trained weights differ in their last bits between processors
 )
 """What is another one in every run, and what stands for it."""

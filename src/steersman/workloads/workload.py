@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from steersman.cluster.constraints.node import eligible_nodes
 from steersman.cluster.model import Node, Pod, Requirement
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SUFFIXES = (".csv.gz", ".csv", ".yaml", ".yml", ".json")
 
@@ -117,6 +117,9 @@ class Workload:
     @cached_property
     def eligible(self) -> npt.NDArray[np.bool_]:
         """Return which nodes count, [N]: those that some pod of the demand may enter, see `eligible_nodes`."""
+        # The command line imports this module at its start, and must not wait for NumPy.
+        from steersman.cluster.constraints.node import eligible_nodes
+
         return eligible_nodes(self.nodes, (self.pods[i].constraints for i in self.demand()))
 
     @cached_property
@@ -126,6 +129,8 @@ class Workload:
 
     def shuffled_nodes(self, random: np.random.Generator) -> npt.NDArray[np.int64]:
         """Return [N] indices of nodes in random order; those that do not count come last and change nothing."""
+        import numpy as np
+
         order = random.permutation(len(self.eligible_nodes))
         return np.concatenate([np.flatnonzero(self.eligible)[order], np.flatnonzero(~self.eligible)])
 

@@ -16,7 +16,7 @@ def test_every_text_is_of_a_test_that_there_is() -> None:
     known: dict[str, set[str]] = {}
     for test in json.loads(errors.GOLDEN.read_text()):
         file, _, rest = test.partition("::")
-        name = rest.split("::")[-1].partition("[")[0]
+        name = rest.partition("[")[0].split("::")[-1]
         if file not in known:
             known[file] = set(re.findall(r"def (test_\w+)", (ROOT / file).read_text()))
         assert name in known[file], f"{test} is gone; take its text out of {errors.GOLDEN.name}"

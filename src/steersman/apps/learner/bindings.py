@@ -156,6 +156,7 @@ class BindingObserver(Listener):
         state.remove(pod.key)
         decider.changed(placed.slot)
         decider.waiting = ahead
+        decider.expect(pod.class_id)
         try:
             owner_pods = self.cache.owner_pods(pod.pod).without(placed.slot)
             query = decider.query(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency)

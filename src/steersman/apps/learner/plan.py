@@ -89,6 +89,11 @@ class LivePlan:
         return self.algorithm == "dqn" and (self.config.use_heuristic or self.config.prefill > 0)
 
     @property
+    def rule(self) -> str:
+        """Name of the rule that the objective is compared with."""
+        return objectives.resolve(self.objective).objectives[0].reference
+
+    @property
     def decisions(self) -> int:
         """Number of decisions of an iteration."""
         return int(self.config.update_every if self.algorithm == "dqn" else self.config.rollout)

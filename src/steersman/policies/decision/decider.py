@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from operator import is_not
 
@@ -62,7 +63,7 @@ class Decider:
         services: source of the selectors of default spreading in `kube-default`, read before each decision.
         telemetry: the nodes' metrics; None: no metrics, and hard latency limits are ignored.
         seed: seed of policies that draw random numbers.
-        demand: classes of the pods that are known to be scheduled here; those that are asked about are added.
+        demand: classes of the pods that are known to be scheduled here; those that are decided about are added.
 
     Attributes:
         scorer: the Python scorer; None if all scores are in the score table.
@@ -111,6 +112,16 @@ class Decider:
             self._eligible = eligible_nodes(self.state.table, (self.state.classes[c].constraints for c in self._demand))
             self._eligible_by = len(self._demand), list(nodes)
         return self._eligible
+
+    def guest(self) -> Decider:
+        """Return a copy to ask about pods that may not come: it shares all arrays, but keeps no class of theirs."""
+        result = copy(self)
+        result._demand = set(self._demand)
+        return result
+
+    def expect(self, class_id: int) -> None:
+        """Add a class to those of the pods that are scheduled here."""
+        self._demand.add(class_id)
 
     def changed(self, slot: int) -> None:
         """Record a change of a node or of the pods on it."""
@@ -295,8 +306,10 @@ class Decider:
         limits: LatencyLimits,
         feasible: npt.NDArray[np.bool_],
     ) -> ScoreQuery:
-        self._demand.add(class_id)
-        return ScoreQuery(class_id, feasible, self.eligible, labels_id, owner_pods, limits=limits, waiting=self.waiting)
+        eligible = self.eligible
+        if class_id not in self._demand:  # the number may be provisional, so it is not kept
+            eligible = eligible | eligible_nodes(self.state.table, [self.state.classes[class_id].constraints])
+        return ScoreQuery(class_id, feasible, eligible, labels_id, owner_pods, limits=limits, waiting=self.waiting)
 
     def follow(self) -> None:
         """Update all arrays to the current state."""

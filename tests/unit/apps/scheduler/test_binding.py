@@ -173,6 +173,7 @@ class FirstNode:
     """Decides for the first node."""
 
     name = "first"
+    asks_first = False
 
     def choose(
         self, class_id: int, labels_id: int, owner_pods: object, limits: object, allowed: object = None

@@ -52,4 +52,4 @@ def test_an_outcome_is_the_state_after_the_placement(shape: str, seed: int) -> N
         assert 0.0 < after[summary.RACK_LOCALITY] <= 1.0
         on_node[slot] = on_node.get(slot, 0) + 1
         checked += 1
-    assert checked > 2
+    assert checked > 1

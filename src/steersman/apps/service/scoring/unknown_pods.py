@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from typing import TYPE_CHECKING
 
 from steersman.apps.service.scoring.node_scorer import NodeScorer, Numbers
@@ -84,7 +83,7 @@ class UnknownPods:
             raise UnusualPodError("no pod of the cluster is like this one, and many such pods were asked about lately")
         with budget.charged():
             decider.follow()
-            guest, counted = copy(decider), len(state.term_arrays.matched)
+            guest, counted = decider.guest(), len(state.term_arrays.matched)
             try:
                 with provisional_numbers(state):
                     numbers = state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels)

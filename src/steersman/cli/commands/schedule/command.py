@@ -35,7 +35,6 @@ from steersman.cli.output.logs import (
     configure_logs,
 )
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.objectives import registry as objectives
 from steersman.workloads.files import check_writable
 
 PORT = 10269
@@ -178,7 +177,7 @@ def schedule(
     if policy is None:
         if plan is None:
             raise UsageError("--policy is missing: a name such as steersman or kube-default, or a file")
-        policy = objectives.resolve(plan.objective).objectives[0].reference
+        policy = plan.rule
     check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level, log_file)
