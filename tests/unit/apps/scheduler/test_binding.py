@@ -172,6 +172,7 @@ def test_nothing_is_bound_any_more_when_something_speaks_against_it() -> None:
 class FirstNode:
     """Decides for the first node."""
 
+    asks_first = False
     name = "first"
     asks_first = False
 
