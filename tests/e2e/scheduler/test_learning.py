@@ -35,7 +35,7 @@ def test_a_network_fills_a_cluster_twice_and_goes_on_learning(
     before = policy.read_bytes()
     arguments = ("--policy", str(policy), "--learn", str(learned))
     with scheduling(cluster, tmp_path, *arguments) as running:
-        until(lambda: running.said("learning"), 120)
+        until(lambda: running.said("the agent is ready"), 120)
         cluster.must("workload", "run", "--name", cluster.name, *DEPLOYMENTS.split(), "--output", str(record))
         rows = list(csv.DictReader(record.read_text().splitlines()))
         made = sum(int(row["pod_count"]) for row in rows if row["action"] == "add")
@@ -58,7 +58,7 @@ def test_an_agent_learns_from_nothing_where_it_schedules(
     learned, record = tmp_path / "learned", tmp_path / "record.csv"
     arguments = ("--learn", str(learned), "--algorithm", algorithm, "--network", network, "--hidden", "16")
     with scheduling(cluster, tmp_path, *arguments) as running:
-        until(lambda: running.said("learning"), 120)
+        until(lambda: running.said("the agent is ready"), 120)
         cluster.must("workload", "run", "--name", cluster.name, *DEPLOYMENTS.split(), "--output", str(record))
         rows = list(csv.DictReader(record.read_text().splitlines()))
         made = sum(int(row["pod_count"]) for row in rows if row["action"] == "add")
@@ -80,7 +80,7 @@ def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_
     policy, learned = trained(cluster, tmp_path, "mlp"), tmp_path / "learned"
     arguments = ("--policy", str(policy), "--learn", str(learned))
     with scheduling(cluster, tmp_path, *arguments) as running:
-        until(lambda: running.said("learning"), 120)
+        until(lambda: running.said("the agent is ready"), 120)
         create(cluster, *(pod(f"first-{i}", "10m") for i in range(260)))
         until(lambda: (learned / "checkpoint.safetensors").exists(), 90)
         (child,) = children(running.process.pid)
@@ -91,7 +91,7 @@ def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(30) == 143
     with scheduling(cluster, tmp_path, *arguments) as running:
-        until(lambda: running.said("learning"), 120)
+        until(lambda: running.said("the agent is ready"), 120)
         create(cluster, *(pod(f"third-{i}", "10m") for i in range(260)))
         until(lambda: "continuing at iteration" in (learned / "log.txt").read_text(), 90)
         (child,) = children(running.process.pid)

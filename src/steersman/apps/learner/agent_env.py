@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -19,6 +20,8 @@ from steersman.objectives.judging import reward
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View
 from steersman.training.run import RunEndedError
+
+log = structlog.get_logger("learning")
 
 
 class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
@@ -62,6 +65,7 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
         """Tell the scheduler that the agent is ready, and return its first question."""
         if self._question is None:
             self._connection.send(None)
+            log.info("the agent is ready")
             self._question = self._receive()
         return self.observed, {}
 
