@@ -479,6 +479,6 @@ def test_tables_and_report_draw_the_limit(tmp_path: Path) -> None:
     assert headline.limit_sentence() in text
     assert text.count("<tr class=limit>") == 3  # all, one, two
     _, _, without = made(ENDS, [97.0, 97.4, 98.0, 97.2])
-    without.limits = None
+    without.found_limits = None
     write_report(path, [Comparison(runs, summarise(runs, "kube-default"), without, 1.3)], command="steersman evaluate")
     assert "<tr class=limit>" not in path.read_text()
