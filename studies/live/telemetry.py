@@ -31,9 +31,8 @@ SIZES = {
     "50": RunSettings(nodes=50, replicas=10, cpu="500m", memory="512Mi"),
 }
 """Clusters by their number of nodes."""
-PLAYED: dict[str, tuple[str, ...]] = {"4": ("latency-aware",)}
-"""Objectives that are played on clusters of a size: ten runs of a policy take four minutes, and on two busy cores a
-training takes one (evolution) to five (DQN)."""
+PLAYED: dict[str, tuple[str, ...]] = {size: tuple(RULES) for size in SIZES}
+"""Objectives that are played on clusters of a size."""
 RUNS = 10
 ALGORITHMS: dict[str, Json] = {
     "dqn": {
@@ -48,7 +47,7 @@ ALGORITHMS: dict[str, Json] = {
             "learning_rate_decay": 0.999,
         },
         "differences": {"least-allocated": {"discount": 0.5}},
-        "trainings": 1,
+        "trainings": 3,
         "iterations": 1500,
         "validate_every": 150,
         "environments": 32,
