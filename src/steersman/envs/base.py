@@ -65,10 +65,10 @@ class EnvCore(ABC):
         """Take one action, [E], in every environment; none of them may have ended."""
 
     def _add_user_objectives(
-        self, profile: WeightedObjectives, summary: npt.NDArray[np.float64], legal: npt.NDArray[np.bool_]
+        self, objective: WeightedObjectives, summary: npt.NDArray[np.float64], legal: npt.NDArray[np.bool_]
     ) -> None:
         """Add the rewards of a user's objectives, from summaries [E, 3, 16], to those of legal actions, [E]."""
-        self.rewards[legal] += profile.own_rewards(summary[legal, BEFORE], summary[legal, AFTER])
+        self.rewards[legal] += objective.own_rewards(summary[legal, BEFORE], summary[legal, AFTER])
 
     @abstractmethod
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:

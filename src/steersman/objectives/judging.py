@@ -10,26 +10,29 @@ from steersman.objectives.measures import Floats, weighted
 from steersman.objectives.registry import WeightedObjectives
 
 
-def reward(profile: WeightedObjectives, before: Floats, after: Floats) -> float:
+def reward(objective: WeightedObjectives, before: Floats, after: Floats) -> float:
     """Return the reward of an action from the states before and after it (`summary`, [16]).
 
     Raises:
         SteersmanError: a user's own objective failed.
     """
-    return float(rewards(profile, before[None], after[None])[0])
+    return float(rewards(objective, before[None], after[None])[0])
 
 
-def rewards(profile: WeightedObjectives, before: Floats, after: Floats) -> Floats:
+def rewards(objective: WeightedObjectives, before: Floats, after: Floats) -> Floats:
     """Return the rewards of actions, [E], from the states before and after them, [E, 16] each.
 
     Raises:
         SteersmanError: a user's own objective failed.
     """
-    numbers, weights = np.array(profile.numbers, dtype=np.int64), np.array(profile.compiled_weights, dtype=np.float64)
+    numbers, weights = (
+        np.array(objective.numbers, dtype=np.int64),
+        np.array(objective.compiled_weights, dtype=np.float64),
+    )
     result = np.zeros(len(before))
     _rewards(numbers, weights, before, after, result)
-    if profile.has_own and len(before):
-        result += profile.own_rewards(before, after)
+    if objective.has_own and len(before):
+        result += objective.own_rewards(before, after)
     return result
 
 

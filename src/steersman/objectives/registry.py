@@ -90,26 +90,26 @@ def resolve(spec: str) -> WeightedObjectives:
     return WeightedObjectives(spec, tuple(objectives), tuple(weights))
 
 
-def check(profile: WeightedObjectives, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...] | None) -> None:
+def check(objective: WeightedObjectives, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...] | None) -> None:
     """Check that a workload has what the objectives need; pods of a live cluster are unknown (None).
 
     Raises:
         UsageError: names the objective, the workload and what it lacks.
     """
-    for objective in profile.objectives:
+    for each in objective.objectives:
         lacks = ""
-        if objective.needs == "gpu" and not any(node.gpu_count for node in nodes):
+        if each.needs == "gpu" and not any(node.gpu_count for node in nodes):
             lacks = "its nodes have no GPU; balance, most-allocated and least-allocated need none"
-        elif objective.needs == "gpu" and not _may(pods, lambda pod: pod.requests.gpu_count):
+        elif each.needs == "gpu" and not _may(pods, lambda pod: pod.requests.gpu_count):
             lacks = "its pods request no GPU; balance, most-allocated and least-allocated need none"
-        elif objective.needs == "owner" and not _may(pods, lambda pod: pod.owner):
+        elif each.needs == "owner" and not _may(pods, lambda pod: pod.owner):
             lacks = "its pods have no owner, such as a Deployment or a job"
-        elif objective.needs == "owner" and not any("rack" in node.labels for node in nodes):
+        elif each.needs == "owner" and not any("rack" in node.labels for node in nodes):
             lacks = "its nodes have no label 'rack'; steersman workload topology writes one"
-        elif objective.needs == "telemetry":
+        elif each.needs == "telemetry":
             lacks = "it has no telemetry; --protocol latency, steersman/Latency-v0, has"
         if lacks:
-            raise UsageError(f"objective {objective.name!r} is undefined on {workload}: {lacks}")
+            raise UsageError(f"objective {each.name!r} is undefined on {workload}: {lacks}")
 
 
 def _may(pods: tuple[Pod, ...] | None, holds: Callable[[Pod], object]) -> bool:

@@ -19,14 +19,12 @@ OBJECTIVES = {
 """The objectives by name; CPU is what is used, not what is requested."""
 
 
-def check(profile: WeightedObjectives, where: str) -> None:
+def check(objective: WeightedObjectives, where: str) -> None:
     """Check that every objective can be rewarded.
 
     Raises:
         UsageError: one cannot; the message names it, `where`, and those that can.
     """
-    for objective in profile.objectives:
-        if objective.name not in OBJECTIVES:
-            raise UsageError(
-                f"objective {objective.name!r} means nothing in {where}; these do: {', '.join(OBJECTIVES)}"
-            )
+    for each in objective.objectives:
+        if each.name not in OBJECTIVES:
+            raise UsageError(f"objective {each.name!r} means nothing in {where}; these do: {', '.join(OBJECTIVES)}")

@@ -81,7 +81,10 @@ class LivePlan:
     @property
     def explores(self) -> bool:
         """Whether the agent takes actions that it does not believe to be the best."""
-        return self.algorithm != "dqn" or self.config.initial_epsilon > 0.0 or self.config.prefill > 0
+        if self.algorithm != "dqn":
+            return True
+        # A minimum above the initial epsilon is reached, too.
+        return max(self.config.initial_epsilon, self.config.minimum_epsilon) > 0.0 or self.config.prefill > 0
 
     @property
     def asks_teacher(self) -> bool:
@@ -187,8 +190,8 @@ def _card_of(policy: Path) -> Card:
     return card
 
 
-def _rewards_gpus(profile: objectives.WeightedObjectives) -> bool:
-    return any(objective.needs == "gpu" for objective in profile.objectives)
+def _rewards_gpus(objective: objectives.WeightedObjectives) -> bool:
+    return any(each.needs == "gpu" for each in objective.objectives)
 
 
 def _settings(spec: AlgorithmSpec, card: Card | None) -> dict[str, Any]:

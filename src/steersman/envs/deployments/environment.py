@@ -133,15 +133,15 @@ class DeploymentsCore(EnvCore):
         self.workers = workers
         self.sizes = np.array([node_size(shape) for shape in options.sizes], dtype=np.int64)
         classes = _classes(options.settings, self.sizes)
-        profile = objectives.resolve(options.objective)
+        objective = objectives.resolve(options.objective)
         pods = tuple(Pod(f"pod-{i}", each, owner="Deployment/any") for i, each in enumerate(classes))
-        objectives.check(profile, NAME, workers, pods)
-        if any(objective.name == "waiting-time" for objective in profile.objectives):
+        objectives.check(objective, NAME, workers, pods)
+        if any(each.name == "waiting-time" for each in objective.objectives):
             raise UsageError("objective 'waiting-time' is undefined here: no pod waits; steersman/Timed-v0 has waiting")
         self._state = ClusterState(workers)
         for each in classes:
             self._state.class_id(each)
-        self.profile = profile
+        self.objective = objective
         settings, no_profile = options.settings, profile_arrays((), ())
         self.rules = EpisodeRules(
             classes=self._state.class_arrays,
@@ -150,8 +150,8 @@ class DeploymentsCore(EnvCore):
             known=empty_fragmentation_cache(profile_key(no_profile), 1),
             leftovers=empty_learned().leftovers,
             room=empty_learned().room,
-            objectives=np.array(profile.numbers, dtype=np.int64),
-            weights=np.array(profile.compiled_weights, dtype=np.float64),
+            objectives=np.array(objective.numbers, dtype=np.int64),
+            weights=np.array(objective.compiled_weights, dtype=np.float64),
             targets=np.array([settings.cpu_load, settings.memory_load, settings.pod_load]),
             numbers=np.array(
                 [
@@ -226,8 +226,10 @@ class DeploymentsCore(EnvCore):
         kernels.step_filling(
             self.filling, self.rules, self.observation, actions, self.rewards, self.terminated, self.truncated
         )
-        if self.profile.has_own:
-            self._add_user_objectives(self.profile, self.filling.summary, self.filling.counts[:, kernels.ILLEGAL] == 0)
+        if self.objective.has_own:
+            self._add_user_objectives(
+                self.objective, self.filling.summary, self.filling.counts[:, kernels.ILLEGAL] == 0
+            )
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
         """Return the actions of a heuristic, see `EnvCore`."""

@@ -133,10 +133,10 @@ class WorkloadCore(EnvCore):
         self, count: int, protocol: Literal["inflation", "arrivals", "timed"], options: WorkloadOptions
     ) -> None:
         workloads = options.workloads()
-        profile = objectives.resolve(options.objective)
+        objective = objectives.resolve(options.objective)
         for workload in workloads:
-            objectives.check(profile, workload.name, workload.nodes, workload.pods)
-        if protocol != "timed" and any(objective.name == "waiting-time" for objective in profile.objectives):
+            objectives.check(objective, workload.name, workload.nodes, workload.pods)
+        if protocol != "timed" and any(each.name == "waiting-time" for each in objective.objectives):
             raise UsageError("objective 'waiting-time' is undefined here: no pod waits; steersman/Timed-v0 has waiting")
         largest = max(workloads, key=lambda workload: len(workload.nodes))
         max_nodes = options.max_nodes or len(largest.nodes)
@@ -147,11 +147,11 @@ class WorkloadCore(EnvCore):
         self.simulators = [Simulator(workload) for workload in workloads]
         self.chosen = np.zeros(count, dtype=np.int64)
         self.order = np.zeros((count, max_nodes), dtype=np.int64)
-        self.profile = profile
+        self.objective = objective
         self.task = BatchConfig(
             none=empty_arrays(),
-            objectives=np.array(profile.numbers, dtype=np.int64),
-            weights=np.array(profile.compiled_weights, dtype=np.float64),
+            objectives=np.array(objective.numbers, dtype=np.int64),
+            weights=np.array(objective.compiled_weights, dtype=np.float64),
             view_number=number_of(self.view),
             waits=protocol == "timed",
             penalty=float(options.penalty),
@@ -225,8 +225,8 @@ class WorkloadCore(EnvCore):
             self.terminated,
             self.truncated,
         )
-        if self.profile.has_own:
-            self._add_user_objectives(self.profile, self.batch.summary, self.batch.counts[:, layout.ILLEGAL] == 0)
+        if self.objective.has_own:
+            self._add_user_objectives(self.objective, self.batch.summary, self.batch.counts[:, layout.ILLEGAL] == 0)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
         """Return the actions of a heuristic, see `EnvCore`."""

@@ -86,15 +86,15 @@ class LatencyCore(EnvCore):
 
     def __init__(self, count: int, options: LatencyOptions) -> None:
         self.options, self.settings = options, checked(options.settings)
-        profile = registry.resolve(options.objective)
-        check_objectives(profile, "steersman/Latency-v0")
+        objective = registry.resolve(options.objective)
+        check_objectives(objective, "steersman/Latency-v0")
         super().__init__(count, TELEMETRY, self.settings.max_nodes)
-        is_latency_aware = any(objective.name == "latency-aware" for objective in profile.objectives)
+        is_latency_aware = any(each.name == "latency-aware" for each in objective.objectives)
         self.filters = is_latency_aware if options.keep_hard_limits is None else options.keep_hard_limits
         self.simulator = new_simulator_state(self.settings, count)
         self.task = stepping.LatencyConfig(
-            objectives=np.array([OBJECTIVES[objective.name] for objective in profile.objectives], dtype=np.int64),
-            weights=np.array(profile.weights, dtype=np.float64),
+            objectives=np.array([OBJECTIVES[each.name] for each in objective.objectives], dtype=np.int64),
+            weights=np.array(objective.weights, dtype=np.float64),
             row=np.zeros((count, summary.COLUMNS)),
             counts=np.zeros((count, stepping.COUNTS), dtype=np.int64),
             penalty=float(options.penalty),

@@ -279,6 +279,23 @@ def test_plans_are_checked(tmp_path):
         init_run(plan_of(), tmp_path / "other", NODES)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "explores"),
+    [
+        ("dqn", {}, True),
+        ("dqn", {"initial_epsilon": 0.0}, True),  # its minimum is 0.01, which it reaches with the first update
+        ("dqn", {"initial_epsilon": 0.0, "minimum_epsilon": 0.1, "exploration": "linear"}, True),
+        ("dqn", {"initial_epsilon": 0.0, "minimum_epsilon": 0.0, "prefill": 10}, True),
+        ("dqn", {"initial_epsilon": 0.0, "minimum_epsilon": 0.0}, False),
+        ("ppo", {}, True),
+        ("actor-critic", {}, True),
+    ],
+)
+def test_exploring_is_known_before_it_begins(algorithm, settings, explores):
+    plan = live_plan("steersman", algorithm=algorithm).with_settings(settings)
+    assert plan.explores is explores
+
+
 def test_a_run_says_what_it_is(tmp_path):
     plan = plan_of("ppo", "deepsets")
     capacity = init_run(plan, tmp_path / "run", NODES)

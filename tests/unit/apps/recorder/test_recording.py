@@ -106,8 +106,8 @@ def test_transitions_are_those_of_the_environment_that_plays_the_same(name):
 
 
 def rewards_of(found, objective):
-    profile = registry.resolve(objective)
-    return [reward(profile, each.row, each.next_row) for each in found.seen]
+    weighted = registry.resolve(objective)
+    return [reward(weighted, each.row, each.next_row) for each in found.seen]
 
 
 def entries_of(*events: NodeEvent | PodEvent) -> list[LoggedEvent]:

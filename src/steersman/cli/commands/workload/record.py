@@ -78,8 +78,8 @@ def record(
         if needed > MAX_RECORDED_BYTES:
             most = decisions * MAX_RECORDED_BYTES // needed
             raise UsageError(f"--decisions {decisions} on {len(nodes)} nodes do not fit into memory; {most} do")
-        profile = registry.resolve(objective or ("allocation" if any(node.gpu_count for node in nodes) else "balance"))
-        registry.check(profile, "the cluster", nodes, None)
+        rewarded = registry.resolve(objective or ("allocation" if any(node.gpu_count for node in nodes) else "balance"))
+        registry.check(rewarded, "the cluster", nodes, None)
         limit = None if minutes is None else 60 * minutes
         journal = run_with_client(
             target,
@@ -93,11 +93,11 @@ def record(
             ),
         )
     with status_if_slow(f"working out what was seen before {journal.decisions} decisions"):
-        written = recording.write(journal, seen, profile, output)
+        written = recording.write(journal, seen, rewarded, output)
     count = written.skipped_decisions
     skipped = f"; {count} decisions were left out: their order is not known" if count else ""
     say(
-        f"wrote {output}: {written.transitions} transitions ({profile.name}), "
+        f"wrote {output}: {written.transitions} transitions ({rewarded.name}), "
         f"{written.nodes} nodes, {written.pods} pods{skipped}"
     )
 
