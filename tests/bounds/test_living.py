@@ -103,9 +103,10 @@ def test_what_comes_of_a_placement_is_told_to_agents(shape: str, view: View) -> 
         c = state.class_id(pod.pod_class)
         owner_pods = OwnerPods({slot: 1 for slot in range(len(there.nodes)) if rng.random() < 0.3})
         limits = LatencyLimits(20.0, 60.0, "users") if i % 2 else NO_LIMITS
+        policy.transition.asked()
         choice = decider.choose(c, state.labels_id(pod), owner_pods, limits)
         if choice is not None:
-            done = policy.experience.take()
+            done = policy.transition.take()
             assert done is not None
             assert done.slot == choice.slot
             assert np.isfinite(done.after).all()

@@ -121,6 +121,14 @@ class Scorer(ABC):
         """Return the feasible slot with the highest score, the lowest on ties. Raises SteersmanError: see `scores`."""
         return int(np.argmax(self.scores(query)))
 
+    @property
+    def asks_first(self) -> bool:
+        """Whether `ask` must be awaited before `choose`, because decisions come from elsewhere."""
+        return False
+
+    async def ask(self, query: ScoreQuery) -> None:  # noqa: B027  # most scorers ask nobody
+        """Fetch what the next `choose` needs from elsewhere, without blocking the event loop."""
+
     def reset_cache(self) -> None:  # noqa: B027  # most scorers have no cache
         """Discard cached features of all nodes, because the change log was reset."""
 

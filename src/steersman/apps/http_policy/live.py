@@ -189,7 +189,7 @@ class ServedDecider(Decider):
         """See `Decider`."""
         return True
 
-    async def ask(self, pod: Pod, class_id: int, labels_id: int) -> None:
+    async def ask(self, pod: Pod, class_id: int, labels_id: int, owner_pods: OwnerPods) -> None:
         """See `Decider`."""
         self._server.answer.scores = None
         slots = np.flatnonzero(self.state.mask(class_id, labels_id)).tolist()

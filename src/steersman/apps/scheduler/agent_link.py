@@ -1,12 +1,14 @@
 """Connection between a scheduler and the process of an agent that decides for it while it learns.
 
 The scheduler asks, the agent answers with a slot: one question at a time, each with the outcome of the placement before
-it. A question that is not answered in time is withdrawn: the scheduler decides by a rule, and asks again once the late
-answer has come. So an agent that is slow, stuck or dead costs a pod no more than the deadline, once.
+it. Where the answer does not come in time, the scheduler decides by a rule, drops the answer when it comes, and only
+then asks again. So an agent that is slow, stuck or dead delays the pods that wait by one deadline for each of its late
+answers; the event loop of the scheduler goes on meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +23,7 @@ import numpy.typing as npt
 import structlog
 
 ANSWER_SECONDS = 2.0
-"""Time that a pod waits for the agent's answer; an update of PPO takes a few tenths of a second."""
+"""Time that the pods wait for the agent's answer; an update of PPO takes a few tenths of a second."""
 END_SECONDS = 10.0
 """Time for the agent to write its last checkpoint."""
 
@@ -86,24 +88,29 @@ class AgentLink:
         self._exchange: Future[Any] = self._thread.submit(connection.recv)  # the agent's first message: it is ready
         self._is_ready = self._is_over = False
 
-    def ask(self, question: Question) -> int | None:
-        """Return the slot that the agent chooses; None if there is no answer in time."""
-        if not self._is_free():
-            self.results[ABSENT] += 1
-            return None
+    def is_free(self) -> bool:
+        """Return whether the agent can be asked; count the question as `absent` if not."""
+        is_free = self._is_free()
+        self.results[ABSENT] += not is_free
+        return is_free
+
+    async def ask(self, question: Question) -> int | None:
+        """Return the slot that the agent chooses; None if there is no answer in time. It must be free."""
         self._exchange = self._thread.submit(self._ask, question)
-        try:
-            slot = int(self._exchange.result(self._seconds))
-        except LateError:
+        answer = asyncio.wrap_future(self._exchange)
+        answer.add_done_callback(_retrieve)
+        await asyncio.wait([answer], timeout=self._seconds)  # which does not cancel it
+        if not answer.done():
             if not self.results[LATE]:
                 log.warning("the agent did not answer in time; a rule decided instead", seconds=self._seconds)
             self.results[LATE] += 1
             return None
-        except (EOFError, OSError):
+        if answer.exception() is not None:
+            self.results[ABSENT] += 1
             self._end()
             return None
         self.results[ANSWERED] += 1
-        return slot
+        return int(answer.result())
 
     def close(self, seconds: float = END_SECONDS) -> None:
         """Tell the agent to save and to end, and wait until it has, at most so long."""
@@ -139,3 +146,9 @@ class AgentLink:
         if not self._is_over:
             self._is_over = True
             log.error("the agent has ended; a rule decides")
+
+
+def _retrieve(answer: asyncio.Future[Any]) -> None:
+    """Read the error of an answer that came late, so that asyncio does not log it."""
+    if not answer.cancelled():
+        answer.exception()

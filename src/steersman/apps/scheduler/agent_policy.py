@@ -23,16 +23,19 @@ from steersman.policies.networks.live_observations import LiveObservations
 from steersman.policies.telemetry.node_metrics import Telemetry
 from steersman.policies.telemetry.observations import TelemetryObservations
 
+NOTHING_PLACED = Placement(0, np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS), 0.0)
+"""Outcome where no pod was placed yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """An agent that decides.
+    """Settings of a learning agent.
 
     Attributes:
         name: name of its policy in results.
         view: the view that it observes.
         objective: what it learns.
-        link: connection to it; None: the fallback decides, for a test or to compile.
+        link: connection to it; None: it only observes, and the fallback decides.
     """
 
     name: str
@@ -41,32 +44,45 @@ class AgentSettings:
     link: AgentLink | None
 
 
-class Experience:
-    """What an agent is told beside the observation: the outcome of its last decision.
+class PendingTransition:
+    """The agent's last question: its answer, and what came of it, which the agent is told with the next question.
 
     Args:
         clock: monotonic clock, in seconds.
 
     Attributes:
-        placement: outcome of the last decision, None before the first.
-        has_ended: whether all pods of the scheduler have gone since.
+        answer: slot that the agent chose for the pod that is decided next; None: there is no answer.
+        has_ended: whether all pods of the scheduler have gone since the last decision.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.placement: Placement | None = None
+        self.answer: int | None = None
         self.has_ended = False
         self._clock, self._waiting, self._time = clock, 0, 0.0
+        self._was_asked = self._is_open = False
+        self._placement = NOTHING_PLACED
+
+    def asked(self) -> None:
+        """Record that the agent is asked now."""
+        self.answer, self._was_asked, self._is_open = None, True, True
 
     def placed(self, placement: Placement, waiting: int) -> None:
-        """Record a decision, taken now while `waiting` pods waited."""
-        self.placement, self.has_ended = placement, False
-        self._waiting, self._time = waiting, self._clock()
+        """Record a decision, taken now while `waiting` pods waited; of a pod that the agent was not asked about: drop.
+
+        A late answer leaves later pods unasked; the agent learns from the pod that it was asked about.
+        """
+        if self._is_open:
+            self._placement, self._is_open, self.has_ended = placement, False, False
+            self._waiting, self._time = waiting, self._clock()
 
     def take(self) -> Placement | None:
-        """Return the last decision with all that is known of it now; None before the first."""
-        done = self.placement
-        if done is None:
+        """Return what came of the last question, with all that is known now; None before the first.
+
+        If its pod was deleted before it could be placed, nothing is known; the outcome before is returned again.
+        """
+        if not self._was_asked:
             return None
+        done = self._placement
         after = done.after.copy()
         after[summary.POD_SECONDS_WAITED] = self._waiting * (self._clock() - self._time)
         return Placement(done.slot, done.before, after, done.reward, self.has_ended)
@@ -82,7 +98,7 @@ class AgentPolicy(Policy):
         objective: what it learns.
         fallback: policy that decides where the agent does not answer, and that it may explore by.
         link: see `AgentSettings`.
-        experience: outcome of the last decision; outlives deciders.
+        transition: its last question; outlives deciders.
         telemetry: the nodes' metrics for the fallback.
     """
 
@@ -91,7 +107,7 @@ class AgentPolicy(Policy):
     objective: WeightedObjectives
     fallback: Policy
     link: AgentLink | None
-    experience: Experience
+    transition: PendingTransition
     telemetry: Telemetry | None = None
 
     needs_peers: ClassVar[bool] = True
@@ -112,7 +128,7 @@ class AgentPolicy(Policy):
 
 
 class AgentScorer(Scorer):
-    """Ask the agent where a pod goes, and keep what it needs to learn from the answer.
+    """Ask the agent where a pod goes, then choose by its answer, and keep what it needs to learn from that.
 
     Args:
         policy: the policy.
@@ -130,15 +146,31 @@ class AgentScorer(Scorer):
         scores[self.choose(query)] = 1.0
         return scores
 
-    def choose(self, query: ScoreQuery) -> int:
-        """Return the agent's choice, see `Scorer`."""
+    @property
+    def asks_first(self) -> bool:
+        """See `Scorer`."""
+        return self._policy.link is not None
+
+    async def ask(self, query: ScoreQuery) -> None:
+        """Ask the agent about a pod, and keep its answer for `choose`, see `Scorer`."""
         policy, link = self._policy, self._policy.link
-        observation = self.observe(query)
-        teacher = self._choose_by_rule(query) if link is not None and link.asks_teacher else -1
-        slot = None if link is None else link.ask(Question(observation, teacher, policy.experience.take()))
+        transition = policy.transition
+        transition.answer = None
+        if link is None or not link.is_free():
+            return
+        teacher = self._choose_by_rule(query) if link.asks_teacher else -1
+        question = Question(self.observe(query), teacher, transition.take())
+        transition.asked()
+        transition.answer = await link.ask(question)
+
+    def choose(self, query: ScoreQuery) -> int:
+        """Return the agent's answer to `ask`, once; the rule's choice where it is none of the feasible slots."""
+        transition = self._policy.transition
+        slot, transition.answer = transition.answer, None
         if slot is None or not (0 <= slot < len(query.feasible) and query.feasible[slot]):
-            slot = teacher if teacher >= 0 else self._choose_by_rule(query)
-        policy.experience.placed(self.outcome(query, slot), query.waiting)
+            slot = self._choose_by_rule(query)
+        self._observations.observe(query)  # the cluster may have changed since the question
+        transition.placed(self.outcome(query, slot), query.waiting)
         return slot
 
     def reset_cache(self) -> None:
@@ -193,7 +225,7 @@ def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry
         objective=settings.objective,
         fallback=fallback.default_member,
         link=settings.link,
-        experience=Experience(),
+        transition=PendingTransition(),
         telemetry=telemetry,
     )
 
@@ -212,7 +244,8 @@ class AgentMetrics(Collector):
         """Yield the metrics of one scrape."""
         questions = CounterMetricFamily(
             "steersman_agent_questions",
-            "Decisions asked of the learning agent by result: answered, late (a rule decided), absent (likewise).",
+            "Decisions by what the learning agent did: answered; late, absent (not ready, still busy or ended), where "
+            "the fallback decided, as for an answer that is infeasible by then.",
             labels=["result"],
         )
         for result, count in self._link.results.items():

@@ -171,7 +171,7 @@ class LiveScheduler(Scheduler):
         if pod.key in self._own_running:
             self._own_running.discard(pod.key)
             if self.agent is not None and not self._own_running:
-                self.agent.experience.has_ended = True
+                self.agent.transition.has_ended = True
 
     async def run(self) -> None:
         """Watch, and schedule while leading, until cancelled.

@@ -210,12 +210,13 @@ class Scheduler(Listener):
             self.queue.wake(self._hints.helped(self.cache.state, self.queue.groups))
 
     async def _ask(self, queued: QueuedPod) -> bool:
-        """Ask the server of a policy about a pod; return whether the pod still waits for its decision."""
+        """Ask the server or the agent of a policy about a pod; return whether the pod still waits for its decision."""
         assert self.decider is not None
         pod = queued.pod
         if not pod.unmodelled:
+            self.decider.waiting = self.queue.unschedulable
             try:
-                await self.decider.ask(pod.pod, pod.class_id, pod.labels_id)
+                await self.decider.ask(pod.pod, pod.class_id, pod.labels_id, self.cache.owner_pods(pod.pod))
             except BaseException:  # cancelled: we lead no longer, or end
                 if queued.place == "tried":
                     self.queue.add(pod)

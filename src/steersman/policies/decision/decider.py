@@ -130,11 +130,19 @@ class Decider:
 
     @property
     def asks_first(self) -> bool:
-        """Whether `ask` must be awaited before `choose`, because scores come from elsewhere."""
-        return False
+        """Whether `ask` must be awaited before `choose`, because decisions come from elsewhere."""
+        return self.scorer is not None and self.scorer.asks_first
 
-    async def ask(self, pod: Pod, class_id: int, labels_id: int) -> None:
+    async def ask(self, pod: Pod, class_id: int, labels_id: int, owner_pods: OwnerPods) -> None:
         """Fetch what the next `choose`, for this pod, needs from elsewhere, without blocking the event loop."""
+        self._demand.add(class_id)
+        self.follow()
+        feasible, limits = self.state.mask(class_id, labels_id), pod.latency
+        if self._filters(limits) and feasible.any():
+            feasible = self.node_metrics.keep_limit(class_id, feasible, owner_pods, limits, decides=False)
+        if feasible.any():
+            assert self.scorer is not None
+            await self.scorer.ask(self._query(class_id, labels_id, owner_pods, limits, feasible))
 
     def choose(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import math
@@ -22,7 +23,8 @@ from steersman.apps.learner.agent_process import run_agent
 from steersman.apps.learner.plan import LivePlan, init_run, live_plan
 from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, LATE, AgentLink
 from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentSettings, agent_policy
-from steersman.cluster.model import Node, PodClass, Requests
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.owner_pods import NO_OWNER_PODS
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.objectives import registry
@@ -54,10 +56,10 @@ class Scheduler:
     def place(self, count: int) -> None:
         """Place pods; all end when the cluster is half full."""
         for _ in range(count):
-            c = self.state.class_id(POD)
+            name = f"pod-{len(self.slots)}"
+            c = self.ask(name)
             choice = self.decider.choose(c)
             assert choice is not None
-            name = f"pod-{len(self.slots)}"
             self.state.place(name, c, choice.slot, choice.devices)
             self.decider.changed(choice.slot)
             self.slots.append(choice.slot)
@@ -65,11 +67,18 @@ class Scheduler:
             if len(self.running) == 48:
                 self.clear()
 
+    def ask(self, name: str) -> int:
+        """Ask about a pod; its class."""
+        c = self.state.class_id(POD)
+        if self.decider.asks_first:
+            asyncio.run(self.decider.ask(Pod(name, POD), c, 0, NO_OWNER_PODS))
+        return c
+
     def clear(self) -> None:
         for name in self.running:
             self.decider.changed(self.state.remove(name).slot)
         self.running.clear()
-        self.policy.experience.has_ended = True
+        self.policy.transition.has_ended = True
 
 
 @contextmanager
@@ -200,6 +209,84 @@ def test_a_late_answer_is_dropped_and_the_agent_is_told_what_was_done():
     answer.join()
     assert scheduler.slots[-1] == 4
     assert other.link.results[ANSWERED] == 1
+
+
+def test_a_late_answer_is_learned_from_with_what_became_of_its_own_pod():
+    other = SlowAgent()
+    agent_end = other.ready()
+    scheduler = Scheduler(plan_of(), other.link)
+    scheduler.place(3)  # the rule fills nodes 0, 1 and 2; the agent was asked about the first pod alone
+    agent_end.recv()
+    agent_end.send(5)
+    time.sleep(0.1)
+    questions = []
+    answer = threading.Thread(target=lambda: (questions.append(agent_end.recv()), agent_end.send(4)))
+    answer.start()
+    scheduler.place(1)
+    answer.join()
+    assert questions[0].previous.slot == 0
+
+
+def test_a_pod_that_is_deleted_while_the_agent_is_asked_confuses_nobody():
+    other = SlowAgent()
+    agent_end = other.ready()
+    scheduler, questions = Scheduler(plan_of(), other.link), []
+
+    def answer(slot: int) -> threading.Thread:
+        thread = threading.Thread(target=lambda: (questions.append(agent_end.recv()), agent_end.send(slot)))
+        thread.start()
+        return thread
+
+    for slot, is_deleted in ((5, True), (4, False), (3, True), (2, False)):
+        thread = answer(slot)
+        if is_deleted:
+            scheduler.ask("deleted")
+        else:
+            scheduler.place(1)
+        thread.join()
+    assert scheduler.slots == [4, 2]
+    first, second, third, fourth = (question.previous for question in questions)
+    assert first is None
+    assert second.reward == 0.0, "no pod was placed yet"
+    assert third.slot == fourth.slot == 4
+
+
+def test_the_event_loop_goes_on_while_the_agent_thinks():
+    other = SlowAgent()
+    other.ready()
+    scheduler = Scheduler(plan_of(), other.link)
+
+    async def ask() -> int:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0.01)
+
+        counting = asyncio.create_task(count())
+        await scheduler.decider.ask(Pod("pod", POD), scheduler.state.class_id(POD), 0, NO_OWNER_PODS)
+        counting.cancel()
+        return turns
+
+    assert asyncio.run(ask()) > 1
+    assert other.link.results[LATE] == 1
+
+
+def test_an_answer_that_no_longer_fits_is_replaced_by_the_rule():
+    other = SlowAgent()
+    agent_end = other.ready()
+    scheduler = Scheduler(plan_of(), other.link)
+    thread = threading.Thread(target=lambda: (agent_end.recv(), agent_end.send(3)))
+    thread.start()
+    c = scheduler.ask("pod")
+    thread.join()
+    scheduler.state.remove_node("node-3")
+    scheduler.decider.changed(3)
+    choice = scheduler.decider.choose(c)
+    assert choice is not None
+    assert choice.slot == 0
 
 
 @pytest.mark.parametrize("wrong", [17, -1])
