@@ -78,8 +78,12 @@ class DQN(Agent):
         self.updates = 0  # gradient steps so far
         self.steps_since_update = 0  # decisions since the last one
         if recording is not None:
-            for step in recording.steps(config.candidates, self.rng):
-                self._remember(step)
+            self.add_transitions(recording)
+
+    def add_transitions(self, recording: Recording) -> None:
+        """Put transitions of any policy into the replay buffer; they count as no steps."""
+        for step in recording.steps(self.config.candidates, self.rng):
+            self._remember(step)
 
     def _iterate(self) -> Metrics:
         if self.iterations == 1:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import signal
 import subprocess
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,39 @@ def test_an_agent_learns_from_nothing_where_it_schedules(
     assert answered >= float(steps) >= 0.8 * answered
     shown = cluster.must("policy", "show", str(learned / "policy.safetensors"), "--format", "json")
     assert f'"algorithm": "{algorithm}"' in shown
+
+
+def test_dqn_also_learns_from_what_kube_scheduler_binds_until_nobody_observes_it(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    learned, waves = tmp_path / "learned", count()
+    warning = "the agent learns from its own decisions alone; other schedulers are not observed"
+
+    def steps(column: str) -> float:
+        path = learned / "metrics.csv"
+        rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+        return float(rows[-1][column]) if rows else 0.0
+
+    def bind() -> None:
+        """Five pods are bound by each of the two schedulers."""
+        i = next(waves)
+        ours = [pod(f"ours-{i}-{j}", "10m") for j in range(5)]
+        theirs = [pod(f"theirs-{i}-{j}", "10m", schedulerName="default-scheduler") for j in range(5)]
+        create(cluster, *ours, *theirs)
+        until(lambda: len(bound(cluster)) == 10 * (i + 1))
+
+    with scheduling(cluster, tmp_path, "--learn", str(learned), "--algorithm", "dqn", "--hidden", "16") as running:
+        until(lambda: running.said("the agent is ready"), 120)
+        until(lambda: bind() or steps("steps_from_others") >= 10, 120)
+        assert 10 <= steps("steps_from_others") <= steps("steps")
+        (agent,) = children(running.process.pid)
+        (observer,) = children(agent)
+        os.kill(observer, signal.SIGKILL)
+        before = steps("steps")
+        until(lambda: bind() or steps("steps") >= before + 15, 60)
+        assert [line["level"] for line in running.log() if line["event"] == warning] == ["warning"]
+    events = EventAccumulator(str(learned), size_guidance={SCALARS: 0}).Reload()
+    assert {"steps_from_others", "dropped_from_others"} <= set(events.Tags()["scalars"])
 
 
 def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_start(

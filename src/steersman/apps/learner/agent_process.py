@@ -1,4 +1,4 @@
-"""Process of an agent that decides for a scheduler and learns from its decisions."""
+"""Process of an agent that decides for a scheduler and learns from its decisions, and from those of others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import structlog
 
+from steersman.apps.learner.others import OtherSchedulers, Transition
 from steersman.apps.learner.plan import MAX_NODES, LivePlan, build_agent, card_of_run, has_checkpoint
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import write_policy
@@ -18,12 +20,18 @@ from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
 
 if TYPE_CHECKING:
     from steersman.agents.base import Agent
+    from steersman.agents.buffers.recording import Recording
+    from steersman.agents.dqn import DQN
     from steersman.apps.learner.agent_env import LiveEnv
 
 SAVE_DECISIONS = 200
 """Decisions between two policy files."""
 LOG_SECONDS = 30.0
 """Time between two lines in the log."""
+FROM_OTHERS = "steps_from_others"
+"""Metric: number of decisions of other schedulers that were learned from so far."""
+DROPPED = "dropped_from_others"
+"""Metric: number of those that were observed and dropped in this session, since there were too many."""
 
 log = structlog.get_logger("learning")
 
@@ -53,7 +61,59 @@ class LiveLearner:
         self._agent.observe(self._env.observed)
 
 
-def run_agent(plan: LivePlan, folder: Path, capacity: int, connection: Connection) -> None:
+class OffPolicyLearner(LiveLearner):
+    """DQN that also learns from transitions of other schedulers.
+
+    In an iteration these are at most as many as its own, so that half of the replay buffer is its own at least: only
+    its own decisions show what actions bring that others never take, and no answer waits for more than its own learning
+    takes. Steps, exploration and gradient steps go by its own decisions alone.
+
+    Args:
+        agent: the agent.
+        env: its environment.
+        others: the other schedulers.
+        most: number of its own decisions in an iteration.
+    """
+
+    def __init__(self, agent: DQN, env: LiveEnv, others: OtherSchedulers, most: int) -> None:
+        super().__init__(agent, env)
+        self._dqn, self._others, self._most, self._count = agent, others, most, 0
+
+    def iterate(self) -> dict[str, Any]:
+        """Decide and learn once, and put transitions of others into the replay buffer."""
+        metrics = super().iterate()
+        if transitions := self._others.take(self._most):
+            self._dqn.add_transitions(_recording_of(transitions))
+            self._count += len(transitions)
+        return metrics | {FROM_OTHERS: float(self._count), DROPPED: float(self._others.dropped)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later iterations depend on but the cluster."""
+        return super().state_dict() | {FROM_OTHERS: self._count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state, see `LiveLearner`."""
+        super().load_state_dict(state)
+        self._count = state.get(FROM_OTHERS, 0)
+
+
+def _recording_of(transitions: list[Transition]) -> Recording:
+    from steersman.agents.buffers.recording import Recording
+    from steersman.agents.networks.tensors import stack
+
+    return Recording(
+        before=stack([each.before for each in transitions]),
+        actions=np.array([each.slot for each in transitions], dtype=np.int64),
+        rewards=np.array([each.reward for each in transitions], dtype=np.float32),
+        terminated=np.array([each.terminated for each in transitions]),
+        truncated=np.zeros(len(transitions), dtype=np.bool_),
+        after=stack([each.after for each in transitions]),
+    )
+
+
+def run_agent(
+    plan: LivePlan, folder: Path, capacity: int, connection: Connection, others: OtherSchedulers | None = None
+) -> None:
     """Decide and learn until the scheduler ends.
 
     Args:
@@ -61,6 +121,7 @@ def run_agent(plan: LivePlan, folder: Path, capacity: int, connection: Connectio
         folder: of the run, prepared by `init_run`.
         capacity: of the observation in nodes, from `init_run`.
         connection: to the scheduler.
+        others: other schedulers that an off-policy agent learns from, too; None: none.
 
     Raises:
         SteersmanError: learning failed; the last policy file and checkpoint stay.
@@ -81,7 +142,10 @@ def run_agent(plan: LivePlan, folder: Path, capacity: int, connection: Connectio
     def save(path: Path) -> None:
         write_policy(path, card_of_run(plan, agent.steps), export(agent.network))
 
-    run.train(LiveLearner(agent, env), None, save, _Log())
+    learner = LiveLearner(agent, env)
+    if plan.learns_from_others and others is not None:
+        learner = OffPolicyLearner(cast("DQN", agent), env, others, plan.decisions)
+    run.train(learner, None, save, _Log())
 
 
 class _Log:
@@ -93,5 +157,5 @@ class _Log:
     def __call__(self, progress: TrainingProgress, metrics: dict[str, float]) -> None:
         if time.monotonic() - self._last >= LOG_SECONDS:
             self._last = time.monotonic()
-            shown = ("steps", "episodes", "reward", "loss", "epsilon", "node_variance")
+            shown = ("steps", FROM_OTHERS, "episodes", "reward", "loss", "epsilon", "node_variance")
             log.info("learned", **{name: round(metrics[name], 5) for name in shown if name in metrics})

@@ -1,4 +1,4 @@
-"""Another scheduler's bindings as they happen: what was observed before each, and what came of it."""
+"""Bindings of other schedulers as they happen: what was observed before each, and what came of it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class ObservedBinding:
     Attributes:
         observation: parts of the observation before it by name, without a leading axis.
         placement: what came of it; its `ended` and waiting time are not known yet.
-        ended_before: whether all pods of the scheduler were gone since the binding before.
-        waited_before: pod-seconds that pods of the scheduler waited since the binding before.
+        ended_before: whether all observed pods were gone since the binding before.
+        waited_before: pod-seconds that observed pods waited since the binding before.
         rewards: [N] reward of the placement on every feasible node, NaN elsewhere; None: it may be learned from.
     """
 
@@ -59,14 +59,16 @@ class ObservedBinding:
 
 
 class BindingObserver(Listener):
-    """Listener of a cache that observes a scheduler's bindings.
+    """Listener of a cache that observes a scheduler's bindings, or those of all others.
 
     Args:
         client: connection to the API server.
-        scheduler_name: the scheduler.
+        scheduler_name: the scheduler whose pods the policy is for; nodes that they may enter count in observations and
+            rewards.
         settings: view and objective.
         telemetry: Prometheus queries; None: no telemetry.
         bindings: receives them.
+        others: whether the bindings of all other schedulers are observed instead; none of them is held back.
     """
 
     def __init__(
@@ -76,14 +78,17 @@ class BindingObserver(Listener):
         settings: AgentSettings,
         telemetry: Configuration | None,
         bindings: queue.Queue[ObservedBinding | SteersmanError],
+        *,
+        others: bool = False,
     ) -> None:
         self.scheduler_name, self._settings, self._bindings = scheduler_name, settings, bindings
+        self._others, self._held_back = others, 0 if others else HELD_BACK
         self.telemetry = None if telemetry is None else Collector(telemetry, self._names)
         self.cache = ClusterCache(client, self)
         self._profile = LiveProfile()
         self._decider: Decider | None = None
         self._waiting: dict[str, None] = {}  # in order of arrival
-        self._own: set[str] = set()
+        self._running: set[str] = set()
         self._has_ended = False
         self._count, self._last = 0, 0.0
 
@@ -92,26 +97,28 @@ class BindingObserver(Listener):
         self._profile.see(pod.pod.pod_class)
 
     def on_pod_pending(self, pod: CachedPod) -> None:
-        """Remember a pod that waits for the scheduler."""
-        if pod.pod.scheduler_name == self.scheduler_name:
+        """Remember a pod that waits for a scheduler."""
+        if self._is_observed(pod):
             self._waiting.setdefault(pod.key)
+        if self._decider is not None and pod.pod.scheduler_name == self.scheduler_name:
+            self._decider.expect(pod.class_id)
 
     def on_pod_bound(self, pod: CachedPod) -> None:
         """Observe the binding of a pod that waited."""
-        if pod.pod.scheduler_name != self.scheduler_name:
+        if not self._is_observed(pod):
             return
         if pod.key in self._waiting:
             ahead = list(self._waiting).index(pod.key)
             del self._waiting[pod.key]
             self._observe(pod, ahead)
-        self._own.add(pod.key)
+        self._running.add(pod.key)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
         """Follow a deleted or finished pod."""
         self._waiting.pop(pod.key, None)
-        if pod.key in self._own:
-            self._own.discard(pod.key)
-            self._has_ended = self._has_ended or not self._own
+        if pod.key in self._running:
+            self._running.discard(pod.key)
+            self._has_ended = self._has_ended or not self._running
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
         """Follow a node."""
@@ -156,7 +163,6 @@ class BindingObserver(Listener):
         state.remove(pod.key)
         decider.changed(placed.slot)
         decider.waiting = ahead
-        decider.expect(pod.class_id)
         try:
             owner_pods = self.cache.owner_pods(pod.pod).without(placed.slot)
             query = decider.query(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency)
@@ -167,7 +173,7 @@ class BindingObserver(Listener):
             observation, placement = scorer.observe(query), scorer.outcome(query, placed.slot)
             self._count += 1
             rewards = None
-            if self._count % (LEARNED_FROM + HELD_BACK) >= LEARNED_FROM:
+            if self._count % (LEARNED_FROM + self._held_back) >= LEARNED_FROM:
                 rewards = np.full(len(query.feasible), np.nan)
                 for slot in np.flatnonzero(query.feasible).tolist():
                     rewards[slot] = self._reward(scorer.outcome(query, slot))
@@ -179,6 +185,9 @@ class BindingObserver(Listener):
             state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
             decider.changed(placed.slot)
 
+    def _is_observed(self, pod: CachedPod) -> bool:
+        return (pod.pod.scheduler_name == self.scheduler_name) != self._others
+
     def _reward(self, placement: Placement) -> float:
         if placement.reward is not None:
             return placement.reward
@@ -189,21 +198,25 @@ class BindingObserver(Listener):
 
 
 class BindingThread:
-    """Bindings of a scheduler, observed by a thread.
+    """Bindings of a scheduler or of all others, observed by a thread.
 
     Args:
         config: configuration of the cluster.
-        scheduler_name: the scheduler.
-        settings: view and objective.
-        telemetry: Prometheus queries; None: no telemetry.
+        scheduler_name, settings, telemetry, others: see `BindingObserver`.
     """
 
     def __init__(
-        self, config: KubeConfig, scheduler_name: str, settings: AgentSettings, telemetry: Configuration | None
+        self,
+        config: KubeConfig,
+        scheduler_name: str,
+        settings: AgentSettings,
+        telemetry: Configuration | None,
+        *,
+        others: bool = False,
     ) -> None:
         self._bindings: queue.Queue[ObservedBinding | SteersmanError] = queue.Queue()
         self._started = threading.Event()
-        arguments = config, scheduler_name, settings, telemetry
+        arguments = config, scheduler_name, settings, telemetry, others
         threading.Thread(target=self._run, args=arguments, daemon=True).start()
 
     def read(self) -> Iterator[ObservedBinding]:
@@ -215,11 +228,16 @@ class BindingThread:
             yield binding
 
     def _run(
-        self, config: KubeConfig, scheduler_name: str, settings: AgentSettings, telemetry: Configuration | None
+        self,
+        config: KubeConfig,
+        scheduler_name: str,
+        settings: AgentSettings,
+        telemetry: Configuration | None,
+        others: bool,
     ) -> None:
         async def watch() -> None:
             async with Client(config) as client:
-                observer = BindingObserver(client, scheduler_name, settings, telemetry, self._bindings)
+                observer = BindingObserver(client, scheduler_name, settings, telemetry, self._bindings, others=others)
                 await observer.run(self._started)
 
         try:

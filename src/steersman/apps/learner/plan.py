@@ -92,6 +92,11 @@ class LivePlan:
         return self.algorithm == "dqn" and (self.config.use_heuristic or self.config.prefill > 0)
 
     @property
+    def learns_from_others(self) -> bool:
+        """Whether the agent also learns from what other schedulers do: it is off-policy."""
+        return self.algorithm == "dqn"
+
+    @property
     def rule(self) -> str:
         """Name of the rule that the objective is compared with."""
         return objectives.resolve(self.objective).objectives[0].reference

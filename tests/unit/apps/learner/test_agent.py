@@ -20,6 +20,7 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.apps.learner.agent_process import run_agent
+from steersman.apps.learner.others import OtherSchedulers
 from steersman.apps.learner.plan import LivePlan, init_run, live_plan
 from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, LATE, AgentLink
 from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentSettings, agent_policy
@@ -82,14 +83,16 @@ class Scheduler:
 
 
 @contextmanager
-def agent(plan: LivePlan, folder: Path, seconds: float = 20.0) -> Iterator[AgentLink]:
+def agent(
+    plan: LivePlan, folder: Path, seconds: float = 20.0, others: OtherSchedulers | None = None
+) -> Iterator[AgentLink]:
     """An agent in a thread; a process would import torch once more."""
     capacity = init_run(plan, folder, NODES)
     here, there = multiprocessing.Pipe()
 
     def work() -> None:
         try:
-            run_agent(plan, folder, capacity, there)
+            run_agent(plan, folder, capacity, there, others)
         finally:
             there.close()
 

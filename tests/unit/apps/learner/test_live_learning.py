@@ -33,11 +33,11 @@ SCHEDULER = "steersman"  # of the pods of `pod`
 class Observed:
     """A cluster of six nodes whose scheduler is observed."""
 
-    def __init__(self, view: View = CLUSTER, objective: str = "balance") -> None:
+    def __init__(self, view: View = CLUSTER, objective: str = "balance", *, others: bool = False) -> None:
         client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
         self.found: queue.Queue[ObservedBinding | SteersmanError] = queue.Queue()
         settings = AgentSettings("dqn", view, registry.resolve(objective), None)
-        self.observer = BindingObserver(client, SCHEDULER, settings, None, self.found)
+        self.observer = BindingObserver(client, SCHEDULER, settings, None, self.found, others=others)
         self.cache = self.observer.cache
         self.rng = np.random.default_rng(1)
         self.running: list[str] = []
@@ -52,11 +52,11 @@ class Observed:
         self.cache.upsert_pod(raw(pod(name, uid=name, on=on, **{**spec, "schedulerName": scheduler})))
         self.running.append(name)
 
-    def bind_many(self, number: int) -> None:
+    def bind_many(self, number: int, scheduler: str = SCHEDULER) -> None:
         """Pods are bound at random; all go when the cluster is half full."""
         for _ in range(number):
             i = next(self._numbers)
-            self.bind(f"{'abc'[i % 3]}{i}", f"n{int(self.rng.integers(6))}", cpu="500m")
+            self.bind(f"{'abc'[i % 3]}{i}", f"n{int(self.rng.integers(6))}", scheduler=scheduler, cpu="500m")
             if len(self.running) == 24:
                 self.clear()
 

@@ -216,7 +216,9 @@ def schedule(
     with ExitStack() as stack:
         agent = None
         if plan is not None and learning.learn is not None:
-            agent = stack.enter_context(agent_process(plan, learning.learn, capacity, logs))
+            agent = stack.enter_context(
+                agent_process(plan, learning.learn, capacity, target.config, telemetry_config, logs)
+            )
         if fit is not None:
             stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, logs))
         settings = SchedulerSettings(

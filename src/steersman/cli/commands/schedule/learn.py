@@ -1,12 +1,17 @@
-"""`steersman schedule --learn`: an agent in a background process decides, and learns from what its decisions bring."""
+"""`steersman schedule --learn`: an agent in a background process decides, and learns from what its decisions bring.
+
+If it is off-policy, that process starts another one that observes what other schedulers do.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,10 +23,17 @@ from steersman.apps.runtime.decoding import (
 from steersman.apps.scheduler.agent_link import AgentLink
 from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.cli.options.cluster import run_with_client
-from steersman.cli.output.logs import LogOptions
+from steersman.cli.output.logs import LogLevel, LogOptions
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import background_process
+from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
+from steersman.prometheus.configuration import Configuration
+
+if TYPE_CHECKING:
+    from steersman.apps.learner.others import OtherSchedulers
+
+OBSERVER_NICENESS = 10
 
 log = structlog.get_logger("learning")
 
@@ -50,14 +62,30 @@ def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettin
 
 
 @contextmanager
-def agent_process(plan: LivePlan, folder: Path, capacity: int, logs: LogOptions) -> Iterator[AgentSettings]:
-    """Run the agent in a background process, in a folder from `prepare`, until the block ends."""
+def agent_process(
+    plan: LivePlan,
+    folder: Path,
+    capacity: int,
+    config: KubeConfig,
+    telemetry: Configuration | None,
+    logs: LogOptions,
+) -> Iterator[AgentSettings]:
+    """Run the agent in a background process, in a folder from `prepare`, until the block ends.
+
+    Args:
+        plan: the plan.
+        folder: of the run.
+        capacity: of the observation in nodes.
+        config: configuration of the cluster, on which other schedulers are observed.
+        telemetry: Prometheus queries; None: no telemetry.
+        logs: options of the log.
+    """
 
     def on_exit(_: int) -> None:
         log.error("the agent's process has ended; scheduling continues by a rule", folder=str(folder))
 
     here, there = multiprocessing.Pipe()
-    with background_process(on_exit, _learn, plan, folder, capacity, there, logs):
+    with background_process(on_exit, _learn, plan, folder, capacity, there, config, telemetry, logs):
         there.close()
         link = AgentLink(here, asks_teacher=plan.asks_teacher)
         try:
@@ -66,11 +94,52 @@ def agent_process(plan: LivePlan, folder: Path, capacity: int, logs: LogOptions)
             link.close()
 
 
-def _learn(plan: LivePlan, folder: Path, capacity: int, connection: Connection, logs: LogOptions) -> None:
+def _learn(
+    plan: LivePlan,
+    folder: Path,
+    capacity: int,
+    connection: Connection,
+    config: KubeConfig,
+    telemetry: Configuration | None,
+    logs: LogOptions,
+) -> None:
     from steersman.apps.learner.agent_process import run_agent
 
     logs.of_process("learn").configure()
     try:
-        run_agent(plan, folder, capacity, connection)
+        with _observing(plan, capacity, config, telemetry, logs) as others:
+            run_agent(plan, folder, capacity, connection, others)
     except SteersmanError as error:
         log.error("learning ended", error=str(error))
+
+
+@contextmanager
+def _observing(
+    plan: LivePlan, capacity: int, config: KubeConfig, telemetry: Configuration | None, logs: LogOptions
+) -> Iterator[OtherSchedulers | None]:
+    """Observe other schedulers in a process until the block ends, if the agent learns from them."""
+    from steersman.apps.learner.others import OtherSchedulers
+
+    if not plan.learns_from_others:
+        yield None
+        return
+    here, there = multiprocessing.Pipe()
+    with background_process(lambda _: None, _observe, plan, capacity, config, telemetry, there, logs):
+        there.close()
+        yield OtherSchedulers(here)
+
+
+def _observe(
+    plan: LivePlan,
+    capacity: int,
+    config: KubeConfig,
+    telemetry: Configuration | None,
+    connection: Connection,
+    logs: LogOptions,
+) -> None:
+    from steersman.apps.learner.others import observe_others
+
+    os.nice(OBSERVER_NICENESS)
+    # The scheduler watches the same objects, and says what is wrong with them and with the API server.
+    LogOptions(logs.format, LogLevel.ERROR).configure()
+    observe_others(plan, capacity, config, telemetry, connection)
