@@ -84,7 +84,7 @@ class LivePlan:
         if self.algorithm != "dqn":
             return True
         # A minimum above the initial epsilon is reached, too.
-        return max(self.config.initial_epsilon, self.config.minimum_epsilon) > 0.0 or self.config.prefill > 0
+        return bool(self.config.initial_epsilon or self.config.minimum_epsilon or self.config.prefill)
 
     @property
     def asks_teacher(self) -> bool:
