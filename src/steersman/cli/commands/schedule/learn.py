@@ -81,8 +81,11 @@ def agent_process(
         logs: options of the log.
     """
 
+    is_closing = False
+
     def on_exit(_: int) -> None:
-        log.error("the agent's process has ended; scheduling continues by a rule", folder=str(folder))
+        if not is_closing:
+            log.error("the agent's process has ended; scheduling continues by a rule", folder=str(folder))
 
     here, there = multiprocessing.Pipe()
     with background_process(on_exit, _learn, plan, folder, capacity, there, config, telemetry, logs):
@@ -91,6 +94,7 @@ def agent_process(
         try:
             yield agent_settings(plan, link)
         finally:
+            is_closing = True
             link.close()
 
 
