@@ -1,7 +1,8 @@
 """Episodes of `steersman/Latency-v0` by rules and learned policies: the same clusters, pods and loads by seed.
 
-Rules decide for themselves what limits are worth, and kube-scheduler knows of none. A learned policy chooses among the
-nodes that the filter of hard limits leaves (`policies.telemetry.latency_filter`), as it does in a cluster.
+A rule chooses among all nodes that a pod fits on: kube-scheduler knows no limits, and `latency-aware` weighs them
+itself. A learned policy chooses among those that `policies.telemetry.latency_filter.filter_environments` leaves. A live
+scheduler filters for every policy, by `filter_live`.
 """
 
 from __future__ import annotations

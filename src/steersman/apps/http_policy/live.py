@@ -1,4 +1,4 @@
-"""Decisions of a score server in a live cluster: only the pod waits for it, and a rule decides where it fails."""
+"""Decisions of a score server in a live cluster, which does not block the event loop; where it fails a rule decides."""
 
 from __future__ import annotations
 

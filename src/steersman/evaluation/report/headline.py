@@ -97,7 +97,7 @@ class Headline:
         found_limits: upper bounds on GPU allocation, if requested.
         criteria: what the comparison is by, the first of which decides; empty: the default.
         criterion: the one that decides.
-        recorded: the workloads with a recorded placement, which is no policy either.
+        recorded: the workloads with a recorded placement, which is a row of the table beside the policies.
     """
 
     def __init__(
@@ -191,7 +191,10 @@ class Headline:
         return sorted(self.policies, key=lambda p: sign * means[p] if math.isfinite(means[p]) else math.inf)
 
     def lost(self, workload: str, policy: str) -> npt.NDArray[np.float64]:
-        """Return [seed] the quantity that a good scheduler minimises: percent unallocated, or the mean wait."""
+        """Return [seed] the quantity that a good scheduler minimises: percent unallocated, or the mean wait.
+
+        It is defined for the default criteria alone: of others, such as `balance`, `100 - value` means nothing.
+        """
         if policy == BOUND and self.limits is not None:
             return 100 - self.limits.get(workload)
         if policy == AS_IT_IS:

@@ -1,11 +1,11 @@
 """Hard latency limits as a filter: if any node can keep a pod's limit, the others are excluded.
 
-It runs before any policy, as a Filter plugin runs before scores: it narrows the mask of the nodes that a pod fits on.
-It needs what a scheduler may know (`SchedulerView`) and nothing else, so the same code serves an environment and a live
-scheduler. A latency is measured late, with errors, and before the pod is there; so a node counts as able to keep a
-limit if it would even with a margin and with a pod that uses twice its request. If no node does, an environment leaves
-the nodes of the least risk (`filter_environments`), and a live scheduler all that keep the limit as far as is known
-(`filter_live`).
+It narrows the mask of the nodes that a pod fits on, as a Filter plugin does before scores: in a live scheduler for
+every policy, in an environment where that is asked for (`LatencyOptions.keep_hard_limits`). It needs what a scheduler
+may know (`SchedulerView`) and nothing else, so the same code serves an environment and a live scheduler. A latency is
+measured late, with errors, and before the pod is there; so a node counts as able to keep a limit if it would even with
+a margin and with a pod that uses twice its request. If no node does, an environment leaves the nodes of the least risk
+(`filter_environments`), and a live scheduler those that keep the limit as far as is known, or all (`filter_live`).
 """
 
 from __future__ import annotations
