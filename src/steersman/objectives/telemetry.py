@@ -9,7 +9,7 @@ from steersman.objectives.registry import WeightedObjectives
 LEAST_CONNECTIONS, LATENCY_AWARE = 100, 101
 """Numbers of the objectives that need metrics; the others are those of `measures`, of the CPU that is used."""
 
-OBJECTIVES = {
+TELEMETRY_OBJECTIVES = {
     "balance": measures.BALANCE,
     "most-allocated": measures.MOST_ALLOCATED,
     "least-allocated": measures.LEAST_ALLOCATED,
@@ -26,7 +26,7 @@ def check(profile: WeightedObjectives, where: str) -> None:
         UsageError: one cannot; the message names it, `where`, and those that can.
     """
     for objective in profile.objectives:
-        if objective.name not in OBJECTIVES:
+        if objective.name not in TELEMETRY_OBJECTIVES:
             raise UsageError(
-                f"objective {objective.name!r} means nothing in {where}; these do: {', '.join(OBJECTIVES)}"
+                f"objective {objective.name!r} means nothing in {where}; these do: {', '.join(TELEMETRY_OBJECTIVES)}"
             )

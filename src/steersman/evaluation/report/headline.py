@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from steersman.core.statistics import Interval, mean, mean_interval
 from steersman.evaluation.bound.experiment_limits import BOUND, ExperimentLimits
-from steersman.evaluation.criteria import AT_THE_END, WAITING_TIME, WHILE_PODS_LEAVE, Criterion
+from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -149,8 +149,8 @@ class Headline:
 
     def _default_criterion(self) -> Criterion:
         if self.timed:
-            return WHILE_PODS_LEAVE[WAITING_TIME]
-        of_gpu, resource = AT_THE_END["allocation"], self.resource
+            return TIMED_CRITERIA[WAITING_TIME]
+        of_gpu, resource = FINAL_STATE_CRITERIA["allocation"], self.resource
         metric = GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
         title = of_gpu.title.replace("GPU", resource)
         return replace(of_gpu, metric=metric, curve=metric, title=title, short=f"{resource} %")

@@ -85,16 +85,17 @@ def filter_live(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
     result = NOT_MEASURED
     for n in range(view.counts[e, NODES]):
         if mask[e, n]:
-            result = min(result, _kept(view, e, n))
+            result = min(result, _limit_outcome(view, e, n))
     if result <= KEPT:
         for n in range(view.counts[e, NODES]):
-            if mask[e, n] and _kept(view, e, n) > result:
+            if mask[e, n] and _limit_outcome(view, e, n) > result:
                 mask[e, n] = 0
     return result
 
 
 @inlined_kernel
-def _kept(view: SchedulerView, e: int, n: int) -> int:
+def _limit_outcome(view: SchedulerView, e: int, n: int) -> int:
+    """Return the outcome of the current pod's hard limit on node `n`, from `KEPT_SAFELY` to `NOT_MEASURED`."""
     there = latency_to_users(view, e, n)
     if math.isnan(there):
         return NOT_MEASURED
