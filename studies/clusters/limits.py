@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steersman.evaluation.bound.experiment_limits import find_limits
+from steersman.evaluation.bound.experiment_bounds import find_bounds
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
 from steersman.workloads.formats.openb.traces import embedded_names
@@ -33,16 +33,16 @@ def run(say: Say, quick: bool = False) -> Json:
     at, asked = desk(NAME, quick, say), options(quick)
     experiment = Experiment(workloads(asked["workloads"], quick), POLICIES, tuple(asked["seeds"]))
     result = tables.values_of(evaluate(at, experiment), METRIC)
-    limits = find_limits(experiment, jobs=at.jobs, on_limit=Progress(say, "bounds"))
-    for warning in limits.warnings:
+    computed = find_bounds(experiment, jobs=at.jobs, on_bound=Progress(say, "bounds"))
+    for warning in computed.warnings:
         say(warning)
-    bounds = {short_name(name): percent.tolist() for name, percent in limits.percent.items()}
+    bounds = {short_name(name): percent.tolist() for name, percent in computed.percent.items()}
     values = {workload: {**by, "bound": bounds[workload]} for workload, by in result.items()}
     return {
         **asked,
         "trained_on": shipped_split().training,
         "values": values,
-        "warnings": limits.warnings,
+        "warnings": computed.warnings,
         "comparison": {workload: _compare(by) for workload, by in tables.with_mean(values).items()},
     }
 

@@ -23,11 +23,11 @@ from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.registry import BUILT_IN
-from steersman.policies.telemetry.policy import OBJECTIVES
+from steersman.policies.telemetry.policy import RULE_OF_POLICY
 from steersman.workloads.profile import typical_pods
 
 
-@pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,gpu-packing=500", *OBJECTIVES])
+@pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,gpu-packing=500", *RULE_OF_POLICY])
 @pytest.mark.parametrize("first", [0, 3])
 def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) -> None:
     """It begins with no or few nodes, of a shape that says nothing of those to come."""
@@ -37,7 +37,7 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
     nodes = [replace(node, name=f"n{i}") for i, node in enumerate(every)]
     pods = [pod for i, shape in enumerate(shapes[1:]) for pod in workload(shape, seed=i).pods]
     rng.shuffle(pods)  # type: ignore[arg-type]
-    told = Told() if name in OBJECTIVES or first else None
+    told = Told() if name in RULE_OF_POLICY or first else None
     state = ClusterState(nodes[:first])
     services = workload(shapes[-1], seed=1).services
     decider = Decider(

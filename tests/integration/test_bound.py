@@ -1,4 +1,4 @@
-"""The limit: no scheduler gets above it, it is not needlessly high, and it is shown beside the policies, not as one."""
+"""The bound: no scheduler gets above it, it is not needlessly high, and it is shown beside the policies, not as one."""
 
 import csv
 import itertools
@@ -29,10 +29,10 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import MissingExtraError, UsageError
 from steersman.evaluation.bound import gpu_bound as bound_module
 from steersman.evaluation.bound.device_patterns import device_patterns
-from steersman.evaluation.bound.experiment_limits import BOUND, ExperimentLimits, limit_summary
+from steersman.evaluation.bound.experiment_bounds import BOUND, ExperimentBounds, bound_summary
 from steersman.evaluation.bound.gpu_bound import GpuBound, concave_envelope
 from steersman.evaluation.bound.pod_kinds import find_kinds
-from steersman.evaluation.report.headline import LIMIT_NAME, Headline
+from steersman.evaluation.report.headline import BOUND_LABEL, Headline
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
 from steersman.policies.registry import BUILT_IN
@@ -136,12 +136,12 @@ def test_no_policy_exceeds_the_bound_on_a_part_of_the_trace(seed: int) -> None:
     nodes = [whole.nodes[i] for i in random.choice(len(whole.nodes), 12, replace=False)]
     wanted = [whole.pods[i] for i in random.choice(len(whole.pods), 150, replace=False)]
     part = Workload("part", tuple(nodes), tuple(wanted))
-    limit = GpuBound(part).solve(seed=seed)
+    bound = GpuBound(part).solve(seed=seed)
     simulator = Simulator(part)
     for policy in BUILT_IN:
         reached = simulator.run(policy, seed=seed).metrics[0]
         assert reached.name == "gpu_allocation_percent"
-        assert reached.value <= limit, policy
+        assert reached.value <= bound, policy
 
 
 @pytest.mark.parametrize(
@@ -195,19 +195,19 @@ def test_a_pod_that_looks_at_others_may_be_left_out() -> None:
 
 def test_what_must_be_placed_is_or_there_is_no_bound() -> None:
     late = workload([node("n", 4, 4)], [*pods(2, 2, 1), *pods(4, 1, 1)])
-    limit = GpuBound(late)
-    assert limit.solve("arrivals", refuses=True) == 100
-    assert limit.solve("arrivals", refuses=True, placed_percent=50) == 50  # the first two take all CPUs
-    assert math.isnan(limit.solve("arrivals", refuses=True, placed_percent=75))
+    bound = GpuBound(late)
+    assert bound.solve("arrivals", refuses=True) == 100
+    assert bound.solve("arrivals", refuses=True, placed_percent=50) == 50  # the first two take all CPUs
+    assert math.isnan(bound.solve("arrivals", refuses=True, placed_percent=75))
     infeasible_classes = workload([node("n", 4, 4)], [*pods(1, 9, 1), *pods(4, 1, 1)])
     assert GpuBound(infeasible_classes).solve("arrivals", placed_percent=125) == 100
 
 
 def test_the_bounds_of_the_published_trace() -> None:
     """When all of the first 90 % must be placed, an independent LP gave 96.70 (default) in the mean of seeds 42-51."""
-    limit = GpuBound(trace("default"))
-    assert limit.solve(seed=42, refuses=True, placed_percent=90) == pytest.approx(96.70, abs=0.05)
-    assert limit.solve(seed=42) == pytest.approx(96.615, abs=0.01)
+    bound = GpuBound(trace("default"))
+    assert bound.solve(seed=42, refuses=True, placed_percent=90) == pytest.approx(96.70, abs=0.05)
+    assert bound.solve(seed=42) == pytest.approx(96.615, abs=0.01)
 
 
 @settings(max_examples=40, deadline=None)
@@ -353,32 +353,32 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_evaluate_writes_and_shows_the_limit_beside_the_policies(cluster: Path, capsys: Capture) -> None:
+def test_evaluate_writes_and_shows_the_bound_beside_the_policies(cluster: Path, capsys: Capture) -> None:
     assert evaluate("--jobs", "1", "--protocol", "inflation") == 0
     said = capsys.readouterr().out
-    assert LIMIT_NAME in said
-    assert "Limit: no scheduler that places every pod that fits allocates more than" in said
+    assert BOUND_LABEL in said
+    assert "Bound: no scheduler that places every pod that fits allocates more than" in said
     (summary,) = [row for row in rows(cluster / "out" / "summary.csv") if row["policy"] == BOUND]
     assert (summary["metric"], summary["runs"], summary["baseline"]) == ("gpu_allocation_percent", "3", "best-fit")
     metrics = rows(cluster / "out" / "metrics.csv")
-    limit = {row["seed"]: float(row["value"]) for row in metrics if row["policy"] == BOUND}
-    assert sorted(limit) == ["1", "2", "3"]
-    assert float(summary["mean"]) == pytest.approx(np.mean(list(limit.values())))
+    bound = {row["seed"]: float(row["value"]) for row in metrics if row["policy"] == BOUND}
+    assert sorted(bound) == ["1", "2", "3"]
+    assert float(summary["mean"]) == pytest.approx(np.mean(list(bound.values())))
     reached = [row for row in metrics if row["metric"] == "gpu_allocation_percent" and row["policy"] != BOUND]
     assert len(reached) == 6
-    assert all(float(row["value"]) <= limit[row["seed"]] for row in reached)
+    assert all(float(row["value"]) <= bound[row["seed"]] for row in reached)
     assert BOUND not in {row["policy"] for row in rows(cluster / "out" / "results.csv")}
     assert "--bound" in (cluster / "out" / "report.html").read_text()
     assert evaluate("--jobs", "2", "--protocol", "inflation", output="again") == 0
     for name in ("summary.csv", "metrics.csv"):
         assert (cluster / "out" / name).read_bytes() == (cluster / "again" / name).read_bytes()
     assert evaluate("--jobs", "1", output="both") == 0
-    limits = [row for row in rows(cluster / "both" / "summary.csv") if row["policy"] == BOUND]
-    assert [row["protocol"] for row in limits] == ["inflation", "arrivals"]
-    assert limits[0] == summary
+    bounds = [row for row in rows(cluster / "both" / "summary.csv") if row["policy"] == BOUND]
+    assert [row["protocol"] for row in bounds] == ["inflation", "arrivals"]
+    assert bounds[0] == summary
 
 
-def test_evaluate_refuses_before_it_runs_what_has_no_limit(
+def test_evaluate_refuses_before_it_runs_what_has_no_bound(
     cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*more: str, status: int = 2, workloads: Sequence[str] = ("pods.csv",)) -> str:
@@ -406,11 +406,11 @@ def test_the_bound_is_rounded_up_and_never_below_the_optimum(gpus: int) -> None:
 ENDS = {"kube-default": [90.0, 91.0, 92.0, 90.5], "fgd": [95.0, 95.4, 96.0, 95.2]}
 
 
-def made(ends: dict[str, list[float]], limit: Sequence[float]) -> tuple[list[RunResult], list[SummaryRow], Headline]:
+def made(ends: dict[str, list[float]], bound: Sequence[float]) -> tuple[list[RunResult], list[SummaryRow], Headline]:
     runs = made_experiment(ends, workloads=["one", "two"])
-    limits = ExperimentLimits("inflation", (42, 43, 44, 45), {name: np.array(limit) for name in ("one", "two")})
-    summary = summarise(runs, "kube-default") + limit_summary(limits, SummaryTable(runs), "kube-default")
-    return runs, summary, Headline(runs, summary, "kube-default", limits)
+    bounds = ExperimentBounds("inflation", (42, 43, 44, 45), {name: np.array(bound) for name in ("one", "two")})
+    summary = summarise(runs, "kube-default") + bound_summary(bounds, SummaryTable(runs), "kube-default")
+    return runs, summary, Headline(runs, summary, "kube-default", bounds)
 
 
 SLOW_SOLVER = """
@@ -429,7 +429,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_does_not_wait_for_the_limits_under_way(cluster: Path, sent: signal.Signals, status: int) -> None:
+def test_a_signal_does_not_wait_for_the_bounds_under_way(cluster: Path, sent: signal.Signals, status: int) -> None:
     (cluster / "slow.py").write_text(SLOW_SOLVER)
     options = "--nodes nodes.csv --pods pods.csv --policy best-fit --seeds 1-2 --bound --protocol inflation"
     command = [sys.executable, "slow.py", "evaluate", *options.split(), "--jobs", "1", "--output", "out"]
@@ -445,40 +445,40 @@ def test_a_signal_does_not_wait_for_the_limits_under_way(cluster: Path, sent: si
     assert "interrupted after 2 of 2 runs" in said
 
 
-def test_the_limit_says_what_is_left_to_gain_and_wins_nothing() -> None:
+def test_the_bound_says_what_is_left_to_gain_and_wins_nothing() -> None:
     _, summary, headline = made(ENDS, [97.0, 97.4, 98.0, 97.2])
     assert headline.order("all") == ["fgd", "kube-default"]
     assert headline.sentence().startswith("fgd is best on average over 2 workloads (inflation): 95.40 % of 20 GPUs")
-    assert headline.limit_sentence() == (
-        "Limit: no scheduler that places every pod that fits allocates more than 97.40 % of the GPUs on average over "
+    assert headline.bound_sentence() == (
+        "Bound: no scheduler that places every pod that fits allocates more than 97.40 % of the GPUs on average over "
         "2 workloads (inflation); fgd is 2.00 points below."
     )
     (row,) = [row for row in summary if row.policy == BOUND and row.workload == "all"]
     assert (row.runs, row.mean) == (8, pytest.approx(97.4))
     assert row.difference == pytest.approx(97.4 - np.mean(ENDS["kube-default"]))
-    assert made(ENDS, ENDS["fgd"])[2].limit_sentence().endswith("fgd reaches that.")
-    assert made(ENDS, [math.nan] * 4)[2].limit_sentence() == ""
+    assert made(ENDS, ENDS["fgd"])[2].bound_sentence().endswith("fgd reaches that.")
+    assert made(ENDS, [math.nan] * 4)[2].bound_sentence() == ""
 
 
-def test_tables_and_report_draw_the_limit(tmp_path: Path) -> None:
+def test_tables_and_report_draw_the_bound(tmp_path: Path) -> None:
     runs, summary, headline = made(ENDS, [97.0, 97.4, 98.0, 97.2])
     for table in (comparison_table(headline, 120), workloads_table(headline, 120), workloads_table(headline, 30)):
         console = Console(width=120)
         with console.capture() as shown:
             console.print(table)
         assert "97.40" in shown.get()
-        assert LIMIT_NAME in shown.get()
+        assert BOUND_LABEL in shown.get()
     path = tmp_path / "report.html"
     write_report(path, [Comparison(runs, summary, headline, 1.3)], command="steersman evaluate --bound")
     text = path.read_text()
     plots = figures_in(text)
     for name in ("w0-course", "w0-end", "w1-end"):
         assert any(trace["y"] == [97.4, 97.4] for trace in plots[name]["data"]), name
-    assert plots["w0-end"]["layout"]["annotations"][0]["text"] == "limit (LP) 97.40"
+    assert plots["w0-end"]["layout"]["annotations"][0]["text"] == "bound (LP) 97.40"
     assert plots["w0-end"]["layout"]["yaxis"]["range"][1] > 97.4
-    assert headline.limit_sentence() in text
-    assert text.count("<tr class=limit>") == 3  # all, one, two
+    assert headline.bound_sentence() in text
+    assert text.count("<tr class=reference>") == 3  # all, one, two
     _, _, without = made(ENDS, [97.0, 97.4, 98.0, 97.2])
-    without.found_limits = None
+    without.computed_bounds = None
     write_report(path, [Comparison(runs, summarise(runs, "kube-default"), without, 1.3)], command="steersman evaluate")
-    assert "<tr class=limit>" not in path.read_text()
+    assert "<tr class=reference>" not in path.read_text()

@@ -155,7 +155,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ fw
 	return fwk.NewStatus(fwk.Unschedulable, "no pod is evicted for a latency limit before other nodes were tried")
 }
 
-// isFeasible reports whether the pod could go to the node, other pods aside.
+// isFeasible reports whether the pod fits on the node, without inter-pod affinity, spreading and volumes.
 func isFeasible(pod *v1.Pod, node fwk.NodeInfo) bool {
 	info, ok := node.(*framework.NodeInfo)
 	if !ok || info.Node() == nil || len(scheduler.AdmissionCheck(pod, info, false)) > 0 {

@@ -74,7 +74,7 @@ def compare(
             jobs=jobs,
             bound=bound,
             progress=progress,
-            limit_progress=lambda _: shown("computing the limit"),
+            bound_progress=lambda _: shown("computing the bound"),
         )
         try:
             with keeping_runs(evaluation.runs):
@@ -143,4 +143,4 @@ def show_table(headline: Headline) -> None:
     if len(headline.workloads) > 1:
         print_table(workloads_table(headline, width()))
     print_table(comparison_table(headline, width()))
-    print(wrapped("\n".join(filter(None, [*headline.sentences(), headline.limit_sentence()])), width()))
+    print(wrapped("\n".join(filter(None, [*headline.sentences(), headline.bound_sentence()])), width()))

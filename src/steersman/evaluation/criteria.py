@@ -1,4 +1,4 @@
-"""What a comparison judges policies by: a metric of the runs, which value is better, and its words.
+"""What a comparison judges policies by: a metric of the runs, which value is better, and its labels.
 
 A registered objective has the metric that says in a user's units what it aims at (`balance`: the standard deviation of
 the nodes' CPU shares). Others, such as mixes and a user's own, are judged by their mean reward over the decisions.
@@ -84,7 +84,7 @@ def check_objectives(
 
 def criterion(objective: WeightedObjectives, protocol: Protocol) -> Criterion:
     """Return what runs of a protocol are compared by for an objective."""
-    known = {"timed": WHILE_PODS_LEAVE, "latency": WITH_TELEMETRY}.get(protocol, AT_THE_END)
+    known = {"timed": TIMED_CRITERIA, "latency": LATENCY_CRITERIA}.get(protocol, FINAL_STATE_CRITERIA)
     if objective.name in known:
         return known[objective.name]
     return Criterion(
@@ -100,7 +100,7 @@ def criterion(objective: WeightedObjectives, protocol: Protocol) -> Criterion:
     )
 
 
-def _at_the_end() -> dict[str, Criterion]:
+def _final_state_criteria() -> dict[str, Criterion]:
     return {
         "allocation": Criterion(
             "gpu_allocation_percent",
@@ -163,8 +163,8 @@ def _over_time(criteria: dict[str, Criterion]) -> dict[str, Criterion]:
     }
 
 
-AT_THE_END = _at_the_end()
-WHILE_PODS_LEAVE = _over_time(AT_THE_END) | {
+FINAL_STATE_CRITERIA = _final_state_criteria()
+TIMED_CRITERIA = _over_time(FINAL_STATE_CRITERIA) | {
     WAITING_TIME: Criterion(
         "waiting_time_mean_seconds", "Mean wait, s", "Mean wait s", "mean wait", " s", "s", 1, False, "pods_waiting"
     )
@@ -181,7 +181,7 @@ _EVEN_USE = Criterion(
     False,
     "cpu_balance_percent",
 )
-WITH_TELEMETRY = {
+LATENCY_CRITERIA = {
     "most-allocated": Criterion(
         "empty_nodes", "Nodes without a pod over time", "Empty nodes", "number of empty nodes", "", "nodes", 2, True
     ),

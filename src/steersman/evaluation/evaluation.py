@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from steersman.core.frames import to_frame
-from steersman.evaluation.bound.experiment_limits import ExperimentLimits, find_limits, limit_summary
+from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, find_bounds
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
 from steersman.evaluation.output import staged
@@ -60,9 +60,9 @@ class Evaluation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return warnings about the workloads and the limits, each once."""
-        limits = [each.headline.found_limits for each in self.comparisons]
-        texts = [run.warnings for run in self.runs] + [each.warnings for each in limits if each is not None]
+        """Return warnings about the workloads and the bounds, each once."""
+        bounds = [each.headline.computed_bounds for each in self.comparisons]
+        texts = [run.warnings for run in self.runs] + [each.warnings for each in bounds if each is not None]
         return tuple(dict.fromkeys(warning for warnings in texts for warning in warnings))
 
     def to_frame(self) -> Any:
@@ -126,9 +126,9 @@ class Evaluation:
         """
         workloads = self.experiments[0].workloads
         understood = [f"{each.name}: {each.understood}" for each in workloads if each.understood]
-        limits = [each.headline.found_limits for each in self.comparisons if each.headline.found_limits]
+        bounds = [each.headline.computed_bounds for each in self.comparisons if each.headline.computed_bounds]
         with staged(Path(folder), EVALUATION_FILES) as stage:
-            write_evaluation(stage, self.runs, self.summary, limits, self.recordings)
+            write_evaluation(stage, self.runs, self.summary, bounds, self.recordings)
             write_report(
                 stage / REPORT,
                 self.comparisons,
@@ -153,7 +153,7 @@ def evaluate_experiments(
     jobs: int = 1,
     bound: bool = False,
     progress: Progress = no_progress,
-    limit_progress: Progress = no_progress,
+    bound_progress: Progress = no_progress,
 ) -> Evaluation:
     """Run experiments and compare their policies.
 
@@ -163,7 +163,7 @@ def evaluate_experiments(
         jobs: number of processes.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
         progress: of runs.
-        limit_progress: of the bound.
+        bound_progress: of the bound.
 
     Raises:
         InterruptionError: Ctrl-C; it holds the runs that were finished.
@@ -179,11 +179,11 @@ def evaluate_experiments(
                 of_experiment = run_experiment(experiment, jobs=jobs, on_run=on_run)
             runs += of_experiment
             label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
-            limits = None
+            bounds = None
             if bound and experiment.protocol in ("inflation", "arrivals"):
-                with limit_progress(experiment.protocol) as on_limit:
-                    limits = find_limits(experiment, jobs=jobs, on_limit=on_limit)
-            comparisons.append(_compare(experiment, of_experiment, label, limits, recordings[experiment.protocol]))
+                with bound_progress(experiment.protocol) as on_bound:
+                    bounds = find_bounds(experiment, jobs=jobs, on_bound=on_bound)
+            comparisons.append(_compare(experiment, of_experiment, label, bounds, recordings[experiment.protocol]))
     except InterruptionError as interruption:
         raise InterruptionError([*runs, *interruption.finished], total) from None
     except KeyboardInterrupt:
@@ -195,16 +195,16 @@ def _compare(
     experiment: Experiment,
     runs: Sequence[RunResult],
     baseline: str,
-    limits: ExperimentLimits | None,
+    bounds: ExperimentBounds | None,
     recordings: Recordings,
 ) -> Comparison:
     """Return the comparison of one protocol's runs."""
     summary = summarise(runs, baseline)
-    if limits is not None:
-        summary += limit_summary(limits, SummaryTable(runs), baseline)
+    if bounds is not None:
+        summary += bound_summary(bounds, SummaryTable(runs), baseline)
     summary += recorded_summary(recordings, SummaryTable(runs).workloads, runs[0].protocol)
     criteria = [criterion(objective, experiment.protocol) for objective in experiment.objectives]
-    headline = Headline(runs, summary, baseline, limits, criteria)
+    headline = Headline(runs, summary, baseline, bounds, criteria)
     return Comparison(runs, summary, headline, experiment.ratio, experiment.objectives)
 
 
@@ -219,7 +219,7 @@ def _html(headline: Headline) -> str:
         + "</tr>"
         for policy in order
     )
-    sentences = " ".join(filter(None, [*headline.sentences(), headline.limit_sentence()]))
+    sentences = " ".join(filter(None, [*headline.sentences(), headline.bound_sentence()]))
     title = f"{headline.workload}: {headline.protocol}, {len(headline.seeds)} seeds"
     table = f"<table><caption>{escape(title)}</caption><tr><th>Policy</th>{head}</tr>{rows}</table>"
     return f"{table}<p>{escape(sentences)}</p>"

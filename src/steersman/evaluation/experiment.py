@@ -37,7 +37,7 @@ class Experiment:
     Attributes:
         workloads: their names are unique.
         policies: of unique names; policies that are objects must be picklable if there are several processes.
-        seeds: unique. A run is a function of its workload, policy, seed, protocol and ratio alone.
+        seeds: unique. A run is a function of its workload, policy, seed and what follows here alone.
         ratio: arrived GPU demand over GPU capacity (`inflation` only).
         load: demand over capacity of generated arrivals (`timed` only), None: the times of the trace.
         mean_duration: seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`.

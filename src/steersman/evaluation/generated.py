@@ -16,7 +16,7 @@ from steersman.envs.latency.environment import LatencyOptions
 from steersman.evaluation.latency import check_policy, play_run
 from steersman.objectives import registry
 from steersman.objectives.registry import WeightedObjectives
-from steersman.objectives.telemetry import OBJECTIVES as LATENCY_OBJECTIVES
+from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.policies.base import Policy
 from steersman.policies.registry import as_policy
 from steersman.policies.user_policy import PolicyProtocol
@@ -66,10 +66,10 @@ def check_generated(
     """
     if isinstance(options, LatencyOptions):
         for part in (part for objective in objectives for part in objective.objectives):
-            if part.name not in LATENCY_OBJECTIVES:
+            if part.name not in TELEMETRY_OBJECTIVES:
                 raise UsageError(
                     f"objective {part.name!r} is undefined in --protocol latency; defined are "
-                    f"{', '.join(LATENCY_OBJECTIVES)}"
+                    f"{', '.join(TELEMETRY_OBJECTIVES)}"
                 )
         for policy in policies:
             check_policy(as_policy(policy))

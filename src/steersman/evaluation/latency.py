@@ -1,7 +1,8 @@
 """Episodes of `steersman/Latency-v0` by rules and learned policies: the same clusters, pods and loads by seed.
 
-Rules decide for themselves what limits are worth, and kube-scheduler knows of none. A learned policy chooses among the
-nodes that the filter of hard limits leaves (`policies.telemetry.latency_filter`), as it does in a cluster.
+A rule chooses among all nodes that a pod fits on: kube-scheduler knows no limits, and `latency-aware` weighs them
+itself. A learned policy chooses among those that `policies.telemetry.latency_filter.filter_environments` leaves. A live
+scheduler filters for every policy, by `filter_live`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
 from steersman.policies.features import TELEMETRY
 from steersman.policies.networks.observation_kernels import ObservationArrays
-from steersman.policies.telemetry.policy import OBJECTIVES as RULE_POLICIES
+from steersman.policies.telemetry.policy import RULE_OF_POLICY
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.result import Curve, FinalNodes, LatencyCourse, Metric, RunResult
 
@@ -64,7 +65,7 @@ def check_policy(policy: Policy) -> None:
     """Check that a policy can decide here. Raises UsageError: the message lists those that can."""
     if not policy.telemetry_rule and policy.chooser(TELEMETRY) is None:
         raise UsageError(
-            f"policy {policy.name!r} does not decide in --protocol latency; kube-default, {', '.join(RULE_POLICIES)} "
+            f"policy {policy.name!r} does not decide in --protocol latency; kube-default, {', '.join(RULE_OF_POLICY)} "
             "and policies of steersman train --protocol latency do"
         )
 

@@ -1,4 +1,4 @@
-"""The folder of results: nobody else's files are overwritten, and it changes as a whole or not at all."""
+"""The folder of results: nobody else's files are overwritten, and nothing changes before all files are written."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def is_result(path: Path) -> bool:
 def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
     """Yield a folder to write result files to. They move to `folder` if the block succeeds; otherwise nothing changes.
 
-    Earlier results among `replaced` that were not written anew are removed.
+    A new folder appears with all files at once; in an existing one they are replaced one by one. Earlier results among
+    `replaced` that were not written anew are removed.
 
     Raises:
         InputError: a file cannot be written, as on a full disk.

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from steersman.evaluation.bound.experiment_limits import BOUND, METRIC, ExperimentLimits
+from steersman.evaluation.bound.experiment_bounds import BOUND, METRIC, ExperimentBounds
 from steersman.evaluation.recorded import Recordings
 from steersman.evaluation.summary import SummaryRow
 from steersman.objectives.fragmentation import CAUSES
@@ -107,11 +107,11 @@ def metrics_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
             yield [*key, metric.name, metric.unit, number(metric.value)]
 
 
-def limit_rows(limits: ExperimentLimits) -> Iterator[list[str]]:
-    """Yield the rows of `metrics.csv` for the limit, whose policy is `bound`."""
-    for workload, of_workload in limits.percent.items():
-        for seed, value in zip(limits.seeds, of_workload.tolist(), strict=True):
-            yield [workload, BOUND, str(seed), limits.protocol, METRIC, "percent", number(value)]
+def bound_rows(bounds: ExperimentBounds) -> Iterator[list[str]]:
+    """Yield the rows of `metrics.csv` for the bound, whose policy is `bound`."""
+    for workload, of_workload in bounds.percent.items():
+        for seed, value in zip(bounds.seeds, of_workload.tolist(), strict=True):
+            yield [workload, BOUND, str(seed), bounds.protocol, METRIC, "percent", number(value)]
 
 
 def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[str]]:
@@ -207,13 +207,13 @@ def write_evaluation(
     folder: Path,
     runs: Sequence[RunResult],
     summary: Sequence[SummaryRow],
-    limits: Sequence[ExperimentLimits] = (),
+    bounds: Sequence[ExperimentBounds] = (),
     recordings: Mapping[Protocol, Recordings] = MappingProxyType({}),
 ) -> None:
     """Write `results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`, of all protocols."""
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
     recorded = (recorded_rows(result, protocol) for protocol, result in recordings.items())
-    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(limit_rows, limits)))
+    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(bound_rows, bounds)))
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
 
 

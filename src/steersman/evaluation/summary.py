@@ -1,4 +1,4 @@
-"""The comparison of policies: for every workload and metric the mean at the end of the runs, against a baseline."""
+"""The comparison of policies: for every workload and metric the mean over the runs, against a baseline."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from steersman.objectives.registry import WeightedObjectives
 LEAST_CONNECTIONS, LATENCY_AWARE = 100, 101
 """Numbers of the objectives that need metrics; the others are those of `measures`, of the CPU that is used."""
 
-OBJECTIVES = {
+TELEMETRY_OBJECTIVES = {
     "balance": measures.BALANCE,
     "most-allocated": measures.MOST_ALLOCATED,
     "least-allocated": measures.LEAST_ALLOCATED,
@@ -26,5 +26,6 @@ def check(objective: WeightedObjectives, where: str) -> None:
         UsageError: one cannot; the message names it, `where`, and those that can.
     """
     for each in objective.objectives:
-        if each.name not in OBJECTIVES:
-            raise UsageError(f"objective {each.name!r} means nothing in {where}; these do: {', '.join(OBJECTIVES)}")
+        if each.name not in TELEMETRY_OBJECTIVES:
+            known = ", ".join(TELEMETRY_OBJECTIVES)
+            raise UsageError(f"objective {each.name!r} means nothing in {where}; these do: {known}")

@@ -54,7 +54,7 @@ class ScoreQuery:
         owner_pods: pods of the same owner; set in live clusters.
         owner: index of the pod's owner, -1 for none; set in simulations.
         limits: the pod's latency limits.
-        waiting: number of unschedulable pods in the queue.
+        waiting: number of pods that wait beside this one, see `decision.decider.Decider`.
         pod: the pod itself, where the caller has it.
     """
 

@@ -20,7 +20,7 @@ from steersman.policies.linear import forecast
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.schemes import known_schemes, open_url
-from steersman.policies.telemetry.policy import OBJECTIVES, TelemetryPolicy
+from steersman.policies.telemetry.policy import RULE_OF_POLICY, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
 
 ENTRY_POINTS = "steersman.policies"
@@ -44,7 +44,7 @@ BUILT_IN: dict[str, Callable[[], Policy]] = {
 }
 """Factories of the built-in policies by name."""
 TELEMETRY_POLICIES: dict[str, Callable[[], Policy]] = {
-    name: partial(TelemetryPolicy, name, rule) for name, rule in OBJECTIVES.items()
+    name: partial(TelemetryPolicy, name, rule) for name, rule in RULE_OF_POLICY.items()
 }
 """Factories of the policies that score measured metrics, by name."""
 

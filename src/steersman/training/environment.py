@@ -24,7 +24,7 @@ WorkloadProtocol = Literal["inflation", "arrivals", "timed"]
 Protocol = Literal["inflation", "arrivals", "timed", "deployments", "latency"]
 Options = WorkloadOptions | DeploymentsOptions | LatencyOptions
 
-OBJECTIVES: dict[str, str] = {
+DEFAULT_OBJECTIVES: dict[str, str] = {
     "inflation": "allocation",
     "arrivals": "allocation",
     "timed": "waiting-time",

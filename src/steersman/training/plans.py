@@ -13,7 +13,7 @@ from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency.environment import LatencyOptions
-from steersman.training.environment import OBJECTIVES, EnvironmentSpec, WorkloadProtocol
+from steersman.training.environment import DEFAULT_OBJECTIVES, EnvironmentSpec, WorkloadProtocol
 from steersman.training.learning import LearningPlan, learn
 from steersman.training.network import NetworkPlan
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress
@@ -90,13 +90,13 @@ def make_plan(
                 training=tuple(source),
                 validation=tuple(validation),
                 test=tuple(test),
-                task=SimulationTask(objective or OBJECTIVES[protocol], protocol, ratio, load),
+                task=SimulationTask(objective or DEFAULT_OBJECTIVES[protocol], protocol, ratio, load),
                 config=EvolutionConfig(**settings),
                 seed=seed,
                 start=start,
                 **({"validation_seeds": _validation_seeds(episodes)} if episodes else {}),
             )
-        source = WorkloadOptions(tuple(source), objective or OBJECTIVES[protocol], ratio, load)
+        source = WorkloadOptions(tuple(source), objective or DEFAULT_OBJECTIVES[protocol], ratio, load)
     usual = EPISODES_PER_WORKLOAD if isinstance(source, WorkloadOptions) else EPISODES_WITHOUT_WORKLOADS
     of_network: dict[str, Any] = {key: learning.pop(key) for key in ("dropout", "normalisation") if key in learning}
     if hidden is not None:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.simulations import AT_THE_END, Evolution, SimulationTask
+from steersman.agents.evolution.simulations import FINAL_STATE_OBJECTIVES, Evolution, SimulationTask
 from steersman.cluster.arrays import CPU
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.policies.files.policy_file import read_policy
@@ -141,7 +141,7 @@ def test_every_objective_of_a_runs_end_is_what_the_final_state_says():
         "most-allocated": 100.0 * metrics["nodes_used"] / len(workload.nodes),
         "least-allocated": 100.0 * np.sqrt((used**2).mean()),
     }
-    assert tuple(expected) == AT_THE_END
+    assert tuple(expected) == FINAL_STATE_OBJECTIVES
     for objective, cost in expected.items():
         assert SimulationTask(objective, protocol).cost(execution) == pytest.approx(cost, abs=0.006), (
             objective

@@ -16,7 +16,7 @@ from tests.support.errors import raises
 from tests.support.run_results import made_experiment, made_run
 from tests.support.servers.score_servers import steersman_server
 
-from steersman.apps.http_policy.client import blocking_server
+from steersman.apps.http_policy.client import blocking_client
 from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
 from steersman.cli.options.common import parse_seeds, repeat_flags
@@ -769,7 +769,7 @@ def test_a_pair_of_configurations_is_run_and_its_pods_are_placed(
     with steersman_server("best-fit") as url:
         monkeypatch.setenv("RL_SCHEDULER_ENDPOINT", url)
         assert main(["simulate", *learned[:-1], "three"]) == 0
-        blocking_server(url).close()
+        blocking_client(url).close()
     assert {row["outcome"] for row in rows(cluster / "three" / "placements.csv")} >= {"bound"}
     assert {row["policy"] for row in rows(cluster / "three" / "metrics.csv")} == {url}
     capsys.readouterr()

@@ -132,4 +132,4 @@ def test_the_bound_is_shown_only_beside_gpu_allocation() -> None:
         evaluation = steersman.evaluate(
             replace(GPUS, pods=GPUS.pods[:150]), ["fgd"], seeds=1, protocol="arrivals", bound=True, objective=objective
         )
-        assert (evaluation.comparisons[0].headline.limits is not None) == shown
+        assert (evaluation.comparisons[0].headline.bounds is not None) == shown

@@ -18,8 +18,8 @@ from tests.support.run_results import figures_in, made_experiment, made_run
 from steersman.evaluation.output import is_result
 from steersman.evaluation.report.figures import (
     BASELINE_COLOUR,
+    BOUND_COLOUR,
     CELLS,
-    LIMIT_COLOUR,
     POLICY_COLOURS,
     SHARE_COLOURS,
     CurveStats,
@@ -354,7 +354,7 @@ def test_every_colour_that_is_drawn_on_paper_has_one_for_a_dark_page() -> None:
 
     dark = dark_colours()
     page = dark["#ffffff"]
-    for colour in (*POLICY_COLOURS, BASELINE_COLOUR, LIMIT_COLOUR):
+    for colour in (*POLICY_COLOURS, BASELINE_COLOUR, BOUND_COLOUR):
         assert contrast(dark[colour], page) > 4.5, colour
         assert dark[faint(colour)] == faint(dark[colour])
     assert contrast(dark["#222222"], page) > 7

@@ -64,7 +64,7 @@ LEAST_COST = 5.0
 SHORT_WAIT = 900.0
 """Seconds: mean waits well below it count as equal."""
 WAITING_TIME = "waiting-time"
-AT_THE_END = ("allocation", "fragmentation", "balance", "most-allocated", "least-allocated")
+FINAL_STATE_OBJECTIVES = ("allocation", "fragmentation", "balance", "most-allocated", "least-allocated")
 """Objectives that are measured in the state at a run's end."""
 FGD_TERM, RULES_TERM = "fgd", "rules"
 FEATURE_GROUPS = {"tables": range(TABLE, FILLED), "sequences": range(FILLED, FEATURES)}
@@ -76,7 +76,7 @@ class SimulationTask:
     """The protocol, and what is measured at an episode's end.
 
     Attributes:
-        objective: one of `AT_THE_END` or a weighted sum of them, or `waiting-time`, see `objectives.registry`.
+        objective: one of `FINAL_STATE_OBJECTIVES` or a weighted sum of them, or `waiting-time`.
         protocol: `timed` for `waiting-time`, else one in which nothing leaves.
         ratio: arriving GPU demand over capacity (`inflation`).
         load: demand over capacity; None takes the trace's own times (`timed`).
@@ -96,10 +96,10 @@ class SimulationTask:
         """Check the values."""
         names = [objective.name for objective in objectives.resolve(self.objective).objectives]
         for name in names:
-            if name not in (*AT_THE_END, WAITING_TIME):
+            if name not in (*FINAL_STATE_OBJECTIVES, WAITING_TIME):
                 raise UsageError(
                     f"evolution on workloads measures whole runs at their end, where {name!r} means nothing; known are "
-                    f"{', '.join((*AT_THE_END, WAITING_TIME))}, others with --view cluster"
+                    f"{', '.join((*FINAL_STATE_OBJECTIVES, WAITING_TIME))}, others with --view cluster"
                 )
         waits = WAITING_TIME in names
         if waits and len(names) > 1:
@@ -148,7 +148,7 @@ class SimulationTask:
 
 
 def _shortfall(objective: Objective, row: Array) -> float:
-    """Return the share by which a cluster in the state of a summary, [16], falls short of one of `AT_THE_END`."""
+    """Return the share by which a state, [16], falls short of one of `FINAL_STATE_OBJECTIVES`."""
     if objective.number == measures.ALLOCATION:
         return float(1.0 - row[summary.GPU_TAKEN] / max(row[summary.GPU_TOTAL], 1.0))
     if objective.number == measures.FRAGMENTATION:

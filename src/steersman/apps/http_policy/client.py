@@ -60,8 +60,8 @@ async def _retry(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerT
     return await handler(request)
 
 
-class ScoreServer:
-    """A score server, over connections that stay open; used in one event loop.
+class ScoreClient:
+    """Client of a score server, over connections that stay open; used in one event loop.
 
     Args:
         url: where requests are posted to.
@@ -76,7 +76,7 @@ class ScoreServer:
         """Return the scores of nodes, [K] from 0 to 100.
 
         Args:
-            body: the request, see `documents.RequestEncoder`.
+            body: the request, see `request_encoder.RequestEncoder`.
             names: names of its K nodes.
 
         Raises:
@@ -152,33 +152,33 @@ def _first_line(body: bytes | bytearray) -> str:
     return f": {line}" if line else ""
 
 
-class BlockingScoreServer:
-    """A score server for callers without an event loop; one runs in a thread as long as this object exists.
+class BlockingScoreClient:
+    """Client for callers without an event loop; one runs in a thread as long as this object exists.
 
     Args:
-        url, seconds: see `ScoreServer`.
+        url, seconds: see `ScoreClient`.
     """
 
     def __init__(self, url: str, seconds: float) -> None:
         self._loop = asyncio.new_event_loop()
-        self._server = ScoreServer(url, seconds)
+        self._client = ScoreClient(url, seconds)
         thread = threading.Thread(target=self._loop.run_forever, daemon=True, name=f"scores of {url}")
         thread.start()
-        self.close = weakref.finalize(self, _end, self._loop, self._server, thread)
+        self.close = weakref.finalize(self, _end, self._loop, self._client, thread)
 
     def scores(self, body: bytes, names: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the scores of nodes. Arguments and errors are those of `ScoreServer.scores`."""
-        return asyncio.run_coroutine_threadsafe(self._server.scores(body, names), self._loop).result()
+        """Return the scores of nodes. Arguments and errors are those of `ScoreClient.scores`."""
+        return asyncio.run_coroutine_threadsafe(self._client.scores(body, names), self._loop).result()
 
 
-def _end(loop: asyncio.AbstractEventLoop, server: ScoreServer, thread: threading.Thread) -> None:
-    asyncio.run_coroutine_threadsafe(server.close(), loop).result()
+def _end(loop: asyncio.AbstractEventLoop, client: ScoreClient, thread: threading.Thread) -> None:
+    asyncio.run_coroutine_threadsafe(client.close(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
 
 
 @cache
-def blocking_server(url: str) -> BlockingScoreServer:
-    """Return the server of a URL for simulations, one for each process, so that runs share its connections."""
-    return BlockingScoreServer(url, SIMULATION_SECONDS)
+def blocking_client(url: str) -> BlockingScoreClient:
+    """Return the client of a URL for simulations, one for each process, so that runs share its connections."""
+    return BlockingScoreClient(url, SIMULATION_SECONDS)

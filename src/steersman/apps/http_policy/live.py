@@ -1,4 +1,4 @@
-"""Decisions of a score server in a live cluster: only the pod waits for it, and a rule decides where it fails."""
+"""Decisions of a score server in a live cluster, which does not block the event loop; where it fails a rule decides."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from steersman.apps.http_policy.client import LIVE_SECONDS, ScoreServer, ScoreServerError
-from steersman.apps.http_policy.documents import RequestEncoder
+from steersman.apps.http_policy.client import LIVE_SECONDS, ScoreClient, ScoreServerError
 from steersman.apps.http_policy.policy import node_names
+from steersman.apps.http_policy.request_encoder import RequestEncoder
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
@@ -40,8 +40,8 @@ class Answer:
     scores: Mapping[str, float] | None = None
 
 
-class LiveScoreServer:
-    """A score server whose failures are counted, logged at intervals, and followed by a pause.
+class LiveScoreClient:
+    """Client of a score server whose failures are counted, logged at intervals, and followed by a pause.
 
     Args:
         url: where requests are posted to.
@@ -58,7 +58,7 @@ class LiveScoreServer:
         self.url, self._rule, self._clock = url, rule, clock
         self.answer, self.problem = Answer(), ""
         self.decisions = {"scored": 0, "failed": 0, "skipped": 0}
-        self._server = ScoreServer(url, LIVE_SECONDS)
+        self._client = ScoreClient(url, LIVE_SECONDS)
         self._asks_again_at = self._warns_again_at = -np.inf
         self.seconds = Histogram(
             "steersman_policy_server_duration_seconds", "A request to the policy's server.", registry=None
@@ -77,7 +77,7 @@ class LiveScoreServer:
             self.decisions["skipped"] += 1
             return
         try:
-            scores = await self._server.scores(body(), names)
+            scores = await self._client.scores(body(), names)
         except ScoreServerError as error:
             self._failed(str(error))
             return
@@ -91,7 +91,7 @@ class LiveScoreServer:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._server.close()
+        await self._client.close()
 
     def _failed(self, problem: str) -> None:
         now = self._clock()
@@ -108,15 +108,15 @@ class LiveScoreServer:
             )
 
 
-class ServerMetrics(Collector):
-    """Collector of a live score server's metrics.
+class ScoreClientMetrics(Collector):
+    """Collector of the metrics of requests to a score server.
 
     Args:
-        server: the server.
+        client: client of the server.
     """
 
-    def __init__(self, server: LiveScoreServer) -> None:
-        self._server = server
+    def __init__(self, client: LiveScoreClient) -> None:
+        self._client = client
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of one scrape."""
@@ -126,19 +126,19 @@ class ServerMetrics(Collector):
             "decided.",
             labels=("result",),
         )
-        for result, count in self._server.decisions.items():
+        for result, count in self._client.decisions.items():
             family.add_metric((result,), count)
         yield family
-        yield from self._server.seconds.collect()
+        yield from self._client.seconds.collect()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class AnsweredPolicy(Policy):
-    """Policy that has the scores of an answer.
+class LastAnswerPolicy(Policy):
+    """Policy whose scores are those of the server's last answer.
 
     Attributes:
         name: URL of the server.
-        answer: its last answer.
+        answer: the last answer.
     """
 
     name: str
@@ -151,10 +151,10 @@ class AnsweredPolicy(Policy):
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""
-        return _AnsweredScorer(self.answer, context.state)
+        return _LastAnswerScorer(self.answer, context.state)
 
 
-class _AnsweredScorer(Scorer):
+class _LastAnswerScorer(Scorer):
     def __init__(self, answer: Answer, state: ClusterState) -> None:
         self._answer, self._state = answer, state
 
@@ -169,20 +169,20 @@ class _AnsweredScorer(Scorer):
         return result
 
 
-class ServedDecider(Decider):
+class HttpDecider(Decider):
     """Decider of a policy behind HTTP: `ask` before `choose`; the rule chooses where there is no answer.
 
     Args:
         state: the cluster's state.
-        server: the server.
+        client: client of the server.
         rule: policy that decides instead.
         **options: of both deciders, see `Decider`.
     """
 
-    def __init__(self, state: ClusterState, server: LiveScoreServer, rule: Policy, **options: Any) -> None:
-        self._server, self._rule = server, Decider(state, rule, **options)
+    def __init__(self, state: ClusterState, client: LiveScoreClient, rule: Policy, **options: Any) -> None:
+        self._client, self._rule = client, Decider(state, rule, **options)
         self._encoder = RequestEncoder(state)
-        super().__init__(state, AnsweredPolicy(server.url, server.answer), **options)
+        super().__init__(state, LastAnswerPolicy(client.url, client.answer), **options)
 
     @property
     def asks_first(self) -> bool:
@@ -191,10 +191,10 @@ class ServedDecider(Decider):
 
     async def ask(self, pod: Pod, class_id: int, labels_id: int, owner_pods: OwnerPods) -> None:
         """See `Decider`."""
-        self._server.answer.scores = None
+        self._client.answer.scores = None
         slots = np.flatnonzero(self.state.mask(class_id, labels_id)).tolist()
         if slots:
-            await self._server.ask(lambda: self._encoder.encode(pod, slots), node_names(self.state, slots))
+            await self._client.ask(lambda: self._encoder.encode(pod, slots), node_names(self.state, slots))
 
     def changed(self, slot: int) -> None:
         """See `Decider`."""
@@ -210,7 +210,7 @@ class ServedDecider(Decider):
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> NodeChoice | None:
         """See `Decider`; an answer counts once."""
-        answer = self._server.answer
+        answer = self._client.answer
         if answer.scores is not None:
             try:
                 return super().choose(class_id, labels_id, owner_pods, limits, allowed)

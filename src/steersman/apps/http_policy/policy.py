@@ -1,4 +1,4 @@
-"""The policy of a URL: a server scores the feasible nodes, as ndr2084's open-simulator asks one."""
+"""The policy of a URL: `POST {pod, nodes}` with the feasible nodes, answered with their scores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.http_policy.client import BlockingScoreServer, blocking_server
-from steersman.apps.http_policy.documents import RequestEncoder
+from steersman.apps.http_policy.client import BlockingScoreClient, blocking_client
+from steersman.apps.http_policy.request_encoder import RequestEncoder
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
@@ -16,10 +16,10 @@ from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
 
 @dataclass(frozen=True, slots=True)
 class HttpPolicy(Policy):
-    """Scores of a server.
+    """Policy whose scores an HTTP server computes.
 
     Attributes:
-        name: its URL, also the name in results.
+        name: the server's URL, also the name in results.
     """
 
     name: str
@@ -35,20 +35,20 @@ class HttpPolicy(Policy):
         return self.name
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """Return a scorer that waits for the server, see `Policy`; live schedulers ask it without waiting."""
-        return HttpScorer(blocking_server(self.name), context.state)
+        """Return a scorer that waits for the server, see `Policy`; a live scheduler has `live.HttpDecider`."""
+        return HttpScorer(blocking_client(self.name), context.state)
 
 
 class HttpScorer(Scorer):
     """Scorer that asks a server about every pod.
 
     Args:
-        server: the server.
+        client: client of the server.
         state: the cluster's state.
     """
 
-    def __init__(self, server: BlockingScoreServer, state: ClusterState) -> None:
-        self._server, self._state = server, state
+    def __init__(self, client: BlockingScoreClient, state: ClusterState) -> None:
+        self._client, self._state = client, state
         self._encoder = RequestEncoder(state)
 
     def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
@@ -56,7 +56,7 @@ class HttpScorer(Scorer):
         slots = np.flatnonzero(query.feasible).tolist()
         pod = query.pod or Pod("pod", self._state.classes[query.class_id])
         result = np.full(len(query.feasible), -np.inf)
-        result[slots] = self._server.scores(self._encoder.encode(pod, slots), node_names(self._state, slots))
+        result[slots] = self._client.scores(self._encoder.encode(pod, slots), node_names(self._state, slots))
         return result
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from steersman.apps.http_policy.live import LiveScoreServer, ServedDecider
+from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
 from steersman.apps.runtime.comparison import INITIAL_RULE, PolicyComparison
 from steersman.apps.runtime.live_profile import LiveProfile
 from steersman.apps.runtime.policy_reloader import PolicyReloader
@@ -51,10 +51,10 @@ class PolicyManager:
         policy: the configured policy.
         telemetry: measurements of the cluster; None without telemetry. The caller keeps them up to date.
         unchecked: whether a learned policy is used without a comparison with rules on the cluster.
-        scheduler_name: the scheduler whose pods decide which nodes count; "": the pods that are asked about.
+        scheduler_name: the scheduler whose pods decide which nodes are eligible; "": the pods that are asked about.
 
     Attributes:
-        server: server of a policy that is a URL; None for any other policy.
+        score_client: client of the server of a policy that is a URL; None for any other policy.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PolicyManager:
         self._warned: set[str] = set()
         self.comparison = PolicyComparison(policy, unchecked=unchecked)
         url = policy.policy.server_url
-        self.server = LiveScoreServer(url, INITIAL_RULE) if url else None
+        self.score_client = LiveScoreClient(url, INITIAL_RULE) if url else None
 
     @property
     def policy(self) -> Policy:
@@ -97,9 +97,9 @@ class PolicyManager:
             "demand": self._demand(cache),
         }
         if url := self.deciding.server_url:
-            if self.server is None:  # the policy of a file was replaced
-                self.server = LiveScoreServer(url, INITIAL_RULE)
-            return ServedDecider(cache.state, self.server, heuristic(INITIAL_RULE), **options)
+            if self.score_client is None:  # the policy of a file was replaced
+                self.score_client = LiveScoreClient(url, INITIAL_RULE)
+            return HttpDecider(cache.state, self.score_client, heuristic(INITIAL_RULE), **options)
         return Decider(cache.state, self.deciding, **options)  # type: ignore[arg-type]
 
     def _demand(self, cache: ClusterCache) -> set[int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from steersman.apps.http_policy.live import ServerMetrics
+from steersman.apps.http_policy.live import ScoreClientMetrics
 from steersman.apps.runtime.http_server import ADDRESS, WebServer
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
@@ -144,8 +144,8 @@ class LiveScheduler(Scheduler):
         self.metrics.registry.register(PolicyMetrics(self.policy_manager.comparison))
         if settings.agent is not None and settings.agent.link is not None:
             self.metrics.registry.register(AgentMetrics(settings.agent.link))
-        if self.policy_manager.server is not None:
-            self.metrics.registry.register(ServerMetrics(self.policy_manager.server))
+        if self.policy_manager.score_client is not None:
+            self.metrics.registry.register(ScoreClientMetrics(self.policy_manager.score_client))
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.binding_check = BindingCheck(lambda: self.binder.errors)
@@ -182,8 +182,10 @@ class LiveScheduler(Scheduler):
         """
         checks = {"loop": self._stuck}
         ready = {"watches": self._unsynced, "bindings": self.binding_check.problem}
-        server = self.policy_manager.server
-        notes = {"policy": lambda: self.policy_manager.file.problem or ("" if server is None else server.problem)}
+        score_client = self.policy_manager.score_client
+        notes = {
+            "policy": lambda: self.policy_manager.file.problem or ("" if score_client is None else score_client.problem)
+        }
         settings = self.settings
         async with (
             WebServer(self.metrics.registry, checks, ready, settings.address, settings.port, notes=notes) as endpoints,
@@ -205,8 +207,8 @@ class LiveScheduler(Scheduler):
             finally:
                 for task in beside:
                     task.cancel()
-                if server is not None:
-                    await server.close()
+                if score_client is not None:
+                    await score_client.close()
 
     def _election(self, client: Client) -> LeaderElection:
         settings = self.settings

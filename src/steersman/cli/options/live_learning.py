@@ -60,7 +60,11 @@ class LiveLearning:
         _option(metavar="NAME", help=f"{list_networks()}. [default: that of the policy file, else mlp]"),
     ] = None
     hidden: Annotated[
-        str | None, _option(metavar="WIDTHS", help="Widths of its hidden layers, such as 128,64. [default: 64,64]")
+        str | None,
+        _option(
+            metavar="WIDTHS",
+            help="Widths of its hidden layers, such as 128,64. [default: those of the policy file, else 64,64]",
+        ),
     ] = None
     objective: Annotated[
         str | None,

@@ -262,10 +262,10 @@ def widths(text: str) -> tuple[int, ...]:
 
 def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -> EnvironmentOptions:
     """Return the options of the environment."""
-    from steersman.training.environment import OBJECTIVES
+    from steersman.training.environment import DEFAULT_OBJECTIVES
 
     scenario, task = options.scenario, options.task
-    common: dict[str, Any] = {"objective": task.objective or OBJECTIVES[options.protocol]}
+    common: dict[str, Any] = {"objective": task.objective or DEFAULT_OBJECTIVES[options.protocol]}
     if scenario.penalty is not None:
         common["penalty"] = scenario.penalty
     if options.protocol == "deployments":

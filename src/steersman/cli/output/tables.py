@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from steersman.evaluation.report.headline import INTERVAL, LIMIT_NAME, Headline, count, fixed
+from steersman.evaluation.report.headline import BOUND_LABEL, INTERVAL, Headline, count, fixed
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:
@@ -106,11 +106,11 @@ def _table(title: str) -> Table:
 
 
 def workloads_table(headline: Headline, width: int) -> Table:
-    """Return the primary metric of every workload and policy, and the limit; one row each if space is scarce."""
-    limit = headline.limits is not None
-    shown = [*headline.policies, *([LIMIT_NAME] if limit else [])]
+    """Return the primary metric of every workload and policy, and the bound; one row each if space is scarce."""
+    bound = headline.bounds is not None
+    shown = [*headline.policies, *([BOUND_LABEL] if bound else [])]
     means = {
-        workload: headline.means(workload) | ({LIMIT_NAME: headline.limit(workload)} if limit else {})
+        workload: headline.means(workload) | ({BOUND_LABEL: headline.bound(workload)} if bound else {})
         for workload in headline.workloads
     }
     best = {workload: headline.order(workload)[0] for workload in headline.workloads}

@@ -28,7 +28,7 @@ from steersman.objectives.latency import (
     WITHIN_HARD,
     WITHIN_SOFT,
 )
-from steersman.objectives.telemetry import OBJECTIVES
+from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
 from steersman.policies.telemetry.arrays import (
@@ -48,7 +48,7 @@ class LatencyOptions:
     """Options of the environment.
 
     Attributes:
-        objective: the rewarded objective, see `objectives.registry`; one of `OBJECTIVES`, or a weighted sum of them.
+        objective: the rewarded objective, one of `objectives.telemetry.TELEMETRY_OBJECTIVES` or a weighted sum of them.
         settings: the cluster and its workload.
         penalty: cost of an illegal action, which changes nothing else.
         step_limit: steps after which an episode is truncated; None: twice the pods, which only illegal actions reach.
@@ -93,7 +93,7 @@ class LatencyCore(EnvCore):
         self.filters = is_latency_aware if options.keep_hard_limits is None else options.keep_hard_limits
         self.simulator = new_simulator_state(self.settings, count)
         self.task = stepping.LatencyConfig(
-            objectives=np.array([OBJECTIVES[each.name] for each in objective.objectives], dtype=np.int64),
+            objectives=np.array([TELEMETRY_OBJECTIVES[each.name] for each in objective.objectives], dtype=np.int64),
             weights=np.array(objective.weights, dtype=np.float64),
             row=np.zeros((count, summary.COLUMNS)),
             counts=np.zeros((count, stepping.COUNTS), dtype=np.int64),

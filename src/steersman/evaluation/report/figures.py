@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.evaluation.report.headline import LIMIT_NAME
+from steersman.evaluation.report.headline import BOUND_LABEL
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, RunResult
 
@@ -41,7 +41,7 @@ DARK_POLICY_COLOURS = (
     "#aaaa00",
 )
 BASELINE_COLOUR = "#333333"
-LIMIT_COLOUR = "#b2182b"
+BOUND_COLOUR = "#b2182b"
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("", "circle", "square", "diamond", "triangle-up", "x", "cross")
 """Symbols of policies' lines: repeated colours have other dashes and symbols.
@@ -135,7 +135,7 @@ def lines(
     y_title: str,
     window: tuple[float, float] | None = None,
     diagonal: bool = False,
-    limit: float = math.nan,
+    bound: float = math.nan,
     digits: int = 2,
 ) -> Figure | None:
     """Return a plot of the mean over seeds of a quantity, a line per policy, with a band from smallest to largest seed.
@@ -148,7 +148,7 @@ def lines(
         y_title: title of the y axis.
         window: the part of x to show; the y axis is fitted to it.
         diagonal: whether to draw the line of a scheduler that places everything that arrives.
-        limit: the limit to draw, from where that much has arrived; NaN if unknown.
+        bound: the bound to draw, from where that much has arrived; NaN if unknown.
         digits: decimals of the values.
 
     Returns:
@@ -174,12 +174,12 @@ def lines(
     low = float(min(map(np.min, shown)))
     high = max(float(max(map(np.max, shown))), 100.0 if diagonal else -math.inf)
     marks: list[Figure] = []
-    if math.isfinite(limit):
-        data.insert(0, _limit_line(x, limit))
+    if math.isfinite(bound):
+        data.insert(0, _bound_line(x, bound))
         if window is not None:
-            marks.append(_limit_mark(limit))
-            high = max(high, limit + 0.06 * (limit - low))  # space for its name
-        high = max(high, limit)
+            marks.append(_bound_mark(bound))
+            high = max(high, bound + 0.06 * (bound - low))  # space for its name
+        high = max(high, bound)
     margin = (high - low or 1) * 0.04
     x_axis: Figure = {"title": {"text": x_title}, "range": list(window or (float(x[0]), float(x[-1])))}
     y_axis: Figure = {
@@ -223,21 +223,21 @@ def _diagonal(x: Floats) -> Figure:
     }
 
 
-def _limit_line(x: Floats, limit: float) -> Figure:
+def _bound_line(x: Floats, bound: float) -> Figure:
     return {
-        "x": [min(limit, float(x[-1])), float(x[-1])],
-        "y": [round(limit, 2)] * 2,
+        "x": [min(bound, float(x[-1])), float(x[-1])],
+        "y": [round(bound, 2)] * 2,
         "mode": "lines",
         "hoverinfo": "skip",
-        "line": {"color": LIMIT_COLOUR, "dash": "dashdot", "width": 1.6},
+        "line": {"color": BOUND_COLOUR, "dash": "dashdot", "width": 1.6},
     }
 
 
-def _limit_mark(limit: float) -> Figure:
-    """Return the label of the limit's line, at its right end, above it where nothing is drawn."""
-    place: Figure = {"xref": "paper", "x": 1, "xanchor": "right", "y": round(limit, 2), "yanchor": "bottom"}
-    text = f"{LIMIT_NAME} {limit:.2f}"
-    return place | {"text": text, "showarrow": False, "font": {"color": LIMIT_COLOUR, "size": 12}}
+def _bound_mark(bound: float) -> Figure:
+    """Return the label of the bound's line, at its right end, above it where nothing is drawn."""
+    place: Figure = {"xref": "paper", "x": 1, "xanchor": "right", "y": round(bound, 2), "yanchor": "bottom"}
+    text = f"{BOUND_LABEL} {bound:.2f}"
+    return place | {"text": text, "showarrow": False, "font": {"color": BOUND_COLOUR, "size": 12}}
 
 
 def causes_in_short(runs: dict[str, list[RunResult]], *, at_end: bool) -> Figure | None:
@@ -443,7 +443,7 @@ def dark_colours() -> dict[str, str]:
     """Return the colours of a dark page by those of a report, as CSS writes them; others stay."""
     pairs = dict(zip(POLICY_COLOURS, DARK_POLICY_COLOURS, strict=True)) | {
         BASELINE_COLOUR: "#e4e7eb",
-        LIMIT_COLOUR: "#ff7b86",
+        BOUND_COLOUR: "#ff7b86",
         "#ffffff": "#14181f",  # paper
         "#222222": "#e4e7eb",  # text
         "#e7e7e7": "#2b333f",  # grid

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.statistics import Interval, mean, mean_interval
-from steersman.evaluation.bound.experiment_limits import BOUND, ExperimentLimits
-from steersman.evaluation.criteria import AT_THE_END, WAITING_TIME, WHILE_PODS_LEAVE, Criterion
+from steersman.evaluation.bound.experiment_bounds import BOUND, ExperimentBounds
+from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -24,10 +24,10 @@ MEAN_WAIT = "waiting_time_mean_seconds"
 FEW_SEEDS = 5
 """With fewer seeds a bootstrap interval is a guess, and the text says so."""
 REACHED = 0.015
-"""Points: a policy nearer to the limit has reached it, since the limit is rounded up and allocations are rounded."""
+"""Points: a policy nearer to the bound has reached it, since the bound is rounded up and allocations are rounded."""
 NAMED = 3
 """Most policies that a sentence names; of more it gives the number."""
-LIMIT_NAME = "limit (LP)"
+BOUND_LABEL = "bound (LP)"
 """Displayed name of the policy `bound` of the result files."""
 GPU_METRICS = ("gpu_fragmentation_percent", "gpu_allocation_over_time_percent")
 FAILED, STILL_WAITING = "pods_failed", "pods_waiting"
@@ -94,10 +94,10 @@ class Headline:
         gpus: of the cluster, by workload; of `all`, if all clusters have equally many, else 0.
         nodes: of the (first) cluster.
         on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
-        found_limits: upper bounds on GPU allocation, if requested.
+        computed_bounds: upper bounds on GPU allocation, if requested.
         criteria: what the comparison is by, the first of which decides; empty: the default.
         criterion: the one that decides.
-        recorded: the workloads with a recorded placement, which is no policy either.
+        recorded: the workloads with a recorded placement, which is a row of the table beside the policies.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Headline:
         runs: Sequence[RunResult],
         summary: Sequence[SummaryRow],
         baseline: str,
-        limits: ExperimentLimits | None = None,
+        bounds: ExperimentBounds | None = None,
         criteria: Sequence[Criterion] = (),
     ) -> None:
         self._table = SummaryTable(runs)
@@ -124,7 +124,7 @@ class Headline:
         self.unplaced_metric = STILL_WAITING if self.timed else FAILED
         self.criteria = tuple(criteria)
         self.criterion = self.criteria[0] if criteria else self._default_criterion()
-        self.found_limits = limits
+        self.computed_bounds = bounds
         self.recorded = {row.workload for row in summary if row.policy == AS_IT_IS}
 
     @property
@@ -133,9 +133,9 @@ class Headline:
         return self.criterion.metric
 
     @property
-    def limits(self) -> ExperimentLimits | None:
-        """Return the limits, if the comparison is about what they bound."""
-        return self.found_limits if self.primary == GPU_ALLOCATION else None
+    def bounds(self) -> ExperimentBounds | None:
+        """Return the bounds; None if there are none, or another metric than theirs decides."""
+        return self.computed_bounds if self.primary == GPU_ALLOCATION else None
 
     @property
     def _waits(self) -> bool:
@@ -149,8 +149,8 @@ class Headline:
 
     def _default_criterion(self) -> Criterion:
         if self.timed:
-            return WHILE_PODS_LEAVE[WAITING_TIME]
-        of_gpu, resource = AT_THE_END["allocation"], self.resource
+            return TIMED_CRITERIA[WAITING_TIME]
+        of_gpu, resource = FINAL_STATE_CRITERIA["allocation"], self.resource
         metric = GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
         title = of_gpu.title.replace("GPU", resource)
         return replace(of_gpu, metric=metric, curve=metric, title=title, short=f"{resource} %")
@@ -191,18 +191,21 @@ class Headline:
         return sorted(self.policies, key=lambda p: sign * means[p] if math.isfinite(means[p]) else math.inf)
 
     def lost(self, workload: str, policy: str) -> npt.NDArray[np.float64]:
-        """Return [seed] the quantity that a good scheduler minimises: percent unallocated, or the mean wait."""
-        if policy == BOUND and self.limits is not None:
-            return 100 - self.limits.get(workload)
+        """Return [seed] the quantity that a good scheduler minimises: percent unallocated, or the mean wait.
+
+        It is defined for the default criteria alone: of others, such as `balance`, `100 - value` means nothing.
+        """
+        if policy == BOUND and self.bounds is not None:
+            return 100 - self.bounds.get(workload)
         if policy == AS_IT_IS:
             row = self.row(workload, policy, self.primary)
             return np.array([100 - row.mean if row is not None else math.nan])
         values = self._table.get(workload, policy, self.primary)
         return values if self._waits else 100 - values
 
-    def limit(self, workload: str) -> float:
+    def bound(self, workload: str) -> float:
         """Return the GPU in percent that no scheduler exceeds, mean over seeds; NaN if unknown."""
-        return math.nan if self.limits is None else mean(self.limits.get(workload))
+        return math.nan if self.bounds is None else mean(self.bounds.get(workload))
 
     def difference(self, workload: str, metric: str, policy: str, other: str) -> Difference:
         """Return the difference of a policy's metric from another's, paired by seed."""
@@ -215,7 +218,7 @@ class Headline:
         return result.is_shown and (result.mean > 0) == self.criterion.larger_is_better
 
     def columns(self, workload: str) -> list[TableColumn]:
-        """Return the table of a workload, with a cell for the limit (`bound`), without columns that have no value."""
+        """Return the table of a workload, with a cell for the bound (`bound`), without columns that have no value."""
         columns = []
         for each in self.criteria or (self.criterion,):
             columns += [
@@ -253,7 +256,7 @@ class Headline:
     def others(self, workload: str) -> dict[str, str]:
         """Return the rows of the table below the policies: name in result files, and displayed name."""
         recording = {AS_IT_IS: AS_IT_IS} if workload in self.recorded else {}
-        return recording | ({BOUND: LIMIT_NAME} if self.limits is not None else {})
+        return recording | ({BOUND: BOUND_LABEL} if self.bounds is not None else {})
 
     def _build(self, workload: str, title: str, short: str, cell: Callable[[str], Cell]) -> TableColumn:
         return TableColumn(title, short, {policy: cell(policy) for policy in [*self.policies, *self.others(workload)]})
@@ -400,13 +403,13 @@ class Headline:
             return f"; it {verb} as many pods{what}", False
         return f"; no difference shown in the pods {'left waiting' if self.timed else 'that fail'}", False
 
-    def limit_sentence(self) -> str:
-        """Return the sentence on what is left to gain, empty without a limit."""
-        limit, best = self.limit(self.workload), self.order(self.workload)[0]
-        if not math.isfinite(limit):
+    def bound_sentence(self) -> str:
+        """Return the sentence on what is left to gain, empty without a bound."""
+        bound, best = self.bound(self.workload), self.order(self.workload)[0]
+        if not math.isfinite(bound):
             return ""
-        left = limit - self.means(self.workload)[best]
-        text = f"Limit: no scheduler that places every pod that fits allocates more than {limit:.2f} % of the GPUs"
+        left = bound - self.means(self.workload)[best]
+        text = f"Bound: no scheduler that places every pod that fits allocates more than {bound:.2f} % of the GPUs"
         if not left >= REACHED:
             return f"{text} {self._where()}; {best} reaches that."
         return f"{text} {self._where()}; {best} is {left:.2f} points below."

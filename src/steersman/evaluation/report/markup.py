@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from steersman.evaluation.bound.experiment_limits import BOUND
+from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.report import figures
 from steersman.evaluation.report.headline import Cell, Headline
 
@@ -46,7 +46,7 @@ def cell(content: Cell) -> str:
 
 
 def policy_table(headline: Headline, workload: str) -> str:
-    """Return the policies on a workload, best first; last the recorded placement and the limit, if there are any."""
+    """Return the policies on a workload, best first; last the recorded placement and the bound, if there are any."""
     columns = headline.columns(workload)
     style = figures.styles(headline.policies, headline.baseline)
     rows = []
@@ -57,9 +57,9 @@ def policy_table(headline: Headline, workload: str) -> str:
         cells = "".join(cell(column.cells[policy]) for column in columns)
         rows.append(f"<tr{' class=baseline' if is_baseline else ''}>{name}{cells}</tr>")
     for other, title in headline.others(workload).items():
-        colour = swatch(figures.LIMIT_COLOUR) if other == BOUND else ""
+        colour = swatch(figures.BOUND_COLOUR) if other == BOUND else ""
         cells = "".join(cell(column.cells[other]) for column in columns)
-        rows.append(f"<tr class=limit><td>{colour}{escape(title)}</td>{cells}</tr>")
+        rows.append(f"<tr class=reference><td>{colour}{escape(title)}</td>{cells}</tr>")
     return page_table(["Policy", *(column.title for column in columns)], rows)
 
 

@@ -17,8 +17,8 @@ from steersman.evaluation.report import markup
 from steersman.evaluation.report.course_figures import family_of, workload_bars
 from steersman.evaluation.report.figures import Figure, dark_colours, styles
 from steersman.evaluation.report.headline import (
+    BOUND_LABEL,
     FEW_SEEDS,
-    LIMIT_NAME,
     Cell,
     Headline,
     count,
@@ -64,7 +64,7 @@ WAITS = (
     "that arrive after the start: the pods that run already when a run begins are no arrivals."
 )
 
-LIMIT = (
+BOUND_TEXT = (
     "An upper bound by linear programming (HiGHS) on what any scheduler allocates by the end that places every pod "
     "that fits on some node, even one that knows all arrivals beforehand; computed for the arrivals of each seed. It "
     "is too high rather than too low: pods may be split, CPU, memory and whole GPUs are pooled over the nodes of a "
@@ -200,7 +200,7 @@ def _top(headline: Headline, level: str) -> str:
         f'<{level} class="claim">{escape(headline.sentence())}</{level}>',
         *(f"<p>{escape(sentence)}</p>" for sentence in headline.sentences()[1:]),
         markup.soft(" · ".join(facts)),
-        f"<p>{escape(limit)}</p>" if (limit := headline.limit_sentence()) else "",
+        f"<p>{escape(bound)}</p>" if (bound := headline.bound_sentence()) else "",
         markup.policy_table(headline, headline.workload),
         markup.soft(f"{small}; differences are taken seed by seed."),
         _matrix(headline) if several else "",
@@ -217,11 +217,11 @@ def _matrix(headline: Headline) -> str:
             f"<td{' class=best' if policy == best else ''}>{fixed(mean, 2)}</td>"
             for policy, mean in headline.means(workload).items()
         )
-        last = f"<td>{fixed(headline.limit(workload), 2)}</td>" if headline.limits is not None else ""
+        last = f"<td>{fixed(headline.bound(workload), 2)}</td>" if headline.bounds is not None else ""
         rows.append(f"<tr><td>{escape(workload)}</td>{''.join(cells)}{last}</tr>")
     title = f"<h2>{escape(headline.primary_title)}, by workload</h2>"
-    limit = [LIMIT_NAME] if headline.limits is not None else []
-    return title + markup.page_table(["Workload", *headline.policies, *limit], rows)
+    bound = [BOUND_LABEL] if headline.bounds is not None else []
+    return title + markup.page_table(["Workload", *headline.policies, *bound], rows)
 
 
 def _bars(headline: Headline, number: int, plots: dict[str, Figure]) -> str:
@@ -280,7 +280,7 @@ def _method(
         "Allocated": " ".join(allocated),
         "Waits": WAITS if waits else "",
         "As it is": RECORDED if any(each.headline.recorded for each in comparisons) else "",
-        "Limit": LIMIT if any(each.headline.limits is not None for each in comparisons) else "",
+        "Bound": BOUND_TEXT if any(each.headline.bounds is not None for each in comparisons) else "",
         "Fragmentation": "Idle GPU that a pod drawn at random from the typical pods of the workload could not use "
         "(Weng et al., “Beware of Fragmentation”, USENIX ATC 2023)."
         if any(each.headline.on_gpu for each in comparisons)

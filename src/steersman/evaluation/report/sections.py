@@ -25,7 +25,7 @@ SMALL = {
 """Titles of the plots of which there is one per policy."""
 
 DIAGONAL = " Dotted: everything that arrives is placed."
-LIMIT = " Red: the limit, which no scheduler exceeds that places every pod that fits."
+BOUND_TEXT = " Red: the bound, which no scheduler exceeds that places every pod that fits."
 
 
 SUCCESS = "Share of the last 30 placed pods with limits that were within their soft limit right after."
@@ -170,14 +170,14 @@ class Section:
 
     def _allocation(self) -> str:
         diagonal = self.headline.on_gpu and not self.headline.timed
-        limit = self.headline.limit(self.workload)
-        whole = self._lines(self.quantity, self.allocated, diagonal=diagonal, limit=limit)
-        caption = "The whole run." + (DIAGONAL if diagonal else "") + (LIMIT if math.isfinite(limit) else "")
+        bound = self.headline.bound(self.workload)
+        whole = self._lines(self.quantity, self.allocated, diagonal=diagonal, bound=bound)
+        caption = "The whole run." + (DIAGONAL if diagonal else "") + (BOUND_TEXT if math.isfinite(bound) else "")
         places = [self._place("course", whole, caption)]
         if not self.by_time:
             x = figures.grid([run.curve for runs in self.runs.values() for run in runs])
             start = 100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0]))
-            end = self._lines(self.quantity, self.allocated, window=(start, float(x[-1])), limit=limit)
+            end = self._lines(self.quantity, self.allocated, window=(start, float(x[-1])), bound=bound)
             places.append(self._place("end", end, "The last part of it, where schedulers differ in what is left over."))
         title, text = f"{self.headline.resource} allocation", "How much of the cluster is given to pods."
         if self.is_measured:
@@ -249,7 +249,7 @@ class Section:
         *,
         window: tuple[float, float] | None = None,
         diagonal: bool = False,
-        limit: float = math.nan,
+        bound: float = math.nan,
         digits: int = 2,
     ) -> Figure | None:
         return figures.lines(
@@ -260,7 +260,7 @@ class Section:
             y_title=y_title,
             window=window,
             diagonal=diagonal,
-            limit=limit,
+            bound=bound,
             digits=digits,
         )
 

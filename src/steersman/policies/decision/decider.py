@@ -69,7 +69,8 @@ class Decider:
         scorer: the Python scorer; None if all scores are in the score table.
         services: the current selectors of default spreading.
         node_metrics: node metrics for telemetry policies and latency limits.
-        waiting: number of unschedulable pods, a feature of networks; the caller keeps it up to date.
+        waiting: number of pods that wait beside the one to place, a feature of networks. The caller keeps it up to
+            date: a scheduler counts unschedulable pods, an observer of another scheduler those pending for longer.
 
     Raises:
         SteersmanError: the policy's preparation failed.

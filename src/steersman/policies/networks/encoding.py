@@ -174,21 +174,21 @@ def encode_shared(
 
 @inlined_kernel
 def encode_pod(classes: ClassArrays, c: int, running: int, out: Row) -> None:
-    """Write the features of a pod of class `c` and of its owner's `running` pods into out, [F]; equal in all views."""
+    """Write the features of a pod of class `c` and of its owner's `running` pods into out, [P]; equal in all views."""
     _kind(classes, c, out)
     _cluster_pod(classes, c, running, out)
 
 
 @kernel
 def encode_pods(classes: ClassArrays, out: npt.NDArray[np.float32]) -> None:
-    """Write the features of a pod of every class, of whose owner no pod runs, into out, [C, F]."""
+    """Write the features of a pod of every class, of whose owner no pod runs, into out, [C, P]."""
     for c in range(out.shape[0]):
         encode_pod(classes, c, 0, out[c])
 
 
 @inlined_kernel
 def encode_context(summary: npt.NDArray[np.float64], feasible: int, out: Row) -> None:
-    """Write the features of the cluster, where the pod fits on `feasible` nodes, into out, [F]; equal in all views."""
+    """Write the features of the cluster, where the pod fits on `feasible` nodes, into out, [X]; equal in all views."""
     _cluster_context(summary, feasible, out)
 
 

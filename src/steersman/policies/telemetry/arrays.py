@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays
 
-# Columns of `SchedulerView.since`: milli-CPU requested now and not on average while the CPU metric was measured; pods
-# that came since the connections were counted, less those that left.
+# Columns of `SchedulerView.since`: milli-CPU requested now minus the mean request in the window of the CPU metric; pods
+# that run now minus those that ran when the connections were counted.
 REQUESTED_SINCE, PODS_SINCE = range(2)
 
 # Columns of `SchedulerView.counts`: nodes, the current pod.
@@ -36,11 +36,13 @@ class SchedulerView(NamedTuple):
         pods: every pod of the episode, E P rows. A policy may only look at the current one (`counts[e, POD]`).
         counts: [E, 2] int64, columns NODES, POD.
         measured: [E, N, M] float64, NaN where a metric is missing.
-        age: [E, N, M] float64, seconds since the last sample of a metric, even a missing one: 0..300.
+        age: [E, N, M] float64, seconds since the last sample of a metric, also where it is missing by now; at most 300,
+            and 300 if there never was a sample.
         since: [E, N, 2] float64, columns REQUESTED_SINCE, PODS_SINCE.
         siblings: [E, N] int64, pods of the same Deployment on the node.
         zone: [E, N] int64 zone of the node.
-        user: [E, P] int64 zone of the pod's users, -1: it has none.
+        user: [E, P] int64 whose latency counts, as a column of `measured` from `LATENCY` on: in an environment the zone
+            of the pod's users, live their group, 0 for all users; -1: it has none.
         limit: [E, P, 2] float64 soft and hard limit of the latency to its users in milliseconds, inf: none.
         replica: [E, P, 2] int64, columns INDEX, REPLICAS.
         assumed: [E, 3] float64 assumptions where nothing is measured, columns SERVICE, LINK, POD_LINK.

@@ -71,8 +71,8 @@ def encode(
         users_zone: zone of the pod's users, -1: it has none, or their zone is unknown.
         mask: [E, N] where the pod fits.
         nodes: [E, N, F].
-        pod: [E, F].
-        context: [E, F].
+        pod: [E, P].
+        context: [E, X].
     """
     averages, spread = rates(view, e), spread_range(view, mask, e)
     for n in range(view.counts[e, NODES]):

@@ -1,11 +1,11 @@
 """Hard latency limits as a filter: if any node can keep a pod's limit, the others are excluded.
 
-It runs before any policy, as a Filter plugin runs before scores: it narrows the mask of the nodes that a pod fits on.
-It needs what a scheduler may know (`SchedulerView`) and nothing else, so the same code serves an environment and a live
-scheduler. A latency is measured late, with errors, and before the pod is there; so a node counts as able to keep a
-limit if it would even with a margin and with a pod that uses twice its request. If no node does, an environment leaves
-the nodes of the least risk (`filter_environments`), and a live scheduler all that keep the limit as far as is known
-(`filter_live`).
+It narrows the mask of the nodes that a pod fits on, as a Filter plugin does before scores: in a live scheduler for
+every policy, in an environment where that is asked for (`LatencyOptions.keep_hard_limits`). It needs what a scheduler
+may know (`SchedulerView`) and nothing else, so the same code serves an environment and a live scheduler. A latency is
+measured late, with errors, and before the pod is there; so a node counts as able to keep a limit if it would even with
+a margin and with a pod that uses twice its request. If no node does, an environment leaves the nodes of the least risk
+(`filter_environments`), and a live scheduler those that keep the limit as far as is known, or all (`filter_live`).
 """
 
 from __future__ import annotations
@@ -85,16 +85,17 @@ def filter_live(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
     result = NOT_MEASURED
     for n in range(view.counts[e, NODES]):
         if mask[e, n]:
-            result = min(result, _kept(view, e, n))
+            result = min(result, _limit_outcome(view, e, n))
     if result <= KEPT:
         for n in range(view.counts[e, NODES]):
-            if mask[e, n] and _kept(view, e, n) > result:
+            if mask[e, n] and _limit_outcome(view, e, n) > result:
                 mask[e, n] = 0
     return result
 
 
 @inlined_kernel
-def _kept(view: SchedulerView, e: int, n: int) -> int:
+def _limit_outcome(view: SchedulerView, e: int, n: int) -> int:
+    """Return the outcome of the current pod's hard limit on node `n`, from `KEPT_SAFELY` to `NOT_MEASURED`."""
     there = latency_to_users(view, e, n)
     if math.isnan(there):
         return NOT_MEASURED

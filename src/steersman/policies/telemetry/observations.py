@@ -11,7 +11,7 @@ from steersman.cluster.arrays import CPU, MEMORY, ClassArrays, NodeArrays
 from steersman.core.compiled import kernel
 from steersman.objectives import summary
 from steersman.objectives.registry import WeightedObjectives
-from steersman.objectives.telemetry import OBJECTIVES
+from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.policies.base import ScoreQuery
 from steersman.policies.features import TELEMETRY
 from steersman.policies.kube_default.arrays import ZONE
@@ -74,7 +74,7 @@ class TelemetryObservations:
         view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
         slots = _shown_slots(view, query)
         row, mask = np.zeros(summary.COLUMNS), query.feasible[slots].astype(np.int8)[None]
-        numbers = np.array([OBJECTIVES[each.name] for each in objectives.objectives], dtype=np.int64)
+        numbers = np.array([TELEMETRY_OBJECTIVES[each.name] for each in objectives.objectives], dtype=np.int64)
         weights = np.array(objectives.weights, dtype=np.float64)
         chosen = int(np.searchsorted(slots, slot))
         reward = write_outcome(_present(view, slots, self._zones_of_slots()), mask, chosen, numbers, weights, row)

@@ -104,11 +104,12 @@ def _latency(view: SchedulerView, mask: npt.NDArray[np.int8], chosen: int) -> fl
             cpu_requested += requested(view, 0, n) + (request if n == chosen else 0)
             room += capacity(view, 0, n)
             used += 1
-    return latency_aware(nodes, used, cpu_requested / room if room > 0 else 0.0, _kept(view, mask, chosen))
+    return latency_aware(nodes, used, cpu_requested / room if room > 0 else 0.0, _limit_level(view, mask, chosen))
 
 
 @inlined_kernel
-def _kept(view: SchedulerView, mask: npt.NDArray[np.int8], chosen: int) -> int:
+def _limit_level(view: SchedulerView, mask: npt.NDArray[np.int8], chosen: int) -> int:
+    """Return which limit the chosen node keeps, `WITHIN_SOFT`... of `objectives.latency`."""
     pod = view.counts[0, POD]
     if view.user[0, pod] < 0:
         return WITHIN_SOFT

@@ -16,8 +16,8 @@ from steersman.policies.telemetry.rules import LATENCY_AWARE, LEAST_ALLOCATED, L
 if TYPE_CHECKING:
     from steersman.policies.decision.decider import Decider
 
-OBJECTIVES = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNECTIONS, "p0": LATENCY_AWARE}
-"""Names of the policies, and their rules."""
+RULE_OF_POLICY = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNECTIONS, "p0": LATENCY_AWARE}
+"""Numbers of the rules (`telemetry.rules.RULES`) by the names of the policies."""
 
 
 @dataclass(frozen=True, slots=True)

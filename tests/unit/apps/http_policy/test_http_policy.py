@@ -16,8 +16,8 @@ from tests.support.errors import raises
 from tests.support.servers.score_servers import answering, names_of
 
 from steersman.apps.http_policy import client
-from steersman.apps.http_policy.client import ScoreServerError, blocking_server
-from steersman.apps.http_policy.documents import RequestEncoder
+from steersman.apps.http_policy.client import ScoreServerError, blocking_client
+from steersman.apps.http_policy.request_encoder import RequestEncoder
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
@@ -44,14 +44,14 @@ def _quick(monkeypatch):
     monkeypatch.setattr(client, "SIMULATION_SECONDS", 0.5)
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.01)
     yield
-    blocking_server.cache_clear()
+    blocking_client.cache_clear()
 
 
 def simulate(url):
     try:
         return Simulator(WORKLOAD).run(url, protocol="arrivals", record=True)
     finally:
-        blocking_server(url).close()
+        blocking_client(url).close()
 
 
 # What is asked --------------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_nothing_is_written_when_the_server_fails(tmp_path, capsys):
             last = capsys.readouterr().err.splitlines()[-1]
             assert last.startswith(f"error: {url}: the score of n1 is 101"), last
             assert not output.exists()
-        blocking_server(url).close()
+        blocking_client(url).close()
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_pods_go_where_the_server_wants_them() -> None:
         assert [await bound(double, f"p{i}") for i in range(12)] == [f"node-{i % 3}" for i in range(12)]
         assert decisions(await get("metrics")) == {"scored": 12, "failed": 0, "skipped": 0}
         assert "steersman_policy_server_duration_seconds_count 12.0" in await get("metrics")
-        assert scheduler.policy_manager.server is not None
+        assert scheduler.policy_manager.score_client is not None
 
     with answering(answer) as url:
         scheduling(url, story)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.servers.score_servers import steersman_server
 
-from steersman.apps.http_policy.client import blocking_server
+from steersman.apps.http_policy.client import blocking_client
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.evaluation.experiment import Experiment, run_experiment
@@ -42,8 +42,8 @@ def run(simulator):
 
     yield play
     for url in urls:
-        blocking_server(url).close()
-    blocking_server.cache_clear()
+        blocking_client(url).close()
+    blocking_client.cache_clear()
 
 
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
@@ -66,7 +66,7 @@ def test_explanations_ask_the_server_too(simulator):
         explanation = explain_pod(resolve(url), simulator.workload, 3)
         assert explanation.node == explain_pod(resolve("best-fit"), simulator.workload, 3).node
         assert (explanation.policy, explanation.points) == (url, 100.0)
-        blocking_server(url).close()
+        blocking_client(url).close()
 
 
 def test_processes_share_nothing_but_the_answers(simulator):
@@ -88,7 +88,7 @@ def test_the_documented_server_places_every_pod(simulator):
         threading.Thread(target=server.serve_forever).start()
         url = f"http://127.0.0.1:{server.server_port}/score"
         result = simulator.run(url, protocol="arrivals", seed=3)
-        blocking_server(url).close()
+        blocking_client(url).close()
         server.shutdown()
     metrics = {metric.name: metric.value for metric in result.metrics}
     assert metrics["gpu_allocation_percent"] > 80

@@ -113,6 +113,7 @@ class CopyLoop:
                     await self.settle()
                     await asyncio.sleep(self.options.pause)
                     await self.delete()
+                    self.stats = self.stats._replace(cycles=self.stats.cycles + 1)
         finally:
             if self._created:
                 await self.delete()
@@ -151,7 +152,6 @@ class CopyLoop:
         await delete_pods(self._client, self._namespace, selector(self.run_id), gone)
         self._log.add([deployment.row(index, DELETE) for deployment, index in self._created])
         self._created.clear()
-        self.stats = self.stats._replace(cycles=self.stats.cycles + 1)
         self._report(self._steps, self._steps)
 
     async def _create(self, deployment: CopiedDeployment, index: int) -> None:

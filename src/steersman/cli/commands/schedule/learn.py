@@ -80,7 +80,6 @@ def agent_process(
         telemetry: Prometheus queries; None: no telemetry.
         logs: options of the log.
     """
-
     is_closing = False
 
     def on_exit(_: int) -> None:

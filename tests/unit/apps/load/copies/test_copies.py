@@ -104,15 +104,17 @@ def test_without_a_scheduler_it_is_the_one_that_the_manifest_names(tmp_path):
     assert deployment.content["metadata"]["name"] == "nginx"
 
 
-@pytest.mark.parametrize("seconds", [1.0, 3.0, 8.0, 15.0])
-def test_what_is_stopped_deletes_what_it_created(tmp_path, seconds):
+@pytest.mark.parametrize(("seconds", "cycles"), [(1.0, 0), (3.0, 0), (8.0, 0), (15.0, 1)])
+def test_what_is_stopped_deletes_what_it_created_and_is_no_finished_cycle(tmp_path, seconds, cycles):
     async def test(double: LiveDouble, client: Client) -> None:
-        task = asyncio.create_task(loop(client, tmp_path).run())
+        made = loop(client, tmp_path)
+        task = asyncio.create_task(made.run())
         await asyncio.sleep(seconds)
         assert double.named(DEPLOYMENTS)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert made.stats.cycles == cycles
         assert not double.named(DEPLOYMENTS)
         assert not double.named(PODS)
 

@@ -18,14 +18,14 @@ from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable
 from steersman.simulation.result import Protocol
 
 BOUND = "bound"
-"""Name of the limit in result files, where policies' names stand."""
+"""Name of the bound in result files, where policies' names stand."""
 METRIC = "gpu_allocation_percent"
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentLimits:
+class ExperimentBounds:
     """GPU allocation that no scheduler exceeds which places every pod that fits (see `evaluation.bound.gpu_bound`).
 
     Attributes:
@@ -41,12 +41,12 @@ class ExperimentLimits:
     warnings: tuple[str, ...] = ()
 
     def get(self, workload: str) -> Floats:
-        """Return [S] limits of a workload; of `all` the mean over workloads."""
+        """Return [S] bounds of a workload; of `all` the mean over workloads."""
         return np.mean(list(self.percent.values()), axis=0) if workload == ALL else self.percent[workload]
 
 
-def find_limits(experiment: Experiment, *, jobs: int = 1, on_limit: OnRun | None = None) -> ExperimentLimits:
-    """Return the limits of every workload and seed, solving `jobs` at a time.
+def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None = None) -> ExperimentBounds:
+    """Return the bounds of every workload and seed, solving `jobs` at a time.
 
     They are solved by separate processes: HiGHS handles no signal, and a process can be ended.
 
@@ -65,11 +65,11 @@ def find_limits(experiment: Experiment, *, jobs: int = 1, on_limit: OnRun | None
                 problems[tasks[position]] = f"seed {experiment.seeds[seed_index]}: {answer}"
             else:
                 values[workload_index, seed_index] = answer
-            if on_limit is not None:
-                on_limit(done, len(tasks))
+            if on_bound is not None:
+                on_bound(done, len(tasks))
     percent = {workload.name: values[w] for w, workload in enumerate(experiment.workloads)}
     warnings = tuple(problems[task] for task in tasks if task in problems)
-    return ExperimentLimits(experiment.protocol, experiment.seeds, percent, warnings)
+    return ExperimentBounds(experiment.protocol, experiment.seeds, percent, warnings)
 
 
 def _open_solver(experiment: Experiment) -> Callable[[tuple[int, int]], float | str]:
@@ -89,17 +89,17 @@ def _open_solver(experiment: Experiment) -> Callable[[tuple[int, int]], float | 
     return solve
 
 
-def limit_summary(limits: ExperimentLimits, table: SummaryTable, baseline: str) -> list[SummaryRow]:
-    """Return the rows of `summary.csv` for the limit; their difference is what is left to gain from the baseline."""
+def bound_summary(bounds: ExperimentBounds, table: SummaryTable, baseline: str) -> list[SummaryRow]:
+    """Return the rows of `summary.csv` for the bound; their difference is what is left to gain from the baseline."""
     workloads = [*table.workloads, ALL] if len(table.workloads) > 1 else table.workloads
-    values = np.array([limits.get(workload) for workload in workloads])
+    values = np.array([bounds.get(workload) for workload in workloads])
     differences = values - np.array([table.get(workload, baseline, METRIC) for workload in workloads])
     intervals, difference_intervals = mean_intervals(values), mean_intervals(differences)
     return [
         SummaryRow(
             workload=workload,
             policy=BOUND,
-            protocol=limits.protocol,
+            protocol=bounds.protocol,
             metric=METRIC,
             unit="percent",
             runs=int(np.isfinite(values[i]).sum()) * (len(table.workloads) if workload == ALL else 1),
