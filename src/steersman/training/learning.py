@@ -209,7 +209,6 @@ def weights_of(learner: Agent | EpisodeEvolution) -> dict[str, Any]:
 
 def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, validator: Validator) -> Card:
     network, scene = plan.network, plan.scene
-    folded = network.norm == "batch" and find_network(network.name).folds_batch_norm
     settings = asdict(plan.config)
     if plan.algorithm != EVOLUTION:
         settings |= {"environments": plan.environments, "dropout": network.dropout}
@@ -219,7 +218,7 @@ def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, validator: Vali
         view_version=scene.view.version,
         network=network.name,
         hidden=network.layers,
-        normalisation="none" if folded else network.norm,
+        normalisation=network.saved_norm,
         objective=scene.objective,
         algorithm=plan.algorithm,
         protocol=scene.protocol,

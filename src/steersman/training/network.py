@@ -50,6 +50,11 @@ class NetworkPlan:
         """Return the normalisation of these layers."""
         return self.normalisation if self.layers else "none"
 
+    @property
+    def saved_norm(self) -> str:
+        """Return the normalisation in a policy file: that of a batch is folded into the layers where that can be."""
+        return "none" if self.norm == "batch" and find_network(self.name).folds_batch_norm else self.norm
+
     def spec(self, sizes: FeatureCounts) -> NetworkConfig:
         """Return the network for so many features. Raises UsageError: a number is out of range."""
         return NetworkConfig(self.name, sizes, self.layers, self.dropout if self.layers else 0.0, self.norm)

@@ -76,6 +76,8 @@ def test_pods_run_where_kube_scheduler_puts_them_and_clean_removes_them(cluster:
     assert sum(int(row["cpu_requested_milli"]) for row in found) == 20 * 500
     assert sum(int(row["memory_requested_bytes"]) for row in found) == 20 << 30
     until(lambda: sum(int(row["pods_there"]) for row in rows(cluster)) == 21)
+    shown = cluster.must("top", "--once", "--name", NAME).splitlines()
+    assert f"{NODES} nodes, 21 pods" in shown[0]
     status = cluster.must("cluster", "status", "--name", NAME)
     assert f"{NODES} of {NODES} ready" in status
     assert "21 Running" in status
@@ -174,8 +176,11 @@ def test_a_cluster_that_was_there_keeps_all_but_our_nodes(cluster: LocalCluster)
     occupied = cluster.steersman("cluster", "up", "--name", "guest", *place, "--count", "2", "--yes")
     assert occupied.returncode == 1
     assert "already exists" in occupied.stderr
-    cluster.must("cluster", "up", "--name", "guest", *place, "--reference-node", "--yes")
-    assert len(rows(cluster)) == NODES + 1
+    shapes = ("--count", "1", "--node-shape", "a=8cpu,32Gi:2", "--node-shape", "b=64cpu,256Gi,110pods")
+    cluster.must("cluster", "up", "--name", "guest", *place, *shapes, "--reference-node", "--yes")
+    added = {row["name"]: row["cpu_milli"] for row in rows(cluster)}
+    assert len(added) == NODES + 4
+    assert [added[name] for name in ("a-0000", "a-0001", "b-0000")] == ["8000", "8000", "64000"]
     cluster.must("cluster", "down", "--name", "guest")
     assert len(rows(cluster)) == NODES
     assert "theirs" in cluster.kubectl("get", "pods")

@@ -14,7 +14,9 @@ from steersman.workloads.generators.deployments import read_rows
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import RunningPods
 
-FILL = ("--cpu-load", "0.1", "--resets", "2", "--wait", "1", "--scheduler-name", "default-scheduler")
+LOADS = ("--cpu-load", "0.1", "--memory-load", "0.5", "--pod-load", "0.5", "--cluster-resets", "2")
+DEPLOYMENTS = ("--replicas", "5-12", "--cpu-requests", "500m,1,2", "--memory-requests", "1Gi,2Gi")
+FILL = (*LOADS, "--wait", "1", "--scheduler-name", "default-scheduler")
 
 
 def workload(cluster: LocalCluster, *arguments: str) -> str:
@@ -31,7 +33,8 @@ def names(cluster: LocalCluster, kind: str) -> list[str]:
 
 def test_a_killed_run_goes_on_and_has_made_what_the_simulator_makes(cluster: LocalCluster, tmp_path: Path) -> None:
     output = tmp_path / "run.csv"
-    command = [STEERSMAN, "workload", "run", *FILL, "--interval", "1", "--name", cluster.name, "--output", output]
+    fill = (*FILL, *DEPLOYMENTS)
+    command = [STEERSMAN, "workload", "run", *fill, "--interval", "1", "--name", cluster.name, "--output", output]
     with subprocess.Popen(command, env=cluster.environment, stderr=subprocess.DEVNULL) as running:
         until = time.monotonic() + 60
         while not (output.exists() and len(output.read_text().splitlines()) > 3) and time.monotonic() < until:
@@ -40,27 +43,33 @@ def test_a_killed_run_goes_on_and_has_made_what_the_simulator_makes(cluster: Loc
     assert 2 <= len(read_rows(output)) < 12
     assert names(cluster, "deployments")
     assert "steersman-workload" in "".join(names(cluster, "configmaps"))
-    refused = cluster.steersman("workload", "run", *FILL, "--name", cluster.name)
+    refused = cluster.steersman("workload", "run", *fill, "--name", cluster.name)
     assert refused.returncode == 1
     assert "--resume continues it" in refused.stderr
     workload(cluster, "run", "--resume", "--output", str(output))
     cluster.must(
-        *("workload", "generate", "--node-count", "10", "--cpu-load", "0.1", "--cluster-resets", "2"),
+        *("workload", "generate", "--node-count", "10", *LOADS, *DEPLOYMENTS),
         *("--output", str(tmp_path / "made"), "--csv", str(tmp_path / "made.csv")),
     )
     assert output.read_bytes() == (tmp_path / "made.csv").read_bytes()
+    cluster.must("workload", "generate", "--replay", str(output), "--output", str(tmp_path / "again"))
+    assert (tmp_path / "again/pods.yaml").read_bytes() == (tmp_path / "made/pods.yaml").read_bytes()
+    made = [int(row.pod_count) for row in read_rows(output) if row.action == "add"]
+    again = ("--interval", "0", "--wait", "0", "--scheduler-name", "default-scheduler")
+    assert f"made {len(made)} Deployments of {sum(made)} pods" in workload(cluster, "replay", str(output), *again)
     for kind in ("deployments", "replicasets", "pods"):
         assert not names(cluster, kind), kind
     assert "steersman-workload" not in "".join(names(cluster, "configmaps"))
 
 
 def test_kube_scheduler_is_recorded_while_deployments_come_and_go(cluster: LocalCluster, tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
+    seen, rows, policy = tmp_path / "seen", tmp_path / "rows.csv", tmp_path / "policy"
     command = [STEERSMAN, "workload", "record", "--output", seen, "--name", cluster.name]
+    command += ["--view", "cluster", "--objective", "balance"]
     with subprocess.Popen(command, env=cluster.environment, stderr=subprocess.PIPE, text=True) as recording:
         assert recording.stderr is not None
         assert "recording default-scheduler" in recording.stderr.readline()
-        said = workload(cluster, "run", *FILL, "--interval", "0")
+        said = workload(cluster, "run", *FILL, "--interval", "0", "--namespace", "kube-public", "--output", str(rows))
         recording.send_signal(signal.SIGINT)
         assert recording.wait(120) == 0, recording.stderr.read()
     pods = int(said.split(" of ")[-1].split()[0])
@@ -77,6 +86,8 @@ def test_kube_scheduler_is_recorded_while_deployments_come_and_go(cluster: Local
         # The cluster was cleared twice, and nothing else ends an episode.
         assert 2 <= arrays["terminated"].sum() <= 2 + again
         assert (arrays["rewards"] > 0).all()
+    algorithm = ("--algorithm", "dqn", "--protocol", "deployments", "--iterations", "1", "--hidden", "8")
+    cluster.must("train", *algorithm, "--recording", str(seen / "transitions.npz"), "--output", str(policy))
 
 
 def test_pods_of_a_trace_come_and_go_and_a_snapshot_answers_what_if(cluster: LocalCluster, tmp_path: Path) -> None:

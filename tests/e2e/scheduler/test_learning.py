@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from tests.e2e.scheduler.test_schedule import Running, bound, create, pod, sched
 pytestmark = pytest.mark.e2e
 
 DEPLOYMENTS = (
-    "--cpu-load 0.5 --memory-load 0.5 --pod-load 0.5 --resets 2 --interval 0 --wait 1 --replicas 20-30 "
+    "--cpu-load 0.5 --memory-load 0.5 --pod-load 0.5 --cluster-resets 2 --interval 0 --wait 1 --replicas 20-30 "
     "--scheduler-name steersman --seed 3"
 )
 
@@ -52,15 +53,24 @@ def test_a_network_fills_a_cluster_twice_and_goes_on_learning(
     assert made >= events.Scalars("steps")[-1].value >= 200
 
 
+EXPLORATION = "--initial-epsilon 0.9 --minimum-epsilon 0.02 --epsilon-decay 0.99 --use-heuristic"
+RATES = {"actor_learning_rate": 0.002, "critic_learning_rate": 0.004}
+
+
 @pytest.mark.parametrize(("algorithm", "network"), [("dqn", "gnn"), ("actor-critic", "mlp"), ("ppo", "deepsets")])
 def test_an_agent_learns_from_nothing_where_it_schedules(
     cluster: LocalCluster, tmp_path: Path, algorithm: str, network: str
 ) -> None:
     learned, record = tmp_path / "learned", tmp_path / "record.csv"
+    options, log, load_log = tmp_path / "options.json", tmp_path / "logs" / "schedule.log", tmp_path / "load.log"
+    options.write_text(json.dumps({"batch_size": 100} if algorithm == "dqn" else RATES))
     arguments = ("--learn", str(learned), "--algorithm", algorithm, "--network", network, "--hidden", "16")
+    arguments += ("--options", str(options), "--log-file", str(log))
+    arguments += tuple(EXPLORATION.split()) if algorithm == "dqn" else ()
     with scheduling(cluster, tmp_path, *arguments) as running:
         until(lambda: running.said("the agent is ready"), 120)
-        cluster.must("workload", "run", "--name", cluster.name, *DEPLOYMENTS.split(), "--output", str(record))
+        logged = ("--output", str(record), "--log-file", str(load_log))
+        cluster.must("workload", "run", "--name", cluster.name, *DEPLOYMENTS.split(), *logged)
         rows = list(csv.DictReader(record.read_text().splitlines()))
         made = sum(int(row["pod_count"]) for row in rows if row["action"] == "add")
         assert sum(line["event"] == "scheduled" for line in running.log()) == made
@@ -73,6 +83,16 @@ def test_an_agent_learns_from_nothing_where_it_schedules(
     assert answered >= float(steps) >= 0.8 * answered
     shown = cluster.must("policy", "show", str(learned / "policy.safetensors"), "--format", "json")
     assert f'"algorithm": "{algorithm}"' in shown
+    config = json.loads((learned / "run.json").read_text())["config"]
+    if algorithm == "dqn":
+        assert (config["initial_epsilon"], config["minimum_epsilon"], config["epsilon_decay"]) == (0.9, 0.02, 0.99)
+        assert (config["use_heuristic"], config["batch_size"]) == (True, 100)
+    else:
+        assert RATES.items() <= config.items()
+    scheduled = [line for line in lines_of(log) if line["event"] == "scheduled"]
+    (ended,) = [line for line in lines_of(load_log) if line["event"].startswith("made ")]
+    assert len(scheduled) == made
+    assert scheduled[0]["timestamp"] < ended["timestamp"], "one clock"
 
 
 def test_dqn_also_learns_from_what_kube_scheduler_binds_until_nobody_observes_it(
@@ -175,6 +195,11 @@ def test_a_service_learns_from_kube_scheduler_and_says_what_it_tested(cluster: L
     finally:
         process.terminate()
         process.wait(30)
+
+
+def lines_of(log: Path) -> list[dict[str, str]]:
+    """Return the events of a log file."""
+    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def children(pid: int) -> list[int]:

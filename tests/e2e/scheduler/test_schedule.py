@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.conftest import NODES, STEERSMAN, LocalCluster, until
+from tests.support.servers.score_servers import steersman_server
 
 pytestmark = pytest.mark.e2e
 
@@ -106,6 +107,14 @@ def test_pods_are_bound_and_their_events_say_where(cluster: LocalCluster, tmp_pa
         assert "ok" in running.get("readyz")
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(20) in (0, 143)
+
+
+def test_a_server_decides(cluster: LocalCluster, tmp_path: Path) -> None:
+    with steersman_server("best-fit") as url, scheduling(cluster, tmp_path, "--policy", url) as running:
+        create(cluster, *(pod(f"web-{i}") for i in range(10)))
+        until(lambda: len(bound(cluster)) == 10)
+        assert len(set(bound(cluster).values())) == 1
+        assert 'steersman_policy_server_decisions_total{result="scored"} 10.0' in running.get("metrics")
 
 
 def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(

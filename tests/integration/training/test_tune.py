@@ -12,6 +12,16 @@ from steersman.workloads.formats.openb.traces import embedded
 optuna = pytest.importorskip("optuna")
 
 
+NOBODY = """
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: mine, context: {cluster: c, user: u}}]
+current-context: mine
+"""
+
+
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     whole = embedded("default")
@@ -54,21 +64,25 @@ def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_wit
     monkeypatch.chdir(tmp_path)
     scene = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--validation-episodes", "1")
     size = ("--iterations", "1", "--validate-every", "1")
-    given = ("--algorithm", "imitation", "--learning-rate", "0.005", "--hidden", "8")
+    given = ("--algorithm", "dqn", "--learning-rate", "0.005", "--hidden", "8")
     assert main(["tune", *scene, *size, *given, "--trials", "1", "--jobs", "1", "--output", "study"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "than least-allocated earns" in said
-    assert "teacher_decay" in said
+    assert "epsilon_decay" in said
     assert "learning_rate" not in said
     best = json.loads((tmp_path / "study" / "best.json").read_text())
     assert (best["algorithm"], best["network"], best["hidden"], best["learning_rate"]) == (
-        "imitation",
+        "dqn",
         "mlp",
         "8",
         0.005,
     )
     assert main(["train", *scene, *size, "--options", "study/best.json", "--output", "run"]) == 0
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["teacher_decay"] == best["teacher_decay"]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["epsilon_decay"] == best["epsilon_decay"]
+    (tmp_path / "kubeconfig").write_text(NOBODY)
+    live = ("--learn", "live", "--kubeconfig", "kubeconfig", "--explore-anyway")
+    assert main(["schedule", *live, "--options", "study/best.json"]) == 1
+    assert "127.0.0.1:1 cannot be reached" in capsys.readouterr().err, "the options are understood"
 
 
 def test_a_study_of_what_makes_no_sense_ends_at_once(tmp_path, monkeypatch, capsys):

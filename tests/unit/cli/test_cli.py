@@ -326,6 +326,10 @@ def test_embedded_workloads_are_known_by_name_everywhere(capsys: Capture) -> Non
     assert json.loads(capsys.readouterr().out)["node"].startswith("openb-node-")
     assert main(["workload", "convert", "--workload", "default-small", "--to", "openb", "--output", "small"]) == 0
     assert len(rows(Path("small/nodes.csv"))) == 64
+    assert main(["workload", "convert", "--workload", "default-small", "--to", "yaml", "--output", "yaml"]) == 0
+    files = ("--nodes", "yaml/nodes.yaml", "--pods", "yaml/pods.yaml")
+    assert main(["simulate", *files, "--policy", "fgd", *short, "--output", "again"]) == 0
+    assert Path("again/placements.csv").read_bytes() == Path("run/placements.csv").read_bytes()
     assert (
         main(["policy", "prepare", "--policy", "steersman", "--workload", "default-small", "--output", "p.safetensors"])
         == 0
@@ -683,6 +687,8 @@ def test_closed_streams_are_no_bug(arguments: str, closed: str, status: int) -> 
         (["--help"], "Which scheduler should a Kubernetes cluster run"),
         (["evaluate", "--help"], "Compare policies by simulation"),
         (["simulate", "-h"], "Simulate one policy on one workload"),
+        (["workload", "run", "-h"], "Fill a live cluster with random Deployments"),
+        (["cluster", "nodes", "add", "-h"], "Add simulated nodes to a cluster that runs"),
         (["demo", "--help"], "Train a policy for a minute"),
     ],
 )

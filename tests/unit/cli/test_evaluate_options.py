@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.errors import check_text
+from tests.unit.evaluation.test_generated import policy_file
 
 from steersman.cli.main import main
+from steersman.policies.features import CLUSTER
 
 DEPLOYMENTS = ["evaluate", "--protocol", "deployments", "--node-count", "3", "--seeds", "1-2", "--jobs", "1"]
 LATENCY = ["evaluate", "--protocol", "latency", "--node-count", "3", "--pod-count", "30", "--warmup", "0"]
@@ -48,12 +50,34 @@ def test_deployments_are_one_command(capsys: pytest.CaptureFixture[str]) -> None
     assert Path("out/metrics.csv").read_bytes() == first
 
 
+def test_networks_are_compared_with_rules_on_deployments(tmp_path: Path) -> None:
+    networks = [policy_file(tmp_path, CLUSTER, name) for name in ("mlp", "gnn")]
+    policies = ("--policy", "kube-default", "least-allocated", *networks)
+    assert main([*DEPLOYMENTS, "--cpu-load", "0.2", *policies, "--output", "out"]) == 0
+    rows = list(csv.DictReader(Path("out/summary.csv").read_text().splitlines()))
+    assert {row["policy"] for row in rows if row["metric"] == "cpu_balance_percent"} == {
+        "kube-default",
+        "least-allocated",
+        *(Path(each).stem for each in networks),
+    }
+
+
+def test_several_workloads_are_bars_by_family() -> None:
+    short = ("--ratio", "0.1", "--seeds", "1-2", "--jobs", "1", "--protocol", "inflation")
+    workloads = ("--workload", "default", "gpushare40", "--policy", "fgd", "best-fit")
+    assert main(["evaluate", *workloads, *short, "--output", "out"]) == 0
+    assert "openb workloads by family" in Path("out/report.html").read_text()
+
+
 def test_latency_is_one_command(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [*LATENCY, "--seeds", "1", "--policy", "kube-default", "p0", "--jobs", "1", "--output", "out"]
+    policies = ("--policy", "kube-default", "ma", "la", "lc", "p0")
+    command = [*LATENCY, "--seeds", "1", *policies, "--jobs", "1", "--output", "out"]
     assert main([*command, "--format", "json"]) == 0
     records = json.loads(capsys.readouterr().out)
     assert {"soft_limits_kept_percent", "empty_nodes", "connections_maximum_mean"} <= {r["metric"] for r in records}
-    assert "Pods per node" in Path("out/report.html").read_text()
+    page = Path("out/report.html").read_text()
+    for title in ("Pods per node", "Latency", "soft limits kept, % of 30 decisions"):
+        assert title in page
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ PAGES = (
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
 )
+TREE = typer.main.get_command(cli.app)
 FOLDERS = "src|tests|plugin|deploy|docs|benchmarks|studies|examples|controlplane|requirements"
 page_of = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -90,7 +91,7 @@ def make_targets() -> frozenset[str]:
 
 def problem_of(words: list[str]) -> str:
     """What is wrong with the words of a call of steersman: an unknown command or option; "" if nothing is."""
-    command: Any = typer.main.get_command(cli.app)
+    command: Any = TREE
     while (commands := getattr(command, "commands", None)) and words and re.fullmatch("[a-z]+", words[0]):
         name = words.pop(0)
         if name not in commands:

@@ -2,6 +2,11 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -73,6 +78,25 @@ def test_the_probe_takes_the_median_and_forgets_whom_it_cannot_reach() -> None:
         await asyncio.gather(following, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_the_command_measures_until_it_is_stopped(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as users:
+        here = free_port()
+        targets = ("--target", f"rome=127.0.0.1:{users.getsockname()[1]}", "--interval", "0.1")
+        log = ("--log-file", str(tmp_path / "probe.log"))
+        command = [sys.executable, "-m", "steersman", "probe", *targets, "--port", str(here), *log]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            text, end = "", time.monotonic() + 60
+            while not text and time.monotonic() < end:
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{here}/", timeout=5) as answer:
+                        text = answer.read().decode()
+                except OSError:  # not listening, or not measured
+                    time.sleep(0.05)
+            process.terminate()
+        assert 0 < float(text) < 1000
+        assert process.returncode == 143
 
 
 def test_the_probe_answers_in_milliseconds_as_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,6 +232,57 @@ def test_what_is_wrong_on_workloads_is_one_line(here, capsys, arguments, message
 
 @pytest.mark.usefixtures("here")
 def test_a_checkpoint_of_another_algorithm_is_refused(capsys):
-    assert main(["train", "--algorithm", "ppo", *DEPLOYMENTS, *TINY, "--rollout", "8", "--output", "run"]) == 0
+    ppo = ("--algorithm", "ppo", "--rollout", "8", *DEPLOYMENTS, *TINY)
+    assert main(["train", *ppo, "--output", "run"]) == 0
     assert main(["train", "--algorithm", "dqn", *DEPLOYMENTS, *TINY, "--output", "run", "--resume"]) == 1
     assert "algorithm: was 'ppo', now 'dqn'" in capsys.readouterr().err
+    assert main(["train", *ppo, "--iterations", "3", "--output", "run", "--resume"]) == 0
+    assert [row["iteration"] for row in rows(Path("run", "metrics.csv"))] == ["1", "2", "3"]
+
+
+def config_of(folder):
+    """The options of the algorithm, and of the network, of a run."""
+    told = json.loads((folder / "run.json").read_text())
+    return told["config"], told["network"]
+
+
+def test_the_options_of_aaml(here, capsys):
+    dqn = "--hidden 16,8 --discount 0.9 --learning-rate 0.002 --replay-size 500 --batch-size 32 --update-every 10"
+    dqn += " --target-update-every 2 --prefill 40 --use-heuristic --dropout 0.1 --normalisation batch --progress scroll"
+    chosen = ("--algorithm", "dqn", *DEPLOYMENTS, "--objective", "balance", *TINY[:-2], *dqn.split())
+    assert main(["train", *chosen, "--name", "mine", "--output", "run"]) == 0
+    config, network = config_of(here / "run")
+    assert (config["discount"], config["learning_rate"], config["replay_size"]) == (0.9, 0.002, 500)
+    assert (config["update_every"], config["target_update_every"], config["prefill"]) == (10, 2, 40)
+    assert (network["hidden"], network["dropout"], network["normalisation"]) == ([16, 8], 0.1, "batch")
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("training: ")]
+    assert len(lines) == 2, "a line for each iteration"
+    card, arrays = read_policy(here / "run" / "policy.safetensors")
+    assert (card.name, card.objective, arrays["layers.1.weight"].shape) == ("mine", "balance", (8, 16))
+    rates = ("--actor-learning-rate", "0.001", "--critic-learning-rate", "0.004", "--rollout", "8")
+    assert main(["train", "--algorithm", "actor-critic", *DEPLOYMENTS, *TINY, *rates, "--output", "other"]) == 0
+    config, _ = config_of(here / "other")
+    assert (config["actor_learning_rate"], config["critic_learning_rate"]) == (0.001, 0.004)
+
+
+OBJECTIVES = {"most-allocated": "ma", "least-allocated": "la", "least-connections": "lc", "latency-aware": "p0"}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_objective_of_the_thesis_is_learned_and_compared(here, objective, capsys):
+    cluster = ("--protocol", "latency", "--node-count", "4", "--pod-count", "40", "--warmup", "0")
+    dqn = "--exploration linear --exploration-decisions 100 --learning-starts 20 --tau 0.5 --batch-size 16"
+    chosen = ("--algorithm", "dqn", "--network", "deepsets", "--objective", objective, *dqn.split())
+    assert main(["train", *cluster, *chosen, *TINY, "--output", "run"]) == 0
+    config, network = config_of(here / "run")
+    assert (config["exploration"], config["exploration_decisions"]) == ("linear", 100)
+    assert (config["learning_starts"], config["tau"], network["name"]) == (20, 0.5, "deepsets")
+    policies = ("--policy", "kube-default", OBJECTIVES[objective], "run/policy.safetensors", "--seeds", "1-2")
+    capsys.readouterr()
+    compared = ("--objective", objective, "--jobs", "1", "--format", "csv", "--output", "out")
+    assert main(["evaluate", *cluster, *policies, *compared]) == 0
+    assert {row["policy"] for row in rows(here / "out" / "metrics.csv")} == {
+        "kube-default",
+        OBJECTIVES[objective],
+        "run",
+    }

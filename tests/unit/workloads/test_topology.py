@@ -184,7 +184,7 @@ def test_lists_that_are_something_else_and_bad_names_are_refused(
 def test_the_command_takes_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [str(workload_folder(tmp_path, name)) for name in "ab"]
     command = ["topology", "--data-dir", *folders, "--servers-per-rack", "3", "--scheduler-name", "s"]
-    app(command, standalone_mode=False)
+    assert main(["workload", *command]) == 0
     assert [labels_of(Path(folder))[3][:2] for folder in folders] == [("rack-1", "srv-0")] * 2
     said = capsys.readouterr().err
     assert said.count("wrote ") == 4

@@ -128,8 +128,8 @@ def run_agent(
     """
     import torch
 
-    from steersman.agents.networks.score_networks import export
     from steersman.apps.learner.agent_env import LiveEnv
+    from steersman.training.learning import weights_of
 
     torch.set_num_threads(1)
     save_every = max(1, SAVE_DECISIONS // plan.decisions)
@@ -140,7 +140,7 @@ def run_agent(
     agent = build_agent(plan, env, env.rule_action)
 
     def save(path: Path) -> None:
-        write_policy(path, card_of_run(plan, agent.steps), export(agent.network))
+        write_policy(path, card_of_run(plan, agent.steps), weights_of(agent))
 
     learner = LiveLearner(agent, env)
     if plan.learns_from_others and others is not None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steersman.agents.networks.spec import sizes_of
+from steersman.agents.networks.spec import FeatureCounts, sizes_of
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cluster.model import Node
 from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
@@ -31,7 +31,7 @@ PROTOCOL = "live"
 ALGORITHMS = ("dqn", "actor-critic", "ppo")
 """Algorithms that can learn on a live cluster."""
 OBJECTIVE = "balance"
-NETWORK, HIDDEN = "mlp", (64, 64)
+NETWORK, HIDDEN, NORMALISATION = "mlp", (64, 64), "none"
 FROM_NOTHING: dict[str, dict[str, Any]] = {"dqn": {"update_every": 5, "candidates": 64}}
 """Options by algorithm that suit few decisions."""
 FROM_POLICY: dict[str, dict[str, Any]] = {
@@ -135,6 +135,8 @@ def live_plan(
     algorithm: str | None = None,
     network: str | None = None,
     hidden: tuple[int, ...] | None = None,
+    dropout: float = 0.0,
+    normalisation: str | None = None,
     objective: str | None = None,
     has_telemetry: bool = False,
     seed: int = 1,
@@ -147,6 +149,8 @@ def live_plan(
         algorithm: None: that of the policy file if it can learn here, else `dqn`.
         network: None: that of the policy file, else `mlp`.
         hidden: widths of its layers, None: those of the policy file or the default.
+        dropout: share of hidden activations that learning zeroes.
+        normalisation: of its layers, None: that of the policy file, else none.
         objective: None: that of the policy file, else `balance`.
         has_telemetry: whether nodes' metrics are known, so that the agent observes them.
         seed: see `LivePlan`.
@@ -164,14 +168,16 @@ def live_plan(
     objective = objective or (OBJECTIVE if card is None else card.objective)
     resolved = objectives.resolve(objective)
     if card is None:
-        network_plan = NetworkPlan(network or NETWORK, HIDDEN if hidden is None else hidden)
+        layers = HIDDEN if hidden is None else hidden
+        network_plan = NetworkPlan(network or NETWORK, layers, dropout, normalisation or NORMALISATION)
         view = TELEMETRY if has_telemetry else GPU if _rewards_gpus(resolved) else CLUSTER
     else:
         network_plan = NetworkPlan(
             network or card.network,
             card.hidden if hidden is None else hidden,
-            normalisation=card.normalisation,
-            start=policy,
+            dropout,
+            normalisation or card.normalisation,
+            policy,
         )
         view = find_view(card.view)
     if view is TELEMETRY:
@@ -179,6 +185,7 @@ def live_plan(
     if network_plan.name not in spec.supported_networks:
         known = ", ".join(spec.supported_networks)
         raise UsageError(f"network {network_plan.name!r} cannot be trained by {algorithm}; these can: {known}")
+    network_plan.weights(view, network_plan.spec(FeatureCounts(len(view.node), len(view.pod), len(view.context))))
     config = spec.config(**_settings(spec, card))
     return LivePlan(scheduler_name, algorithm, config, network_plan, objective, view.name, seed)
 
@@ -315,7 +322,7 @@ def card_of_run(plan: LivePlan, decisions: int) -> Card:
         view_version=view.version,
         network=network.name,
         hidden=network.layers,
-        normalisation=network.norm,
+        normalisation=network.saved_norm,
         objective=plan.objective,
         algorithm=plan.algorithm,
         protocol=PROTOCOL,

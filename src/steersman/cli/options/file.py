@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -37,30 +38,35 @@ def merge_options(options: TrainOptions) -> TrainOptions:
     file = options.task.options
     if file is None:
         return options
-    stated = _read(file)
-    common = {name: _value(file, name, stated.pop(name), COMMON[name]) for name in COMMON if name in stated}
-    for name, find in (("algorithm", find_algorithm), ("network", find_network)):
-        if name in common:
-            try:
-                find(common[name])
-            except UsageError as error:
-                raise InputError(file, "", name, str(error)) from None
+    common, stated = read_options(file, COMMON)
     options = replace(
         options,
         task=_filled(options.task, common, ("algorithm", "network")),
         network=_filled(options.network, common, tuple(field.name for field in fields(NetworkOptions))),
         learning=_filled(options.learning, common, ("reference",)),
     )
-    declared = _declared(file, stated, options.algorithm)
-    return replace(options, declared=declared | options.declared)
+    return replace(options, declared=settings_of(file, stated, options.algorithm) | options.declared)
 
 
-def read_settings(file: Path, algorithm: AlgorithmSpec) -> dict[str, Any]:
-    """Return the options of an algorithm in a file, by name. Raises InputError: see `merge_options`."""
-    return _declared(file, _read(file), algorithm)
+def read_options(file: Path, names: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return those options of a file that have one of the names of `COMMON`, and the others, for `settings_of`.
+
+    Raises:
+        InputError: the file is not a JSON object, or one of the former is invalid.
+    """
+    stated = _read(file)
+    common = {name: _value(file, name, stated.pop(name), COMMON[name]) for name in names if name in stated}
+    for name, find in (("algorithm", find_algorithm), ("network", find_network)):
+        if name in common:
+            try:
+                find(common[name])
+            except UsageError as error:
+                raise InputError(file, "", name, str(error)) from None
+    return common, stated
 
 
-def _declared(file: Path, stated: dict[str, Any], algorithm: AlgorithmSpec) -> dict[str, Any]:
+def settings_of(file: Path, stated: Mapping[str, Any], algorithm: AlgorithmSpec) -> dict[str, Any]:
+    """Return the options of an algorithm, as a file states them. Raises InputError: it has no such option or value."""
     known = config_fields(algorithm.config)
     for name in stated:
         if name not in known:

@@ -14,7 +14,7 @@ import typer
 from steersman.agents.registry import find_algorithm
 from steersman.cli.options.algorithms import list_networks, options_of, parameters_of
 from steersman.cli.options.common import OBJECTIVES_HELP, path
-from steersman.cli.options.file import read_settings
+from steersman.cli.options.file import read_options, settings_of
 from steersman.cli.options.training_plan import widths
 from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError
@@ -34,6 +34,8 @@ EXPLORATION = (
     "use_heuristic",
 )
 """Options of DQN that are options of the command, too."""
+FROM_FILE = ("algorithm", "network", "hidden", "dropout", "normalisation")
+"""What --options may say beside the options of the algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class LiveLearning:
         _option(
             parser=path,
             metavar="FILE",
-            help="Further options of the algorithm by name as JSON, such as best.json of steersman tune; "
-            "'steersman train --help' explains them.",
+            help="Further options of algorithm and network by name as JSON, such as best.json of steersman tune; the "
+            "command line overrides them, and 'steersman train --help' explains them.",
         ),
     ] = None
     seed: Annotated[int | None, _option(min=0, help="Seed of first weights and exploration. [default: 1]")] = None
@@ -129,16 +131,20 @@ def live_plan_of(
     from steersman.policies.files.policy_file import SUFFIX
 
     start = Path(policy) if policy is not None and policy.endswith(SUFFIX) else None
+    common, stated = ({}, {}) if learning.options is None else read_options(learning.options, FROM_FILE)
+    hidden = learning.hidden or common.get("hidden")
     plan = live_plan(
         scheduler,
         start,
-        algorithm=learning.algorithm,
-        network=learning.network,
-        hidden=None if learning.hidden is None else widths(learning.hidden),
+        algorithm=learning.algorithm or common.get("algorithm"),
+        network=learning.network or common.get("network"),
+        hidden=None if hidden is None else widths(hidden),
+        dropout=common.get("dropout", 0.0),
+        normalisation=common.get("normalisation"),
         objective=learning.objective,
         has_telemetry=has_telemetry,
         seed=1 if learning.seed is None else learning.seed,
     )
     algorithm = find_algorithm(plan.algorithm)
-    from_file = {} if learning.options is None else read_settings(learning.options, algorithm)
+    from_file = {} if learning.options is None else settings_of(learning.options, stated, algorithm)
     return plan.with_settings(from_file | options_of(algorithm, declared))

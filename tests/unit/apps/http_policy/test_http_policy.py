@@ -6,6 +6,7 @@ import pickle
 import socket
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.servers.score_servers import answering, names_of
+from tests.support.servers.score_servers import answering, names_of, steersman_server
 
 from steersman.apps.http_policy import client
 from steersman.apps.http_policy.client import ScoreServerError, blocking_client
@@ -366,6 +367,22 @@ def test_nothing_is_written_when_the_server_fails(tmp_path, capsys):
             assert last.startswith(f"error: {url}: the score of n1 is 101"), last
             assert not output.exists()
         blocking_client(url).close()
+
+
+def test_the_commands_ask_a_server(tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "SIMULATION_SECONDS", 60)
+    monkeypatch.chdir(tmp_path)
+    trace = ("--workload", "default-small", "--ratio", "0.1")
+    with steersman_server("best-fit") as url:
+        for policy, output in ((url, "there"), ("best-fit", "here")):
+            assert main(["simulate", *trace, "--policy", policy, "--output", output]) == 0
+        runs = ("--protocol", "inflation", "--seeds", "1-2", "--jobs", "1")
+        assert main(["evaluate", *trace, *runs, "--policy", "best-fit", url, "--output", "both"]) == 0
+        blocking_server(url).close()
+    there, here = (Path(folder, "placements.csv").read_text() for folder in ("there", "here"))
+    assert there.replace(url, "best-fit") == here
+    assert here.count(",bound,") > 10
+    assert url in Path("both", "summary.csv").read_text()
 
 
 @pytest.mark.parametrize(

@@ -18,21 +18,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.errors import raises
+from tests.unit.evaluation.test_generated import policy_file
 
 from steersman.apps.learner.agent_process import run_agent
 from steersman.apps.learner.others import OtherSchedulers
 from steersman.apps.learner.plan import LivePlan, init_run, live_plan
 from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, LATE, AgentLink
 from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentSettings, agent_policy
+from steersman.cli.options.live_learning import LiveLearning, live_plan_of
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.owner_pods import NO_OWNER_PODS
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.objectives import registry
 from steersman.policies.decision.decider import Decider
+from steersman.policies.features import CLUSTER
 from steersman.policies.files.policy_file import read_policy
 from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.registry import resolve
+from steersman.training.network import NetworkPlan
 
 NODES = tuple(Node(f"node-{i}", 8000, 32 << 30, pods=110) for i in range(6))
 POD = PodClass(Requests(cpu_milli=500, memory_bytes=1 << 30))
@@ -359,6 +363,12 @@ def test_plans_are_checked(tmp_path):
             live_plan("steersman", **arguments)
     with raises(InputError, "none.safetensors"):
         live_plan("steersman", tmp_path / "none.safetensors")
+    with raises(UsageError, "1.5"):
+        live_plan("steersman", dropout=1.5)
+    file = Path(policy_file(tmp_path, CLUSTER))
+    assert live_plan("steersman", file).network.layers == (8,)
+    with raises(InputError, file, "hidden", "8", "16"):
+        live_plan("steersman", file, hidden=(16,))
     plan = live_plan("steersman", objective="allocation")
     with raises(UsageError, "allocation", "GPU"):
         init_run(plan, tmp_path / "run", NODES)
@@ -384,6 +394,37 @@ def test_plans_are_checked(tmp_path):
 def test_exploring_is_known_before_it_begins(algorithm, settings, explores):
     plan = live_plan("steersman", algorithm=algorithm).with_settings(settings)
     assert plan.explores is explores
+
+
+BEST = {"algorithm": "dqn", "network": "deepsets", "hidden": "8", "dropout": 0.1, "normalisation": "batch"}
+
+
+def test_the_best_options_of_a_search_are_an_agents(tmp_path):
+    file = tmp_path / "best.json"
+    file.write_text(json.dumps({**BEST, "discount": 0.9, "batch_size": 16}))
+    given = LiveLearning(tmp_path / "run", options=file)
+    plan = live_plan_of(given, {}, None, "steersman", has_telemetry=False)
+    assert (plan.algorithm, plan.config.discount, plan.config.batch_size) == ("dqn", 0.9, 16)
+    assert plan.network == NetworkPlan("deepsets", (8,), 0.1, "batch")
+    with agent(plan, tmp_path / "run") as link:
+        scheduler = Scheduler(plan, link)
+        answered(scheduler, link)
+        scheduler.place(100)
+    assert resolve(str(tmp_path / "run" / "policy.safetensors")).is_network
+    given = replace(given, learn=tmp_path / "other", network="mlp", hidden="16")
+    plan = live_plan_of(given, {"initial_epsilon": 0.5}, None, "steersman", has_telemetry=False)
+    assert (plan.network.name, plan.network.hidden, plan.config.initial_epsilon) == ("mlp", (16,), 0.5)
+    given = LiveLearning(tmp_path / "other", options=file)
+    for name, value, error in (
+        ("dropout", 2.0, UsageError),
+        ("network", "cnn", InputError),
+        ("clip", 0.1, InputError),
+        ("reference", "fgd", InputError),
+        ("algorithm", "evolution", UsageError),
+    ):
+        file.write_text(json.dumps({name: value}))
+        with raises(error, name):
+            live_plan_of(given, {}, None, "steersman", has_telemetry=False)
 
 
 def test_a_run_says_what_it_is(tmp_path):
