@@ -378,7 +378,7 @@ def test_the_commands_ask_a_server(tmp_path, monkeypatch):
             assert main(["simulate", *trace, "--policy", policy, "--output", output]) == 0
         runs = ("--protocol", "inflation", "--seeds", "1-2", "--jobs", "1")
         assert main(["evaluate", *trace, *runs, "--policy", "best-fit", url, "--output", "both"]) == 0
-        blocking_server(url).close()
+        blocking_client(url).close()
     there, here = (Path(folder, "placements.csv").read_text() for folder in ("there", "here"))
     assert there.replace(url, "best-fit") == here
     assert here.count(",bound,") > 10
