@@ -40,6 +40,8 @@ ORDER = tuple(name for names in GROUPS.values() for name in names)
 
 HERE = Path(__file__).parent
 RESULTS, REPORT = HERE / "results", HERE.parent / "docs" / "results.md"
+NOTES = HERE / "notes.md"
+"""What experiments showed that are no studies: the last section of the report."""
 QUICK_RESULTS, QUICK_REPORT = BUILD / "quick" / "results", BUILD / "quick" / "results.md"
 INTRODUCTION = """# Results
 
@@ -146,6 +148,8 @@ def write_report(every: dict[str, Study], quick: bool) -> Path:
             parts.append(f"{study.module.section(kept['result']).strip()}\n\n`python -m studies {study.name}`\n")
     if missing:
         parts.append(f"Not run yet, or not with the present options: {', '.join(missing)}.\n")
+    if not quick:
+        parts.append(NOTES.read_text())
     report = QUICK_REPORT if quick else REPORT
     report.parent.mkdir(parents=True, exist_ok=True)
     report.write_text("\n".join(parts))
