@@ -65,8 +65,8 @@ class OffPolicyLearner(LiveLearner):
     """DQN that also learns from transitions of other schedulers.
 
     In an iteration these are at most as many as its own, so that half of the replay buffer is its own at least: only
-    its own decisions show what actions bring that others never take, and no answer waits for more than its own learning
-    takes. Steps, exploration and gradient steps go by its own decisions alone.
+    its own decisions show what actions bring that others never take. They are taken over between two answers, which
+    stays short. Steps, exploration and gradient steps go by its own decisions alone.
 
     Args:
         agent: the agent.

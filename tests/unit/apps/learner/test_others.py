@@ -180,8 +180,9 @@ def test_at_most_as_many_come_from_others_as_from_itself_and_what_is_too_much_is
     dqn, learner = learner_of(others.link, candidates=4)
     bindings = others.bind_many(41)
     others.collected(40)
-    transitions = others.buffer.take(12).transitions
-    assert [each.slot for each in transitions] == [each.placement.slot for each in bindings[:12]]
+    taken = [others.buffer.take(most).transitions for most in (5, 100)]
+    assert [len(each) for each in taken] == [5, 7]
+    assert [each.slot for part in taken for each in part] == [each.placement.slot for each in bindings[:12]]
     assert others.buffer.take(5).dropped == 28
     others.bind_many(100)
     others.collected(12 + 28 + 88)

@@ -121,11 +121,12 @@ def _observing(
     plan: LivePlan, capacity: int, config: KubeConfig, telemetry: Configuration | None, logs: LogOptions
 ) -> Iterator[OtherSchedulers | None]:
     """Observe other schedulers in a process until the block ends, if the agent learns from them."""
-    from steersman.apps.learner.others import OtherSchedulers
-
     if not plan.learns_from_others:
         yield None
         return
+
+    from steersman.apps.learner.others import OtherSchedulers
+
     here, there = multiprocessing.Pipe()
     with background_process(lambda _: None, _observe, plan, capacity, config, telemetry, there, logs):
         there.close()
