@@ -18,7 +18,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from steersman.apps.load.copies.loop import CopyLoop, CopyOptions
-from steersman.apps.load.copies.manifest import CopiedDeployment, read_manifest
+from steersman.apps.load.copies.manifest import DeploymentTemplate, read_manifest
 from steersman.apps.load.driver import RowLog
 from steersman.apps.local_cluster import cluster, nodes, record
 from steersman.apps.local_cluster.control_plane import servers
@@ -169,7 +169,7 @@ class MeasuredCluster:
         write_documents(file, [self.settings.manifest(run)])
         return asyncio.run(self._play(read_manifest(file), scheduler_name))
 
-    async def _play(self, deployments: tuple[CopiedDeployment, ...], scheduler_name: str) -> Json:
+    async def _play(self, deployments: tuple[DeploymentTemplate, ...], scheduler_name: str) -> Json:
         settings = self.settings
         options = CopyOptions(settings.copies, settings.interval, READY_SECONDS, scheduler_name=scheduler_name)
         samples: list[Json] = []

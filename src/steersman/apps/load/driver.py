@@ -52,12 +52,12 @@ class FillStats:
 
     Attributes:
         deployments, pods: created so far.
-        waited: Deployments that were followed by the next one although pods had no node.
+        timed_out: Deployments that were followed by the next one although pods had no node.
     """
 
     deployments: int = 0
     pods: int = 0
-    waited: int = 0
+    timed_out: int = 0
 
 
 def planned_seconds(rows: Sequence[Row], manner: FillOptions, done: int = 0) -> float:
@@ -185,7 +185,7 @@ class DeploymentLoadGenerator:
         """Wait until every Deployment has its pods and these have nodes, for `patience` seconds at most."""
         expected = sum(row.pod_count for row in self._there.values())
         if not await self.fleet.until(lambda: self.fleet.bound >= expected, self.manner.patience):
-            self.tally.waited += 1
+            self.tally.timed_out += 1
 
     async def _create_next(self, row: Row) -> None:
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from steersman.apps.load.cleaning import delete_pods
-from steersman.apps.load.copies.manifest import CopiedDeployment
+from steersman.apps.load.copies.manifest import DeploymentTemplate
 from steersman.apps.load.driver import RowLog
 from steersman.apps.load.objects import DEPLOYMENTS, RUN, selector
 from steersman.apps.load.pod_tracker import RunPodTracker
@@ -60,12 +60,12 @@ class CopyOptions:
 
 
 class CopyStats(NamedTuple):
-    """What was done: finished cycles, Deployments and pods created, cycles whose pods were not all bound in time."""
+    """Finished cycles, Deployments and pods created, cycles whose pods were not all bound within `patience`."""
 
     cycles: int = 0
     deployments: int = 0
     pods: int = 0
-    waited: int = 0
+    timed_out_cycles: int = 0
 
 
 class CopyLoop:
@@ -88,7 +88,7 @@ class CopyLoop:
         self,
         client: Client,
         namespace: str,
-        deployments: Sequence[CopiedDeployment],
+        deployments: Sequence[DeploymentTemplate],
         options: CopyOptions,
         log: RowLog,
         report: Callable[[int, int], None] = lambda _, __: None,
@@ -98,7 +98,7 @@ class CopyLoop:
         self._client, self._namespace, self._deployments = client, namespace, deployments
         self._path, self._log, self._report = DEPLOYMENTS.format(namespace), log, report
         self._steps = 2 * options.copies
-        self._created: list[tuple[CopiedDeployment, int]] = []
+        self._created: list[tuple[DeploymentTemplate, int]] = []
 
     async def run(self) -> CopyStats:
         """Do all cycles; when it is cancelled or fails, delete what was created.
@@ -139,7 +139,7 @@ class CopyLoop:
         expected = sum(each.replicas for each, _ in self._created)
         bound = await self.tracker.until(lambda: self.tracker.bound >= expected, self.options.patience)
         if not bound:
-            self.stats = self.stats._replace(waited=self.stats.waited + 1)
+            self.stats = self.stats._replace(timed_out_cycles=self.stats.timed_out_cycles + 1)
         return bound
 
     async def delete(self) -> None:
@@ -154,8 +154,8 @@ class CopyLoop:
         self._created.clear()
         self._report(self._steps, self._steps)
 
-    async def _create(self, deployment: CopiedDeployment, index: int) -> None:
-        manifest = deployment.copied(index, self.run_id, self.options.scheduler_name, self.options.annotations)
+    async def _create(self, deployment: DeploymentTemplate, index: int) -> None:
+        manifest = deployment.render(index, self.run_id, self.options.scheduler_name, self.options.annotations)
         name = manifest["metadata"]["name"]
         self._created.append((deployment, index))  # before the request, whose answer may be lost
         try:

@@ -22,8 +22,8 @@ MAX_REPLICAS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedDeployment:
-    """A Deployment of a file.
+class DeploymentTemplate:
+    """Deployment of a file, from which copies are made.
 
     Attributes:
         content: the object.
@@ -37,7 +37,7 @@ class CopiedDeployment:
     replicas: int
     pod: Pod
 
-    def copied(self, index: int, run: str, scheduler_name: str, annotations: Mapping[str, str]) -> Manifest:
+    def render(self, index: int, run: str, scheduler_name: str, annotations: Mapping[str, str]) -> Manifest:
         """Return a copy with a name of its own, which selects its own pods.
 
         Args:
@@ -78,7 +78,7 @@ class CopiedDeployment:
         )
 
 
-def read_manifest(path: Path) -> tuple[CopiedDeployment, ...]:
+def read_manifest(path: Path) -> tuple[DeploymentTemplate, ...]:
     """Return the Deployments of a file.
 
     Raises:
@@ -93,13 +93,13 @@ def read_manifest(path: Path) -> tuple[CopiedDeployment, ...]:
     return result
 
 
-def check_names(deployments: Sequence[CopiedDeployment], copies: int, path: Path) -> None:
+def check_names(deployments: Sequence[DeploymentTemplate], copies: int, path: Path) -> None:
     """Raise InputError if Kubernetes would refuse the name of a copy."""
     for each in deployments:
         check_name(f"{each.name}-{copies}", str(path), "")
 
 
-def _deployment(document: Document) -> CopiedDeployment:
+def _deployment(document: Document) -> DeploymentTemplate:
     content = document.content
     if not isinstance(content, dict) or (content.get("apiVersion"), content.get("kind")) != (API_VERSION, KIND):
         what = content.get("kind") if isinstance(content, dict) else type(content).__name__
@@ -128,7 +128,7 @@ def _deployment(document: Document) -> CopiedDeployment:
         where=document.where,
         path="spec.template",
     )
-    return CopiedDeployment(content, name, replicas, pod)
+    return DeploymentTemplate(content, name, replicas, pod)
 
 
 def _mapping(document: Document, content: dict[str, Any], key: str, path: str = "") -> dict[str, Any]:

@@ -356,7 +356,11 @@ def _run_copies(
         except KeyboardInterrupt:
             say("stopped; what was created is deleted")
             raise
-    late = f"; in {tally.waited} of them pods still had no node after --patience" if tally.waited else ""
+    late = (
+        f"; in {tally.timed_out_cycles} of them pods still had no node after --patience"
+        if tally.timed_out_cycles
+        else ""
+    )
     say(f"{tally.cycles} cycles: made {tally.deployments} Deployments of {tally.pods} pods{late}")
 
 
@@ -378,7 +382,7 @@ def _annotations(given: list[str]) -> dict[str, str]:
 
 
 def _tell_rows(tally: FillStats) -> None:
-    late = f"; {tally.waited} times pods still had no node after --patience" if tally.waited else ""
+    late = f"; {tally.timed_out} times pods still had no node after --patience" if tally.timed_out else ""
     say(f"made {tally.deployments} Deployments of {tally.pods} pods{late}")
 
 

@@ -99,7 +99,7 @@ def test_a_copy_has_its_own_name_and_selects_its_own_pods(tmp_path):
 
 def test_without_a_scheduler_it_is_the_one_that_the_manifest_names(tmp_path):
     (deployment,) = read_manifest(written(tmp_path))
-    copied = deployment.copied(1, "run", "", {})
+    copied = deployment.render(1, "run", "", {})
     assert copied["spec"]["template"]["spec"]["schedulerName"] == "mine"
     assert deployment.content["metadata"]["name"] == "nginx"
 
@@ -124,7 +124,7 @@ def test_what_is_stopped_deletes_what_it_created_and_is_no_finished_cycle(tmp_pa
 def test_pods_without_a_node_are_waited_for_and_not_for_ever(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         double.bind_after = None
-        assert (await loop(client, tmp_path).run()).waited == 2
+        assert (await loop(client, tmp_path).run()).timed_out_cycles == 2
         assert clock() == pytest.approx(2 * (2 * 2.0 + 5.0 + 10.0), abs=1.0)
 
     on_double(test)
