@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from tests.support.errors import raises
 
+from steersman.agents.registry import find_algorithm
 from steersman.apps.learner.agent_process import run_agent
 from steersman.apps.learner.plan import LivePlan, init_run, live_plan
 from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, LATE, AgentLink
@@ -255,6 +256,14 @@ def test_the_teacher_is_the_rule(tmp_path):
         answered(scheduler, link)
         rule.place(len(scheduler.slots))
         assert scheduler.slots == rule.slots, "the prefill is the rule's"
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
+def test_from_nothing_the_next_reward_counts_unless_only_later_ones_tell_nodes_apart(algorithm):
+    default = find_algorithm(algorithm).config().discount
+    assert live_plan("steersman", algorithm=algorithm).config.discount == 0.0
+    for objective in ("allocation", "balance=1,allocation=0.5"):
+        assert live_plan("steersman", algorithm=algorithm, objective=objective).config.discount == default
 
 
 def test_plans_are_checked(tmp_path):
