@@ -297,7 +297,7 @@ of {fills.replicas[0]} to {fills.replicas[1]} pods on {fills.nodes} simulated no
 {100 * fills.load:g} % of CPU, memory or pods is requested; then all are deleted, and again. {resets} resets of
 {deployments:.0f} Deployments: the budget of a training is {min(bindings):,} to {max(bindings):,} bindings and
 {min(minutes):.1f} to {max(minutes):.1f} minutes, with {result["lanes"]} clusters beside each other on two busy cores.
-Each agent is trained {result["trainings"]} times. In every training the agent decided at least {answered:.1f} % of the pods
+Each agent is trained {result["trainings"]} times. In each the agent decided at least {answered:.1f} % of the pods
 (a rule decides where it does not answer within two seconds). The reward is 1 - 2 s / (s + 1), s the standard deviation
 over nodes of the share of CPU in use; below are its mean and the mean variance of a decision in the first and the last
 of {PARTS} parts of a training, with exploration, and Student's interval over trainings. Without learning,
