@@ -35,10 +35,11 @@ NETWORK, HIDDEN = "mlp", (64, 64)
 FROM_NOTHING: dict[str, dict[str, Any]] = {
     "dqn": {
         "discount": 0.0,
-        "learning_rate": 3e-3,
         "reward_scale": 10.0,
         "batch_size": 64,
         "update_every": 1,
+        "gradient_steps": 4,
+        "epsilon_decay": 0.9987,
         "candidates": 64,
     },
     "actor-critic": {"discount": 0.0},
