@@ -59,7 +59,7 @@ def test_the_reward_of_the_first_decisions_is_compared_with_that_of_the_last_one
 
 def test_questions_are_read_from_the_metrics():
     metrics = (
-        "# TYPE steersman_agent_questions counter\n"
+        "# TYPE steersman_agent_questions_total counter\n"
         'steersman_agent_questions_total{result="answered"} 19.0\n'
         'steersman_agent_questions_total{result="late"} 1.0\n'
     )
@@ -89,7 +89,8 @@ def test_the_section_says_who_is_worse_than_which_rule():
         "trainings": 2,
     }
     text = agents.section(result)
-    rows = {cells[0]: cells for line in text.splitlines() if (cells := line.strip("| ").split(" | "))}
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    rows = {cells[0]: cells for cells in table}
     assert rows["DQN, GNN"][2] == "1.15, 9.15"
     assert rows["greedy (`most-even`)"][-1] == ""
     verdicts = [line for line in text.splitlines() if line.startswith("- **")]
