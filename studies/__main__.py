@@ -33,7 +33,7 @@ GROUPS = {
         "waiting",
     ),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
-    "live": ("telemetry",),
+    "live": ("telemetry", "agents"),
 }
 """Studies by package, in the order of the report."""
 ORDER = tuple(name for names in GROUPS.values() for name in names)

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +34,8 @@ from studies.common import Json, Say
 SCHEDULER = "steersman"
 DEFAULT_SCHEDULER = "default-scheduler"
 READY_SECONDS = 120.0
+START_SECONDS = 600.0
+"""Time for a scheduler to become ready, which on busy cores compiles for minutes the first time."""
 SAMPLE_SECONDS = 0.5
 POLL_SECONDS = 0.1
 GONE_SECONDS = 60.0
@@ -136,31 +138,10 @@ class MeasuredCluster:
     @contextmanager
     def scheduler(self, policy: str) -> Iterator[None]:
         """Run `steersman schedule` with a policy in the block, from when it knows all nodes' metrics."""
-        (port,) = servers.free_ports([0])
-        command = [sys.executable, "-m", "steersman", "schedule", "--name", self.name, "--policy", policy]
-        command += ["--telemetry", str(self.telemetry), "--scheduler-name", SCHEDULER, "--no-leader-elect"]
-        command += ["--port", str(port), "--log-format", "json"]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            log = stack.enter_context((self.folder / "scheduler.log").open("ab"))
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            stack.callback(_stop, process)
-            self._wait_for_metrics(process, f"http://127.0.0.1:{port}/metrics")
-            yield
-
-    def _wait_for_metrics(self, process: subprocess.Popen[bytes], url: str) -> None:
         wanted = f'steersman_telemetry_nodes{{feature="cpu_used_percent",state="fresh"}} {float(self.settings.nodes)}'
-        until = time.monotonic() + READY_SECONDS
-        while True:
-            try:
-                with urllib.request.urlopen(url, timeout=5) as answer:
-                    if wanted in answer.read().decode():
-                        return
-            except (OSError, urllib.error.URLError):
-                pass
-            if process.poll() is not None or time.monotonic() > until:
-                raise SteersmanError(f"the scheduler does not become ready, see {self.folder / 'scheduler.log'}")
-            time.sleep(POLL_SECONDS)
+        arguments = ["--name", self.name, "--policy", policy, "--telemetry", str(self.telemetry)]
+        with scheduling(arguments, self.folder / "scheduler.log", lambda metrics: wanted in metrics):
+            yield
 
     def play(self, scheduler_name: str, run: int) -> Json:
         """Play a run; return its figures, see `figures_of`."""
@@ -211,6 +192,48 @@ class MeasuredCluster:
                 raise SteersmanError("pods of the last run do not go away")
             await asyncio.sleep(POLL_SECONDS)
         await asyncio.sleep(self.settings.rest)
+
+
+@contextmanager
+def scheduling(arguments: Sequence[str], log_file: Path, is_ready: Callable[[str], bool]) -> Iterator[str]:
+    """Run `steersman schedule` in the block.
+
+    Args:
+        arguments: of the command: the cluster, and who decides.
+        log_file: the log is appended to it.
+        is_ready: whether it can begin, from its metrics.
+
+    Yields:
+        The address of its metrics.
+
+    Raises:
+        SteersmanError: it does not become ready.
+    """
+    (port,) = servers.free_ports([0])
+    command = [sys.executable, "-m", "steersman", "schedule", *arguments, "--scheduler-name", SCHEDULER]
+    command += ["--no-leader-elect", "--port", str(port), "--log-format", "json"]
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        log = stack.enter_context(log_file.open("ab"))
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        stack.callback(_stop, process)
+        url = f"http://127.0.0.1:{port}/metrics"
+        until = time.monotonic() + START_SECONDS
+        while not is_ready(metrics_of(url)):
+            if process.poll() is not None or time.monotonic() > until:
+                raise SteersmanError(f"the scheduler does not become ready, see {log_file}")
+            time.sleep(POLL_SECONDS)
+        yield url
+
+
+def metrics_of(url: str) -> str:
+    """Return what a scheduler's metrics say; nothing while it does not answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            text: str = answer.read().decode()
+    except (OSError, urllib.error.URLError):
+        return ""
+    return text
 
 
 def truth_of(address: str) -> Json:

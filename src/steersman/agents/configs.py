@@ -57,6 +57,9 @@ class DQNConfig:
     batch_size: BatchSize = 200
     replay_size: Annotated[int, Option("Transitions in the replay buffer.", COUNT)] = 10_000
     update_every: UpdateEvery = 25
+    gradient_steps: Annotated[
+        int, Option("Gradient steps in place of each: more learn more from few decisions, and take longer.", COUNT)
+    ] = 1
     target_update_every: Annotated[
         int, Option("Gradient steps between updates of the target network.", COUNT, (5, 10, 50, 200))
     ] = 10

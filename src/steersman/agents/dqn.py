@@ -101,9 +101,10 @@ class DQN(Agent):
         while self.steps_since_update >= self.config.update_every:
             self.steps_since_update -= self.config.update_every
             if len(self.replay) >= self.config.batch_size and self.steps >= self.config.learning_starts:
-                loss, value = self._update()
-                losses.append(loss)
-                values.append(value)
+                for _ in range(self.config.gradient_steps):
+                    loss, value = self._update()
+                    losses.append(loss)
+                    values.append(value)
         metrics: Metrics = {"epsilon": self.epsilon, "replay": float(len(self.replay))}
         if losses:
             metrics |= {"loss": float(np.mean(losses)), "q_value": float(np.mean(values))}

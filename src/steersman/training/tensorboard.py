@@ -11,6 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 
+def summary_writer() -> Any:
+    """Return the class that writes event files, None without TensorBoard. The first import takes seconds."""
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter
+
+
 class Board:
     """Scalars and histograms of a run; without TensorBoard they are in `metrics.csv` alone.
 
@@ -20,11 +29,10 @@ class Board:
     """
 
     def __init__(self, folder: Path, start: int) -> None:
+        writer = summary_writer()
         self._writer: Any = None
-        if importlib.util.find_spec("torch") is not None and importlib.util.find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else None)
+        if writer is not None:
+            self._writer = writer(str(folder), purge_step=start + 1 if start else None)
 
     def scalar(self, name: str, value: float, iteration: int) -> None:
         """Write one number."""

@@ -339,6 +339,14 @@ def test_target_follows_the_network_by_steps():
     assert agent.epsilon == pytest.approx(0.995**3)
 
 
+def test_several_gradient_steps_take_the_place_of_each():
+    one, four = make("dqn", prefill=0), make("dqn", prefill=0, gradient_steps=4)
+    while one.updates < 3:
+        one.iterate()
+        four.iterate()
+    assert (four.steps, four.updates) == (one.steps, 4 * one.updates)
+
+
 def test_a_soft_update_moves_the_target_by_tau():
     agent = make("dqn", prefill=0, target_update_every=1, tau=0.25)
     before = {name: value.clone() for name, value in agent.target_network.state_dict().items()}

@@ -17,6 +17,7 @@ from steersman.apps.learner.plan import MAX_NODES, LivePlan, build_agent, card_o
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import write_policy
 from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
+from steersman.training.tensorboard import summary_writer
 
 if TYPE_CHECKING:
     from steersman.agents.base import Agent
@@ -132,6 +133,7 @@ def run_agent(
     from steersman.training.learning import weights_of
 
     torch.set_num_threads(1)
+    summary_writer()  # before the agent says that it is ready: the first question has two seconds, too
     save_every = max(1, SAVE_DECISIONS // plan.decisions)
     limits = TrainingLimits(sys.maxsize, validate_every=save_every)
     run = TrainingRun(folder, plan.options() | {MAX_NODES: capacity}, limits, resume=has_checkpoint(folder))

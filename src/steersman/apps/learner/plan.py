@@ -32,8 +32,23 @@ ALGORITHMS = ("dqn", "actor-critic", "ppo")
 """Algorithms that can learn on a live cluster."""
 OBJECTIVE = "balance"
 NETWORK, HIDDEN, NORMALISATION = "mlp", (64, 64), "none"
-FROM_NOTHING: dict[str, dict[str, Any]] = {"dqn": {"update_every": 5, "candidates": 64}}
-"""Options by algorithm that suit few decisions."""
+FROM_NOTHING: dict[str, dict[str, Any]] = {
+    "dqn": {
+        "discount": 0.0,
+        "reward_scale": 10.0,
+        "batch_size": 64,
+        "update_every": 1,
+        "gradient_steps": 4,
+        "epsilon_decay": 0.9987,
+        "candidates": 64,
+    },
+    "actor-critic": {"discount": 0.0},
+    "ppo": {"discount": 0.0},
+}
+"""Options by algorithm that suit a thousand decisions: their differences in the reward that follows at once can be
+learned by then, those in the sum of many later rewards cannot."""
+REWARDED_LATER = ("allocation", "waiting-time")
+"""Objectives of which only later rewards tell nodes apart, so that the discount stays that of `train`."""
 FROM_POLICY: dict[str, dict[str, Any]] = {
     "dqn": {
         "learning_rate": 1e-4,
@@ -186,7 +201,7 @@ def live_plan(
         known = ", ".join(spec.supported_networks)
         raise UsageError(f"network {network_plan.name!r} cannot be trained by {algorithm}; these can: {known}")
     network_plan.weights(view, network_plan.spec(FeatureCounts(len(view.node), len(view.pod), len(view.context))))
-    config = spec.config(**_settings(spec, card))
+    config = spec.config(**_settings(spec, card, resolved))
     return LivePlan(scheduler_name, algorithm, config, network_plan, objective, view.name, seed)
 
 
@@ -206,10 +221,13 @@ def _rewards_gpus(objective: objectives.WeightedObjectives) -> bool:
     return any(each.needs == "gpu" for each in objective.objectives)
 
 
-def _settings(spec: AlgorithmSpec, card: Card | None) -> dict[str, Any]:
+def _settings(spec: AlgorithmSpec, card: Card | None, objective: objectives.WeightedObjectives) -> dict[str, Any]:
     """Return the algorithm's options: those that suit a live cluster, over those of the policy's training."""
     if card is None:
-        return FROM_NOTHING.get(spec.name, {})
+        settings = dict(FROM_NOTHING.get(spec.name, {}))
+        if any(part.name in REWARDED_LATER for part in objective.objectives):
+            settings.pop("discount", None)
+        return settings
     names = {field.name for field in fields(spec.config)}
     trained = card.settings if card.algorithm == spec.name else {}
     kept = {name: value for name, value in trained.items() if name in names}

@@ -20,6 +20,8 @@ import pytest
 from tests.support.errors import raises
 from tests.unit.evaluation.test_generated import policy_file
 
+from steersman.agents.registry import find_algorithm
+from steersman.apps.learner import agent_process
 from steersman.apps.learner.agent_process import run_agent
 from steersman.apps.learner.others import OtherSchedulers
 from steersman.apps.learner.plan import LivePlan, init_run, live_plan
@@ -37,6 +39,7 @@ from steersman.policies.files.policy_file import read_policy
 from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.registry import resolve
 from steersman.training.network import NetworkPlan
+from steersman.training.run import RunEndedError
 
 NODES = tuple(Node(f"node-{i}", 8000, 32 << 30, pods=110) for i in range(6))
 POD = PodClass(Requests(cpu_milli=500, memory_bytes=1 << 30))
@@ -171,6 +174,17 @@ def test_an_agent_from_nothing_gets_better(tmp_path):
         scheduler.place(1500)
     rows = [float(row["reward"]) for row in metrics_of(tmp_path / "run")]
     assert np.mean(rows[-200:]) > np.mean(rows[:100]) + 0.02
+
+
+def test_the_agent_says_that_it_is_ready_when_slow_imports_are_over(tmp_path, monkeypatch):
+    here, there = multiprocessing.Pipe()
+    was_ready: list[bool] = []
+    monkeypatch.setattr(agent_process, "summary_writer", lambda: was_ready.append(here.poll()))
+    plan = plan_of()
+    here.send(None)  # no question comes
+    with pytest.raises(RunEndedError):
+        run_agent(plan, tmp_path / "run", init_run(plan, tmp_path / "run", NODES), there)
+    assert (was_ready, here.poll()) == ([False], True)
 
 
 class SlowAgent:
@@ -349,6 +363,14 @@ def test_the_teacher_is_the_rule(tmp_path):
         answered(scheduler, link)
         rule.place(len(scheduler.slots))
         assert scheduler.slots == rule.slots, "the prefill is the rule's"
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
+def test_from_nothing_the_next_reward_counts_unless_only_later_ones_tell_nodes_apart(algorithm):
+    default = find_algorithm(algorithm).config().discount
+    assert live_plan("steersman", algorithm=algorithm).config.discount == 0.0
+    for objective in ("allocation", "balance=1,allocation=0.5"):
+        assert live_plan("steersman", algorithm=algorithm, objective=objective).config.discount == default
 
 
 def test_plans_are_checked(tmp_path):
