@@ -82,7 +82,7 @@ def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_wit
     (tmp_path / "kubeconfig").write_text(NOBODY)
     live = ("--learn", "live", "--kubeconfig", "kubeconfig", "--explore-anyway")
     assert main(["schedule", *live, "--options", "study/best.json"]) == 1
-    assert "127.0.0.1:1 cannot be reached" in capsys.readouterr().err, "the options are understood"
+    assert "cannot be reached" in capsys.readouterr().err, "the options are understood"
 
 
 def test_a_study_of_what_makes_no_sense_ends_at_once(tmp_path, monkeypatch, capsys):

@@ -370,10 +370,10 @@ def test_nothing_is_written_when_the_server_fails(tmp_path, capsys):
 
 
 def test_the_commands_ask_a_server(tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "SIMULATION_SECONDS", 60)
+    monkeypatch.setattr(client, "SIMULATION_SECONDS", 600)  # the server may compile first
     monkeypatch.chdir(tmp_path)
     trace = ("--workload", "default-small", "--ratio", "0.1")
-    with steersman_server("best-fit") as url:
+    with steersman_server("best-fit", deadline_milliseconds=600_000.0) as url:
         for policy, output in ((url, "there"), ("best-fit", "here")):
             assert main(["simulate", *trace, "--policy", policy, "--output", output]) == 0
         runs = ("--protocol", "inflation", "--seeds", "1-2", "--jobs", "1")
