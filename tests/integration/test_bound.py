@@ -472,7 +472,7 @@ def test_tables_and_report_draw_the_bound(tmp_path: Path) -> None:
     write_report(path, [Comparison(runs, summary, headline, 1.3)], command="steersman evaluate --bound")
     text = path.read_text()
     plots = figures_in(text)
-    for name in ("w0-course", "w0-end", "w1-end"):
+    for name in ("w0-whole", "w0-end", "w1-end"):
         assert any(trace["y"] == [97.4, 97.4] for trace in plots[name]["data"]), name
     assert plots["w0-end"]["layout"]["annotations"][0]["text"] == "bound (LP) 97.40"
     assert plots["w0-end"]["layout"]["yaxis"]["range"][1] > 97.4

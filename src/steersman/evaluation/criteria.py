@@ -32,7 +32,7 @@ class Criterion:
         unit: of differences.
         digits: decimals that are shown.
         larger_is_better: whether larger values are better.
-        curve: its course over a run: a field of `Curve` or an objective's rewards; empty if it has none.
+        curve: its values over a run: a field of `Curve` or an objective's rewards; empty if it has none.
     """
 
     metric: str

@@ -25,7 +25,7 @@ from steersman.policies.features import TELEMETRY
 from steersman.policies.networks.observation_kernels import ObservationArrays
 from steersman.policies.telemetry.policy import RULE_OF_POLICY
 from steersman.simulation.metrics import reward_metric
-from steersman.simulation.result import Curve, FinalNodes, LatencyCourse, Metric, RunResult
+from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, Metric, RunResult
 
 Floats = npt.NDArray[np.float64]
 
@@ -124,7 +124,7 @@ def play_run(
             *means,
         ),
         final_nodes=_final_nodes(core),
-        latency=LatencyCourse(
+        latency=LatencyEpisode(
             tuple(core.names(0)),
             np.array(first.pods),
             np.array(first.node, dtype=np.int64),
@@ -164,7 +164,7 @@ def _play(core: LatencyCore, policy: Policy, seed: int) -> _Recorder:
 
 
 def _curve(notes: _Recorder, rewards: dict[str, Floats]) -> Curve:
-    """Return the course over time, a point for each decision; CPU is what is used."""
+    """Return the curve over time, a point for each decision; CPU is what is used."""
     rows = np.array(notes.rows)
     count = np.maximum(rows[:, summary.CPU_NODES], 1.0)
     mean = rows[:, summary.CPU_SHARE] / count

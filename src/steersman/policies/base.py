@@ -48,7 +48,7 @@ class ScoreQuery:
     Attributes:
         class_id: the pod's class.
         feasible: [N] bool, the node slots to choose from.
-        eligible: [N] bool, the nodes that count in figures of the whole cluster, see
+        eligible: [N] bool, the nodes over which features and rewards of the whole cluster are taken, see
             `cluster.constraints.node.eligible_nodes`.
         labels_id: the pod's label set.
         owner_pods: pods of the same owner; set in live clusters.

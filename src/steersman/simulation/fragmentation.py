@@ -34,7 +34,7 @@ def recount(
         classes: of its pods.
         profile: the profile that fragmentation is measured by.
         fragments: of the nodes by this profile.
-        eligible: [N] nodes that count.
+        eligible: [N] nodes over which it is taken, see `cluster.constraints.node.eligible_nodes`.
         class_id: [A] classes of the arrivals.
         numbers: [E, 9] of the record.
         sums: [E, 10] of the record.

@@ -30,7 +30,7 @@ from steersman.simulation.engine import (
     EventRecord,
 )
 from steersman.simulation.result import Curve, Metric, Timeline
-from steersman.simulation.rewards import RunCourse
+from steersman.simulation.rewards import DecisionStates
 
 Floats = npt.NDArray[np.float64]
 
@@ -177,14 +177,14 @@ def reward_metric(objective: str) -> str:
 
 
 def reward_metrics(
-    course: RunCourse, objectives: Sequence[WeightedObjectives]
+    states: DecisionStates, objectives: Sequence[WeightedObjectives]
 ) -> tuple[list[Metric], dict[str, Floats]]:
     """Return the mean reward of each objective over a run's decisions, and [E] its reward over the events."""
-    values = {objective.name: course.rewards(objective) for objective in objectives}
+    values = {objective.name: states.rewards(objective) for objective in objectives}
     means = [
         Metric(reward_metric(name), "", float(of.mean()) if len(of) else float("nan")) for name, of in values.items()
     ]
-    return means, {name: course.over_events(of) for name, of in values.items()}
+    return means, {name: states.over_events(of) for name, of in values.items()}
 
 
 def waiting_metrics(

@@ -121,7 +121,7 @@ class FinalNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class LatencyCourse:
+class LatencyEpisode:
     """Decisions of an episode with telemetry, D of them on N nodes.
 
     Attributes:
@@ -174,7 +174,7 @@ class RunResult:
     warnings: tuple[str, ...] = ()
     timeline: Timeline | None = None
     placements: Placements | None = None
-    latency: LatencyCourse | None = None
+    latency: LatencyEpisode | None = None
 
     def to_frame(self) -> Any:
         """Return a data frame of the metrics: name, unit, value."""

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class RunCourse:
+class DecisionStates:
     """The states of a run around its decisions.
 
     Attributes:
@@ -47,9 +47,9 @@ class RunCourse:
         return result
 
 
-def run_course(
+def decision_states(
     record: EventRecord, first: Floats, owners: OwnerArrays, owner_of: npt.NDArray[np.int64], standing: int, waits: bool
-) -> RunCourse:
+) -> DecisionStates:
     """Return the states of a run around its decisions.
 
     Args:
@@ -80,7 +80,7 @@ def run_course(
         waited = np.concatenate([[0.0], np.cumsum(numbers[:-1, engine.NOW_WAITING] * np.diff(record.time))])
         until = np.append(decisions[1:], count - 1)
         later[:, state.POD_SECONDS_WAITED] = waited[until] - waited[decisions]
-    return RunCourse(decisions, rows[decisions], later, count)
+    return DecisionStates(decisions, rows[decisions], later, count)
 
 
 @kernel

@@ -34,7 +34,7 @@ from steersman.simulation.fragmentation import recount
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
-from steersman.simulation.rewards import RunCourse, run_course
+from steersman.simulation.rewards import DecisionStates, decision_states
 from steersman.simulation.selection.halving import ARRIVALS, Selection, select, unallocated_percent
 from steersman.workloads.coarse import coarse
 from steersman.workloads.places import Places, places
@@ -351,7 +351,7 @@ class Execution:
         events = metrics.events_of(record, np.cumsum(first), self._capacity())
         rewarded: list[Metric] = []
         if objectives:
-            rewarded, rewards = metrics.reward_metrics(self._course(record), objectives)
+            rewarded, rewards = metrics.reward_metrics(self._decision_states(record), objectives)
             events = replace(events, rewards=rewards)
         # If all pods arrive at once there is no course over arrivals, and the whole run is shown.
         until = float(self.plan.time[-1] if self.plan.time[-1] > events.time[0] else events.time[-1])
@@ -398,7 +398,7 @@ class Execution:
         classes, arrivals = state.class_arrays, self.arrivals.class_id
         recount(state.arrays, classes, profile, fragments, self.eligible, arrivals, record.numbers, record.sums)
 
-    def _course(self, record: engine.EventRecord) -> RunCourse:
+    def _decision_states(self, record: engine.EventRecord) -> DecisionStates:
         """Return the states around the decisions of a record."""
         simulator, nodes = self.simulator, self.plan.nodes
         empty = simulator._state.permuted(nodes).arrays
@@ -406,7 +406,7 @@ class Execution:
         first = summary_of(empty, self.eligible, fragment_arrays(profile, empty).total, 0)
         owners = owner_arrays(places.owners, places.rack[nodes], places.racks)
         owner_of = places.owner[self.plan.pods]
-        return run_course(record, first, owners, owner_of, self.plan.standing, self.plan.waits)
+        return decision_states(record, first, owners, owner_of, self.plan.standing, self.plan.waits)
 
     def _capacity(self) -> metrics.Capacity:
         nodes, allocatable = self.state.arrays, self.state.arrays.allocatable[self.eligible]

@@ -116,7 +116,7 @@ class Workload:
 
     @cached_property
     def eligible(self) -> npt.NDArray[np.bool_]:
-        """Return which nodes count, [N]: those that some pod of the demand may enter, see `eligible_nodes`."""
+        """Return which nodes are eligible, [N]: some pod of the demand may enter them, see `eligible_nodes`."""
         # The command line imports this module at its start, and must not wait for NumPy.
         from steersman.cluster.constraints.node import eligible_nodes
 
@@ -124,7 +124,7 @@ class Workload:
 
     @cached_property
     def eligible_nodes(self) -> tuple[Node, ...]:
-        """Return the nodes that count, see `eligible`."""
+        """Return the eligible nodes, see `eligible`."""
         return tuple(node for node, counts in zip(self.nodes, self.eligible, strict=True) if counts)
 
     def shuffled_nodes(self, random: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -22,7 +22,7 @@ from steersman.envs.latency.environment import LatencyOptions
 from steersman.evaluation.criteria import parse_objectives
 from steersman.evaluation.generated import check_generated, deployments_workload, nominal_workload, run_generated
 from steersman.evaluation.latency import play_all
-from steersman.evaluation.report.course_figures import WINDOW, family_of, success_rate
+from steersman.evaluation.report.episode_figures import WINDOW, family_of, success_rate
 from steersman.policies.features import CLUSTER, TELEMETRY, View
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.most_even import NAME as MOST_EVEN
@@ -134,14 +134,14 @@ def test_a_run_has_the_figures_of_the_environment_and_what_the_live_page_shows()
     for name, values in expected.items():
         if name != "return":
             assert metrics[name] == pytest.approx(values[0], nan_ok=True)
-    course = run.latency
-    assert course is not None
-    assert course.pods.shape == (len(run.curve.x), 5)
+    episode = run.latency
+    assert episode is not None
+    assert episode.pods.shape == (len(run.curve.x), 5)
     assert (np.diff(run.curve.x) >= 0).all()
     assert sum(run.curve.rewards["latency-aware"]) == pytest.approx(expected["return"][0])
-    limited = np.isfinite(course.kept)
-    assert (course.latency[limited] > 0).all()
-    assert metrics["soft_limits_kept_percent"] == pytest.approx(100 * course.kept[limited].mean())
+    limited = np.isfinite(episode.kept)
+    assert (episode.latency[limited] > 0).all()
+    assert metrics["soft_limits_kept_percent"] == pytest.approx(100 * episode.kept[limited].mean())
 
 
 def test_a_mix_is_measured_by_its_mean_reward_in_both() -> None:

@@ -269,7 +269,7 @@ def test_the_report_holds_table_and_plots_in_one_file(tmp_path: Path) -> None:
     page = Page(text)
     figures = figures_in(text)
     assert set(figures) == page.ids("plot")
-    assert {"w0-course", "w0-end", "w0-causes", "w0-nodes-0", "w0-nodes-1", "w0-balance"} <= set(figures)
+    assert {"w0-whole", "w0-end", "w0-causes", "w0-nodes-0", "w0-nodes-1", "w0-balance"} <= set(figures)
     assert headline.sentence() in page.text
     for cell in ("95.42", "+4.55", "baseline", "steersman evaluate"):
         assert any(cell in piece for piece in page.text), cell

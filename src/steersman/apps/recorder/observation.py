@@ -42,7 +42,7 @@ class EpisodeContext:
         view: view of the observations.
         profile: typical pods.
         pods: all pods of the episode.
-        demand: classes of those that the scheduler places, which decide which nodes count.
+        demand: classes of those that the scheduler places, which decide which nodes are eligible.
         leftovers: leftover tables of the profile, for the view `gpu`.
     """
 

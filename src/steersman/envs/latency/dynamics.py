@@ -51,7 +51,7 @@ from steersman.policies.telemetry.arrays import (
     POD,
     SOFT,
 )
-from steersman.policies.telemetry.requests import capacity, class_of, fits_on, row_of, running
+from steersman.policies.telemetry.requests import class_of, cpu_allocatable, fits_on, row_of, running
 from steersman.workloads.generators.latency_settings import LatencySettings
 
 LOAD_STEP = 15.0
@@ -232,7 +232,7 @@ def take_note(simulator: SimulatorState, settings: LatencySettings, e: int) -> N
     for n in range(nodes):
         empty += running(simulator.scheduler_view, e, n) == 0
         most = max(most, connections(simulator, e, n))
-        total[e, SATURATED] += cpu_wanted(simulator, e, n) > capacity(simulator.scheduler_view, e, n)
+        total[e, SATURATED] += cpu_wanted(simulator, e, n) > cpu_allocatable(simulator.scheduler_view, e, n)
     total[e, SAMPLES] += 1.0
     total[e, EMPTY] += empty
     total[e, USED] += nodes - empty

@@ -26,7 +26,7 @@ from steersman.policies.telemetry.arrays import (
     POD,
 )
 from steersman.policies.telemetry.encoding import encode
-from steersman.policies.telemetry.requests import capacity, fits_on, requested, running
+from steersman.policies.telemetry.requests import cpu_allocatable, cpu_requested, fits_on, running
 from steersman.workloads.generators.latency_settings import LatencySettings
 
 # Columns of `LatencyConfig.counts`: steps taken, whether the last action was illegal, how the last placement keeps its
@@ -124,7 +124,7 @@ def _summarise(simulator: SimulatorState, task: LatencyConfig, e: int) -> None:
     used, share, square = 0, 0.0, 0.0
     for n in range(nodes):
         used += running(simulator.scheduler_view, e, n) > 0
-        part = truth.cpu_used(simulator, e, n) / capacity(simulator.scheduler_view, e, n)
+        part = truth.cpu_used(simulator, e, n) / cpu_allocatable(simulator.scheduler_view, e, n)
         share += part
         square += part * part
     row[e, summary.NODES] = row[e, summary.CPU_NODES] = row[e, summary.SLOTS] = nodes
@@ -160,13 +160,13 @@ def _connections(simulator: SimulatorState, e: int) -> float:
 
 @inlined_kernel
 def _latency(simulator: SimulatorState, e: int, kept: int) -> float:
-    cpu_requested, room, used, nodes = 0, 0, 0, simulator.scheduler_view.counts[e, NODES]
+    total_requested, allocatable, used, nodes = 0, 0, 0, simulator.scheduler_view.counts[e, NODES]
     for n in range(nodes):
         if running(simulator.scheduler_view, e, n) > 0:
-            cpu_requested += requested(simulator.scheduler_view, e, n)
-            room += capacity(simulator.scheduler_view, e, n)
+            total_requested += cpu_requested(simulator.scheduler_view, e, n)
+            allocatable += cpu_allocatable(simulator.scheduler_view, e, n)
             used += 1
-    return latency_aware(nodes, used, cpu_requested / room if room > 0 else 0.0, kept)
+    return latency_aware(nodes, used, total_requested / allocatable if allocatable > 0 else 0.0, kept)
 
 
 @inlined_kernel

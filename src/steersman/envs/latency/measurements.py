@@ -40,7 +40,7 @@ from steersman.policies.telemetry.arrays import (
     PODS_SINCE,
     REQUESTED_SINCE,
 )
-from steersman.policies.telemetry.requests import capacity, requested, row_of, running
+from steersman.policies.telemetry.requests import cpu_allocatable, cpu_requested, row_of, running
 from steersman.workloads.generators.latency_settings import (
     NODE_FILESYSTEM,
     SYSTEM_FILESYSTEM,
@@ -66,7 +66,7 @@ def count_up(simulator: SimulatorState, e: int, n: int, time: float) -> None:
     simulator.counted[e, n] = time
     simulator.counter[e, n, CPU_SECONDS] += passed * cpu_used(simulator, e, n)
     simulator.counter[e, n, NETWORK_BYTES] += passed * network(simulator, e, n)
-    simulator.counter[e, n, REQUEST_SECONDS] += passed * requested(simulator.scheduler_view, e, n)
+    simulator.counter[e, n, REQUEST_SECONDS] += passed * cpu_requested(simulator.scheduler_view, e, n)
 
 
 @inlined_kernel
@@ -149,10 +149,10 @@ def observe(simulator: SimulatorState, e: int) -> None:
         since[e, n, REQUESTED_SINCE] = 0.0
         if before >= 0:
             last = (simulator.rings[e, n] - 1) % RING
-            cpu = _slope(simulator, e, n, before, last, CPU_SECONDS) / capacity(simulator.scheduler_view, e, n)
+            cpu = _slope(simulator, e, n, before, last, CPU_SECONDS) / cpu_allocatable(simulator.scheduler_view, e, n)
             measured[e, n, CPU_USED] = min(100.0 * cpu * simulator.gauge[e, n, CPU_USED], 100.0)
             average = _slope(simulator, e, n, before, last, REQUEST_SECONDS)
-            since[e, n, REQUESTED_SINCE] = requested(simulator.scheduler_view, e, n) - average
+            since[e, n, REQUESTED_SINCE] = cpu_requested(simulator.scheduler_view, e, n) - average
         first = _rate_start(simulator, e, n, now)
         if first >= 0:
             last = (simulator.rings[e, n] - 1) % RING

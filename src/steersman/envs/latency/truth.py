@@ -14,7 +14,7 @@ from steersman.envs.latency.state import (
 from steersman.policies.telemetry.arrays import (
     NODES,
 )
-from steersman.policies.telemetry.requests import capacity
+from steersman.policies.telemetry.requests import cpu_allocatable
 from steersman.workloads.generators.latency_settings import NODE_NETWORK, SYSTEM_CONNECTIONS, LatencySettings
 
 BUSIEST = 0.98
@@ -39,7 +39,7 @@ def cpu_wanted(simulator: SimulatorState, e: int, n: int) -> float:
 @inlined_kernel
 def cpu_used(simulator: SimulatorState, e: int, n: int) -> float:
     """Return the milli-CPU that node `n` uses."""
-    return float(min(cpu_wanted(simulator, e, n), capacity(simulator.scheduler_view, e, n)))
+    return float(min(cpu_wanted(simulator, e, n), cpu_allocatable(simulator.scheduler_view, e, n)))
 
 
 @inlined_kernel
@@ -64,7 +64,7 @@ def latency(
     network used, at most `BUSIEST`.
     """
     busy = max(
-        (cpu_wanted(simulator, e, n) + cpu) / capacity(simulator.scheduler_view, e, n),
+        (cpu_wanted(simulator, e, n) + cpu) / cpu_allocatable(simulator.scheduler_view, e, n),
         (_used(simulator, e, n, USE_NETWORK) + bytes_) / NODE_NETWORK,
     )
     busy = min(busy, BUSIEST)
@@ -77,7 +77,7 @@ def cpu_deviation(simulator: SimulatorState, e: int) -> float:
     count = simulator.scheduler_view.counts[e, NODES]
     total, squares = 0.0, 0.0
     for n in range(count):
-        share = cpu_used(simulator, e, n) / capacity(simulator.scheduler_view, e, n)
+        share = cpu_used(simulator, e, n) / cpu_allocatable(simulator.scheduler_view, e, n)
         total += share
         squares += share * share
     mean = total / count

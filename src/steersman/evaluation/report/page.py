@@ -14,7 +14,7 @@ from pathlib import Path
 
 from steersman.core.statistics import RESAMPLES
 from steersman.evaluation.report import markup
-from steersman.evaluation.report.course_figures import family_of, workload_bars
+from steersman.evaluation.report.episode_figures import family_of, workload_bars
 from steersman.evaluation.report.figures import Figure, dark_colours, styles
 from steersman.evaluation.report.headline import (
     BOUND_LABEL,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from html import escape
 
 from steersman.evaluation.report import figures, markup
-from steersman.evaluation.report.course_figures import latency_by_node, pods_over_time, success_lines
+from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines
 from steersman.evaluation.report.figures import Figure
 from steersman.evaluation.report.headline import MEAN_WAIT, Headline
 from steersman.objectives.fragmentation import CAUSES
@@ -126,12 +126,12 @@ class Section:
                 continue  # below
             rows = {policy: self.headline.row(self.workload, policy, each.metric) for policy in self.runs}
             values = {policy: (row.mean, *row.interval) for policy, row in rows.items() if row is not None}
-            course = self._lines(each.curve, each.short, digits=each.digits) if each.curve else None
+            over_run = self._lines(each.curve, each.short, digits=each.digits) if each.curve else None
             better = "Higher is better." if each.larger_is_better else "Lower is better."
             caption = f"{each.title}: mean and 95 % interval. {better}"
             places += [
                 self._place(
-                    f"objective-{number}", course, f"{each.phrase[0].upper()}{each.phrase[1:]} over the run. {better}"
+                    f"objective-{number}", over_run, f"{each.phrase[0].upper()}{each.phrase[1:]} over the run. {better}"
                 ),
                 self._place(f"compared-{number}", figures.bars(values, self.style, each.short, each.digits), caption),
             ]
@@ -152,19 +152,19 @@ class Section:
     def _latency(self) -> str:
         """Return what Matranga's live page shows: pods per node, latency by node, success rate."""
         first = {policy: runs[0] for policy, runs in self.runs.items() if runs and runs[0].latency is not None}
-        courses = {policy: run.latency for policy, run in first.items() if run.latency is not None}
-        if not courses:
+        episodes = {policy: run.latency for policy, run in first.items() if run.latency is not None}
+        if not episodes:
             return ""
-        by_node = latency_by_node(courses, self.style)
+        by_node = latency_by_node(episodes, self.style)
         places = [
             self._place("success", success_lines(self.runs, self.style), SUCCESS),
             self._place("latency", by_node, f"Mean over the pods that a node got, seed {self.headline.seeds[0]}."),
         ]
         head = markup.block("Latency", "How long answers take from a pod's node to its users.", "two", places)
-        most = max(int(course.pods.max()) for course in courses.values())
+        most = max(int(episode.pods.max()) for episode in episodes.values())
         small = "".join(
-            self._small("pods", policy, pods_over_time(course, first[policy].curve.x, self.x_title, most))
-            for policy, course in courses.items()
+            self._small("pods", policy, pods_over_time(episode, first[policy].curve.x, self.x_title, most))
+            for policy, episode in episodes.items()
         )
         return f'{head}\n<h2>Pods per node</h2>\n{markup.soft(PODS_PER_NODE)}\n<div class="two">{small}</div>'
 
@@ -173,7 +173,7 @@ class Section:
         bound = self.headline.bound(self.workload)
         whole = self._lines(self.quantity, self.allocated, diagonal=diagonal, bound=bound)
         caption = "The whole run." + (DIAGONAL if diagonal else "") + (BOUND_TEXT if math.isfinite(bound) else "")
-        places = [self._place("course", whole, caption)]
+        places = [self._place("whole", whole, caption)]
         if not self.by_time:
             x = figures.grid([run.curve for runs in self.runs.values() for run in runs])
             start = 100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0]))

@@ -107,7 +107,7 @@ class Decider:
 
     @property
     def eligible(self) -> npt.NDArray[np.bool_]:
-        """Return which nodes count in figures of the cluster, [N]: those that some pod scheduled here may enter."""
+        """Return which nodes are eligible, [N]: those that some pod scheduled here may enter."""
         nodes, (classes, former) = self.state.nodes, self._eligible_by
         if classes != len(self._demand) or len(nodes) != len(former) or any(map(is_not, nodes, former)):
             self._eligible = eligible_nodes(self.state.table, (self.state.classes[c].constraints for c in self._demand))
@@ -140,7 +140,7 @@ class Decider:
         self.follow()
         feasible, limits = self.state.mask(class_id, labels_id), pod.latency
         if self._filters(limits) and feasible.any():
-            feasible = self.node_metrics.keep_limit(class_id, feasible, owner_pods, limits, decides=False)
+            feasible, _ = self.node_metrics.filter_by_hard_limit(class_id, feasible, owner_pods, limits)
         if feasible.any():
             assert self.scorer is not None
             await self.scorer.ask(self._query(class_id, labels_id, owner_pods, limits, feasible))
@@ -172,7 +172,7 @@ class Decider:
             feasible = self.state.mask(class_id, labels_id)
             candidates = feasible if allowed is None else feasible & allowed
             if self._filters(limits) and candidates.any():
-                candidates = self.node_metrics.keep_limit(class_id, candidates, owner_pods, limits)
+                candidates = self.node_metrics.filter_and_count(class_id, candidates, owner_pods, limits)
             if not (candidates == feasible).all():
                 if not candidates.any():
                     return None
@@ -222,7 +222,7 @@ class Decider:
         candidates = None
         if self._filters(limits):
             mask = self.state.mask(class_id, labels_id)
-            candidates = self.node_metrics.keep_limit(class_id, mask, owner_pods, limits, decides=False)
+            candidates, _ = self.node_metrics.filter_by_hard_limit(class_id, mask, owner_pods, limits)
         return self._scores(class_id, labels_id, owner_pods, limits, candidates)
 
     def _scores(

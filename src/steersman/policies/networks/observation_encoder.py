@@ -29,7 +29,7 @@ class ObservationEncoder:
         view: the view to encode.
         context: the cluster, which the caller keeps up to date.
         owners: locations of owners' pods.
-        eligible: [N] nodes that count in the summary.
+        eligible: [N] nodes over which the summary is taken, see `cluster.constraints.node.eligible_nodes`.
         log: [L] slots of changed nodes, in order, which the caller writes.
         logged: [1] length of the log.
     """

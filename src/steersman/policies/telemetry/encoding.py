@@ -42,8 +42,16 @@ from steersman.policies.telemetry.estimates import (
     latency_to_users,
     rates,
 )
-from steersman.policies.telemetry.requests import capacity, class_of, memory_requested, requested, row_of, running
-from steersman.policies.telemetry.rules import CPU_SATURATION, Spread, kube_default, spread_range
+from steersman.policies.telemetry.latency_filter import QUEUEING_KNEE
+from steersman.policies.telemetry.requests import (
+    class_of,
+    cpu_allocatable,
+    cpu_requested,
+    memory_requested,
+    row_of,
+    running,
+)
+from steersman.policies.telemetry.rules import Spread, kube_default, spread_range
 
 GIB = float(1 << 30)
 GIGABIT = 125e6
@@ -88,7 +96,7 @@ def encode(
 
 
 @inlined_kernel
-def _cut(value: float, low: float, high: float) -> float:
+def _clip(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
 
 
@@ -108,18 +116,18 @@ def _encode_requests(
     out: npt.NDArray[np.float32],
 ) -> None:
     c, row = class_of(view, e, view.counts[e, POD]), row_of(view, e, n)
-    cpu, memory = float(capacity(view, e, n)), float(view.nodes.allocatable[row, MEMORY])
+    cpu, memory = float(cpu_allocatable(view, e, n)), float(view.nodes.allocatable[row, MEMORY])
     out[e, n, columns.NODE_CORES] = math.log2(1.0 + cpu / 1000.0) / 7.0
-    out[e, n, columns.NODE_CPU_REQUESTED_BEFORE] = requested(view, e, n) / cpu
-    cpu_after_pod = requested(view, e, n) + view.pods.request[c, CPU]
-    out[e, n, columns.NODE_CPU_REQUESTED_AFTER] = _cut(cpu_after_pod / cpu, 0.0, 2.0)
+    out[e, n, columns.NODE_CPU_REQUESTED_BEFORE] = cpu_requested(view, e, n) / cpu
+    cpu_after_pod = cpu_requested(view, e, n) + view.pods.request[c, CPU]
+    out[e, n, columns.NODE_CPU_REQUESTED_AFTER] = _clip(cpu_after_pod / cpu, 0.0, 2.0)
     out[e, n, columns.NODE_MEMORY_REQUESTED_BEFORE] = memory_requested(view, e, n) / memory
     memory_after_pod = memory_requested(view, e, n) + view.pods.request[c, MEMORY]
-    out[e, n, columns.NODE_MEMORY_REQUESTED_AFTER] = _cut(memory_after_pod / memory, 0.0, 2.0)
+    out[e, n, columns.NODE_MEMORY_REQUESTED_AFTER] = _clip(memory_after_pod / memory, 0.0, 2.0)
     out[e, n, columns.NODE_PODS] = _saturating(running(view, e, n), 8.0)
     out[e, n, columns.NODE_EMPTY] = 1.0 if running(view, e, n) == 0 else 0.0
     out[e, n, columns.NODE_SIBLINGS] = _saturating(view.siblings[e, n], 4.0)
-    out[e, n, columns.NODE_KUBE_DEFAULT] = _cut(kube_default(view, e, n, spread) / SCORES, 0.0, 1.0) if fits else 0.0
+    out[e, n, columns.NODE_KUBE_DEFAULT] = _clip(kube_default(view, e, n, spread) / SCORES, 0.0, 1.0) if fits else 0.0
     out[e, n, columns.NODE_NEAR_USERS] = 1.0 if users_zone >= 0 and view.zone[e, n] == users_zone else 0.0
 
 
@@ -128,29 +136,31 @@ def _encode_cpu(view: SchedulerView, e: int, n: int, averages: Rates, out: npt.N
     used = view.measured[e, n, CPU_USED]
     missing = math.isnan(used)
     out[e, n, columns.NODE_CPU_MISSING] = 1.0 if missing else 0.0
-    out[e, n, columns.NODE_CPU_AGE] = _cut(view.age[e, n, CPU_USED] / MINUTE, 0.0, 5.0)
+    out[e, n, columns.NODE_CPU_AGE] = _clip(view.age[e, n, CPU_USED] / MINUTE, 0.0, 5.0)
     if missing:
         for i in range(columns.NODE_CPU_USED, columns.NODE_BUSY_AFTER + 1):  # all that is derived from it
             out[e, n, i] = 0.0
         return
     before, after = cpu_now(view, e, n, averages), cpu_after(view, e, n, averages)
-    from_mean, from_mean_after = _cut(before - averages.cpu_mean, -2.0, 2.0), _cut(after - averages.cpu_mean, -2.0, 2.0)
-    out[e, n, columns.NODE_CPU_USED] = _cut(used / 100.0, 0.0, 1.0)
-    out[e, n, columns.NODE_CPU_SINCE] = _cut(view.since[e, n, REQUESTED_SINCE] / capacity(view, e, n), -1.0, 1.0)
-    out[e, n, columns.NODE_CPU_BEFORE] = _cut(before, 0.0, 2.0)
-    out[e, n, columns.NODE_CPU_AFTER] = _cut(after, 0.0, 2.0)
+    from_mean = _clip(before - averages.cpu_mean, -2.0, 2.0)
+    from_mean_after = _clip(after - averages.cpu_mean, -2.0, 2.0)
+    out[e, n, columns.NODE_CPU_USED] = _clip(used / 100.0, 0.0, 1.0)
+    since = view.since[e, n, REQUESTED_SINCE] / cpu_allocatable(view, e, n)
+    out[e, n, columns.NODE_CPU_SINCE] = _clip(since, -1.0, 1.0)
+    out[e, n, columns.NODE_CPU_BEFORE] = _clip(before, 0.0, 2.0)
+    out[e, n, columns.NODE_CPU_AFTER] = _clip(after, 0.0, 2.0)
     out[e, n, columns.NODE_CPU_DEVIATION_BEFORE] = from_mean
     out[e, n, columns.NODE_CPU_DEVIATION_AFTER] = from_mean_after
     out[e, n, columns.NODE_CPU_SQUARE_BEFORE] = from_mean * from_mean
     out[e, n, columns.NODE_CPU_SQUARE_AFTER] = from_mean_after * from_mean_after
-    out[e, n, columns.NODE_BUSY_AFTER] = 1.0 if after > CPU_SATURATION else 0.0
+    out[e, n, columns.NODE_BUSY_AFTER] = 1.0 if after > QUEUEING_KNEE else 0.0
 
 
 @inlined_kernel
 def _encode_gauges(view: SchedulerView, e: int, n: int, averages: Rates, out: npt.NDArray[np.float32]) -> None:
     network = view.measured[e, n, NETWORK_RECEIVED]
-    out[e, n, columns.NODE_NETWORK] = 0.0 if math.isnan(network) else _cut(network / GIGABIT, 0.0, 4.0)
-    out[e, n, columns.NODE_PODS_SINCE] = _cut(view.since[e, n, PODS_SINCE] / 8.0, -4.0, 4.0)
+    out[e, n, columns.NODE_NETWORK] = 0.0 if math.isnan(network) else _clip(network / GIGABIT, 0.0, 4.0)
+    out[e, n, columns.NODE_PODS_SINCE] = _clip(view.since[e, n, PODS_SINCE] / 8.0, -4.0, 4.0)
     missing = math.isnan(view.measured[e, n, CONNECTIONS])
     out[e, n, columns.NODE_GAUGES_MISSING] = 1.0 if missing else 0.0
     if missing:
@@ -161,11 +171,11 @@ def _encode_gauges(view: SchedulerView, e: int, n: int, averages: Rates, out: np
     memory = float(view.nodes.allocatable[row_of(view, e, n), MEMORY])
     available, filesystem = view.measured[e, n, MEMORY_AVAILABLE], view.measured[e, n, FILESYSTEM_USED]
     after = connections_after(view, e, n, averages)
-    out[e, n, columns.NODE_MEMORY_USED] = 0.0 if math.isnan(available) else _cut(1.0 - available / memory, 0.0, 1.0)
-    out[e, n, columns.NODE_FILESYSTEM_USED] = 0.0 if math.isnan(filesystem) else _cut(filesystem / 100.0, 0.0, 1.0)
+    out[e, n, columns.NODE_MEMORY_USED] = 0.0 if math.isnan(available) else _clip(1.0 - available / memory, 0.0, 1.0)
+    out[e, n, columns.NODE_FILESYSTEM_USED] = 0.0 if math.isnan(filesystem) else _clip(filesystem / 100.0, 0.0, 1.0)
     out[e, n, columns.NODE_CONNECTIONS_BEFORE] = _saturating(connections_now(view, e, n, averages), 1000.0)
     out[e, n, columns.NODE_CONNECTIONS_AFTER] = _saturating(after, 1000.0)
-    out[e, n, columns.NODE_CONNECTIONS_EXCESS] = _cut(after / max(averages.connections_mean, 1.0) - 1.0, -1.0, 8.0)
+    out[e, n, columns.NODE_CONNECTIONS_EXCESS] = _clip(after / max(averages.connections_mean, 1.0) - 1.0, -1.0, 8.0)
 
 
 @inlined_kernel
@@ -174,15 +184,15 @@ def _encode_latency(view: SchedulerView, e: int, n: int, out: npt.NDArray[np.flo
     limited = view.user[e, pod] >= 0
     there = latency_to_users(view, e, n)
     out[e, n, columns.NODE_LATENCY_MISSING] = 1.0 if limited and math.isnan(there) else 0.0
-    out[e, n, columns.NODE_LATENCY_AGE] = _cut(view.age[e, n, LATENCY] / MINUTE, 0.0, 5.0)
+    out[e, n, columns.NODE_LATENCY_AGE] = _clip(view.age[e, n, LATENCY] / MINUTE, 0.0, 5.0)
     if math.isnan(there):
         for i in range(columns.NODE_LATENCY, columns.NODE_WITHIN_HARD + 1):  # all that is derived from it
             out[e, n, i] = 0.0
         return
     soft, hard = view.limit[e, pod, SOFT], view.limit[e, pod, HARD]
-    out[e, n, columns.NODE_LATENCY] = _cut(there / 100.0, 0.0, 10.0)
-    out[e, n, columns.NODE_SOFT_MARGIN] = _cut((soft - there) / 100.0, -10.0, 10.0)
-    out[e, n, columns.NODE_HARD_MARGIN] = _cut((hard - there) / 100.0, -10.0, 10.0)
+    out[e, n, columns.NODE_LATENCY] = _clip(there / 100.0, 0.0, 10.0)
+    out[e, n, columns.NODE_SOFT_MARGIN] = _clip((soft - there) / 100.0, -10.0, 10.0)
+    out[e, n, columns.NODE_HARD_MARGIN] = _clip((hard - there) / 100.0, -10.0, 10.0)
     out[e, n, columns.NODE_WITHIN_SOFT] = 1.0 if there <= soft else 0.0
     out[e, n, columns.NODE_WITHIN_HARD] = 1.0 if there <= hard else 0.0
 
@@ -196,12 +206,12 @@ def _encode_pod(view: SchedulerView, e: int, out: npt.NDArray[np.float32]) -> No
     replicas, index = view.replica[e, pod, REPLICAS], view.replica[e, pod, INDEX]
     out[e, columns.POD_NO_GPU] = 1.0
     out[e, columns.POD_GPU_PART] = out[e, columns.POD_ONE_GPU] = out[e, columns.POD_SEVERAL_GPUS] = 0.0
-    out[e, columns.POD_CPU] = _cut(cores / 8.0, 0.0, 8.0)
-    out[e, columns.POD_CPU_LOG] = _cut(math.log2(1.0 + cores) / 7.0, 0.0, 2.0)
-    out[e, columns.POD_MEMORY_LOG] = _cut(math.log2(1.0 + gib) / 10.0, 0.0, 2.0)
+    out[e, columns.POD_CPU] = _clip(cores / 8.0, 0.0, 8.0)
+    out[e, columns.POD_CPU_LOG] = _clip(math.log2(1.0 + cores) / 7.0, 0.0, 2.0)
+    out[e, columns.POD_MEMORY_LOG] = _clip(math.log2(1.0 + gib) / 10.0, 0.0, 2.0)
     out[e, columns.POD_LIMITED] = 1.0 if limited else 0.0
-    out[e, columns.POD_SOFT] = _cut(view.limit[e, pod, SOFT] / 100.0, 0.0, 10.0) if limited else 0.0
-    out[e, columns.POD_HARD] = _cut(view.limit[e, pod, HARD] / 100.0, 0.0, 10.0) if limited else 0.0
+    out[e, columns.POD_SOFT] = _clip(view.limit[e, pod, SOFT] / 100.0, 0.0, 10.0) if limited else 0.0
+    out[e, columns.POD_HARD] = _clip(view.limit[e, pod, HARD] / 100.0, 0.0, 10.0) if limited else 0.0
     out[e, columns.POD_REPLICAS] = _saturating(replicas, 8.0)
     out[e, columns.POD_TO_COME] = _saturating(replicas - index - 1, 8.0)
 
@@ -225,8 +235,8 @@ def _encode_context(
         no_gauges += nodes[e, n, columns.NODE_GAUGES_MISSING]
         soft += nodes[e, n, columns.NODE_WITHIN_SOFT] if mask[e, n] else 0.0
         hard += nodes[e, n, columns.NODE_WITHIN_HARD] if mask[e, n] else 0.0
-        cpu += requested(view, e, n)
-        cpu_all += capacity(view, e, n)
+        cpu += cpu_requested(view, e, n)
+        cpu_all += cpu_allocatable(view, e, n)
         memory += memory_requested(view, e, n)
         memory_all += view.nodes.allocatable[row_of(view, e, n), MEMORY]
     out[e, columns.CONTEXT_NODES] = math.log2(1.0 + count) / 20.0
@@ -237,8 +247,8 @@ def _encode_context(
     out[e, columns.CONTEXT_USE] = averages.use
     some_cpu, some_connections = not math.isnan(averages.cpu_mean), not math.isnan(averages.connections_mean)
     variance = averages.cpu_square - averages.cpu_mean * averages.cpu_mean
-    out[e, columns.CONTEXT_CPU_MEAN] = _cut(averages.cpu_mean, 0.0, 2.0) if some_cpu else 0.0
-    out[e, columns.CONTEXT_CPU_DEVIATION] = _cut(math.sqrt(max(variance, 0.0)), 0.0, 2.0) if some_cpu else 0.0
+    out[e, columns.CONTEXT_CPU_MEAN] = _clip(averages.cpu_mean, 0.0, 2.0) if some_cpu else 0.0
+    out[e, columns.CONTEXT_CPU_DEVIATION] = _clip(math.sqrt(max(variance, 0.0)), 0.0, 2.0) if some_cpu else 0.0
     out[e, columns.CONTEXT_CONNECTIONS_EACH] = _saturating(averages.connections, 100.0)
     connections_mean = averages.connections_mean if some_connections else 0.0
     out[e, columns.CONTEXT_CONNECTIONS_MEAN] = _saturating(connections_mean, 1000.0)

@@ -26,7 +26,7 @@ from steersman.policies.telemetry.arrays import (
     REQUESTED_SINCE,
     SchedulerView,
 )
-from steersman.policies.telemetry.requests import capacity, class_of, requested, running
+from steersman.policies.telemetry.requests import class_of, cpu_allocatable, cpu_requested, running
 
 USE_PRIOR = 0.6
 """CPU used over CPU requested, as long as nothing is measured."""
@@ -56,16 +56,16 @@ class Rates(NamedTuple):
 @inlined_kernel
 def rates(view: SchedulerView, e: int) -> Rates:
     """Return the averages of environment `e`."""
-    used, cpu_requested, connections, pods = 0.0, 0.0, 0.0, 0.0
+    used, total_requested, connections, pods = 0.0, 0.0, 0.0, 0.0
     for n in range(view.counts[e, NODES]):
         cpu = view.measured[e, n, CPU_USED]
         if not math.isnan(cpu):
-            used += cpu / 100.0 * capacity(view, e, n)
-            cpu_requested += requested(view, e, n) - view.since[e, n, REQUESTED_SINCE]
+            used += cpu / 100.0 * cpu_allocatable(view, e, n)
+            total_requested += cpu_requested(view, e, n) - view.since[e, n, REQUESTED_SINCE]
         if not math.isnan(view.measured[e, n, CONNECTIONS]):
             connections += view.measured[e, n, CONNECTIONS]
             pods += running(view, e, n) - view.since[e, n, PODS_SINCE]
-    use = min(max(used / cpu_requested, LEAST_USE), MOST_USE) if cpu_requested > 0.0 else USE_PRIOR
+    use = min(max(used / total_requested, LEAST_USE), MOST_USE) if total_requested > 0.0 else USE_PRIOR
     each = connections / pods if pods > 0.0 else 0.0
     total, squares, averages = 0.0, 0.0, 0
     sum_connections, most, counted = 0.0, 0.0, 0
@@ -89,7 +89,7 @@ def rates(view: SchedulerView, e: int) -> Rates:
 @inlined_kernel
 def _cpu_share(view: SchedulerView, e: int, n: int, use: float, extra: int) -> float:
     measured = view.measured[e, n, CPU_USED] / 100.0
-    return float(max(measured + use * (view.since[e, n, REQUESTED_SINCE] + extra) / capacity(view, e, n), 0.0))
+    return float(max(measured + use * (view.since[e, n, REQUESTED_SINCE] + extra) / cpu_allocatable(view, e, n), 0.0))
 
 
 @inlined_kernel
@@ -114,7 +114,7 @@ def cpu_worst(view: SchedulerView, e: int, n: int) -> float:
     """Return the share of CPU in use if the pod, and all that came lately, used `MOST_USE` of their requests."""
     extra = view.pods.request[class_of(view, e, view.counts[e, POD]), CPU]
     since = max(view.since[e, n, REQUESTED_SINCE], 0.0)
-    return float(view.measured[e, n, CPU_USED] / 100.0 + MOST_USE * (since + extra) / capacity(view, e, n))
+    return float(view.measured[e, n, CPU_USED] / 100.0 + MOST_USE * (since + extra) / cpu_allocatable(view, e, n))
 
 
 @inlined_kernel

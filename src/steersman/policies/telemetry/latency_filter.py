@@ -32,10 +32,10 @@ from steersman.policies.telemetry.arrays import (
     SchedulerView,
 )
 from steersman.policies.telemetry.estimates import cpu_worst, latency_to_users
-from steersman.policies.telemetry.requests import capacity, class_of, requested
+from steersman.policies.telemetry.requests import class_of, cpu_allocatable, cpu_requested
 
 QUEUEING_KNEE = 0.8
-"""Share of a node's CPU, or of its link, above which queues grow fast, in the worst case."""
+"""Share of a node's CPU, or of its link, above which queues grow fast."""
 MARGIN = 1.1
 """A latency counts as within a limit if 1.1 times it is: it was measured with an error, without the pod."""
 
@@ -125,8 +125,8 @@ def hard_limit_risk(view: SchedulerView, e: int, n: int) -> float:
         return float(BEYOND + (distance if math.isnan(there) else there) / hard)
     most = 1.0 - service / (hard - distance)
     if math.isnan(now):
-        cpu = requested(view, e, n) + view.pods.request[class_of(view, e, view.counts[e, POD]), CPU]
-        return float(1.0 + max(cpu / capacity(view, e, n) - most, -0.9))
+        cpu = cpu_requested(view, e, n) + view.pods.request[class_of(view, e, view.counts[e, POD]), CPU]
+        return float(1.0 + max(cpu / cpu_allocatable(view, e, n) - most, -0.9))
     unseen = max(view.since[e, n, PODS_SINCE], float(view.siblings[e, n]), 0.0)
     link = view.measured[e, n, NETWORK_RECEIVED] / view.assumed[e, LINK]
     network = link + view.assumed[e, POD_LINK] * (unseen + 1.0)

@@ -1,4 +1,4 @@
-"""`SchedulerView` of a live cluster, from requests, measured values and a pod's limits.
+"""Metrics of a live cluster's nodes as a `SchedulerView`, from requests, measured values and a pod's limits.
 
 It is the `SchedulerView` of one environment, so that the rules and the filter of hard limits are the same code as in
 simulation. A slot is a node, and every node is a zone of its own: its latency is its own, whatever its neighbours' are.
@@ -72,7 +72,7 @@ class Telemetry(Protocol):
 
 
 class NodeMetricsView:
-    """The view of a live cluster.
+    """Node metrics of a live cluster, as rules, networks and the filter of hard limits read them.
 
     Args:
         state: the cluster; whoever changes a node of it calls `changed`.
@@ -82,7 +82,7 @@ class NodeMetricsView:
     def __init__(self, state: ClusterState, telemetry: Telemetry | None = None) -> None:
         self.state, self.telemetry = state, telemetry
         self._history: dict[int, History] = {}
-        self._first = (-np.inf if telemetry is None else telemetry.clock(), *_asked(state.arrays))
+        self._first = (-np.inf if telemetry is None else telemetry.clock(), *_requested(state.arrays))
         self._names = _names(state)
         self._raw: tuple[Floats, Floats] | None = None
         self._measured: NodeMetricsArrays | None = None
@@ -127,25 +127,20 @@ class NodeMetricsView:
         score_all(rule, self._substituted_view(class_id, owner_pods, limits), feasible.astype(np.int8)[None], 0, scores)
         return scores
 
-    def keep_limit(
+    def filter_and_count(
         self,
         class_id: int,
         feasible: npt.NDArray[np.bool_],
         owner_pods: OwnerPods,
         limits: LatencyLimits,
-        *,
-        decides: bool = True,
     ) -> npt.NDArray[np.bool_]:
-        """Return [N] the feasible slots that a pod's hard limit leaves; arguments as of `apply_limit`.
-
-        With `decides` this is a decision, so the outcome of the limit is counted.
-        """
-        left, outcome = self.apply_limit(class_id, feasible, owner_pods, limits)
-        if decides and self.telemetry is not None and outcome:
+        """Return [N] the slots that `filter_by_hard_limit` leaves, and count the outcome: this is a decision."""
+        left, outcome = self.filter_by_hard_limit(class_id, feasible, owner_pods, limits)
+        if self.telemetry is not None and outcome:
             self.telemetry.limits[outcome] += 1
         return left
 
-    def apply_limit(
+    def filter_by_hard_limit(
         self, class_id: int, feasible: npt.NDArray[np.bool_], owner_pods: OwnerPods, limits: LatencyLimits
     ) -> tuple[npt.NDArray[np.bool_], str]:
         """Return [N] the feasible slots that a pod's hard limit leaves, and the outcome of the limit.
@@ -166,7 +161,7 @@ class NodeMetricsView:
         left: npt.NDArray[np.bool_] = mask[0] != 0
         return left, OUTCOMES.get(outcome, "")
 
-    def parts(
+    def contributions(
         self,
         rule: int,
         class_id: int,
@@ -198,7 +193,7 @@ class NodeMetricsView:
         """Return the view for one pod, with substitutes for features that no node has a value of."""
         view = self.scheduler_view(class_id, owner_pods, limits)
         measured, nodes = view.measured[0], self.state.arrays
-        requested, pods = _asked(nodes)
+        requested, pods = _requested(nodes)
         if np.isnan(measured[:, CPU_USED]).all():
             with np.errstate(invalid="ignore", divide="ignore"):
                 measured[:, CPU_USED] = 100.0 * USE_PRIOR * requested / nodes.allocatable[:, CPU]
@@ -242,7 +237,7 @@ class NodeMetricsView:
 
         The last column of the values is always NaN: it is for users that no latency is measured to.
         """
-        requested, pods = _asked(self.state.arrays)
+        requested, pods = _requested(self.state.arrays)
         values, since = np.full((len(requested), LATENCY + 2), np.nan), np.zeros((len(requested), 2))
         ages = np.full_like(values, AGE_LIMIT)
         users: Mapping[str, int] = {}
@@ -346,7 +341,7 @@ def _names(state: ClusterState) -> list[str | None]:
     return [None if node is None else node.name for node in state.nodes]
 
 
-def _asked(nodes: NodeArrays) -> tuple[Floats, Floats]:
+def _requested(nodes: NodeArrays) -> tuple[Floats, Floats]:
     """Return [N] milli-CPU that the pods of each node request, and their number."""
     used = (nodes.allocatable - nodes.free).astype(np.float64)
     return used[:, CPU], used[:, PODS]

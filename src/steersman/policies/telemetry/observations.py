@@ -44,7 +44,7 @@ class TelemetryObservations:
     def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `policies.base.Observations`; the rows of others are 0.
 
-        Shown are nodes that count (`ScoreQuery.eligible`).
+        Shown are the eligible nodes (`ScoreQuery.eligible`).
         """
         view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
         slots = _shown_slots(view, query)
@@ -104,7 +104,7 @@ def _differ(one: object, other: object) -> bool:
 
 
 def _shown_slots(view: SchedulerView, query: ScoreQuery) -> Integers:
-    """Return [K] the slots of nodes that count, in order."""
+    """Return [K] the slots of eligible nodes with CPU and memory, in order."""
     has_capacity = (view.nodes.allocatable[:, CPU] > 0) & (view.nodes.allocatable[:, MEMORY] > 0)
     return np.flatnonzero(has_capacity & query.eligible)
 

@@ -31,7 +31,7 @@ from steersman.policies.telemetry.estimates import (
     latency_to_users,
     rates,
 )
-from steersman.policies.telemetry.requests import capacity, class_of, requested, running
+from steersman.policies.telemetry.requests import class_of, cpu_allocatable, cpu_requested, running
 
 
 @kernel
@@ -80,7 +80,7 @@ def _cpu(view: SchedulerView, n: int, averages: Rates, is_chosen: bool) -> float
     if not math.isnan(share):
         return share
     extra = view.pods.request[class_of(view, 0, view.counts[0, POD]), CPU] if is_chosen else 0
-    return float(USE_PRIOR * (requested(view, 0, n) + extra) / capacity(view, 0, n))
+    return float(USE_PRIOR * (cpu_requested(view, 0, n) + extra) / cpu_allocatable(view, 0, n))
 
 
 @inlined_kernel
@@ -98,13 +98,14 @@ def _connections(view: SchedulerView, chosen: int, averages: Rates) -> float:
 @inlined_kernel
 def _latency(view: SchedulerView, mask: npt.NDArray[np.int8], chosen: int) -> float:
     request = view.pods.request[class_of(view, 0, view.counts[0, POD]), CPU]
-    cpu_requested, room, used, nodes = 0, 0, 0, view.counts[0, NODES]
+    total_requested, allocatable, used, nodes = 0, 0, 0, view.counts[0, NODES]
     for n in range(nodes):
         if running(view, 0, n) > 0 or n == chosen:
-            cpu_requested += requested(view, 0, n) + (request if n == chosen else 0)
-            room += capacity(view, 0, n)
+            total_requested += cpu_requested(view, 0, n) + (request if n == chosen else 0)
+            allocatable += cpu_allocatable(view, 0, n)
             used += 1
-    return latency_aware(nodes, used, cpu_requested / room if room > 0 else 0.0, _limit_level(view, mask, chosen))
+    share = total_requested / allocatable if allocatable > 0 else 0.0
+    return latency_aware(nodes, used, share, _limit_level(view, mask, chosen))
 
 
 @inlined_kernel

@@ -51,10 +51,10 @@ class TelemetryPolicy(Policy):
     def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
         """Return contributions by swapping measured values, see `Policy`."""
         slots = slot, other
-        parts = decider.node_metrics.parts(
+        contributions = decider.node_metrics.contributions(
             self.rule, query.class_id, query.feasible, query.owner_pods, query.limits, slots
         )
-        return [Contribution(*each) for each in parts]
+        return [Contribution(*each) for each in contributions]
 
 
 class TelemetryScorer(Scorer):

@@ -26,13 +26,13 @@ def fits_on(view: SchedulerView, e: int, pod: int, n: int) -> bool:
 
 
 @inlined_kernel
-def capacity(view: SchedulerView, e: int, n: int) -> int:
+def cpu_allocatable(view: SchedulerView, e: int, n: int) -> int:
     """Return the allocatable milli-CPU of node `n`."""
     return int(view.nodes.allocatable[row_of(view, e, n), CPU])
 
 
 @inlined_kernel
-def requested(view: SchedulerView, e: int, n: int) -> int:
+def cpu_requested(view: SchedulerView, e: int, n: int) -> int:
     """Return the milli-CPU requested on node `n`."""
     row = row_of(view, e, n)
     return int(view.nodes.allocatable[row, CPU] - view.nodes.free[row, CPU])

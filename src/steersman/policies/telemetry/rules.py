@@ -19,7 +19,7 @@ from steersman.policies.kube_default.arrays import BALANCED, FIT, SPREADING, WEI
 from steersman.policies.kube_default.plugin_scores import MAX_SCORE, balanced_allocation, least_allocated
 from steersman.policies.telemetry.arrays import NODES, POD, SOFT, SchedulerView
 from steersman.policies.telemetry.estimates import Rates, connections_after, cpu_after, latency_to_users, rates
-from steersman.policies.telemetry.latency_filter import MARGIN, SAFE, find_nearest, hard_limit_risk
+from steersman.policies.telemetry.latency_filter import MARGIN, QUEUEING_KNEE, SAFE, find_nearest, hard_limit_risk
 from steersman.policies.telemetry.requests import class_of, row_of, running
 
 KUBE_DEFAULT, MOST_ALLOCATED, LEAST_ALLOCATED, LEAST_CONNECTIONS, LATENCY_AWARE = range(5)
@@ -40,9 +40,6 @@ SIBLING_LOAD_PRIOR = 3.0
 """Average pods that another pod of the same Deployment on a node counts as, until use is measured.
 
 Pods of one Deployment have about as many connections each, and a few Deployments have most of them."""
-
-CPU_SATURATION = 0.8
-"""Share of CPU used above which a queue grows fast: `latency-aware` goes on to the next node."""
 
 
 def rule_number(name: str) -> int:
@@ -157,7 +154,7 @@ def _latency_aware(view: SchedulerView, e: int, n: int, after: float) -> float:
     pod = view.counts[e, POD]
     fullest = _pack_score(view, e, n, after)
     if view.user[e, pod] < 0:
-        return fullest - (20.0 if after > CPU_SATURATION else 0.0)
+        return fullest - (20.0 if after > QUEUEING_KNEE else 0.0)
     risk = hard_limit_risk(view, e, n)
     if risk > SAFE:
         return 200.0 - risk

@@ -384,7 +384,7 @@ class NodeScorer:
         feasible = decider.state.mask(c, labels) & requested
         if not feasible.any():
             return None, ""
-        left, outcome = decider.node_metrics.apply_limit(c, feasible, owner_pods, limits)
+        left, outcome = decider.node_metrics.filter_by_hard_limit(c, feasible, owner_pods, limits)
         if (left == feasible).all():
             return None, outcome
         return (slots >= 0) & left[slots], outcome

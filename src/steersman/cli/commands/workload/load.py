@@ -356,11 +356,8 @@ def _run_copies(
         except KeyboardInterrupt:
             say("stopped; what was created is deleted")
             raise
-    late = (
-        f"; in {tally.timed_out_cycles} of them pods still had no node after --patience"
-        if tally.timed_out_cycles
-        else ""
-    )
+    timed_out = tally.timed_out_cycles
+    late = f"; in {timed_out} of them pods still had no node after --patience" if timed_out else ""
     say(f"{tally.cycles} cycles: made {tally.deployments} Deployments of {tally.pods} pods{late}")
 
 

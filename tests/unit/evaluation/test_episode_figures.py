@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 from tests.support.run_results import figures_in, made_run
 
-from steersman.evaluation.report import course_figures
-from steersman.evaluation.report.course_figures import latency_by_node, pods_over_time, success_lines, workload_bars
+from steersman.evaluation.report import episode_figures
+from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines, workload_bars
 from steersman.evaluation.report.figures import styles
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.summary import summarise
-from steersman.simulation.result import LatencyCourse
+from steersman.simulation.result import LatencyEpisode
 
 STYLE = styles(["fgd", "random"], "fgd")
 NONE = (math.nan, math.nan, math.nan)
 
 
-def course(nodes: int, decisions: int, *, limited: bool = True) -> LatencyCourse:
+def episode(nodes: int, decisions: int, *, limited: bool = True) -> LatencyEpisode:
     rng = np.random.default_rng(1)
-    return LatencyCourse(
+    return LatencyEpisode(
         nodes=tuple(f"node-{i}" for i in range(nodes)),
         pods=rng.integers(0, 9, (decisions, nodes)),
         node=rng.integers(0, nodes, decisions),
@@ -51,30 +51,30 @@ def test_openb_workloads_are_grouped_by_family_and_others_are_not() -> None:
 
 @pytest.mark.parametrize(("nodes", "rows"), [(1, 1), (60, 60), (61, 31), (1000, 59)])
 def test_the_heat_map_of_many_nodes_has_few_rows(nodes: int, rows: int) -> None:
-    plot = pods_over_time(course(nodes, 500), np.linspace(0, 3, 500), "time, h", 9)
+    plot = pods_over_time(episode(nodes, 500), np.linspace(0, 3, 500), "time, h", 9)
     (trace,) = plot["data"]
     assert len(trace["z"]) == len(trace["y"]) == rows
-    assert all(len(row) == len(trace["x"]) <= course_figures.MOMENTS for row in trace["z"])
+    assert all(len(row) == len(trace["x"]) <= episode_figures.MOMENTS for row in trace["z"])
     json.dumps(plot, allow_nan=False)
 
 
 def test_latency_by_node_is_the_mean_of_the_pods_it_got() -> None:
-    of = course(3, 200)
-    plot = latency_by_node({"fgd": of, "random": course(3, 200, limited=False)}, STYLE)
+    of = episode(3, 200)
+    plot = latency_by_node({"fgd": of, "random": episode(3, 200, limited=False)}, STYLE)
     assert plot is not None
     for n in range(3):
         assert plot["data"][0]["y"][n] == pytest.approx(of.latency[of.node == n].mean(), abs=0.051)
     assert plot["data"][1]["y"] == [None] * 3
-    assert latency_by_node({"fgd": course(3, 5, limited=False)}, STYLE) is None
+    assert latency_by_node({"fgd": episode(3, 5, limited=False)}, STYLE) is None
 
 
 def test_success_lines_need_limits_and_have_a_band_over_seeds() -> None:
-    runs = [replace(made_run("fgd", seed), latency=course(3, 50 + seed)) for seed in (1, 2)]
+    runs = [replace(made_run("fgd", seed), latency=episode(3, 50 + seed)) for seed in (1, 2)]
     plot = success_lines({"fgd": runs, "random": [made_run("random", 1)]}, STYLE)
     assert plot is not None
     assert len(plot["data"]) == 3
     assert all(0 <= value <= 100 for trace in plot["data"] for value in trace["y"])
-    nothing = [replace(run, latency=course(3, 20, limited=False)) for run in runs]
+    nothing = [replace(run, latency=episode(3, 20, limited=False)) for run in runs]
     assert success_lines({"fgd": nothing, "random": nothing}, STYLE) is None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.evaluation.report.figures import SHARE_COLOURS, Figure, Style, faint, layout, rounded
-from steersman.simulation.result import LatencyCourse, RunResult
+from steersman.simulation.result import LatencyEpisode, RunResult
 
 Floats = npt.NDArray[np.float64]
 
@@ -87,23 +87,23 @@ def workload_bars(
     return {"data": data, "layout": plot}
 
 
-def pods_over_time(course: LatencyCourse, time: Floats, x_title: str, most: int) -> Figure:
+def pods_over_time(episode: LatencyEpisode, time: Floats, x_title: str, most: int) -> Figure:
     """Return the pods on each node over time as a heat map: a row per node, of many the mean of neighbours.
 
     Args:
-        course: of an episode.
+        episode: its decisions.
         time: [D] of its decisions.
         x_title: title of the time axis.
         most: the most pods of a node in all plots, so that they have one scale.
     """
     chosen = np.unique(np.linspace(0, len(time) - 1, min(MOMENTS, len(time))).astype(np.int64))
-    merged = math.ceil(len(course.nodes) / MOST_NODES)
-    rows = [course.pods[chosen, i : i + merged].mean(axis=1) for i in range(0, len(course.nodes), merged)]
+    merged = math.ceil(len(episode.nodes) / MOST_NODES)
+    rows = [episode.pods[chosen, i : i + merged].mean(axis=1) for i in range(0, len(episode.nodes), merged)]
     steps = len(SHARE_COLOURS) - 1
     trace: Figure = {
         "type": "heatmap",
         "x": rounded(time[chosen], 3),
-        "y": list(course.nodes[::merged]),
+        "y": list(episode.nodes[::merged]),
         "z": [rounded(row, 1) for row in rows],
         "zmin": 0,
         "zmax": most,
@@ -116,15 +116,15 @@ def pods_over_time(course: LatencyCourse, time: Floats, x_title: str, most: int)
     return {"data": [trace], "layout": plot | {"height": 90 + 16 * len(rows)}}
 
 
-def latency_by_node(courses: Mapping[str, LatencyCourse], style: Mapping[str, Style]) -> Figure | None:
+def latency_by_node(episodes: Mapping[str, LatencyEpisode], style: Mapping[str, Style]) -> Figure | None:
     """Return the mean latency of the pods that each node got, a bar per policy; None without pods with users."""
-    names = next(iter(courses.values())).nodes[:MOST_NODES]
+    names = next(iter(episodes.values())).nodes[:MOST_NODES]
     data = []
-    for policy, course in courses.items():
-        known = np.isfinite(course.latency)
-        count = np.bincount(course.node[known], minlength=len(course.nodes))
-        total = np.bincount(course.node[known], weights=course.latency[known], minlength=len(course.nodes))
-        mean = np.full(len(course.nodes), np.nan)
+    for policy, episode in episodes.items():
+        known = np.isfinite(episode.latency)
+        count = np.bincount(episode.node[known], minlength=len(episode.nodes))
+        total = np.bincount(episode.node[known], weights=episode.latency[known], minlength=len(episode.nodes))
+        mean = np.full(len(episode.nodes), np.nan)
         np.divide(total, count, out=mean, where=count > 0)
         data.append(
             {
