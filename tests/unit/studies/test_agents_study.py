@@ -94,6 +94,6 @@ def test_the_section_says_who_is_worse_than_which_rule():
     assert rows["DQN, GNN"][2] == "1.15, 9.15"
     assert rows["greedy (`most-even`)"][-1] == ""
     verdicts = [line for line in text.splitlines() if line.startswith("- **")]
-    assert "worse than it are DQN, GNN (1 of 2 trainings); actor-critic, MLP (2 of 2 trainings)" in verdicts[0]
-    assert "better than it is DQN, MLP (2 of 2 trainings)" in verdicts[1]
+    assert "worse than it are DQN, GNN (1 better, 1 worse); actor-critic, MLP (0 better, 2 worse)" in verdicts[0]
+    assert "better than it is DQN, MLP (2 better, 0 worse)" in verdicts[1]
     assert "10 resets of 100 Deployments" in " ".join(text.split())
