@@ -163,7 +163,7 @@ class _RunnerCache:
     def _generated(self, task: _Task) -> RunResult:
         settings = self._experiment
         assert settings.environment is not None
-        with _naming(task):
+        with _name_run_in_errors(task):
             return run_generated(settings.environment, task.policy, task.seed, settings.objectives)
 
     def _simulated(self, task: _Task) -> RunResult:
@@ -171,7 +171,7 @@ class _RunnerCache:
             self._simulator = None  # two large workloads may not fit into memory
             self._simulator, self._index = Simulator(self._load(task.workload)), task.workload
         settings = self._experiment
-        with _naming(task):
+        with _name_run_in_errors(task):
             return self._simulator.run(
                 task.policy,
                 protocol=settings.protocol,
@@ -184,7 +184,7 @@ class _RunnerCache:
 
 
 @contextmanager
-def _naming(task: _Task) -> Iterator[None]:
+def _name_run_in_errors(task: _Task) -> Iterator[None]:
     """Add policy and seed to an error."""
     try:
         yield

@@ -20,8 +20,7 @@ def find_recordings(workloads: Sequence[Workload], protocol: Protocol) -> Record
     """Return the metrics of the recorded placements.
 
     Empty for `timed`, in which pods come and go. In `inflation` other pods arrive than those that wait in the
-    recording, so
-    the number of waiting pods is left out.
+    recording, so the number of waiting pods is left out.
     """
     result = {}
     for workload in workloads:

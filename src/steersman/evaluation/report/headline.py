@@ -76,8 +76,8 @@ class Difference(NamedTuple):
     pairs: int
 
     @property
-    def is_shown(self) -> bool:
-        """Return whether the interval, which one seed does not have, excludes zero."""
+    def is_significant(self) -> bool:
+        """Return whether the 95 % interval excludes zero; False for one seed, which has no interval."""
         return self.interval.low > 0 or self.interval.high < 0
 
 
@@ -155,7 +155,7 @@ class Headline:
         title = of_gpu.title.replace("GPU", resource)
         return replace(of_gpu, metric=metric, curve=metric, title=title, short=f"{resource} %")
 
-    def by(self, criterion: Criterion) -> Headline:
+    def with_criterion(self, criterion: Criterion) -> Headline:
         """Return the same comparison with another criterion first."""
         other = copy(self)
         other.criterion = criterion
@@ -163,7 +163,7 @@ class Headline:
 
     def sentences(self) -> list[str]:
         """Return the outcome by every criterion, in a sentence each."""
-        return [self.by(each).sentence() for each in self.criteria or (self.criterion,)]
+        return [self.with_criterion(each).sentence() for each in self.criteria or (self.criterion,)]
 
     @property
     def resource(self) -> str:
@@ -215,7 +215,7 @@ class Headline:
     def is_better(self, workload: str, policy: str, other: str) -> bool:
         """Return whether a policy is better than another in the primary metric beyond chance."""
         result = self.difference(workload, self.primary, policy, other)
-        return result.is_shown and (result.mean > 0) == self.criterion.larger_is_better
+        return result.is_significant and (result.mean > 0) == self.criterion.larger_is_better
 
     def columns(self, workload: str) -> list[TableColumn]:
         """Return the table of a workload, with a cell for the bound (`bound`), without columns that have no value."""
@@ -380,7 +380,7 @@ class Headline:
         workload, metric = self.workload, self.unplaced_metric
         digits = self._digits(metric)
         against = {each: self.difference(workload, metric, best, each) for each in known[1:]}
-        fewer = {each: result for each, result in against.items() if result.is_shown and result.mean > 0}
+        fewer = {each: result for each, result in against.items() if result.is_significant and result.mean > 0}
         if fewer:
             other = self._reference(known)
             if other not in fewer:
@@ -396,7 +396,7 @@ class Headline:
         if not math.isfinite(result.mean):
             return "", False
         verb, what = ("leaves", " waiting") if self.timed else ("fails", "")
-        if result.is_shown:
+        if result.is_significant:
             ends = brackets(Interval(-result.interval.high, -result.interval.low), digits)
             return f"; it {verb} {-result.mean:,.{digits}f} pods{ends} fewer{what}", False
         if result.interval.low == result.interval.high == 0:
