@@ -62,9 +62,13 @@ class PendingTransition:
         self._was_asked = self._is_open = False
         self._placement = NOTHING_PLACED
 
+    def clear(self) -> None:
+        """Forget the answer; a pod of the last question that was not placed by now was deleted."""
+        self.answer, self._is_open = None, False
+
     def asked(self) -> None:
         """Record that the agent is asked now."""
-        self.answer, self._was_asked, self._is_open = None, True, True
+        self._was_asked = self._is_open = True
 
     def placed(self, placement: Placement, waiting: int) -> None:
         """Record a decision, taken now while `waiting` pods waited; of a pod that the agent was not asked about: drop.
@@ -155,7 +159,7 @@ class AgentScorer(Scorer):
         """Ask the agent about a pod, and keep its answer for `choose`, see `Scorer`."""
         policy, link = self._policy, self._policy.link
         transition = policy.transition
-        transition.answer = None
+        transition.clear()
         if link is None or not link.is_free():
             return
         teacher = self._choose_by_rule(query) if link.asks_teacher else -1

@@ -272,6 +272,23 @@ def test_a_pod_that_is_deleted_while_the_agent_is_asked_confuses_nobody():
     assert third.slot == fourth.slot == 4
 
 
+def test_the_outcome_of_a_pod_that_nobody_asked_about_is_not_that_of_a_deleted_one():
+    other = SlowAgent()
+    agent_end = other.ready()
+    scheduler = Scheduler(plan_of(), other.link)
+    scheduler.ask("deleted")  # the answer is late, and the pod goes meanwhile
+    scheduler.place(1)  # the agent is still busy: the rule decides, and nobody asks
+    agent_end.recv()
+    agent_end.send(5)
+    time.sleep(0.1)
+    questions = []
+    answer = threading.Thread(target=lambda: (questions.append(agent_end.recv()), agent_end.send(4)))
+    answer.start()
+    scheduler.place(1)
+    answer.join()
+    assert questions[0].previous.reward == 0.0, "nothing was placed for the agent yet"
+
+
 def test_the_event_loop_goes_on_while_the_agent_thinks():
     other = SlowAgent()
     other.ready()
