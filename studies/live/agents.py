@@ -36,7 +36,7 @@ AGENTS = {
 }
 TRAININGS = 3
 RESETS = 5
-LANES = 3
+CLUSTERS = 3
 """Clusters beside each other, each with an agent of its own."""
 LOAD_SEEDS = 1000
 """A training's Deployments are drawn from this plus its seed: those of one number learn from the same ones."""
@@ -75,7 +75,7 @@ def options(quick: bool = False) -> Json:
         "agents": {agent: _agent_options(*names) for agent, names in AGENTS.items()},
         "trainings": 1 if quick else TRAININGS,
         "resets": 1 if quick else RESETS,
-        "lanes": LANES,
+        "clusters": CLUSTERS,
         "load_seeds": LOAD_SEEDS,
         "rules": [*RULES, RANDOM],
         "fresh_seeds": FRESH_SEEDS[:3] if quick else FRESH_SEEDS,
@@ -94,59 +94,59 @@ def run(say: Say, quick: bool = False) -> Json:
     at, asked = desk(NAME, quick, say), options(quick)
     state_dir(at.folder / "state")
     trainings = [Training(agent, seed) for seed in range(1, asked["trainings"] + 1) for agent in AGENTS]
-    with _Lanes(at, asked) as lanes:
-        learned = _learn(at, asked, lanes, trainings)
+    with _ClusterPool(at, asked) as pool:
+        learned = _learn(at, asked, pool, trainings)
         simulated = _simulate(at, asked, trainings)
         comparison = _compare(simulated, trainings)
-        filled = _fill(at, asked, lanes, _contenders(at, simulated, trainings))
+        filled = _fill(at, asked, pool, _contenders(at, simulated, trainings))
     return {**asked, "learned": learned, "simulated": simulated, "comparison": comparison, "filled": filled}
 
 
-class _Lanes:
+class _ClusterPool:
     """Clusters beside each other, each brought up when it is first needed."""
 
     def __init__(self, at: Desk, asked: Json) -> None:
         self._at, self._asked, self._stack, self._lock = at, asked, ExitStack(), Lock()
         self._up: set[str] = set()
         self._free: queue.Queue[FilledCluster] = queue.Queue()
-        for i in range(asked["lanes"]):
+        for i in range(asked["clusters"]):
             settings = FillSettings(**asked["fills"])
             self._free.put(FilledCluster(f"agents-{i}", settings, at.folder / f"logs-{i}", at.say))
 
-    def __enter__(self) -> _Lanes:
+    def __enter__(self) -> _ClusterPool:
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
     @contextmanager
-    def lane(self) -> Iterator[FilledCluster]:
+    def cluster(self) -> Iterator[FilledCluster]:
         """Yield a cluster that nobody else uses in the block."""
-        lane = self._free.get()
+        cluster = self._free.get()
         try:
             with self._lock:  # one after the other, since they take free ports
-                if lane.name not in self._up:
-                    self._stack.enter_context(lane.up())
-                    self._up.add(lane.name)
-            yield lane
+                if cluster.name not in self._up:
+                    self._stack.enter_context(cluster.up())
+                    self._up.add(cluster.name)
+            yield cluster
         finally:
-            self._free.put(lane)
+            self._free.put(cluster)
 
     def each(self, work: Sequence[Callable[[], Json]]) -> list[Json]:
-        """Return what all return, as many at a time as there are lanes."""
-        with ThreadPoolExecutor(self._asked["lanes"]) as executor:
+        """Return what all return, as many at a time as there are clusters."""
+        with ThreadPoolExecutor(self._asked["clusters"]) as executor:
             return [future.result() for future in [executor.submit(each) for each in work]]
 
 
-def _learn(at: Desk, asked: Json, lanes: _Lanes, trainings: Sequence[Training]) -> dict[str, Json]:
+def _learn(at: Desk, asked: Json, pool: _ClusterPool, trainings: Sequence[Training]) -> dict[str, Json]:
     """By training: what it cost and how it went, see `FilledCluster.learn`."""
 
     def learn(training: Training) -> Json:
         algorithm, network = AGENTS[training.agent]
         arguments = ["--algorithm", algorithm, "--network", network, "--seed", str(training.seed)]
-        with lanes.lane() as lane:
+        with pool.cluster() as cluster:
             folder, seed = at.folder / training.name, asked["load_seeds"] + training.seed
-            result = lane.learn(folder, arguments, asked["resets"], seed)
+            result = cluster.learn(folder, arguments, asked["resets"], seed)
         before, after = result["rise"]["reward"]
         at.say(
             f"{training.name}: {result['bindings']} bindings in {result['seconds']:.0f} s, the agent answered "
@@ -155,13 +155,13 @@ def _learn(at: Desk, asked: Json, lanes: _Lanes, trainings: Sequence[Training]) 
         return result
 
     def once(training: Training) -> Json:
-        names = ("fills", "resets", "lanes", "load_seeds")
+        names = ("fills", "resets", "clusters", "load_seeds")
         depends = {name: asked[name] for name in names} | asked["agents"][training.agent]
         if not (at.folder / training.name / POLICY).exists():
             at.forget(training.name)
         return at.once(training.name, depends, partial(learn, training))
 
-    results = lanes.each([partial(once, training) for training in trainings])
+    results = pool.each([partial(once, training) for training in trainings])
     return {training.name: result for training, result in zip(trainings, results, strict=True)}
 
 
@@ -236,14 +236,14 @@ def _contenders(at: Desk, simulated: Json, trainings: Sequence[Training]) -> dic
     return result
 
 
-def _fill(at: Desk, asked: Json, lanes: _Lanes, contenders: dict[str, str]) -> Json:
+def _fill(at: Desk, asked: Json, pool: _ClusterPool, contenders: dict[str, str]) -> Json:
     """By contender and figure: a value of each seed, filling a control plane."""
 
     def play(policy: str) -> Json:
         result: Json = {}
-        with lanes.lane() as lane, lane.decided_by(policy):
+        with pool.cluster() as cluster, cluster.decided_by(policy):
             for seed in asked["fresh_live_seeds"]:
-                figures = lane.fill(SCHEDULER if policy else DEFAULT_SCHEDULER, seed)
+                figures = cluster.fill(SCHEDULER if policy else DEFAULT_SCHEDULER, seed)
                 for figure, value in figures.items():
                     result.setdefault(figure, []).append(value)
         return result
@@ -254,7 +254,7 @@ def _fill(at: Desk, asked: Json, lanes: _Lanes, contenders: dict[str, str]) -> J
         at.say(f"{name} fills: variance {np.mean(result[OVER]):.3f} over it, {np.mean(result[END]):.3f} at the end")
         return result
 
-    results = lanes.each([partial(once, *each) for each in contenders.items()])
+    results = pool.each([partial(once, *each) for each in contenders.items()])
     return dict(zip(contenders, results, strict=True))
 
 
@@ -296,7 +296,7 @@ The loop of AAML on a real control plane: `schedule --learn` from nothing, with 
 of {fills.replicas[0]} to {fills.replicas[1]} pods on {fills.nodes} simulated nodes of {fills.cpu} CPUs until
 {100 * fills.load:g} % of CPU, memory or pods is requested; then all are deleted, and again. {resets} resets of
 {deployments:.0f} Deployments: the budget of a training is {min(bindings):,} to {max(bindings):,} bindings and
-{min(minutes):.1f} to {max(minutes):.1f} minutes, with up to {result["lanes"]} clusters beside each other on two busy
+{min(minutes):.1f} to {max(minutes):.1f} minutes, with up to {result["clusters"]} clusters beside each other on two busy
 cores.
 Each agent is trained {result["trainings"]} times. In each the agent decided {answered:.1f} % of the pods or more
 (a rule decides where it does not answer within two seconds). The reward is 1 - 2 s / (s + 1), s the standard deviation

@@ -41,7 +41,7 @@ WAIT_SECONDS = 1.0
 """From the last Deployment of a filling to its deletion, and from there to the next filling."""
 PARTS = 5
 """What came in the first of so many parts of a training is compared with what came in the last."""
-COURSE_POINTS = 40
+CURVE_POINTS = 40
 
 
 class FillSettings(NamedTuple):
@@ -115,7 +115,7 @@ class FilledCluster:
 
         Returns:
             `seconds` from the first Deployment to the last deletion, `deployments`, `bindings`, `questions` by result,
-            `answered_share` of the questions, and what `course_of` returns.
+            `answered_share` of the questions, and what `learning_curve_of` returns.
 
         Raises:
             SteersmanError: the agent does not become ready, or the load cannot be played.
@@ -136,7 +136,7 @@ class FilledCluster:
             "bindings": sum(added),
             "questions": questions,
             "answered_share": questions["answered"] / sum(questions.values()),
-            **course_of(folder / METRICS),
+            **learning_curve_of(folder / METRICS),
         }
 
     def _load(self, output: Path, resets: int, seed: int) -> list[dict[str, str]]:
@@ -239,12 +239,12 @@ def questions_of(metrics: str) -> dict[str, int]:
     return {sample.labels["result"]: int(sample.value) for sample in samples if sample.name.endswith("_total")}
 
 
-def course_of(file: Path) -> Json:
+def learning_curve_of(file: Path) -> Json:
     """Return how an agent fared while it learned, from the metrics of its run.
 
     Returns:
         `decisions` of the agent; `rise`: mean `reward` and `node_variance` of a decision in the `first` and the `last`
-        of `PARTS` parts of them; `course`: means by decisions, of equal parts.
+        of `PARTS` parts of them; `curve`: means by decisions, of equal parts.
     """
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
@@ -258,13 +258,13 @@ def course_of(file: Path) -> Json:
 
     part = steps[-1] / PARTS
     first, last = steps <= max(part, steps[0]), steps > steps[-1] - part
-    each = np.minimum((COURSE_POINTS * (steps - weights) / steps[-1]).astype(np.int64), COURSE_POINTS - 1)
+    each = np.minimum((CURVE_POINTS * (steps - weights) / steps[-1]).astype(np.int64), CURVE_POINTS - 1)
     names = [name for name in ("reward", "node_variance", "epsilon", "entropy", "loss") if name in rows[-1]]
-    places = [inside for i in range(COURSE_POINTS) if (inside := each == i).any()]
+    places = [inside for i in range(CURVE_POINTS) if (inside := each == i).any()]
     return {
         "decisions": int(steps[-1]),
         "rise": {name: [mean_of(name, first), mean_of(name, last)] for name in ("reward", "node_variance")},
-        "course": {
+        "curve": {
             "steps": [float(steps[inside][-1]) for inside in places],
             "cumulative_reward": [float(_column(rows, "cumulative_reward")[inside][-1]) for inside in places],
             **{name: [mean_of(name, inside) for inside in places] for name in names},

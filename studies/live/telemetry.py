@@ -32,7 +32,7 @@ SIZES = {
 }
 """Clusters by their number of nodes."""
 PLAYED: dict[str, tuple[str, ...]] = {"4": tuple(RULES)}
-"""Objectives that are played on clusters of a size; 50 nodes take as long again, and two busy cores twice that."""
+"""Objectives that are played on clusters of a size; those on 50 nodes are still to be played."""
 RUNS = 10
 ALGORITHMS: dict[str, Json] = {
     "dqn": {

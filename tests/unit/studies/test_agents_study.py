@@ -49,12 +49,12 @@ def test_the_reward_of_the_first_decisions_is_compared_with_that_of_the_last_one
     lines = ["steps,reward,cumulative_reward,node_variance,loss"]
     lines += [f"{10 * i},{i},{i * (i + 1) / 2},{0.1 * i},{'' if i < 6 else 2}" for i in range(1, 11)]
     file.write_text("\n".join(lines) + "\n")
-    course = fills.course_of(file)
-    assert course["decisions"] == 100
-    assert course["rise"]["reward"] == pytest.approx([1.5, 9.5])
-    assert course["rise"]["node_variance"] == pytest.approx([0.15, 0.95])
-    assert course["course"]["steps"] == [10.0 * i for i in range(1, 11)]
-    assert course["course"]["loss"][4:6] == [pytest.approx(np.nan, nan_ok=True), 2.0]
+    found = fills.learning_curve_of(file)
+    assert found["decisions"] == 100
+    assert found["rise"]["reward"] == pytest.approx([1.5, 9.5])
+    assert found["rise"]["node_variance"] == pytest.approx([0.15, 0.95])
+    assert found["curve"]["steps"] == [10.0 * i for i in range(1, 11)]
+    assert found["curve"]["loss"][4:6] == [pytest.approx(np.nan, nan_ok=True), 2.0]
 
 
 def test_questions_are_read_from_the_metrics():
