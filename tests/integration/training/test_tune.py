@@ -4,22 +4,13 @@ import json
 import time
 
 import pytest
+from tests.support.kubeconfig import UNREACHABLE
 
 from steersman.cli.main import main
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb.traces import embedded
 
 optuna = pytest.importorskip("optuna")
-
-
-NOBODY = """
-apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: u, user: {}}]
-contexts: [{name: mine, context: {cluster: c, user: u}}]
-current-context: mine
-"""
 
 
 @pytest.fixture
@@ -79,7 +70,7 @@ def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_wit
     )
     assert main(["train", *scene, *size, "--options", "study/best.json", "--output", "run"]) == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["epsilon_decay"] == best["epsilon_decay"]
-    (tmp_path / "kubeconfig").write_text(NOBODY)
+    (tmp_path / "kubeconfig").write_text(UNREACHABLE)
     live = ("--learn", "live", "--kubeconfig", "kubeconfig", "--explore-anyway")
     assert main(["schedule", *live, "--options", "study/best.json"]) == 1
     assert "cannot be reached" in capsys.readouterr().err, "the options are understood"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.support.errors import raises
+from tests.support.kubeconfig import UNREACHABLE
 from tests.support.servers.fake_api_server import clock
 from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, LiveDouble, on_double
 
@@ -224,21 +225,11 @@ def test_what_is_wrong_is_said_before_the_cluster_is_touched(tmp_path, monkeypat
     monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     written(tmp_path)
-    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    (tmp_path / "kubeconfig").write_text(UNREACHABLE)
     assert main(["workload", "run", "--kubeconfig", "kubeconfig", "--yes", *arguments]) == 2
     said = capsys.readouterr().err
     assert problem in said
     assert said.count("\n") == 1
-
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: u, user: {}}]
-contexts: [{name: mine, context: {cluster: c, user: u}}]
-current-context: mine
-"""
 
 
 def test_options_have_ranges():
