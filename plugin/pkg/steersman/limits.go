@@ -22,21 +22,21 @@ type limitSource interface {
 	Limit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (*remote.Limit, error)
 }
 
-// restriction marks, in the CycleState, a pod that is left only the nodes that keep its limit.
-type restriction struct{}
+// limitApplied is CycleState data: PreFilter left the pod only the nodes that keep its limit.
+type limitApplied struct{}
 
 // Clone implements fwk.StateData.
-func (r restriction) Clone() fwk.StateData { return r }
+func (l limitApplied) Clone() fwk.StateData { return l }
 
-const restrictionKey = fwk.StateKey(Name + "/latency")
+const limitAppliedKey = fwk.StateKey(Name + "/latency")
 
-// eviction marks, in the CycleState, that a node is looked at without pods that could be evicted from it.
-type eviction struct{}
+// preemptionDryRun is CycleState data: preemption has removed pods from the state of a node that it considers.
+type preemptionDryRun struct{}
 
 // Clone implements fwk.StateData.
-func (e eviction) Clone() fwk.StateData { return e }
+func (d preemptionDryRun) Clone() fwk.StateData { return d }
 
-const evictionKey = fwk.StateKey(Name + "/eviction")
+const preemptionDryRunKey = fwk.StateKey(Name + "/preemption-dry-run")
 
 // PreFilter leaves a pod with a hard limit of its latency the nodes that keep it, if there are such nodes among those
 // that fit for it. The service says which these are; if it does not within the timeout, the pod has no limit. It never
@@ -64,7 +64,7 @@ func (p *Plugin) PreFilter(
 	if len(kept) == 0 {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	state.Write(restrictionKey, restriction{})
+	state.Write(limitAppliedKey, limitApplied{})
 	return &fwk.PreFilterResult{NodeNames: sets.New(kept...)}, nil
 }
 
@@ -121,7 +121,7 @@ func (p *Plugin) requestLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.Node
 func (p *Plugin) PostFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {
-	if _, err := state.Read(restrictionKey); err == nil {
+	if _, err := state.Read(limitAppliedKey); err == nil {
 		p.retryWithoutLimit.put(pod.UID)
 		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{klog.KObj(pod).String(): pod})
 	}
@@ -136,9 +136,9 @@ func (p *Plugin) AddPod(context.Context, fwk.CycleState, *v1.Pod, fwk.PodInfo, f
 	return nil
 }
 
-// RemovePod notes that preemption looks at a node, see Filter.
+// RemovePod records that preemption considers a node, see Filter.
 func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
-	state.Write(evictionKey, eviction{})
+	state.Write(preemptionDryRunKey, preemptionDryRun{})
 	return nil
 }
 
@@ -146,10 +146,10 @@ func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, _
 // evicted it is tried without the limit, on all nodes. PostFilter plugins run in the order of the configuration, so
 // DefaultPreemption may come before PostFilter of this plugin. It refuses no node to a pod that is placed.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ fwk.NodeInfo) *fwk.Status {
-	if _, err := state.Read(restrictionKey); err != nil {
+	if _, err := state.Read(limitAppliedKey); err != nil {
 		return nil
 	}
-	if _, err := state.Read(evictionKey); err != nil {
+	if _, err := state.Read(preemptionDryRunKey); err != nil {
 		return nil
 	}
 	return fwk.NewStatus(fwk.Unschedulable, "no pod is evicted for a latency limit before other nodes were tried")

@@ -9,8 +9,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// loggedScores is how many nodes' scores a log line has, the best first.
-const loggedScores = 10
+// maxLoggedNodes limits the scores in a log line, which has the best nodes first.
+const maxLoggedNodes = 10
 
 // nodeScore is a node in a log line.
 type nodeScore struct {
@@ -46,15 +46,15 @@ func (p *Plugin) logBinding(ctx context.Context, pod *v1.Pod, node string, resul
 	}
 }
 
-// bestScores are the nodes with the highest scores, at most loggedScores.
+// bestScores returns the nodes with the highest scores, at most maxLoggedNodes.
 func bestScores(nodes []fwk.NodeInfo, scores []int64) []nodeScore {
 	order := make([]int, len(nodes))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return int(scores[b] - scores[a]) })
-	result := make([]nodeScore, 0, min(len(order), loggedScores))
-	for _, i := range order[:min(len(order), loggedScores)] {
+	result := make([]nodeScore, 0, min(len(order), maxLoggedNodes))
+	for _, i := range order[:min(len(order), maxLoggedNodes)] {
 		result = append(result, nodeScore{nodes[i].Node().Name, scores[i]})
 	}
 	return result

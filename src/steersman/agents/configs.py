@@ -9,7 +9,18 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from steersman.core.config.fields import AMOUNT, COUNT, EVEN, RATE, SHARE, FloatRange, Option, check_config
+from steersman.core.config.fields import (
+    AMOUNT,
+    COUNT,
+    EVEN,
+    POSITIVE_SHARE,
+    RATE,
+    SHARE,
+    FloatRange,
+    Option,
+    check_config,
+    flag,
+)
 from steersman.core.errors import UsageError
 
 LEARNING_RATES = FloatRange(1e-4, 1e-2, log=True)
@@ -40,6 +51,14 @@ GradientNorms = Annotated[float, Option("Norm that each gradient is clipped to."
 Candidates = Annotated[int, Option("Nodes in a sample while learning; 0: all.", AMOUNT)]
 
 
+def _check_batch_size(config: DQNConfig | ImitationConfig) -> None:
+    if config.batch_size > config.replay_size:
+        raise UsageError(
+            f"{flag('batch_size')} {config.batch_size} does not work with {flag('replay_size')} {config.replay_size}, "
+            "which would never hold a batch; a replay buffer of at least a batch is right"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class DQNConfig:
     """Options of DQN."""
@@ -51,7 +70,7 @@ class DQNConfig:
         Option(
             "Factor of the learning rate after each gradient step: similar values can only be learned with small "
             "steps.",
-            SHARE,
+            POSITIVE_SHARE,
         ),
     ] = 1.0
     batch_size: BatchSize = 200
@@ -66,7 +85,9 @@ class DQNConfig:
     tau: Annotated[
         float,
         Option(
-            "Share of the network that an update moves into the target network; 1 replaces it.", SHARE, (0.01, 0.1, 1.0)
+            "Share of the network that an update moves into the target network; 1 replaces it.",
+            POSITIVE_SHARE,
+            (0.01, 0.1, 1.0),
         ),
     ] = 1.0
     learning_starts: Annotated[int, Option("Decisions before the first gradient step.", AMOUNT)] = 0
@@ -79,10 +100,21 @@ class DQNConfig:
         ),
     ] = "exponential"
     epsilon_decay: Annotated[
-        float, Option("Factor of epsilon after each gradient step.", SHARE, FloatRange(0.98, 0.9995))
+        float,
+        Option(
+            "Factor of epsilon after each gradient step.",
+            SHARE,
+            FloatRange(0.98, 0.9995),
+            only_with=("exploration", "exponential"),
+        ),
     ] = 0.995
     exploration_decisions: Annotated[
-        int, Option("With linear exploration: decisions until epsilon is at its minimum.", COUNT)
+        int,
+        Option(
+            "With linear exploration: decisions until epsilon is at its minimum.",
+            COUNT,
+            only_with=("exploration", "linear"),
+        ),
     ] = 10_000
     use_heuristic: Annotated[bool, Option("Take half of the exploratory actions from the teacher.")] = False
     prefill: Annotated[int, Option("Decisions of the teacher in the replay buffer at the start.", AMOUNT)] = 0
@@ -100,6 +132,7 @@ class DQNConfig:
     def __post_init__(self) -> None:
         """Check the values."""
         check_config(self)
+        _check_batch_size(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +212,7 @@ class ImitationConfig:
     def __post_init__(self) -> None:
         """Check the values."""
         check_config(self)
+        _check_batch_size(self)
 
 
 @dataclass(frozen=True, slots=True)

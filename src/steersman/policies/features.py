@@ -251,7 +251,7 @@ TELEMETRY = View(
         Feature("cpu_missing", "flag", 0, 1, "There is no metric of CPU used."),
         Feature("cpu_age", "minutes", 0, 5, "Age of the last sample of the node."),
         Feature("cpu_used", "allocatable", 0, 1, "Share of CPU used, as measured."),
-        Feature("cpu_since", "allocatable", -1, 1, "Share of CPU requested now and not while it was measured."),
+        Feature("cpu_since", "allocatable", -1, 1, "CPU requested now minus its mean over the measured window."),
         Feature("cpu_before", "allocatable", 0, 2, "Share of CPU that should be used by now."),
         Feature("cpu_after", "allocatable", 0, 2, "The same with the pod on it."),
         Feature("cpu_deviation_before", "allocatable", -2, 2, "cpu_before minus its mean over nodes."),

@@ -104,7 +104,7 @@ class Run(NamedTuple):
         infeasible_classes: [C] classes that fit on no node of the empty cluster: they fail at once.
         infeasible_at_retry: [C] the retry in which a class was last found to fit nowhere.
         mask: [N] scratch: nodes where the current pod may run, if other pods matter to it.
-        eligible: [N] nodes that count in the totals and sums, see `cluster.constraints.node.eligible_nodes`.
+        eligible: [N] whether a node is part of the totals and sums, see `cluster.constraints.node.eligible_nodes`.
         rng: [1] uint64 state of the random numbers.
     """
 
@@ -150,7 +150,7 @@ def new_run(
         cluster: everything that decisions read.
         arrivals: the pods.
         infeasible_classes: [C] from `find_infeasible_classes`.
-        eligible: [N] nodes that count.
+        eligible: [N] whether a node is part of the totals.
         seed: of the random numbers.
     """
     count, classes = len(arrivals.class_id), len(cluster.classes.gpu_count)
@@ -232,7 +232,7 @@ def _count_node(cluster: DecisionState, run: Run, n: int, sign: float) -> None:
 
 @inlined_kernel
 def _change(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int, sign: int) -> None:
-    """Place (1) or remove (-1) a pod on its node, and keep every total over the nodes that count up to date."""
+    """Place (1) or remove (-1) a pod on its node, and update every total over the eligible nodes."""
     nodes, classes = cluster.nodes, cluster.classes
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     n, devices = run.slot[arrival], run.devices[arrival]

@@ -107,7 +107,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class FinalNodes:
-    """The nodes that count at the end of a run, in the node file's order, for the heat map.
+    """The eligible nodes at the end of a run, in the node file's order, for the heat map.
 
     Shares are 0..1, NaN where there is none of the resource; see `Workload.eligible`.
     """

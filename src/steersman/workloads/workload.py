@@ -128,7 +128,7 @@ class Workload:
         return tuple(node for node, counts in zip(self.nodes, self.eligible, strict=True) if counts)
 
     def shuffled_nodes(self, random: np.random.Generator) -> npt.NDArray[np.int64]:
-        """Return [N] indices of nodes in random order; those that do not count come last and change nothing."""
+        """Return [N] indices of nodes in random order; those that are not eligible come last and change nothing."""
         import numpy as np
 
         order = random.permutation(len(self.eligible_nodes))

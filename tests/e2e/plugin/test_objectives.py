@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.e2e.conftest import LocalCluster, until
+from tests.e2e.scheduler.test_schedule import Running
 from tests.e2e.telemetry.prometheus import Node, Telemetry, telemetry
-from tests.e2e.telemetry.test_telemetry import endpoint, fresh, serving
+from tests.e2e.telemetry.test_telemetry import CPU_QUERY, endpoint, fresh, serving, settled
 from tests.support.servers.plugin_scheduler import Scheduler, configuration, plugged, profile, scheduler_program
 
 from steersman.apps.local_cluster.control_plane import build
@@ -45,9 +46,11 @@ USE, CONNECTIONS = 0.9, 40.0
 """What a pod uses: of the CPU that it requests, and connections."""
 ROUND = {"round": "this"}
 """Label of everything that goes when a round is over: a ReplicaSet has those of its pods."""
-SEEN_SECONDS, CALM_SECONDS = 3.0, 16.0
-"""Until what is there was scraped twice and asked for; until what was there is out of the 15 seconds over which CPU is
-taken to be measured."""
+SEEN_SECONDS, CALM_SECONDS = 3.0, 3.0
+"""Until what is there was scraped twice and asked for; for what services hear of deleted pods, once Prometheus and they
+have forgotten them."""
+CPU_TOLERANCE = 3.0
+"""Points by which Prometheus may still be wrong of the CPU that idle nodes use: it is measured over 15 seconds."""
 SEED = 3
 
 
@@ -164,8 +167,11 @@ def show(measured: Telemetry, names: list[str], now: Placed) -> None:
         node.cpu, node.connections = cpu_used(n, now.pods[n]), connections(n, now.pods[n])
 
 
-def play(cluster: LocalCluster, measured: Telemetry, names: list[str], scheduler: str) -> list[Placed]:
+def play(
+    cluster: LocalCluster, measured: Telemetry, names: list[str], scheduler: str, services: list[Running]
+) -> list[Placed]:
     """Create 30 Deployments in bursts, half of them with limits, look, delete them, and once more."""
+    idle = {name: 100.0 * cpu_used(n, 0) for n, name in enumerate(names)}
     found = []
     for turn in range(ROUNDS):
         limited = np.random.default_rng((SEED, turn)).permutation(DEPLOYMENTS) < DEPLOYMENTS // 2
@@ -181,25 +187,30 @@ def play(cluster: LocalCluster, measured: Telemetry, names: list[str], scheduler
         cluster.kubectl("delete", "deployments,replicasets,pods", "-l", "round=this", "--wait=false")
         until(lambda: sum(placed(cluster, names).pods) == 0)
         show(measured, names, placed(cluster, names))
+        for service in services:
+            settled(service, measured, CPU_QUERY, idle, CPU_TOLERANCE)
         time.sleep(CALM_SECONDS)
     return found
 
 
 @contextmanager
-def schedulers(cluster: LocalCluster, program: Path, folder: Path, measured: Telemetry) -> Iterator[Scheduler]:
+def schedulers(
+    cluster: LocalCluster, program: Path, folder: Path, measured: Telemetry
+) -> Iterator[tuple[Scheduler, list[Running]]]:
     """kube-scheduler with a profile and a service for each objective, in which nobody else scores, and its default."""
     file = folder / "telemetry.yaml"
     file.write_text(measured.configuration())
     with ExitStack() as stack:
-        ours = []
+        ours, services = [], []
         for name in OBJECTIVES:
             service = stack.enter_context(serving(cluster, folder, "--policy", name, "--telemetry", str(file)))
+            services.append(service)
             for feature in ("cpu_used_percent", "tcp_connections", "latency_milliseconds"):
                 until(lambda service=service, feature=feature: fresh(service, feature, len(LATENCIES)))  # type: ignore[misc]
             args = {"mode": "service", "endpoint": endpoint(service), "timeout": "2s"}
             ours.append(profile(args, alone=True, name=name))
         profiles = [profile(None, name=DEFAULT), *ours]
-        yield stack.enter_context(plugged(program, folder, configuration(cluster.kubeconfig, profiles)))
+        yield stack.enter_context(plugged(program, folder, configuration(cluster.kubeconfig, profiles))), services
 
 
 def test_each_objective_is_better_at_its_own_measure_than_the_default(
@@ -209,8 +220,8 @@ def test_each_objective_is_better_at_its_own_measure_than_the_default(
     nodes = {name: Node(latency={"rome": LATENCIES[n]}) for n, name in enumerate(names)}
     with telemetry(tmp_path / "telemetry", nodes) as measured:
         show(measured, names, placed(four, names))
-        with schedulers(four, scheduler_program, tmp_path, measured) as scheduler:
-            found = {name: play(four, measured, names, name) for name in (DEFAULT, *OBJECTIVES)}
+        with schedulers(four, scheduler_program, tmp_path, measured) as (scheduler, services):
+            found = {name: play(four, measured, names, name, services) for name in (DEFAULT, *OBJECTIVES)}
             ranked = re.findall(
                 r"^steersman_plugin_decisions_total\{(.*)\} \S+$", scheduler.get("metrics"), re.MULTILINE
             )

@@ -457,6 +457,13 @@ def test_metrics_are_means_of_what_the_environments_report():
         (lambda: configs.ActorCriticConfig(actor_learning_rate=float("nan")), "--actor-learning-rate nan"),
         (lambda: configs.ImitationConfig(batch_size=0), "--batch-size 0 does not work; a whole number of 1 or more"),
         (lambda: configs.DQNConfig(candidates=-1), "--candidates -1"),
+        (lambda: configs.DQNConfig(tau=0.0), "--tau 0.0 does not work; a number above 0, at most 1, is right"),
+        (lambda: configs.DQNConfig(learning_rate_decay=0.0), "--learning-rate-decay 0.0 does not work"),
+        (lambda: configs.DQNConfig(replay_size=100), "--batch-size 200 does not work with --replay-size 100"),
+        (
+            lambda: configs.ImitationConfig(batch_size=20_000),
+            "--batch-size 20000 does not work with --replay-size",
+        ),
     ],
 )
 def test_bad_options_are_told(make_config, told):

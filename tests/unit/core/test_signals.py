@@ -212,7 +212,13 @@ def test_a_command_ends_soon_whatever_it_does_with_large_files(
     arguments = [sys.executable, "-m", "steersman", *command.split()]
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        arguments, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, start_new_session=True
+        arguments,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+        env=os.environ | {"PYTHONFAULTHANDLER": "1"},
     ) as process:
         time.sleep(after)
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -225,7 +231,7 @@ def test_a_command_ends_soon_whatever_it_does_with_large_files(
     # Wall time is that of a machine that may be busy with other tests.
     assert ended.ru_utime + ended.ru_stime - former.ru_utime - former.ru_stime - worked < 2
     assert time.monotonic() - asked < 10
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + number, said
     assert said.splitlines()[-1].startswith("interrupted")
     assert "Traceback" not in said
     assert not {path.name for path in tmp_path.iterdir()} - {path.name for path in files.iterdir()}

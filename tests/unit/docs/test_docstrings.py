@@ -15,7 +15,7 @@ SOURCES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DOTTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)`")
 ENTRY = re.compile(r"^    ([a-z_]\w*(?:, [a-z_]\w*)*): ", re.M)
-EXIST_TWICE = {"Placement"}
+EXIST_TWICE: set[str] = set()
 """To be empty: the outcome of an agent's decision in `apps.scheduler.agent_link`, a running pod in `cluster.state`."""
 
 

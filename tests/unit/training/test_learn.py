@@ -198,6 +198,19 @@ def test_evolution_trains_in_environments(here):
         (("--algorithm", "ppo", "--clip", "-1"), "--clip -1.0 does not work"),
         (("--algorithm", "ppo", "--node-count", "9-3"), "a range such as 5-20 is right"),
         (("--algorithm", "evolution", "--device", "cpu"), "--device does not apply to evolution in environments"),
+        (
+            ("--algorithm", "dqn", "--exploration", "linear", "--epsilon-decay", "0.9"),
+            "--epsilon-decay has no effect with --exploration linear",
+        ),
+        (
+            ("--algorithm", "dqn", "--exploration-decisions", "9"),
+            "--exploration-decisions has no effect with --exploration exponential",
+        ),
+        (
+            ("--options", "complete.json", "--exploration", "linear", "--epsilon-decay", "0.9"),
+            "--epsilon-decay has no effect with --exploration linear",
+        ),
+        (("--options", "idle.json"), "idle.json, exploration_decisions: has no effect unless exploration is linear"),
         (("--options", "none.json"), "none.json: cannot be read"),
         (("--options", "list.json"), "is no JSON object"),
         (("--options", "wrong.json"), "wrong.json, clip: is 'much'; a number is right"),
@@ -208,6 +221,8 @@ def test_what_is_wrong_is_one_line(here, capsys, arguments, message):
     (here / "list.json").write_text("[]")
     (here / "wrong.json").write_text('{"algorithm": "ppo", "clip": "much"}')
     (here / "other.json").write_text('{"algorithm": "dqn", "clip": 0.1}')
+    (here / "idle.json").write_text('{"algorithm": "dqn", "exploration_decisions": 9}')
+    (here / "complete.json").write_text('{"algorithm": "dqn", "epsilon_decay": 0.9}')
     assert main(["train", "--protocol", "deployments", *arguments, "--output", "o"]) in (1, 2)
     said = capsys.readouterr().err.strip().splitlines()
     assert message in said[-1]

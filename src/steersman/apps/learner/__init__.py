@@ -1,1 +1,1 @@
-"""Learning on a live cluster: passive Q-learning from a scheduler's decisions, and a one-time fit of a policy."""
+"""Learning on a live cluster: by an agent that decides, by one that observes other schedulers, and a one-time fit."""

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from steersman.apps.learner.environment import Observations, measures_of, padded
+from steersman.apps.learner.environment import Observations, infos_of, padded
 from steersman.apps.scheduler.agent_link import Question
 from steersman.envs.base import observation_space
 from steersman.objectives.judging import reward
@@ -27,8 +27,8 @@ log = structlog.get_logger("learning")
 class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
     """Single environment of which each decision places a pod of the cluster.
 
-    `reset` and `step` block until the scheduler asks. A step whose answer came too late has the rule's choice in
-    `infos["taken"]`. An episode ends when all pods of the scheduler are gone.
+    `reset` and `step` block until the scheduler asks. Where the fallback decided (a late answer, or an
+    infeasible one by then), its choice is in `infos["taken"]`. An episode ends when all pods of the scheduler are gone.
 
     Args:
         connection: to the scheduler (`agent_link`).
@@ -54,8 +54,8 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
         assert self._question is not None
         return padded(self._question.observation, self.max_nodes)
 
-    def rule_action(self, _: Mapping[str, npt.NDArray[Any]] | None = None) -> npt.NDArray[np.int64]:
-        """Return the choice of the scheduler's rule, [1] int64."""
+    def fallback_action(self, _: Mapping[str, npt.NDArray[Any]] | None = None) -> npt.NDArray[np.int64]:
+        """Return the choice of the scheduler's fallback policy, [1] int64."""
         assert self._question is not None
         return np.array([self._question.teacher], dtype=np.int64)
 
@@ -82,7 +82,7 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
         done = self._question.previous
         assert done is not None
         value = reward(self._objective, done.before, done.after) if done.reward is None else done.reward
-        terminated, measures = np.array([done.ended]), measures_of(done.after)
+        terminated, measures = np.array([done.ended]), infos_of(done.after)
         infos: dict[str, Any] = {**measures, "final_info": measures} if done.ended else dict(measures)
         if done.slot != answer and done.slot < self.max_nodes:
             infos["taken"] = np.array([done.slot], dtype=np.int64)

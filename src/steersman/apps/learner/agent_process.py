@@ -37,8 +37,8 @@ DROPPED = "dropped_from_others"
 log = structlog.get_logger("learning")
 
 
-class LiveLearner:
-    """Agent as a training run needs it.
+class DecidingLearner:
+    """Adapt an agent that decides on a cluster to `TrainingRun`: a restored state keeps the cluster's observation.
 
     Args:
         agent: the agent.
@@ -62,7 +62,7 @@ class LiveLearner:
         self._agent.observe(self._env.observed)
 
 
-class OffPolicyLearner(LiveLearner):
+class OffPolicyLearner(DecidingLearner):
     """DQN that also learns from transitions of other schedulers.
 
     In an iteration these are at most as many as its own, so that half of the replay buffer is its own at least: only
@@ -93,7 +93,7 @@ class OffPolicyLearner(LiveLearner):
         return super().state_dict() | {FROM_OTHERS: self._count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state, see `LiveLearner`."""
+        """Restore a state, see `DecidingLearner`."""
         super().load_state_dict(state)
         self._count = state.get(FROM_OTHERS, 0)
 
@@ -139,12 +139,12 @@ def run_agent(
     run = TrainingRun(folder, plan.options() | {MAX_NODES: capacity}, limits, resume=has_checkpoint(folder))
     env = LiveEnv(connection, plan.find_view(), capacity, objectives.resolve(plan.objective))
     log.info("learning", algorithm=plan.algorithm, network=plan.network.name, objective=plan.objective)
-    agent = build_agent(plan, env, env.rule_action)
+    agent = build_agent(plan, env, env.fallback_action)
 
     def save(path: Path) -> None:
         write_policy(path, card_of_run(plan, agent.steps), weights_of(agent))
 
-    learner = LiveLearner(agent, env)
+    learner = DecidingLearner(agent, env)
     if plan.learns_from_others and others is not None:
         learner = OffPolicyLearner(cast("DQN", agent), env, others, plan.decisions)
     run.train(learner, None, save, _Log())

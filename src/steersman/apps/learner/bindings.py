@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from steersman.apps.runtime.live_profile import LiveProfile
 from steersman.apps.runtime.tasks import BackgroundTasks
-from steersman.apps.scheduler.agent_link import Placement
+from steersman.apps.scheduler.agent_link import DecisionOutcome
 from steersman.apps.scheduler.agent_policy import AgentScorer, AgentSettings, agent_policy
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
@@ -28,9 +28,9 @@ from steersman.policies.heuristics.policy import heuristic
 from steersman.prometheus.collector import Collector
 from steersman.prometheus.configuration import Configuration
 
-LEARNED_FROM, HELD_BACK = 80, 20
-"""Decisions in turn: so many are learned from, the next so many are kept to validate on. Whole stretches are held back,
-since neighbouring decisions resemble each other."""
+TRAIN_BLOCK, TEST_BLOCK = 80, 20
+"""Lengths of blocks of decisions in turn: the first are learned from, the next are held back to test candidates on.
+Neighbouring decisions are correlated, hence blocks."""
 PROFILE_SECONDS = 10.0
 """Time between two looks whether the workload profile changed."""
 MOST_WAITING = 10_000
@@ -41,18 +41,19 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ObservedBinding:
-    """A binding.
+    """A binding of another scheduler: the observation before it, its outcome and rewards.
 
     Attributes:
         observation: parts of the observation before it by name, without a leading axis.
-        placement: what came of it; its `ended` and waiting time are not known yet.
+        outcome: its outcome; `ended` and the waiting time in it are not known yet.
         ended_before: whether all observed pods were gone since the binding before.
-        waited_before: pod-seconds that observed pods waited since the binding before.
-        rewards: [N] reward of the placement on every feasible node, NaN elsewhere; None: it may be learned from.
+        waited_before: pod-seconds from the binding before to this one: that time multiplied by the number of pods that
+            had waited longer than the one bound before, as `decision.decider.Decider.waiting` counts them.
+        rewards: [N] rewards of all feasible nodes, NaN elsewhere, if the binding is held back; None: learn from it.
     """
 
     observation: Arrays
-    placement: Placement
+    outcome: DecisionOutcome
     ended_before: bool
     waited_before: float
     rewards: npt.NDArray[np.float64] | None
@@ -82,7 +83,7 @@ class BindingObserver(Listener):
         others: bool = False,
     ) -> None:
         self.scheduler_name, self._settings, self._bindings = scheduler_name, settings, bindings
-        self._others, self._held_back = others, 0 if others else HELD_BACK
+        self._others, self._held_back = others, 0 if others else TEST_BLOCK
         self.telemetry = None if telemetry is None else Collector(telemetry, self._names)
         self.cache = ClusterCache(client, self)
         self._profile = LiveProfile()
@@ -90,7 +91,8 @@ class BindingObserver(Listener):
         self._waiting: dict[str, None] = {}  # in order of arrival
         self._running: set[str] = set()
         self._has_ended = False
-        self._count, self._last = 0, 0.0
+        self._count = 0
+        self._observed_at, self._ahead = 0.0, 0
 
     def on_pod_added(self, pod: CachedPod) -> None:
         """Count a new pod in the workload profile."""
@@ -127,10 +129,10 @@ class BindingObserver(Listener):
 
     def on_rebuilt(self) -> None:
         """Follow a new state object."""
-        self.renew()
+        self.rebuild_decider()
 
-    async def run(self, started: threading.Event) -> None:
-        """Observe until cancelled; `started` is set when the cluster is listed."""
+    async def run(self) -> None:
+        """Observe until cancelled."""
         beside = () if self.telemetry is None else (self.telemetry.run(),)
         async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *beside):
             for reflector in self.cache.reflectors:
@@ -138,11 +140,10 @@ class BindingObserver(Listener):
             while True:
                 if self._decider is None or self._profile.due:
                     await self._profile.make(self.cache.state.gpu_types, leftovers=self._settings.view is GPU)
-                    self.renew()
-                started.set()
+                    self.rebuild_decider()
                 await asyncio.sleep(PROFILE_SECONDS)
 
-    def renew(self) -> None:
+    def rebuild_decider(self) -> None:
         """Rebuild the decider."""
         policy = agent_policy(self._settings, heuristic("least-allocated"), self.telemetry)
         self._decider = Decider(
@@ -170,17 +171,17 @@ class BindingObserver(Listener):
                 return
             scorer = decider.scorer
             assert isinstance(scorer, AgentScorer)
-            observation, placement = scorer.observe(query), scorer.outcome(query, placed.slot)
+            observation, outcome = scorer.observe(query), scorer.outcome(query, placed.slot)
             self._count += 1
             rewards = None
-            if self._count % (LEARNED_FROM + self._held_back) >= LEARNED_FROM:
+            if self._count % (TRAIN_BLOCK + self._held_back) >= TRAIN_BLOCK:
                 rewards = np.full(len(query.feasible), np.nan)
                 for slot in np.flatnonzero(query.feasible).tolist():
                     rewards[slot] = self._reward(scorer.outcome(query, slot))
             now = time.monotonic()
-            waited = len(self._waiting) * (now - self._last) if self._last else 0.0
-            self._bindings.put(ObservedBinding(observation, placement, self._has_ended, waited, rewards))
-            self._has_ended, self._last = False, now
+            waited = self._ahead * (now - self._observed_at)
+            self._bindings.put(ObservedBinding(observation, outcome, self._has_ended, waited, rewards))
+            self._has_ended, self._observed_at, self._ahead = False, now, ahead
         finally:
             state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
             decider.changed(placed.slot)
@@ -188,17 +189,17 @@ class BindingObserver(Listener):
     def _is_observed(self, pod: CachedPod) -> bool:
         return (pod.pod.scheduler_name == self.scheduler_name) != self._others
 
-    def _reward(self, placement: Placement) -> float:
-        if placement.reward is not None:
-            return placement.reward
-        return reward(self._settings.objective, placement.before, placement.after)
+    def _reward(self, outcome: DecisionOutcome) -> float:
+        if outcome.reward is not None:
+            return outcome.reward
+        return reward(self._settings.objective, outcome.before, outcome.after)
 
     def _names(self) -> Collection[str]:
         return self.cache.state.slots
 
 
 class BindingThread:
-    """Bindings of a scheduler or of all others, observed by a thread.
+    """Queue of the bindings that a `BindingObserver` in a thread of its own observes.
 
     Args:
         config: configuration of the cluster.
@@ -215,7 +216,6 @@ class BindingThread:
         others: bool = False,
     ) -> None:
         self._bindings: queue.Queue[ObservedBinding | SteersmanError] = queue.Queue()
-        self._started = threading.Event()
         arguments = config, scheduler_name, settings, telemetry, others
         threading.Thread(target=self._run, args=arguments, daemon=True).start()
 
@@ -238,7 +238,7 @@ class BindingThread:
         async def watch() -> None:
             async with Client(config) as client:
                 observer = BindingObserver(client, scheduler_name, settings, telemetry, self._bindings, others=others)
-                await observer.run(self._started)
+                await observer.run()
 
         try:
             asyncio.run(watch())

@@ -47,7 +47,7 @@ class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[
         self.single_action_space = spaces.Discrete(max_nodes)
         self.observation_space = batch_space(self.single_observation_space, 1)
         self.action_space = batch_space(self.single_action_space, 1)
-        self._bindings = (binding for binding in bindings if binding.placement.slot < max_nodes)
+        self._bindings = (binding for binding in bindings if binding.outcome.slot < max_nodes)
         self._objective = objective
         self._now: ObservedBinding | None = None
 
@@ -65,7 +65,7 @@ class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[
 
     def action(self, _: Mapping[str, npt.NDArray[Any]] | None = None) -> npt.NDArray[np.int64]:
         """Return the scheduler's choice, [1] int64."""
-        return np.array([self.now.placement.slot], dtype=np.int64)
+        return np.array([self.now.outcome.slot], dtype=np.int64)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -77,11 +77,11 @@ class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[
         self, actions: npt.NDArray[np.int64]
     ) -> tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
         """Return the outcome of the scheduler's choice and the observation of its next binding."""
-        done, self._now = self.now.placement, next(self._bindings)
+        done, self._now = self.now.outcome, next(self._bindings)
         after = done.after.copy()
         after[summary.POD_SECONDS_WAITED] = self._now.waited_before
         value = reward(self._objective, done.before, after) if done.reward is None else done.reward
-        terminated, measures = np.array([self._now.ended_before]), measures_of(after)
+        terminated, measures = np.array([self._now.ended_before]), infos_of(after)
         infos: dict[str, Any] = {**measures, "final_info": measures} if terminated[0] else dict(measures)
         return self.observed, np.array([value]), terminated, np.zeros(1, dtype=np.bool_), infos
 
@@ -107,7 +107,7 @@ def padded(observation: Mapping[str, npt.NDArray[Any]], max_nodes: int) -> Obser
     return result
 
 
-def measures_of(row: npt.NDArray[np.float64]) -> Arrays:
+def infos_of(row: npt.NDArray[np.float64]) -> Arrays:
     """Return the infos of a state after an action, see `WorkloadCore.infos`."""
     allocation, variance = np.empty(1), np.empty(1)
     kernels.compute_infos(np.tile(row, (1, batch.AFTER + 1, 1)), allocation, variance)

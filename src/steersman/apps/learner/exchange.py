@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import structlog
 
-from steersman.apps.learner.bindings import HELD_BACK, ObservedBinding
+from steersman.apps.learner.bindings import TEST_BLOCK, ObservedBinding
 from steersman.core.errors import SteersmanError
 from steersman.core.statistics import mean_interval
 from steersman.policies.files.policy_file import open_policy, read_policy
@@ -36,8 +36,8 @@ PREVIOUS = "previous"
 """Folder of the policies that were replaced, numbered."""
 COLUMNS = ("time", "result", "held_back", "reward", "reward_of_candidate", "difference", "low", "high", "policy")
 EXCHANGED, KEPT, UNDONE = "exchanged", "kept", "undone"
-LEAST_STRETCHES = 20
-"""Stretches of `HELD_BACK` decisions that a test needs."""
+MIN_BLOCKS = 20
+"""Blocks of `TEST_BLOCK` decisions that a test needs."""
 
 log = structlog.get_logger("learning")
 
@@ -60,7 +60,7 @@ class PolicyExchange:
     @property
     def is_due(self) -> bool:
         """Whether there are enough decisions for a test."""
-        return len(self._held_back) >= LEAST_STRETCHES * HELD_BACK
+        return len(self._held_back) >= MIN_BLOCKS * TEST_BLOCK
 
     def was_replaced(self) -> bool:
         """Return whether somebody else replaced the policy in use since the last call, such as `undo`."""
@@ -80,19 +80,19 @@ class PolicyExchange:
         bindings, self._held_back = self._held_back, []
         candidate, active = self._folder / CANDIDATE, self._folder / POLICY
         save(candidate)
-        theirs, ours = _rewards(active, bindings), _rewards(candidate, bindings)
-        differences = ours - theirs
-        stretches = differences[: len(differences) // HELD_BACK * HELD_BACK].reshape(-1, HELD_BACK).mean(axis=1)
-        low, high = mean_interval(stretches)
+        active_rewards, candidate_rewards = _rewards(active, bindings), _rewards(candidate, bindings)
+        differences = candidate_rewards - active_rewards
+        blocks = differences[: len(differences) // TEST_BLOCK * TEST_BLOCK].reshape(-1, TEST_BLOCK).mean(axis=1)
+        low, high = mean_interval(blocks)
         is_better = bool(low > 0.0)
         if is_better:
             _replace(self._folder, candidate)
             self._digest = digest_of(active)
         figures = {
             "held_back": len(bindings),
-            "reward": round(float(theirs.mean()), 6),
-            "reward_of_candidate": round(float(ours.mean()), 6),
-            "difference": round(float(stretches.mean()), 6),
+            "reward": round(float(active_rewards.mean()), 6),
+            "reward_of_candidate": round(float(candidate_rewards.mean()), 6),
+            "difference": round(float(blocks.mean()), 6),
             "low": round(low, 6),
             "high": round(high, 6),
         }

@@ -1,6 +1,6 @@
 """Process beside the scheduler that fits a policy to a snapshot of the cluster and writes a policy file.
 
-It does not communicate with the scheduler, which loads the file as soon as it exists.
+It shares only the file with the scheduler, which loads it as soon as it exists.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ log = structlog.get_logger("fit")
 
 
 @dataclass(frozen=True, slots=True)
-class LiveFit:
-    """Plan of a fit.
+class BackgroundFitOptions:
+    """Options of a fit in the background.
 
     Attributes:
         file: policy file to write if the fitted policy is shown to be better than every candidate it is compared with.
@@ -43,8 +43,8 @@ class LiveFit:
     seconds: float
 
 
-def fit_beside(plan: LiveFit, config: KubeConfig) -> None:
-    """Wait until the cluster has enough pods, fit a policy once, and write it if it is better.
+def fit_in_background(options: BackgroundFitOptions, config: KubeConfig) -> None:
+    """Wait until the cluster has enough pods, fit a policy once, and write it if it is shown to be better.
 
     Returns at once if the file holds a policy that was fitted to an equal cluster.
 
@@ -56,20 +56,20 @@ def fit_beside(plan: LiveFit, config: KubeConfig) -> None:
         workload = _take_snapshot(config)
         if workload is not None:
             now = basis_of(workload.nodes, [pod.pod_class for pod in workload.pods])
-            if plan.file.exists() and stored_basis(PolicyReloader(str(plan.file)), now) is not None:
-                log.info("the policy file is fitted to this cluster already", file=str(plan.file))
+            if options.file.exists() and stored_basis(PolicyReloader(str(options.file)), now) is not None:
+                log.info("the policy file is fitted to this cluster already", file=str(options.file))
                 return
             if not now.skip_reason:
                 break
             log.debug("a policy cannot be fitted yet", why=now.skip_reason)
         time.sleep(RETRY_INTERVAL_SECONDS)
     start = packaged_portfolio()
-    log.info("fitting", nodes=len(workload.nodes), pods=len(workload.pods), seconds=plan.seconds)
+    log.info("fitting", nodes=len(workload.nodes), pods=len(workload.pods), seconds=options.seconds)
     began = time.monotonic()
-    result = fit(workload, start, FitOptions(seconds=plan.seconds))
+    result = fit(workload, start, FitOptions(seconds=options.seconds))
     if result.chosen == FITTED:
-        write_policy(plan.file, result.card, result.arrays)
-    _log_result(result, time.monotonic() - began, plan.file)
+        write_policy(options.file, result.card, result.arrays)
+    _log_result(result, time.monotonic() - began, options.file)
 
 
 def _take_snapshot(config: KubeConfig) -> Workload | None:

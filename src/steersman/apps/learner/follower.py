@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NICENESS = 10
 CHECKPOINT_EVERY = 20
-"""Iterations between two checkpoints: 1,000 decisions."""
+"""Iterations of 50 decisions between two checkpoints, each with a candidate file."""
 
 log = structlog.get_logger("learning")
 
@@ -58,7 +58,7 @@ def follow(plan: LivePlan, folder: Path, capacity: int, config: KubeConfig, tele
     run = TrainingRun(folder, plan.options() | {MAX_NODES: capacity}, limits, resume=has_checkpoint(folder))
     exchange = PolicyExchange(folder)
     thread = BindingThread(config, plan.scheduler_name, AgentSettings(plan.algorithm, view, objective, None), telemetry)
-    env = PassiveLiveEnv(_learned_from(thread, exchange), view, capacity, objective)
+    env = PassiveLiveEnv(_train_bindings(thread, exchange), view, capacity, objective)
     log.info("learning", scheduler=plan.scheduler_name, network=plan.network.name, objective=plan.objective)
     spec = plan.network.spec(sizes_of(env.single_observation_space))
     network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)
@@ -68,12 +68,12 @@ def follow(plan: LivePlan, folder: Path, capacity: int, config: KubeConfig, tele
     def save(path: Path) -> None:
         write_policy(path, card_of_run(plan, agent.steps), export(agent.network))
 
-    learner = Follower(agent, exchange, folder, save)
+    learner = PassiveLearner(agent, exchange, folder, save)
     run.train(cast(Learner, learner), None, lambda _: save(folder / CANDIDATE))
 
 
-class Follower:
-    """Passive agent as a training run needs it; it exchanges the policy in use between two iterations.
+class PassiveLearner:
+    """Adapt a passive agent to `TrainingRun`; between two iterations it may exchange the policy in use.
 
     Args:
         agent: the agent.
@@ -115,7 +115,7 @@ class Follower:
         log.info("the policy in use was replaced; learning goes on from it")
 
 
-def _learned_from(thread: BindingThread, exchange: PolicyExchange) -> Iterator[ObservedBinding]:
+def _train_bindings(thread: BindingThread, exchange: PolicyExchange) -> Iterator[ObservedBinding]:
     """Yield the bindings that may be learned from; the others are held back."""
     for binding in thread.read():
         if binding.rewards is None:

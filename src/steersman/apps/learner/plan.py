@@ -32,7 +32,7 @@ ALGORITHMS = ("dqn", "actor-critic", "ppo")
 """Algorithms that can learn on a live cluster."""
 OBJECTIVE = "balance"
 NETWORK, HIDDEN, NORMALISATION = "mlp", (64, 64), "none"
-FROM_NOTHING: dict[str, dict[str, Any]] = {
+DEFAULTS_UNTRAINED: dict[str, dict[str, Any]] = {
     "dqn": {
         "discount": 0.0,
         "reward_scale": 10.0,
@@ -45,11 +45,11 @@ FROM_NOTHING: dict[str, dict[str, Any]] = {
     "actor-critic": {"discount": 0.0},
     "ppo": {"discount": 0.0},
 }
-"""Options by algorithm that suit a thousand decisions: their differences in the reward that follows at once can be
-learned by then, those in the sum of many later rewards cannot."""
+"""Default options by algorithm for an untrained network, which has about a thousand decisions to learn from. A discount
+of 0 learns the reward that follows at once; the sum of many later rewards cannot be learned in so few."""
 REWARDED_LATER = ("allocation", "waiting-time")
 """Objectives of which only later rewards tell nodes apart, so that the discount stays that of `train`."""
-FROM_POLICY: dict[str, dict[str, Any]] = {
+DEFAULTS_FINE_TUNING: dict[str, dict[str, Any]] = {
     "dqn": {
         "learning_rate": 1e-4,
         "learning_rate_decay": 1.0,
@@ -62,8 +62,8 @@ FROM_POLICY: dict[str, dict[str, Any]] = {
         "prefill": 0,
     }
 }
-"""Options by algorithm for a policy that is in use; they override those of its training. Steps are small, and it does
-not explore. The discount and the reward scale define the meaning of the values, so they stay."""
+"""Default options by algorithm for a policy file to start from; they override those of its training. Learning rates are
+low, and there is no exploration. Discount and reward scale define what the network's values mean, so they stay."""
 NODE_HEADROOM = 2
 """Capacity of the observation as a multiple of the cluster's first number of nodes."""
 MIN_NODES = 64
@@ -112,13 +112,13 @@ class LivePlan:
         return self.algorithm == "dqn"
 
     @property
-    def rule(self) -> str:
+    def reference_rule(self) -> str:
         """Name of the rule that the objective is compared with."""
         return objectives.resolve(self.objective).objectives[0].reference
 
     @property
     def decisions(self) -> int:
-        """Number of decisions of an iteration."""
+        """Number of own decisions in an iteration of a deciding learner."""
         return int(self.config.update_every if self.algorithm == "dqn" else self.config.rollout)
 
     def with_settings(self, settings: Mapping[str, Any]) -> LivePlan:
@@ -224,14 +224,14 @@ def _rewards_gpus(objective: objectives.WeightedObjectives) -> bool:
 def _settings(spec: AlgorithmSpec, card: Card | None, objective: objectives.WeightedObjectives) -> dict[str, Any]:
     """Return the algorithm's options: those that suit a live cluster, over those of the policy's training."""
     if card is None:
-        settings = dict(FROM_NOTHING.get(spec.name, {}))
+        settings = dict(DEFAULTS_UNTRAINED.get(spec.name, {}))
         if any(part.name in REWARDED_LATER for part in objective.objectives):
             settings.pop("discount", None)
         return settings
     names = {field.name for field in fields(spec.config)}
     trained = card.settings if card.algorithm == spec.name else {}
-    kept = {name: value for name, value in trained.items() if name in names}
-    return kept | FROM_POLICY.get(spec.name, {})
+    inherited = {name: value for name, value in trained.items() if name in names}
+    return inherited | DEFAULTS_FINE_TUNING.get(spec.name, {})
 
 
 def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> int:

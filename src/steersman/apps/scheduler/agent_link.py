@@ -1,9 +1,9 @@
 """Connection between a scheduler and the process of an agent that decides for it while it learns.
 
-The scheduler asks, the agent answers with a slot: one question at a time, each with the outcome of the placement before
-it. Where the answer does not come in time, the scheduler decides by a rule, drops the answer when it comes, and only
-then asks again. So an agent that is slow, stuck or dead delays the pods that wait by one deadline for each of its late
-answers; the event loop of the scheduler goes on meanwhile.
+The scheduler asks, the agent answers with a slot: one question at a time, each with the outcome of the decision before
+it. Where the answer does not come in time, the fallback policy decides; the scheduler drops the answer when it comes,
+and only then asks again. So an agent that is slow, stuck or dead delays waiting pods by one deadline for each of its
+late answers; the event loop of the scheduler goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ log = structlog.get_logger("learning")
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """What came of a decision.
+class DecisionOutcome:
+    """Outcome of a decision: the node taken and its reward, or the states that determine it.
 
     Attributes:
-        slot: chosen slot, by the agent or by the rule in its stead.
-        before, after: the states before and after it, [16] each, see `objectives.summary`.
-        reward: its reward if the states do not determine it, else None.
+        slot: chosen slot, by the agent or by the fallback in its stead.
+        before, after: the states before and after it, [16] each, see `objectives.summary`; where nodes' metrics are
+            rewarded, both are the state after it.
+        reward: its reward where nodes' metrics are rewarded; None: the states determine it.
         ended: whether all pods of the scheduler were gone before the next decision.
     """
 
@@ -60,12 +61,12 @@ class Question:
     Attributes:
         observation: parts of the observation by name, without a leading axis.
         teacher: slot that the rule would choose; -1 if the agent does not ask.
-        previous: what came of the decision before, None for the first.
+        previous: outcome of the decision before, None for the first.
     """
 
     observation: Mapping[str, npt.NDArray[Any]]
     teacher: int
-    previous: Placement | None
+    previous: DecisionOutcome | None
 
 
 class AgentLink:
@@ -85,10 +86,10 @@ class AgentLink:
         self.results: Counter[str] = Counter({ANSWERED: 0, LATE: 0, ABSENT: 0})
         # A message larger than the pipe's buffer waits for its reader, so that all is sent in a thread.
         self._thread = ThreadPoolExecutor(1, "agent")
-        self._exchange: Future[Any] = self._thread.submit(connection.recv)  # the agent's first message: it is ready
+        self._pending: Future[Any] = self._thread.submit(connection.recv)  # the agent's first message: it is ready
         self._is_ready = self._is_over = False
 
-    def is_free(self) -> bool:
+    def is_free_or_count(self) -> bool:
         """Return whether the agent can be asked; count the question as `absent` if not."""
         is_free = self._is_free()
         self.results[ABSENT] += not is_free
@@ -96,13 +97,13 @@ class AgentLink:
 
     async def ask(self, question: Question) -> int | None:
         """Return the slot that the agent chooses; None if there is no answer in time. It must be free."""
-        self._exchange = self._thread.submit(self._ask, question)
-        answer = asyncio.wrap_future(self._exchange)
+        self._pending = self._thread.submit(self._ask, question)
+        answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(_retrieve)
         await asyncio.wait([answer], timeout=self._seconds)  # which does not cancel it
         if not answer.done():
             if not self.results[LATE]:
-                log.warning("the agent did not answer in time; a rule decided instead", seconds=self._seconds)
+                log.warning("the agent did not answer in time; the fallback decided", seconds=self._seconds)
             self.results[LATE] += 1
             return None
         if answer.exception() is not None:
@@ -132,9 +133,9 @@ class AgentLink:
 
     def _is_free(self) -> bool:
         """Return whether the agent can be asked."""
-        if self._is_over or not self._exchange.done():
+        if self._is_over or not self._pending.done():
             return False
-        if isinstance(self._exchange.exception(), EOFError | OSError):
+        if isinstance(self._pending.exception(), EOFError | OSError):
             self._end()
             return False
         if not self._is_ready:
@@ -145,7 +146,7 @@ class AgentLink:
     def _end(self) -> None:
         if not self._is_over:
             self._is_over = True
-            log.error("the agent has ended; a rule decides")
+            log.error("the agent has ended; the fallback decides")
 
 
 def _retrieve(answer: asyncio.Future[Any]) -> None:

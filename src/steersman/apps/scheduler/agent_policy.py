@@ -1,4 +1,4 @@
-"""A policy whose decisions come from an agent that learns from them, and from a rule where there is no answer."""
+"""Policy whose decisions come from an agent that learns from them, and from a fallback where there is no answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from steersman.apps.scheduler.agent_link import AgentLink, Placement, Question
+from steersman.apps.scheduler.agent_link import AgentLink, DecisionOutcome, Question
 from steersman.objectives import summary
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Floats, Policy, ScoreQuery, Scorer, ScoringContext
@@ -23,8 +23,8 @@ from steersman.policies.networks.live_observations import LiveObservations
 from steersman.policies.telemetry.node_metrics import Telemetry
 from steersman.policies.telemetry.observations import TelemetryObservations
 
-NOTHING_PLACED = Placement(0, np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS), 0.0)
-"""Outcome where no pod was placed yet."""
+NO_OUTCOME = DecisionOutcome(0, np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS), 0.0)
+"""Outcome of the first question if its pod was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PendingTransition:
         self.has_ended = False
         self._clock, self._waiting, self._time = clock, 0, 0.0
         self._was_asked = self._is_open = False
-        self._placement = NOTHING_PLACED
+        self._outcome = NO_OUTCOME
 
     def clear(self) -> None:
         """Forget the answer; a pod of the last question that was not placed by now was deleted."""
@@ -70,26 +70,26 @@ class PendingTransition:
         """Record that the agent is asked now."""
         self._was_asked = self._is_open = True
 
-    def placed(self, placement: Placement, waiting: int) -> None:
+    def placed(self, outcome: DecisionOutcome, waiting: int) -> None:
         """Record a decision, taken now while `waiting` pods waited; of a pod that the agent was not asked about: drop.
 
         A late answer leaves later pods unasked; the agent learns from the pod that it was asked about.
         """
         if self._is_open:
-            self._placement, self._is_open, self.has_ended = placement, False, False
+            self._outcome, self._is_open, self.has_ended = outcome, False, False
             self._waiting, self._time = waiting, self._clock()
 
-    def take(self) -> Placement | None:
+    def take(self) -> DecisionOutcome | None:
         """Return what came of the last question, with all that is known now; None before the first.
 
         If its pod was deleted before it could be placed, nothing is known; the outcome before is returned again.
         """
         if not self._was_asked:
             return None
-        done = self._placement
+        done = self._outcome
         after = done.after.copy()
         after[summary.POD_SECONDS_WAITED] = self._waiting * (self._clock() - self._time)
-        return Placement(done.slot, done.before, after, done.reward, self.has_ended)
+        return DecisionOutcome(done.slot, done.before, after, done.reward, self.has_ended)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -142,7 +142,7 @@ class AgentScorer(Scorer):
     def __init__(self, policy: AgentPolicy, context: ScoringContext) -> None:
         self._policy, self._context = policy, context
         self._observations = context.observations(policy.view)
-        self._rule: Decider | None = None
+        self._fallback: Decider | None = None
 
     def scores(self, query: ScoreQuery) -> Floats:
         """Return 1 for the chosen node and 0 for other feasible ones, see `Scorer`: an agent's choice has no scores."""
@@ -160,19 +160,19 @@ class AgentScorer(Scorer):
         policy, link = self._policy, self._policy.link
         transition = policy.transition
         transition.clear()
-        if link is None or not link.is_free():
+        if link is None or not link.is_free_or_count():
             return
-        teacher = self._choose_by_rule(query) if link.asks_teacher else -1
+        teacher = self._choose_by_fallback(query) if link.asks_teacher else -1
         question = Question(self.observe(query), teacher, transition.take())
         transition.asked()
         transition.answer = await link.ask(question)
 
     def choose(self, query: ScoreQuery) -> int:
-        """Return the agent's answer to `ask`, once; the rule's choice where it is none of the feasible slots."""
+        """Return the agent's answer to `ask`, once; the fallback's choice where it is none of the feasible slots."""
         transition = self._policy.transition
         slot, transition.answer = transition.answer, None
         if slot is None or not (0 <= slot < len(query.feasible) and query.feasible[slot]):
-            slot = self._choose_by_rule(query)
+            slot = self._choose_by_fallback(query)
         self._observations.observe(query)  # the cluster may have changed since the question
         transition.placed(self.outcome(query, slot), query.waiting)
         return slot
@@ -187,21 +187,21 @@ class AgentScorer(Scorer):
         parts = {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": groups}
         return {name: np.array(part) for name, part in parts.items()}
 
-    def outcome(self, query: ScoreQuery, slot: int) -> Placement:
+    def outcome(self, query: ScoreQuery, slot: int) -> DecisionOutcome:
         """Return what comes of the placement on a slot of the pod that was last observed."""
         observations = self._observations
         if isinstance(observations, TelemetryObservations):
             after, reward = observations.outcome(query, slot, self._policy.objective)
-            return Placement(slot, after, after, reward)
+            return DecisionOutcome(slot, after, after, reward)
         assert isinstance(observations, LiveObservations)
         before, after = observations.outcome(query, slot)
-        return Placement(slot, before, after)
+        return DecisionOutcome(slot, before, after)
 
-    def _choose_by_rule(self, query: ScoreQuery) -> int:
+    def _choose_by_fallback(self, query: ScoreQuery) -> int:
         """Return the fallback's choice among the feasible slots, of which there is one."""
         context = self._context
-        if self._rule is None:
-            self._rule = Decider(
+        if self._fallback is None:
+            self._fallback = Decider(
                 context.state,
                 self._policy.fallback,
                 profile=context.typical_pods,
@@ -209,9 +209,9 @@ class AgentScorer(Scorer):
                 telemetry=self._policy.telemetry,
             )
         for slot in range(len(context.state.nodes)):  # it is asked rarely, and not told of changes in between
-            self._rule.changed(slot)
-        self._rule.waiting = query.waiting
-        choice = self._rule.choose(query.class_id, query.labels_id, query.owner_pods, query.limits, query.feasible)
+            self._fallback.changed(slot)
+        self._fallback.waiting = query.waiting
+        choice = self._fallback.choose(query.class_id, query.labels_id, query.owner_pods, query.limits, query.feasible)
         return int(np.argmax(query.feasible)) if choice is None else choice.slot
 
 

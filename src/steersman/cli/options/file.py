@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
+from steersman.cli.options.algorithms import options_of
 from steersman.cli.options.training import NetworkOptions, Normalisation
 from steersman.cli.options.training_plan import TrainOptions
-from steersman.core.config.fields import config_fields
+from steersman.core.config.fields import check_effects, config_fields, options_without_effect
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.networks.registry import find_network
 
@@ -34,9 +35,12 @@ def merge_options(options: TrainOptions) -> TrainOptions:
 
     Raises:
         InputError: the file is not a JSON object, or holds something that is not an option of the algorithm.
+        UsageError: an option is out of range, or has no effect.
     """
     file = options.task.options
     if file is None:
+        given = options_of(options.algorithm, options.declared)
+        check_effects(options.algorithm.config(**given), given)
         return options
     common, stated = read_options(file, COMMON)
     options = replace(
@@ -45,7 +49,10 @@ def merge_options(options: TrainOptions) -> TrainOptions:
         network=_filled(options.network, common, tuple(field.name for field in fields(NetworkOptions))),
         learning=_filled(options.learning, common, ("reference",)),
     )
-    return replace(options, declared=settings_of(file, stated, options.algorithm) | options.declared)
+    algorithm = options.algorithm
+    from_file, given = settings_of(file, stated, algorithm), options_of(algorithm, options.declared)
+    check_effects(algorithm.config(**(from_file | given)), given)
+    return replace(options, declared=from_file | options.declared)
 
 
 def read_options(file: Path, names: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -66,12 +73,23 @@ def read_options(file: Path, names: Collection[str]) -> tuple[dict[str, Any], di
 
 
 def settings_of(file: Path, stated: Mapping[str, Any], algorithm: AlgorithmSpec) -> dict[str, Any]:
-    """Return the options of an algorithm, as a file states them. Raises InputError: it has no such option or value."""
+    """Return the options of an algorithm, as a file states them.
+
+    Raises:
+        InputError: it has no such option or value, or one has no effect.
+        UsageError: a value is out of range.
+    """
     known = config_fields(algorithm.config)
     for name in stated:
         if name not in known:
             raise InputError(file, "", name, f"is no option of {algorithm.label}; it has {', '.join(known)}")
-    return {name: _value(file, name, value, known[name].type) for name, value in stated.items()}
+    settings = {name: _value(file, name, value, known[name].type) for name, value in stated.items()}
+    useless = options_without_effect(algorithm.config(**settings))
+    for name in settings:
+        if name in useless:
+            other, value = useless[name]
+            raise InputError(file, "", name, f"has no effect unless {other} is {value}; leave one of them out")
+    return settings
 
 
 def _filled(options: Any, stated: dict[str, Any], names: tuple[str, ...]) -> Any:

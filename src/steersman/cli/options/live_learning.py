@@ -16,7 +16,7 @@ from steersman.cli.options.algorithms import list_networks, options_of, paramete
 from steersman.cli.options.common import OBJECTIVES_HELP, path
 from steersman.cli.options.file import read_options, settings_of
 from steersman.cli.options.training_plan import widths
-from steersman.core.config.fields import flag
+from steersman.core.config.fields import check_effects, flag
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
 
@@ -147,4 +147,7 @@ def live_plan_of(
     )
     algorithm = find_algorithm(plan.algorithm)
     from_file = {} if learning.options is None else settings_of(learning.options, stated, algorithm)
-    return plan.with_settings(from_file | options_of(algorithm, declared))
+    given = options_of(algorithm, declared)
+    plan = plan.with_settings(from_file | given)
+    check_effects(plan.config, given)
+    return plan

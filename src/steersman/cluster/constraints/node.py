@@ -161,11 +161,11 @@ def allowed_nodes(nodes: NodeTable | Sequence[Node | None], constraints: Constra
 
 
 def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[Constraints]) -> Mask:
-    """Return which nodes count in figures of the whole cluster, [N]: those that some of the pods may enter.
+    """Return which nodes are eligible, [N]: some of the pods may enter them. Figures of the whole cluster are of these.
 
     Taints, cordons, names, selectors and affinity of nodes decide; resources, GPU models and other pods do not. An
-    empty control plane, for example, makes no cluster unbalanced. Without pods the nodes count that a pod without
-    constraints may enter.
+    empty control plane, for example, makes no cluster unbalanced. Without pods, those are eligible that
+    a pod without constraints may enter.
 
     Args:
         nodes: [N] the node in each slot.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -29,6 +29,7 @@ EVEN = ValueCheck(lambda value: value >= 4 and value % 2 == 0, "an even number o
 AMOUNT = ValueCheck(lambda value: value >= 0 and math.isfinite(value), "0 or more")
 RATE = ValueCheck(lambda value: value > 0 and math.isfinite(value), "a number above 0")
 SHARE = ValueCheck(lambda value: 0 <= value <= 1, "a number from 0 to 1")
+POSITIVE_SHARE = ValueCheck(lambda value: 0 < value <= 1, "a number above 0, at most 1,")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,13 @@ class Option:
         help: for `--help`, without the default.
         valid: the range of values; None: any.
         search: the values that `steersman tune` tries; None: only the default.
+        only_with: name of another field and the value without which this one has no effect; None: it always has one.
     """
 
     help: str
     valid: ValueCheck | None = None
     search: SearchSpace | None = None
+    only_with: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,39 @@ def check_config(config: Any) -> None:
             raise UsageError(f"{flag(name)} {value} is unknown; {' or '.join(get_args(field.type))} is right")
         if valid is not None and not valid.holds(value):
             raise UsageError(f"{flag(name)} {value} does not work; {valid.text} is right")
+
+
+def options_without_effect(config: Any) -> dict[str, tuple[str, str]]:
+    """Return name of an option without effect -> the option that is the reason, and the value it should have.
+
+    See `Option.only_with`.
+    """
+    conditions = {name: field.option.only_with for name, field in config_fields(type(config)).items()}
+    return {
+        name: condition
+        for name, condition in conditions.items()
+        if condition is not None and getattr(config, condition[0]) != condition[1]
+    }
+
+
+def check_effects(config: Any, given: Iterable[str]) -> None:
+    """Check that every given option has an effect.
+
+    Args:
+        config: the configuration with all values.
+        given: names of the options that were given.
+
+    Raises:
+        UsageError: one has none; the message names the option that is the reason.
+    """
+    useless = options_without_effect(config)
+    for name in given:
+        if name in useless:
+            other, value = useless[name]
+            raise UsageError(
+                f"{flag(name)} has no effect with {flag(other)} {getattr(config, other)}; leave it out, or give "
+                f"{flag(other)} {value}"
+            )
 
 
 def flag(name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from steersman.agents.registry import EVOLUTION
-from steersman.core.config.fields import Choices, FloatRange, config_fields
+from steersman.core.config.fields import Choices, FloatRange, config_fields, options_without_effect
 from steersman.training.learning import LearningPlan
 from steersman.training.plans import AnyPlan
 from steersman.training.search.evolve import EvolutionPlan
@@ -34,9 +34,10 @@ def apply_trial(trial: optuna.Trial, plan: AnyPlan, fixed: Collection[str]) -> A
 
 def _suggest(trial: optuna.Trial, config: Any, fixed: Collection[str]) -> dict[str, Any]:
     suggested: dict[str, Any] = {}
+    useless = options_without_effect(config)  # what they depend on is not searched
     for name, field in config_fields(type(config)).items():
         match field.option.search:
-            case _ if name in fixed:
+            case _ if name in fixed or name in useless:
                 continue
             case FloatRange(low, high, log):
                 suggested[name] = trial.suggest_float(name, low, high, log=log)
@@ -48,11 +49,15 @@ def _suggest(trial: optuna.Trial, config: Any, fixed: Collection[str]) -> dict[s
 def to_options(plan: AnyPlan) -> dict[str, Any]:
     """Return the options of a plan by the names that `steersman train --options` reads."""
     if isinstance(plan, EvolutionPlan):
-        config = asdict(plan.config)
+        config = _effective(plan.config)
         if not plan.config.widths:
             del config["hidden"]  # not applicable to a linear policy
         return {"algorithm": EVOLUTION} | config
-    return {"algorithm": plan.algorithm} | _network(plan) | asdict(plan.config)
+    return {"algorithm": plan.algorithm} | _network(plan) | _effective(plan.config)
+
+
+def _effective(config: Any) -> dict[str, Any]:
+    return {name: value for name, value in asdict(config).items() if name not in options_without_effect(config)}
 
 
 def _network(plan: LearningPlan) -> dict[str, Any]:

@@ -466,6 +466,31 @@ def test_the_best_options_of_a_search_are_an_agents(tmp_path):
             live_plan_of(given, {}, None, "steersman", has_telemetry=False)
 
 
+@pytest.mark.parametrize(
+    ("in_file", "given", "named"),
+    [
+        ({}, {"exploration_decisions": 9}, ("--exploration-decisions", "--exploration exponential")),
+        ({"exploration": "linear"}, {"epsilon_decay": 0.9}, ("--epsilon-decay", "--exploration linear")),
+        ({"epsilon_decay": 0.9, "exploration": "linear"}, {}, ("best.json", "epsilon_decay", "exponential")),
+        ({"batch_size": 200, "replay_size": 100}, {}, ("--batch-size 200", "--replay-size 100")),
+        ({}, {"initial_epsilon": 1.5}, ("--initial-epsilon 1.5",)),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path, in_file, given, named):
+    file = tmp_path / "best.json"
+    file.write_text(json.dumps(in_file))
+    with raises((InputError, UsageError), *named):
+        live_plan_of(LiveLearning(tmp_path / "run", options=file), given, None, "steersman", has_telemetry=False)
+
+
+def test_an_option_of_the_file_may_have_no_effect_by_the_command_line(tmp_path):
+    file = tmp_path / "best.json"
+    file.write_text(json.dumps({"epsilon_decay": 0.9}))
+    given = {"exploration": "linear", "exploration_decisions": 9}
+    plan = live_plan_of(LiveLearning(tmp_path / "run", options=file), given, None, "steersman", has_telemetry=False)
+    assert (plan.config.exploration, plan.config.exploration_decisions) == ("linear", 9)
+
+
 def test_a_run_says_what_it_is(tmp_path):
     plan = plan_of("ppo", "deepsets")
     capacity = init_run(plan, tmp_path / "run", NODES)

@@ -14,16 +14,16 @@ from tests.support.errors import raises
 
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
-from steersman.apps.learner.bindings import HELD_BACK, ObservedBinding
-from steersman.apps.learner.exchange import CANDIDATE, EXCHANGES, LEAST_STRETCHES, PREVIOUS, PolicyExchange, undo
-from steersman.apps.scheduler.agent_link import Placement
+from steersman.apps.learner.bindings import TEST_BLOCK, ObservedBinding
+from steersman.apps.learner.exchange import CANDIDATE, EXCHANGES, MIN_BLOCKS, PREVIOUS, PolicyExchange, undo
+from steersman.apps.scheduler.agent_link import DecisionOutcome
 from steersman.core.errors import SteersmanError
 from steersman.objectives import summary
 from steersman.policies.features import CLUSTER
 from steersman.policies.files.policy_file import Card, read_policy, write_policy
 from steersman.training.run import POLICY
 
-ENOUGH = LEAST_STRETCHES * HELD_BACK
+ENOUGH = MIN_BLOCKS * TEST_BLOCK
 COUNTS = FeatureCounts(len(CLUSTER.node), len(CLUSTER.pod), len(CLUSTER.context))
 
 
@@ -57,7 +57,7 @@ def bindings(count: int, gain: float, seed: int = 0) -> list[ObservedBinding]:
             "groups": np.full((5, 2), -1, dtype=np.int32),
         }
         row = np.zeros(summary.COLUMNS)
-        result.append(ObservedBinding(observation, Placement(0, row, row), False, 0.0, rewards))
+        result.append(ObservedBinding(observation, DecisionOutcome(0, row, row), False, 0.0, rewards))
     return result
 
 

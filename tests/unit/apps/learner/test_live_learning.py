@@ -13,7 +13,7 @@ from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 from steersman.agents.configs import DQNConfig
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import sizes_of
-from steersman.apps.learner.bindings import HELD_BACK, LEARNED_FROM, BindingObserver, ObservedBinding
+from steersman.apps.learner.bindings import TEST_BLOCK, TRAIN_BLOCK, BindingObserver, ObservedBinding
 from steersman.apps.learner.environment import PassiveLiveEnv
 from steersman.apps.learner.passive_dqn import DECISIONS, PassiveDQN
 from steersman.apps.scheduler.agent_policy import AgentSettings
@@ -44,7 +44,7 @@ class Observed:
         self._numbers = count()
         for i in range(6):
             self.cache.upsert_node(raw(node(f"n{i}", cpu=8, gpus=2 if objective == "allocation" else 0)))
-        self.observer.renew()
+        self.observer.rebuild_decider()
 
     def bind(self, name: str, on: str, *, scheduler: str = SCHEDULER, **spec: object) -> None:
         """A pod arrives and is bound; its first version says what it wants."""
@@ -84,16 +84,16 @@ def test_a_binding_shows_the_state_before_it_and_leads_to_the_one_after_it():
     for i in range(20):
         observed.bind(f"a{i}", f"n{i % 4}", cpu="500m")
         (binding,) = observed.bindings()
-        assert binding.placement.slot == state.slots[f"n{i % 4}"]
+        assert binding.outcome.slot == state.slots[f"n{i % 4}"]
         assert binding.observation["mask"].sum() == 6
-        after = binding.placement.after
+        after = binding.outcome.after
         used = shares(state)
         assert after[summed.CPU_SHARE] == pytest.approx(used.sum())
         assert after[summed.CPU_SQUARE] == pytest.approx((used * used).sum())
         assert after[summed.NODES_USED] == min(i + 1, 4)
-        assert after[summed.CPU_TAKEN] - binding.placement.before[summed.CPU_TAKEN] == 500
+        assert after[summed.CPU_TAKEN] - binding.outcome.before[summed.CPU_TAKEN] == 500
         expected = 1.0 - 2.0 * used.std() / (used.std() + 1.0)
-        assert reward(BALANCE, binding.placement.before, after) == pytest.approx(expected)
+        assert reward(BALANCE, binding.outcome.before, after) == pytest.approx(expected)
         assert f"default/a{i}" in state.placements
 
 
@@ -107,23 +107,36 @@ def test_pods_of_others_and_pods_that_ran_before_are_no_decisions():
     assert observed.bindings() == []
     observed.bind("a2", "n0")
     (binding,) = observed.bindings()
-    assert binding.placement.before[summed.CPU_TAKEN] == 2000, "they count in the state"
+    assert binding.outcome.before[summed.CPU_TAKEN] == 2000, "they count in the state"
 
 
 def test_stretches_are_held_back_with_the_reward_of_every_node():
     observed = Observed()
-    observed.bind_many(LEARNED_FROM + HELD_BACK + 5)
+    observed.bind_many(TRAIN_BLOCK + TEST_BLOCK + 5)
     bindings = observed.bindings()
     kept = [i + 1 for i, binding in enumerate(bindings) if binding.rewards is not None]
-    assert kept == list(range(LEARNED_FROM, LEARNED_FROM + HELD_BACK))
+    assert kept == list(range(TRAIN_BLOCK, TRAIN_BLOCK + TEST_BLOCK))
     for i in kept:
         binding = bindings[i - 1]
         assert binding.rewards is not None
         feasible = binding.observation["mask"] > 0
         assert np.isfinite(binding.rewards[: len(feasible)][feasible]).all()
         assert np.isnan(binding.rewards[: len(feasible)][~feasible]).all()
-        done = binding.placement
+        done = binding.outcome
         assert binding.rewards[done.slot] == pytest.approx(reward(BALANCE, done.before, done.after))
+
+
+def test_pods_that_had_waited_longer_wait_until_the_next_binding(monkeypatch: pytest.MonkeyPatch):
+    observed, now = Observed(), 100.0
+    monkeypatch.setattr("steersman.apps.learner.bindings.time.monotonic", lambda: now)
+    for name in ("w1", "w2"):
+        observed.cache.upsert_pod(raw(pod(name, uid=name, schedulerName=SCHEDULER)))
+    observed.bind("a1", "n0")
+    now = 103.0
+    observed.cache.upsert_pod(raw(pod("w1", uid="w1", on="n1", schedulerName=SCHEDULER)))
+    now = 104.5
+    observed.cache.upsert_pod(raw(pod("w2", uid="w2", on="n1", schedulerName=SCHEDULER)))
+    assert [binding.waited_before for binding in observed.bindings()] == [0.0, 2 * 3.0, 0.0]
 
 
 def test_an_episode_ends_when_the_last_pod_is_gone():
@@ -139,7 +152,7 @@ def test_the_view_gpu_is_observed_too():
     (binding,) = observed.bindings()
     assert binding.observation["nodes"].shape[1] == len(GPU.node)
     assert np.isfinite(binding.observation["nodes"]).all()
-    assert reward(registry.resolve("allocation"), binding.placement.before, binding.placement.after) == 1.0
+    assert reward(registry.resolve("allocation"), binding.outcome.before, binding.outcome.after) == 1.0
 
 
 def environment(max_nodes=8):
@@ -160,13 +173,13 @@ def test_the_environment_shows_what_the_scheduler_saw_did_and_got():
     observation, _ = env.reset(seed=1)
     for binding, following in pairwise(bindings):
         assert env.single_observation_space.contains({name: part[0] for name, part in observation.items()})
-        assert env.action().tolist() == [binding.placement.slot]
+        assert env.action().tolist() == [binding.outcome.slot]
         np.testing.assert_array_equal(observation["pod"][0], binding.observation["pod"])
         observation, rewards, terminated, truncated, infos = env.step(np.array([0]))
-        row = binding.placement.after
+        row = binding.outcome.after
         variance = row[summed.CPU_SQUARE] / 6 - (row[summed.CPU_SHARE] / 6) ** 2
         assert infos["node_variance"] == pytest.approx([variance])
-        assert rewards[0] == pytest.approx(reward(BALANCE, binding.placement.before, row))
+        assert rewards[0] == pytest.approx(reward(BALANCE, binding.outcome.before, row))
         assert not truncated[0]
         assert terminated[0] == following.ended_before
 
@@ -194,7 +207,7 @@ def test_the_follower_learns_from_the_scheduler_and_forgets_nothing_that_did_not
     after = export(agent.network)
     assert agent.steps == DECISIONS
     assert {"reward", "loss", "node_variance", "q_value"} <= metrics.keys()
-    chosen = [binding.placement.slot for binding in there.bindings()]
+    chosen = [binding.outcome.slot for binding in there.bindings()]
     assert metrics["actions"].tolist() == chosen, "what the scheduler did, not what the network would have done"
     assert (before["layers.0.weight"] != after["layers.0.weight"]).any()
     constant = np.flatnonzero((after["layers.0.weight"] == 0).all(axis=0))

@@ -54,8 +54,8 @@ def test_bindings_of_every_other_scheduler_are_observed_and_none_is_held_back():
     observed.bind("a3", "n2", scheduler="volcano")
     slots = observed.cache.state.slots
     bindings = observed.bindings()
-    assert [binding.placement.slot for binding in bindings] == [slots["n1"], slots["n2"]]
-    assert [binding.placement.before[summed.CPU_TAKEN] for binding in bindings] == [1000, 2000], "ours are there, too"
+    assert [binding.outcome.slot for binding in bindings] == [slots["n1"], slots["n2"]]
+    assert [binding.outcome.before[summed.CPU_TAKEN] for binding in bindings] == [1000, 2000], "ours are there, too"
     observed.clear()
     observed.bind_many(150, OTHER)
     assert [binding.rewards for binding in observed.bindings()] == [None] * 150
@@ -83,11 +83,11 @@ def test_nodes_that_only_pods_of_others_may_enter_do_not_count():
     observed.bind("a2", "closed", scheduler=OTHER, tolerations=[{"operator": "Exists"}])
     observed.bind("a3", "n1", scheduler=OTHER)
     special, usual = observed.bindings()
-    assert special.placement.before[summed.NODES] == 7
-    assert usual.placement.before[summed.NODES] == 6, "as in observations of our own pods"
+    assert special.outcome.before[summed.NODES] == 7
+    assert usual.outcome.before[summed.NODES] == 6, "as in observations of our own pods"
     observed.bind("a4", "closed", tolerations=[{"operator": "Exists"}])
     observed.bind("a5", "n1", scheduler=OTHER)
-    assert observed.bindings()[0].placement.before[summed.NODES] == 7
+    assert observed.bindings()[0].outcome.before[summed.NODES] == 7
 
 
 class Others:
@@ -182,7 +182,7 @@ def test_at_most_as_many_come_from_others_as_from_itself_and_what_is_too_much_is
     others.collected(40)
     taken = [others.buffer.take(most).transitions for most in (5, 100)]
     assert [len(each) for each in taken] == [5, 7]
-    assert [each.slot for part in taken for each in part] == [each.placement.slot for each in bindings[:12]]
+    assert [each.slot for part in taken for each in part] == [each.outcome.slot for each in bindings[:12]]
     assert others.buffer.take(5).dropped == 28
     others.bind_many(100)
     others.collected(12 + 28 + 88)

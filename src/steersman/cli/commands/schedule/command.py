@@ -177,7 +177,7 @@ def schedule(
     if policy is None:
         if plan is None:
             raise UsageError("--policy is missing: a name such as steersman or kube-default, or a file")
-        policy = plan.rule
+        policy = plan.reference_rule
     check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level, log_file)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from steersman.apps.learner.fitter import LiveFit, fit_beside
+from steersman.apps.learner.fitter import BackgroundFitOptions, fit_in_background
 from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import background_process
@@ -25,13 +25,13 @@ def fitting(file: Path, seconds: float, config: KubeConfig, logs: LogOptions) ->
         if status:
             log.error("the process that fits a policy died; scheduling continues", status=status)
 
-    with background_process(on_exit, _fit, LiveFit(file, seconds), config, logs):
+    with background_process(on_exit, _fit, BackgroundFitOptions(file, seconds), config, logs):
         yield
 
 
-def _fit(plan: LiveFit, config: KubeConfig, logs: LogOptions) -> None:
+def _fit(options: BackgroundFitOptions, config: KubeConfig, logs: LogOptions) -> None:
     logs.of_process("fit").configure()
     try:
-        fit_beside(plan, config)
+        fit_in_background(options, config)
     except SteersmanError as error:
         log.error("no policy was fitted; scheduling continues", error=str(error))
