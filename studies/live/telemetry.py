@@ -22,7 +22,7 @@ from studies.environments.latency import LABELS, REWARDS, TASKS
 from studies.live.cluster import DEFAULT_SCHEDULER, SCHEDULER, MeasuredCluster, RunSettings, state_dir
 
 NAME = "telemetry"
-MINUTES = 130
+MINUTES = 180
 BASELINE = "kube-default"
 RULES = {"most-allocated": "ma", "least-allocated": "la", "least-connections": "lc", "latency-aware": "p0"}
 """The policy of each objective that follows its rule."""
@@ -31,8 +31,8 @@ SIZES = {
     "50": RunSettings(nodes=50, replicas=10, cpu="500m", memory="512Mi"),
 }
 """Clusters by their number of nodes."""
-PLAYED: dict[str, tuple[str, ...]] = {"4": tuple(RULES)}
-"""Objectives that are played on clusters of a size; those on 50 nodes are still to be played."""
+PLAYED: dict[str, tuple[str, ...]] = {size: tuple(RULES) for size in SIZES}
+"""Objectives that are played on clusters of a size."""
 RUNS = 10
 ALGORITHMS: dict[str, Json] = {
     "dqn": {
@@ -41,15 +41,15 @@ ALGORITHMS: dict[str, Json] = {
         "settings": {
             "discount": 0.9,
             "minimum_epsilon": 0.02,
-            "epsilon_decay": 0.998,
+            "epsilon_decay": 0.9995,
             "batch_size": 256,
             "replay_size": 20_000,
-            "learning_rate_decay": 0.999,
+            "learning_rate_decay": 0.9998,
         },
         "differences": {"least-allocated": {"discount": 0.5}},
         "trainings": 3,
-        "iterations": 1500,
-        "validate_every": 150,
+        "iterations": 8000,
+        "validate_every": 400,
         "environments": 32,
     },
     "evolution": {
@@ -62,13 +62,13 @@ ALGORITHMS: dict[str, Json] = {
     },
 }
 """How policies are trained; `differences` of settings by objective."""
+TIMES = {"scrape_interval": 1.0, "copy_interval": 0.3, "copy_pause": 4.0, "warmup": 4.0}
+"""Seconds in the environment that policies are trained in: those of the runs, since ages are features."""
 ENVIRONMENTS: dict[str, Json] = {
-    "4": {"replicas": 2, "copies": 30, "copy_interval": 4.5, "copy_pause": 60.0, "warmup": 60.0, "pods": 200},
-    "50": {"replicas": 10, "copies": 30, "copy_interval": 4.5, "copy_pause": 60.0, "warmup": 60.0, "pods": 600},
+    "4": {"replicas": 2, "copies": 30, "pods": 200, **TIMES},
+    "50": {"replicas": 10, "copies": 30, "pods": 600, **TIMES},
 }
-"""Settings of the environment that policies are trained in for each size, beside the number of nodes.
-
-There a scrape is 15 s and here 1 s: as many Deployments come between two scrapes. Others are the defaults."""
+"""Its settings for each size, beside the number of nodes. Others are the defaults."""
 COUNTED = "hard_limits_broken_avoidable"
 PRECISE, WIDTH = 2, 120
 
