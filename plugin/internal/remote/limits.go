@@ -12,10 +12,12 @@ import (
 )
 
 // LimitKeys are the annotations that limit a pod's latency to its users, in milliseconds: ours, and Matranga's.
-var LimitKeys = []string{
+var LimitKeys = append([]string{
 	"steersman.dev/latency-soft-constraint", "latencySoftConstraint",
-	"steersman.dev/latency-hard-constraint", "latencyHardConstraint",
-}
+}, HardLimitKeys...)
+
+// HardLimitKeys are those of hard limits.
+var HardLimitKeys = []string{"steersman.dev/latency-hard-constraint", "latencyHardConstraint"}
 
 // Limit is what a pod's hard limit of latency leaves.
 type Limit struct {

@@ -38,9 +38,9 @@ type Args struct {
 	// CertFile and KeyFile are a client certificate.
 	CertFile string `json:"certFile"`
 	KeyFile  string `json:"keyFile"`
-	// Timeout is how long a pod may wait for its scores: 50ms.
+	// Timeout is how long a pod may wait for the answer to each question: its scores, and its latency limit. 50ms.
 	Timeout string `json:"timeout"`
-	// Breaker says when a policy or service that fails is left alone for a while.
+	// Breaker says when a policy or service that fails is left alone for a while; scores and limits have one each.
 	Breaker BreakerArgs `json:"breaker"`
 	// LogScores logs the scores of each pod's best nodes, and where it went, whatever the verbosity.
 	LogScores bool `json:"logScores"`
@@ -51,7 +51,7 @@ type Args struct {
 
 // BreakerArgs say when a circuit breaker opens.
 type BreakerArgs struct {
-	// Failures that are not compensated by successes open it: 5.
+	// Failures open it, of which ten successes offset one: 5.
 	Failures int `json:"failures"`
 	// Open is how long it then stays so before one pod tries again: 10s.
 	Open string `json:"open"`

@@ -52,7 +52,7 @@ func (p *Plugin) PreFilter(
 	}
 	defer func() {
 		if cause := recover(); cause != nil {
-			p.logger.log(reasonPanic, fmt.Errorf("panic: %v", cause))
+			p.logger.log(noLatencyLimit, reasonPanic, fmt.Errorf("panic: %v", cause))
 			result, status = nil, fwk.NewStatus(fwk.Skip)
 		}
 	}()
@@ -68,9 +68,12 @@ func (p *Plugin) PreFilter(
 	return &fwk.PreFilterResult{NodeNames: sets.New(kept...)}, nil
 }
 
-// isLimited reports whether a pod has an annotation that limits its latency, valid or not.
-func isLimited(pod *v1.Pod) bool {
-	for _, key := range remote.LimitKeys {
+// isLimited reports whether a pod has an annotation that limits its latency, valid or not. The service is asked about a
+// pod with a soft limit alone, too: that restricts nothing, but the answer says whether the annotation is invalid.
+func isLimited(pod *v1.Pod) bool { return hasAnnotation(pod, remote.LimitKeys) }
+
+func hasAnnotation(pod *v1.Pod, keys []string) bool {
+	for _, key := range keys {
 		if _, there := pod.Annotations[key]; there {
 			return true
 		}
@@ -91,8 +94,10 @@ func (p *Plugin) nodesWithinLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.
 	}
 	limit, err := p.requestLimit(ctx, pod, open)
 	if err != nil {
-		p.logger.log(reasonOf(err), err)
-		p.recorder.observeLimit("no answer")
+		p.logger.log(noLatencyLimit, reasonOf(err), err)
+		if hasAnnotation(pod, remote.HardLimitKeys) {
+			p.recorder.observeLimit("no answer")
+		}
 		return nil
 	}
 	if len(limit.Ignored) > 0 {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -216,6 +217,53 @@ func (f *failing) Limit(ctx context.Context, _ *v1.Pod, _ []fwk.NodeInfo) (*remo
 		return nil, errors.New("there is no deadline")
 	}
 	return nil, context.DeadlineExceeded
+}
+
+func TestALimitThatIsNotAppliedHasALogLineOfItsOwn(t *testing.T) {
+	plugin, _ := limiting(t, nodesOf(2), 200, 30)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	plugin.logger = newThrottledLogger(logger)
+	plugin.source = source(func(context.Context, []int64) error { return context.DeadlineExceeded })
+	plugin.limits = &failing{}
+	for range 2 {
+		cycle(t, plugin, observeLimit("100"), nodesOf(2))
+		left(t, plugin, observeLimit("100"), nodesOf(2))
+	}
+	said := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+	for _, text := range []string{"Nodes get no scores of the policy", "The latency limit was not applied"} {
+		if strings.Count(said, text) != 1 {
+			t.Errorf("%q is not there once in\n%s", text, said)
+		}
+	}
+}
+
+func TestAPodWithASoftLimitAloneIsNoneWithAHardOne(t *testing.T) {
+	plugin, _ := limiting(t, nodesOf(2), 200, 30)
+	service := &failing{}
+	plugin.limits = service
+	pod := podOf("1")
+	pod.Annotations = map[string]string{"latencySoftConstraint": "100"}
+	if result, _ := left(t, plugin, pod, nodesOf(2)); result != "" || service.asked != 1 {
+		t.Errorf("asked %d times, left are %q", service.asked, result)
+	}
+	if value, _ := testutil.GetCounterMetricValue(latencyLimits.WithLabelValues(t.Name(), "no_answer")); value != 0 {
+		t.Errorf("%v hard limits without an answer", value)
+	}
+}
+
+func TestTheBreakerOfLimitsIsPublished(t *testing.T) {
+	plugin, _ := limiting(t, nodesOf(2), 200, 30)
+	plugin.limits = &failing{}
+	for range 5 {
+		left(t, plugin, observeLimit("100"), nodesOf(2))
+	}
+	plugin.observeBreakers()
+	for name, open := range map[string]float64{"scores": 0, "limits": 1} {
+		gauge := breakerState.WithLabelValues(t.Name(), name, "open")
+		if value, err := testutil.GetGaugeMetricValue(gauge); err != nil || value != open {
+			t.Errorf("%s: %v, %v", name, value, err)
+		}
+	}
 }
 
 func TestWithoutAnAnswerThereIsNoLimit(t *testing.T) {

@@ -12,48 +12,46 @@ import (
 	"steersman.dev/plugin/internal/native"
 )
 
-const subsystem = "steersman_plugin"
-
 // The plugin's metrics, on the scheduler's own /metrics.
 var (
 	decisions = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "decisions_total", StabilityLevel: metrics.ALPHA,
-		Help: "Pods by what ranked their nodes: scored (the policy), or neutral (nothing).",
+		Name: "steersman_plugin_decisions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods by whether the scores of the policy counted: scored, or neutral (in shadow all).",
 	}, []string{"profile", "outcome"})
 	unscored = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "unscored_total", StabilityLevel: metrics.ALPHA,
-		Help: "Pods whose nodes the policy did not rank, by reason.",
+		Name: "steersman_plugin_unscored_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods whose scores did not count, by reason; in shadow all.",
 	}, []string{"profile", "reason"})
 	agreement = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "agreement_total", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_agreement_total", StabilityLevel: metrics.ALPHA,
 		Help: "Pods bound: whether they went where the policy wanted.",
 	}, []string{"profile", "agrees"})
 	latencyLimits = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "latency_limits_total", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_latency_limits_total", StabilityLevel: metrics.ALPHA,
 		Help: "Attempts at pods with a hard limit of latency, by what became of it: kept_safely, kept, kept_by_no_node, " +
 			"not_measured, no_answer (the service was not asked, or gave none in time), or relaxed (other filters left none of " +
 			"the nodes that keep it).",
 	}, []string{"profile", "outcome"})
 	seconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Subsystem: subsystem, Name: "decision_duration_seconds", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_decision_duration_seconds", StabilityLevel: metrics.ALPHA,
 		Help: "Time that scores took.", Buckets: metrics.ExponentialBuckets(0.00001, 2, 20),
 	}, []string{"profile"})
 	policyReads = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "policy_reads_total", StabilityLevel: metrics.ALPHA,
-		Help: "Times that a changed policy file was read, by result: loaded or refused.",
+		Name: "steersman_plugin_policy_reads_total", StabilityLevel: metrics.ALPHA,
+		Help: "Reads of the policy file by result: loaded or refused.",
 	}, []string{"profile", "result"})
 	policyLoaded = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem: subsystem, Name: "policy_loaded", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_policy_loaded", StabilityLevel: metrics.ALPHA,
 		Help: "1 if there is a policy.",
 	}, []string{"profile"})
 	policySince = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem: subsystem, Name: "policy_loaded_timestamp_seconds", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_policy_loaded_timestamp_seconds", StabilityLevel: metrics.ALPHA,
 		Help: "Unix time at which the policy in use was read.",
 	}, []string{"profile"})
 	breakerState = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem: subsystem, Name: "breaker_state", StabilityLevel: metrics.ALPHA,
-		Help: "1 for the state of the circuit breaker: closed, open or half-open.",
-	}, []string{"profile", "state"})
+		Name: "steersman_plugin_breaker_state", StabilityLevel: metrics.ALPHA,
+		Help: "1 for the state of a circuit breaker (of scores, and with a service of limits): closed, open or half-open.",
+	}, []string{"profile", "breaker", "state"})
 )
 
 var register = sync.OnceFunc(func() {
@@ -106,12 +104,12 @@ func (r *recorder) observePolicyRead(loaded *native.LoadedPolicy, err error) {
 	policyLoaded.WithLabelValues(r.profile).Set(value)
 }
 
-func (r *recorder) observeBreaker(now breaker.State) {
+func (r *recorder) observeBreaker(name string, now breaker.State) {
 	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
 		value := 0.0
 		if state == now {
 			value = 1
 		}
-		breakerState.WithLabelValues(r.profile, state.String()).Set(value)
+		breakerState.WithLabelValues(r.profile, name, state.String()).Set(value)
 	}
 }

@@ -23,15 +23,15 @@ import (
 // Name is the plugin's name in a KubeSchedulerConfiguration.
 const Name = "Steersman"
 
-// reloadInterval is the interval between checks of the policy file and of the breaker.
+// reloadInterval is the interval between checks of the policy file and of the breakers.
 const reloadInterval = time.Second
 
 // Plugin scores nodes for one profile.
 type Plugin struct {
 	args              *Args
 	source            scoring.Source
-	policyStore       *native.PolicyStore // nil if a service is asked
-	limits            limitSource         // nil without a service
+	policyStore       *native.PolicyStore // nil if the scores are a service's
+	limits            limitSource         // nil without a service, and in shadow
 	limitBreaker      *breaker.Breaker
 	retryWithoutLimit *retryWithoutLimit
 	handle            fwk.Handle
@@ -78,12 +78,12 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 // Name implements fwk.Plugin.
 func (p *Plugin) Name() string { return Name }
 
-// watchFiles reloads the policy file and publishes the state of the breaker from time to time.
+// watchFiles reloads the policy file and publishes the states of the breakers from time to time.
 func (p *Plugin) watchFiles(ctx context.Context) {
 	ticker := time.NewTicker(reloadInterval)
 	defer ticker.Stop()
 	for {
-		p.recorder.observeBreaker(p.breaker.State())
+		p.observeBreakers()
 		select {
 		case <-ctx.Done():
 			return
@@ -92,6 +92,14 @@ func (p *Plugin) watchFiles(ctx context.Context) {
 		if p.policyStore != nil {
 			p.policyStore.Reload()
 		}
+	}
+}
+
+// observeBreakers publishes the states of the breakers; that of limits only if they are asked for.
+func (p *Plugin) observeBreakers() {
+	p.recorder.observeBreaker("scores", p.breaker.State())
+	if p.limits != nil {
+		p.recorder.observeBreaker("limits", p.limitBreaker.State())
 	}
 }
 

@@ -280,15 +280,16 @@ func TestOneComplaintAMinuteAndReason(t *testing.T) {
 	now := time.Now()
 	said.now = func() time.Time { return now }
 	for range 3 {
-		said.log("failed", errors.New("no"))
+		said.log(noScores, "failed", errors.New("no"))
 	}
-	first := said.last["failed"]
+	failed := logKey{noScores, "failed"}
+	first := said.last[failed]
 	now = now.Add(59 * time.Second)
-	if said.log("failed", errors.New("no")); said.last["failed"] != first {
+	if said.log(noScores, "failed", errors.New("no")); said.last[failed] != first {
 		t.Error("it complains again")
 	}
 	now = now.Add(time.Second)
-	if said.log("failed", errors.New("no")); said.last["failed"] != now {
+	if said.log(noScores, "failed", errors.New("no")); said.last[failed] != now {
 		t.Error("it does not complain again")
 	}
 }

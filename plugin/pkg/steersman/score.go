@@ -37,7 +37,7 @@ func (p *Plugin) scoreNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeIn
 		return &scoreResult{nodes: nodes, found: scores, scores: scores, wanted: bestNode(nodes, scores)}
 	}
 	reason := reasonOf(err)
-	p.logger.log(reason, err)
+	p.logger.log(noScores, reason, err)
 	p.recorder.observeNeutral(reason)
 	return &scoreResult{reason: reason}
 }

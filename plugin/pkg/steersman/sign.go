@@ -31,7 +31,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the next best node is not known before the pod is placed")
 	}
 	if p.limits != nil && isLimited(pod) {
-		return nil, fwk.NewStatus(fwk.Unschedulable, "latencies change")
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the service is asked about the latency limit of each pod")
 	}
 	asked, err := native.SignatureOf(pod)
 	if err != nil {

@@ -11,30 +11,40 @@ import (
 // logInterval is the time between two log lines for the same reason: a service that was deleted is no line a pod.
 const logInterval = time.Minute
 
-// throttledLogger are log lines about scores that were not to be had.
+// What is not done when a source fails, as log lines say it.
+const (
+	noScores       = "Nodes get no scores of the policy"
+	noLatencyLimit = "The latency limit was not applied"
+)
+
+// throttledLogger logs what is not done and why: at most one line a minute for each and each reason.
 type throttledLogger struct {
 	logger klog.Logger
 	now    func() time.Time
 
 	mutex sync.Mutex
-	last  map[string]time.Time
+	last  map[logKey]time.Time
 }
+
+// logKey tells log lines apart of which one a minute is enough.
+type logKey struct{ effect, reason string }
 
 func newThrottledLogger(logger klog.Logger) *throttledLogger {
-	return &throttledLogger{logger: logger, now: time.Now, last: map[string]time.Time{}}
+	return &throttledLogger{logger: logger, now: time.Now, last: map[logKey]time.Time{}}
 }
 
-// log says what went wrong, unless the same reason was the last line's of the last minute. Counters have them all.
-func (l *throttledLogger) log(reason string, err error) {
+// log says what is not done (noScores, noLatencyLimit) and why, at most once a minute per reason. Counters have them all.
+func (l *throttledLogger) log(effect, reason string, err error) {
+	key := logKey{effect, reason}
 	l.mutex.Lock()
 	now := l.now()
-	last, known := l.last[reason]
+	last, known := l.last[key]
 	silent := known && now.Sub(last) < logInterval
 	if !silent {
-		l.last[reason] = now
+		l.last[key] = now
 	}
 	l.mutex.Unlock()
 	if !silent {
-		l.logger.Info("Nodes get no scores of the policy", "reason", reason, "error", strings.ToValidUTF8(err.Error(), "?"))
+		l.logger.Info(effect, "reason", reason, "error", strings.ToValidUTF8(err.Error(), "?"))
 	}
 }

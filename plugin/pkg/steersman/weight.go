@@ -11,14 +11,14 @@ import (
 	"steersman.dev/plugin/internal/scoring"
 )
 
-// WeightName is what a KubeSchedulerConfiguration calls the plugin Weight.
+// WeightName is the name of the plugin Weight in a KubeSchedulerConfiguration.
 const WeightName = "SteersmanGpuWeight"
 
 // Weight repeats the scores of Steersman for pods that request GPUs, and is skipped for others. Its weight in a profile
-// is what the policy counts more for pods with GPUs.
+// is added to that of Steersman for pods with GPUs.
 //
-// It is a plugin of its own because kube-scheduler multiplies integer scores by the weight of their plugin: with a
-// weight that lets one point decide, no score of Steersman could count little.
+// It is a plugin of its own because kube-scheduler multiplies all scores of a plugin by one weight: with the weight at
+// which one point of Steersman decides about pods with GPUs, one point would decide about all pods.
 type Weight struct{}
 
 var (

@@ -15,6 +15,7 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn import functional
 
-from steersman.agents.base import Agent, Teacher
+from steersman.agents.base import Agent, Step, Teacher
 from steersman.agents.buffers.rollout import Rollout, rollout
 from steersman.agents.configs import ActorCriticConfig
 from steersman.agents.networks.categorical import draw, entropy, log_probabilities
@@ -70,11 +71,15 @@ class ActorCritic(Agent):
 
     def _play(self) -> Rollout:
         """Return a rollout of the current policy, judged by the current critic."""
-        steps = []
-        for _ in range(self.config.rollout):
+        steps: list[Step] = []
+        while len(steps) < self.config.rollout:
             observation = self.sample.observation
             self.ranges.add(observation)
-            steps.append(self.step(self._explore(self.scores(observation), observation["mask"] > 0)))
+            step = self.step(self._explore(self.scores(observation), observation["mask"] > 0))
+            if step.was_taken:
+                steps.append(step)
+            elif steps:  # the next step kept does not follow on the last one
+                steps[-1] = replace(steps[-1], truncated=~steps[-1].terminated)
         return rollout(steps, self._values, self.config.discount, self.config.trace)
 
     def _explore(self, scores: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> Actions:

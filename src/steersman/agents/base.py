@@ -62,6 +62,8 @@ class Step:
         terminated: bool [E] the episode has ended, and no reward follows.
         truncated: bool [E] the episode was cut off, and what follows still counts.
         after: next observation, [E, ...], before any reset; undefined where `terminated`.
+        was_taken: whether these rows were taken. If not, a live cluster took another node, which the observation does
+            not offer: the reward is that node's, and nothing is to be learned from the step.
     """
 
     before: Arrays
@@ -70,6 +72,7 @@ class Step:
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     after: Arrays
+    was_taken: bool = True
 
 
 def teacher_of(env: VectorEnv[Any, Any, Any], *rule: str) -> Teacher | None:
@@ -223,9 +226,11 @@ class Agent(ABC):
         before, slots = self.sample.observation, self.sample.to_slots(rows)
         observation, reward, terminated, truncated, infos = self.env.step(slots)
         terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
-        if "taken" in infos and self.sample.has(infos["taken"]):  # on a live cluster a rule may have stepped in
+        was_taken = True
+        if "taken" in infos:  # on a live cluster the fallback may have decided
             slots = np.array(infos["taken"], np.int64)
-            rows = self.sample.to_rows(slots)
+            was_taken = self.sample.offers(slots)
+            rows = self.sample.to_rows(slots) if was_taken else rows
         self._tally.add(slots, reward, terminated | truncated, infos)
         self.steps += len(rows)
         self.episodes += int((terminated | truncated).sum())
@@ -235,7 +240,7 @@ class Agent(ABC):
         if cut.any():
             final = stack([infos["final_obs"][copy] for copy in np.flatnonzero(cut)])
             after = replace_rows(after, cut, sample_candidates(final, self.config.candidates, self.rng).observation)
-        return Step(before, rows, np.array(reward, np.float32), terminated, cut, after)
+        return Step(before, rows, np.array(reward, np.float32), terminated, cut, after, was_taken)
 
     def teacher_actions(self) -> Actions:
         """Return [E] the rows that the teacher would choose in the current observation."""

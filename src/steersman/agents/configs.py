@@ -13,8 +13,8 @@ from steersman.core.config.fields import (
     AMOUNT,
     COUNT,
     EVEN,
+    POSITIVE,
     POSITIVE_SHARE,
-    RATE,
     SHARE,
     FloatRange,
     Option,
@@ -39,15 +39,15 @@ Trace = Annotated[
         FloatRange(0.8, 1.0),
     ),
 ]
-ActorRate = Annotated[float, Option("Of the actor's Adam.", RATE, LEARNING_RATES)]
-CriticRate = Annotated[float, Option("Of the critic's Adam.", RATE, LEARNING_RATES)]
+ActorRate = Annotated[float, Option("Of the actor's Adam.", POSITIVE, LEARNING_RATES)]
+CriticRate = Annotated[float, Option("Of the critic's Adam.", POSITIVE, LEARNING_RATES)]
 EntropyBonus = Annotated[float, Option("Weight of the entropy (nats).", AMOUNT, FloatRange(1e-4, 1e-1, log=True))]
 UpdateEvery = Annotated[
     int, Option("Decisions for each gradient step; more environments do not change the ratio.", COUNT, INTERVALS)
 ]
 BatchSize = Annotated[int, Option("Transitions in a gradient step.", COUNT, BATCHES)]
-GradientNorm = Annotated[float, Option("Norm that the gradient is clipped to.", RATE)]
-GradientNorms = Annotated[float, Option("Norm that each gradient is clipped to.", RATE)]
+GradientNorm = Annotated[float, Option("Norm that the gradient is clipped to.", POSITIVE)]
+GradientNorms = Annotated[float, Option("Norm that each gradient is clipped to.", POSITIVE)]
 Candidates = Annotated[int, Option("Nodes in a sample while learning; 0: all.", AMOUNT)]
 
 
@@ -64,7 +64,7 @@ class DQNConfig:
     """Options of DQN."""
 
     discount: Discount = 0.99
-    learning_rate: Annotated[float, Option("Of Adam, at first.", RATE, LEARNING_RATES)] = 1e-3
+    learning_rate: Annotated[float, Option("Of Adam, at first.", POSITIVE, LEARNING_RATES)] = 1e-3
     learning_rate_decay: Annotated[
         float,
         Option(
@@ -123,7 +123,7 @@ class DQNConfig:
         float,
         Option(
             "Rewards are multiplied by this for learning; errors above 1 count linearly.",
-            RATE,
+            POSITIVE,
             FloatRange(0.1, 10.0, log=True),
         ),
     ] = 1.0
@@ -175,7 +175,9 @@ class PPOConfig:
     rollout: Annotated[int, Option("Decisions in each environment for each iteration.", COUNT, (32, 64, 128))] = 64
     epochs: Annotated[int, Option("Passes over the rollout in an iteration.", COUNT, (2, 4, 8))] = 4
     batch_size: Annotated[int, Option("Decisions in a minibatch.", COUNT, (64, 128, 256, 512))] = 256
-    clip: Annotated[float, Option("Range of the ratio of probabilities around 1.", RATE, FloatRange(0.1, 0.3))] = 0.2
+    clip: Annotated[float, Option("Range of the ratio of probabilities around 1.", POSITIVE, FloatRange(0.1, 0.3))] = (
+        0.2
+    )
     actor_learning_rate: ActorRate = 3e-3
     critic_learning_rate: CriticRate = 3e-3
     entropy_bonus: EntropyBonus = 0.01
@@ -194,7 +196,7 @@ class PPOConfig:
 class ImitationConfig:
     """Options of imitation."""
 
-    learning_rate: Annotated[float, Option("Of Adam.", RATE, LEARNING_RATES)] = 1e-3
+    learning_rate: Annotated[float, Option("Of Adam.", POSITIVE, LEARNING_RATES)] = 1e-3
     batch_size: Annotated[int, Option("Decisions in a gradient step.", COUNT, BATCHES)] = 200
     replay_size: Annotated[int, Option("Decisions in the replay buffer.", COUNT)] = 10_000
     update_every: UpdateEvery = 25
@@ -223,9 +225,9 @@ class EpisodeEvolutionConfig:
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (8, 16, 32))] = 16
     episodes: Annotated[int, Option("Episodes per generation, the same for each candidate.", COUNT, (2, 4, 8))] = 4
     step: Annotated[
-        float, Option("The first standard deviation of weights.", RATE, FloatRange(0.05, 1.0, log=True))
+        float, Option("The first standard deviation of weights.", POSITIVE, FloatRange(0.05, 1.0, log=True))
     ] = 0.3
-    learning_rate: Annotated[float, Option("Of `openai-es`.", RATE)] = 0.05
+    learning_rate: Annotated[float, Option("Of `openai-es`.", POSITIVE)] = 0.05
     memory: Annotated[
         float,
         Option(
@@ -258,7 +260,7 @@ class EvolutionConfig:
     ] = 3
     step: Annotated[
         float,
-        Option("The first standard deviation, in points of FGD's score.", RATE, FloatRange(0.01, 0.3, log=True)),
+        Option("The first standard deviation, in points of FGD's score.", POSITIVE, FloatRange(0.01, 0.3, log=True)),
     ] = 0.06
     learning_rate: Annotated[float, Option("Of `openai-es`.")] = 0.02
     loss_weight: Annotated[

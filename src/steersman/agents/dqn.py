@@ -122,6 +122,8 @@ class DQN(Agent):
         return np.where(explores, elsewhere, scores.argmax(1))
 
     def _remember(self, step: Step) -> None:
+        if not step.was_taken:
+            return
         self.ranges.add(step.before)
         self.replay.add(
             flatten("before", step.before)

@@ -44,7 +44,7 @@ def following(
     plan: LivePlan,
     folder: Path,
     capacity: int,
-    config: KubeConfig,
+    kubeconfig: KubeConfig,
     telemetry: str,
     logs: LogOptions,
 ) -> Iterator[None]:
@@ -54,7 +54,7 @@ def following(
         log.error("the learning process has ended; the policy in use stays", folder=str(folder))
 
     measured = read_configuration(Path(telemetry)) if telemetry else None
-    with background_process(on_exit, _follow, plan, folder, capacity, config, measured, logs):
+    with background_process(on_exit, _follow, plan, folder, capacity, kubeconfig, measured, logs):
         yield
 
 
@@ -62,12 +62,12 @@ def _follow(
     plan: LivePlan,
     folder: Path,
     capacity: int,
-    config: KubeConfig,
-    telemetry: Configuration | None,
+    kubeconfig: KubeConfig,
+    telemetry_config: Configuration | None,
     logs: LogOptions,
 ) -> None:
     logs.of_process("learn").configure()
     try:
-        follow(plan, folder, capacity, config, telemetry)
+        follow(plan, folder, capacity, kubeconfig, telemetry_config)
     except SteersmanError as error:
         log.error("learning ended", error=str(error))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import structlog
 
 from steersman.prometheus.client import PrometheusClient, PrometheusError, Series
-from steersman.prometheus.configuration import LATENCY, Configuration
+from steersman.prometheus.configuration import LATENCY_FEATURE, Configuration
 from steersman.prometheus.store import MetricSample, MetricStore
 
 WAIT_SECONDS = 0.2
@@ -19,7 +19,7 @@ WAIT_SECONDS = 0.2
 log = structlog.get_logger("telemetry")
 
 
-class Collector:
+class TelemetryCollector:
     """Keeper of the metric store.
 
     Args:
@@ -101,25 +101,28 @@ class Collector:
     ) -> dict[tuple[str, str], list[Series]]:
         """Return series by node and, of latencies, by users."""
         label, user_label = self.configuration.node_label(feature), self.configuration.features[feature].user_label
-        series_by_query: dict[tuple[str, str], list[Series]] = {}
+        series_by_node: dict[tuple[str, str], list[Series]] = {}
         strange = ""
         for each in series:
             node = self.node_of(each.labels.get(label, ""))
             if node in nodes:
-                user = each.labels.get(user_label, "") if feature == LATENCY and user_label else ""
-                series_by_query.setdefault((node, user), []).append(each)
+                user = each.labels.get(user_label, "") if feature == LATENCY_FEATURE and user_label else ""
+                series_by_node.setdefault((node, user), []).append(each)
             elif count:
                 self.store.dropped["unknown node"] += 1
                 strange = strange or each.labels.get(label, "")
-        if count and series and nodes and not series_by_query and feature not in self._warned:
+        if count and series and nodes and not series_by_node and feature not in self._warned:
             self._warned.add(feature)
+            overrides = self.configuration.features[feature].node_label
+            label_field = f"features.{feature}.nodeLabel" if overrides else "nodes.label"
             log.warning(
-                "no series is of a node of this cluster; nodes.label, nodes.pattern and nodes.names say which it is of",
+                f"no series is of a node of this cluster; {label_field}, nodes.pattern and nodes.names say which it is "
+                "of",
                 feature=feature,
                 label=label,
                 example=strange,
             )
-        return series_by_query
+        return series_by_node
 
     def node_of(self, text: str) -> str:
         """Return the node that a label's value names, "" if it does not match."""

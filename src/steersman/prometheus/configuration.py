@@ -1,7 +1,7 @@
 """Configuration of telemetry: which queries Prometheus answers and what they mean, as YAML with defaults.
 
-The defaults are the queries of Matranga's thesis. Each feature has two: one for the value, and one for the time of its
-newest sample, since Prometheus answers with the time of evaluation.
+The defaults are the queries of Matranga's thesis, and for latencies that of `steersman probe`. Each feature has two:
+one for the value, and one for the time of its newest sample, since Prometheus answers with the time of evaluation.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from steersman.core.config.file import check_ranges, convert, read_document
 from steersman.core.errors import InputError
 
 KIND = "TelemetryConfiguration"
-LATENCY = "latency_milliseconds"
+LATENCY_FEATURE = "latency_milliseconds"
 """Feature with a value for each node and each group of users."""
-FEATURES = (*(name for name, _ in METRICS), LATENCY)
+FEATURES = (*(name for name, _ in METRICS), LATENCY_FEATURE)
 """Names of all features, in the order of `cluster.node_metrics.METRICS`; latency is the last."""
 
 WhenStale = Literal["last", "impute", "neutral"]
@@ -128,7 +128,7 @@ DEFAULT_FEATURES: Mapping[str, FeatureQuery] = {
         when_stale="last",
         node_label="node",
     ),
-    LATENCY: FeatureQuery(
+    LATENCY_FEATURE: FeatureQuery(
         query="steersman_probe_latency_milliseconds",
         sampled_at="timestamp(steersman_probe_latency_milliseconds)",
         when_stale="neutral",
@@ -158,7 +158,7 @@ class Configuration(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     features: dict[str, FeatureQuery] = msgspec.field(default_factory=lambda: dict(DEFAULT_FEATURES))
     assumptions: Assumptions = Assumptions()
 
-    def age_limit(self, feature: str) -> float:
+    def max_age(self, feature: str) -> float:
         """Return the age from which a feature's values are stale, seconds."""
         return self.features[feature].max_age_seconds or self.max_age_seconds
 
@@ -230,8 +230,8 @@ def _check(configuration: Configuration, source: Path | str) -> None:
     ]
     for name, feature in configuration.features.items():
         ranges.append((f"features.{name}.maxAgeSeconds", feature.max_age_seconds, 0, 86_400))
-        if feature.user_label and name != LATENCY:
-            raise InputError(source, "", f"features.{name}.userLabel", f"is for {LATENCY} alone")
+        if feature.user_label and name != LATENCY_FEATURE:
+            raise InputError(source, "", f"features.{name}.userLabel", f"is for {LATENCY_FEATURE} alone")
     check_ranges(ranges, source)
     _check_pattern(configuration.nodes.pattern, source)
 

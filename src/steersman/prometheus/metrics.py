@@ -8,16 +8,15 @@ import numpy as np
 import numpy.typing as npt
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector as Metrics
+from prometheus_client.registry import Collector
 
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import FEATURES
 
-PREFIX = "steersman"
 STATES = ("fresh", "stale", "missing")
 
 
-class TelemetryMetrics(Metrics):
+class TelemetryMetrics(Collector):
     """Collector of metrics that are computed at a scrape.
 
     Args:
@@ -25,24 +24,24 @@ class TelemetryMetrics(Metrics):
         nodes: returns the names of the cluster's nodes.
     """
 
-    def __init__(self, collector: Collector, nodes: Callable[[], Collection[str]]) -> None:
+    def __init__(self, collector: TelemetryCollector, nodes: Callable[[], Collection[str]]) -> None:
         self._collector, self._nodes = collector, nodes
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, see prometheus_client."""
         collector = self._collector
         age = GaugeMetricFamily(
-            f"{PREFIX}_telemetry_age_seconds",
+            "steersman_telemetry_age_seconds",
             "Since the newest sample of a feature was taken, of the node where that is longest; nodes that never had "
             "one are counted as missing.",
             labels=("feature",),
         )
         nodes = GaugeMetricFamily(
-            f"{PREFIX}_telemetry_nodes", "Nodes by how their value of a feature is.", labels=("feature", "state")
+            "steersman_telemetry_nodes", "Nodes by how their value of a feature is.", labels=("feature", "state")
         )
         for feature, ages in self._ages().items():
             known = np.isfinite(ages)
-            fresh = ages <= collector.configuration.age_limit(feature)
+            fresh = ages <= collector.configuration.max_age(feature)
             if known.any():
                 age.add_metric((feature,), float(ages[known].max()))
             counts = int(fresh.sum()), int((known & ~fresh).sum()), int((~known).sum())
@@ -50,10 +49,12 @@ class TelemetryMetrics(Metrics):
                 nodes.add_metric((feature, state), count)
         yield age
         yield nodes
-        yield _counter("telemetry_rounds", "Rounds of questions to Prometheus.", "result", collector.rounds)
+        yield _counter("steersman_telemetry_rounds", "Rounds of questions to Prometheus.", "result", collector.rounds)
         dropped = collector.store.dropped
-        yield _counter("telemetry_values_dropped", "Values that were not taken.", "reason", dropped)
-        yield _counter("latency_limits", "Decisions on pods with a hard limit of latency.", "outcome", collector.limits)
+        yield _counter("steersman_telemetry_values_dropped", "Values that were not taken.", "reason", dropped)
+        yield _counter(
+            "steersman_latency_limits", "Decisions on pods with a hard limit of latency.", "outcome", collector.limits
+        )
 
     def _ages(self) -> dict[str, npt.NDArray[np.float64]]:
         """Return the ages of queried features, [N] seconds by name, inf where there never was a value."""
@@ -65,7 +66,7 @@ class TelemetryMetrics(Metrics):
 
 
 def _counter(name: str, text: str, label: str, values: dict[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=(label,))
+    family = CounterMetricFamily(name, text, labels=(label,))
     for value, amount in values.items():
         family.add_metric((value.replace(" ", "_"),), amount)
     return family

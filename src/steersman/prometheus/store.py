@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.prometheus.configuration import FEATURES, LATENCY, Configuration
+from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration
 
 USERS_KEPT = 64
 """Maximum number of user groups."""
@@ -104,7 +104,7 @@ class MetricStore:
             if age < -FUTURE_SECONDS:
                 self.dropped["in the future"] += 1
                 continue
-            if feature != LATENCY:
+            if feature != LATENCY_FEATURE:
                 kept = self._values[feature]
             elif user in self._latency or len(self._latency) < USERS_KEPT:
                 kept = self._latency.setdefault(user, {})
@@ -124,7 +124,7 @@ class MetricStore:
         newest = {
             user: max((each.taken for each in kept.values()), default=-math.inf) for user, kept in self._latency.items()
         }
-        gone = max(newest.values(), default=0.0) - self.configuration.age_limit(LATENCY)
+        gone = max(newest.values(), default=0.0) - self.configuration.max_age(LATENCY_FEATURE)
         for user, taken in newest.items():
             if taken < gone:
                 del self._latency[user]
@@ -149,8 +149,9 @@ class MetricStore:
     def resolve(self, values: Floats, taken: Floats, present: npt.NDArray[np.bool_], now: float) -> NodeMetricsArrays:
         """Return the values to decide by at a moment: stale and missing ones replaced as configured (`WhenStale`).
 
-        The column of all users is the largest latency of the node, with the time of its oldest sample. Users whose
-        newest latency is stale while others' is not do not count in it.
+        The column of all users is the largest latency of the node, with the time of its oldest sample; it counts as
+        missing where one group is not measured from the node. Users whose newest latency is stale while others' is not
+        do not count in it.
 
         Args:
             values: [N, M] as from `last_values`.
@@ -163,7 +164,7 @@ class MetricStore:
         limits, policies = [], []
         for column in range(values.shape[1]):
             name = FEATURES[min(column, len(FEATURES) - 1)]
-            limits.append(self.configuration.age_limit(name))
+            limits.append(self.configuration.max_age(name))
             policies.append(self.configuration.features[name].when_stale)
         fresh = (age <= np.array(limits)) & present[:, None]
         fresh_values = np.where(fresh, values, np.nan)
@@ -179,7 +180,7 @@ class MetricStore:
         """Return copies of the arrays of `last_values` with the column of all users."""
         values, taken, everybody = values.copy(), taken.copy(), len(FEATURES) - 1
         newest = taken[:, everybody + 1 :].max(axis=0, initial=-np.inf)
-        counted = now - newest <= self.configuration.age_limit(LATENCY)
+        counted = now - newest <= self.configuration.max_age(LATENCY_FEATURE)
         users = everybody + 1 + np.flatnonzero(counted if counted.any() else newest > -np.inf)
         if len(users):
             each = values[:, users]

@@ -164,7 +164,7 @@ def test_a_service_that_is_not_there_costs_no_pod(
     with plugged(scheduler_program, tmp_path, configuration(cluster.kubeconfig, [profile(args)])) as scheduler:
         ten_pods(cluster)
         assert scheduler.metrics("unscored_total") == {'reason="failed"': 3, 'reason="breaker"': 7}
-        until(lambda: scheduler.count("breaker_state", 'state="open"') == 1)
+        until(lambda: scheduler.count("breaker_state", 'breaker="scores",state="open"') == 1)
 
 
 @pytest.mark.parametrize(

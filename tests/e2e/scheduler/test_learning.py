@@ -139,7 +139,7 @@ def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_
         until(lambda: (learned / "checkpoint.safetensors").exists(), 90)
         (child,) = children(running.process.pid)
         os.kill(child, signal.SIGKILL)
-        until(lambda: running.said("the agent's process has ended; scheduling continues by a rule"))
+        until(lambda: running.said("the agent's process has ended; the fallback decides"))
         create(cluster, *(pod(f"second-{i}", "10m") for i in range(10)))
         until(lambda: len(bound(cluster)) == 270)
         running.process.send_signal(signal.SIGTERM)

@@ -21,7 +21,7 @@ from tests.e2e.telemetry.prometheus import Node, Telemetry, free_port, telemetry
 
 from steersman.policies.features import KINDS, TELEMETRY
 from steersman.policies.files.policy_file import Card, write_policy
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import DEFAULT_FEATURES, FEATURES, configuration
 
 pytestmark = pytest.mark.e2e
@@ -277,7 +277,7 @@ def test_values_that_are_an_hour_old_are_seen_to_be_so(tmp_path: Path) -> None:
         made.remember({connections % "old": 7.0}, 3600)
         made.remember({connections % "new": 8.0}, 5)
         made.start("--query.lookback-delta=2h")
-        collector = Collector(configuration({"prometheus": {"url": made.url}}), lambda: ("old", "new"))
+        collector = TelemetryCollector(configuration({"prometheus": {"url": made.url}}), lambda: ("old", "new"))
 
         async def story() -> None:
             async with collector._client:
@@ -334,7 +334,9 @@ def test_a_machine_and_its_probe_are_measured(tmp_path: Path) -> None:
     probe = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         with telemetry(tmp_path / "here", {}, machine="machine", targets={"probed": port}) as made:
-            collector = Collector(configuration({"prometheus": {"url": made.url}}), lambda: ("machine", "probed"))
+            collector = TelemetryCollector(
+                configuration({"prometheus": {"url": made.url}}), lambda: ("machine", "probed")
+            )
 
             async def complete() -> None:
                 async with collector._client:

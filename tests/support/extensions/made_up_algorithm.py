@@ -14,7 +14,7 @@ from steersman.agents.networks.score_networks import ScoreNetwork
 from steersman.agents.networks.tensors import Actions, as_tensors
 from steersman.agents.registry import AlgorithmSpec
 from steersman.agents.rollout_stats import Metrics
-from steersman.core.config.fields import AMOUNT, RATE, FloatRange, Option, check_config
+from steersman.core.config.fields import AMOUNT, POSITIVE, FloatRange, Option, check_config
 
 FORBIDDEN = 0.666
 
@@ -23,7 +23,7 @@ FORBIDDEN = 0.666
 class Config:
     """Options of REINFORCE."""
 
-    made_up_rate: Annotated[float, Option("Of gradient steps.", RATE, FloatRange(1e-3, 1e-1, log=True))] = 0.01
+    made_up_rate: Annotated[float, Option("Of gradient steps.", POSITIVE, FloatRange(1e-3, 1e-1, log=True))] = 0.01
     candidates: Annotated[int, Option("Nodes that are looked at while learning; 0: all.", AMOUNT)] = 0
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import FEATURES, configuration
 from steersman.prometheus.store import MetricSample, MetricStore
 
@@ -76,7 +76,7 @@ ONE = {CONNECTIONS: {"query": "connections", "sampledAt": "time"}}
 OFF = {name: {"query": ""} for name in FEATURES if name != CONNECTIONS}
 
 
-async def ask(answer: Answer, nodes: tuple[str, ...] = ("n0", "n1"), **changes: Any) -> Collector:
+async def ask(answer: Answer, nodes: tuple[str, ...] = ("n0", "n1"), **changes: Any) -> TelemetryCollector:
     """One round of questions about one feature."""
     async with Prometheus() as server:
         server.answer = answer
@@ -86,12 +86,12 @@ async def ask(answer: Answer, nodes: tuple[str, ...] = ("n0", "n1"), **changes: 
     return made
 
 
-def collector(server: Prometheus, nodes: tuple[str, ...] = ("n0", "n1"), **changes: Any) -> Collector:
+def collector(server: Prometheus, nodes: tuple[str, ...] = ("n0", "n1"), **changes: Any) -> TelemetryCollector:
     where = {"url": server.url, "timeoutSeconds": 0.2, "maxBodyBytes": 4096} | changes.pop("prometheus", {})
-    return Collector(configuration({"prometheus": where, "features": OFF | ONE, **changes}), lambda: nodes)
+    return TelemetryCollector(configuration({"prometheus": where, "features": OFF | ONE, **changes}), lambda: nodes)
 
 
-def known(made: Collector, names: tuple[str, ...] = ("n0", "n1")) -> list[tuple[float, float]]:
+def known(made: TelemetryCollector, names: tuple[str, ...] = ("n0", "n1")) -> list[tuple[float, float]]:
     """Connections of nodes and their age."""
     values, taken = made.store.last_values(names)
     return [(value, round(made.clock() - time, 1)) for value, time in zip(values[:, 4], taken[:, 4], strict=True)]

@@ -116,6 +116,8 @@ CONTRADICTIONS: list[Options] = [
     {"--cluster-config": "nodes.csv"},
     {"--scheduler-config": "nodes.csv"},
     {"--shadow": "", "--learn": "new"},
+    {"--shadow": "", "--port": "0"},
+    {"--shadow": "", "--lease-name": "one"},
     {"--algorithm": "dqn", "--policy": "fgd", "--explore-anyway": ""},
     {"--no-watch": "", "--learn": "new"},
     {"--learn-from": "default-scheduler"},
@@ -123,8 +125,11 @@ CONTRADICTIONS: list[Options] = [
     {"--no-such-option": ""},
 ]
 """What no command takes that has all of these options."""
-ALLOWED = {(command, "--kubeconfig", "--name") for command in ("cluster up", "train")}
-"""But for those whose --name is no cluster's."""
+ALLOWED = {
+    *((command, "--kubeconfig", "--name") for command in ("cluster up", "train")),
+    ("serve", "--shadow", "--port"),
+}
+"""But for those whose --name is no cluster's, and for the service, which also answers in shadow mode."""
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -59,7 +59,7 @@ def assigned(node: ast.AST) -> set[str]:
 
 @cache
 def metrics() -> frozenset[str]:
-    """Names of exported metrics: the prefix of a module with each text in it; in Go a subsystem with each name."""
+    """Names of exported metrics; in the module of the simulated cluster its prefix with each text."""
     result = set[str]()
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text())
@@ -72,9 +72,7 @@ def metrics() -> frozenset[str]:
                 result |= {f"{prefix.value}_{text.removeprefix('_')}" for text in texts}
         result |= {text for text in texts if text.startswith("steersman_")}
     for path in (ROOT / "plugin").rglob("*.go"):
-        text = path.read_text()
-        for subsystem in re.findall(r'subsystem = "(\w+)"', text):
-            result |= {f"{subsystem}_{name}" for name in re.findall(r'Name: "(\w+)"', text)}
+        result |= set(re.findall(r'Name: "(steersman_\w+)"', path.read_text()))
     return frozenset(result)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from steersman.cli.main import main
 from steersman.core.errors import UsageError
 from steersman.policies.heuristics import local_scores
 from steersman.policies.registry import names, resolve
@@ -63,3 +64,28 @@ def test_the_documented_policy_runs_as_it_stands(tmp_path, monkeypatch):
     result = Simulator(embedded("default")).run("my_policies:CpuFirst", seed=42)
     assert result.policy == "cpu-first"
     assert next(metric.value for metric in result.metrics if metric.name == "gpu_allocation_percent") > 50
+
+
+def test_a_policy_in_a_file_of_its_own_decides_from_the_command_line(tmp_path, monkeypatch):
+    (tmp_path / "only_last.py").write_text(
+        "class LastNode:\n"
+        "    name = 'last-node'\n"
+        "    def prepare(self, state, profile, seed):\n"
+        "        pass\n"
+        "    def scores(self, state, class_id, feasible):\n"
+        "        return [float(node.name == 'n8') for node in state.nodes]\n"
+    )
+    info = tmp_path / "only_last-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: only-last\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[steersman.policies]\nlast-node = only_last:LastNode\n")
+    nodes = "\n".join(f"n{i},8000,8000,0," for i in range(9))
+    (tmp_path / "nodes.csv").write_text(f"sn,cpu_milli,memory_mib,gpu,model\n{nodes}\n")
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,1000,0,0,\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for number, policy in enumerate(("only_last:LastNode", "last-node")):
+        output = f"out-{number}"
+        scene = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--protocol", "arrivals")
+        assert main(["simulate", *scene, "--policy", policy, "--output", output]) == 0
+        assert ",p,n8," in (tmp_path / output / "placements.csv").read_text()

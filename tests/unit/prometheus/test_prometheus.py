@@ -34,7 +34,7 @@ from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH
 from steersman.kubernetes.client import Client
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration, configuration, read_configuration
 from steersman.prometheus.metrics import TelemetryMetrics
 
@@ -128,16 +128,24 @@ def test_series_are_of_nodes_as_the_configuration_says(nodes: Json, label: str, 
     assert found.store.dropped == ({} if node else {"unknown node": 1})
 
 
-async def _ask_with(answer: Answer, nodes: Json) -> Collector:
+async def _ask_with(answer: Answer, nodes: Json) -> TelemetryCollector:
     async with Prometheus() as server:
         server.answer = answer
-        made = Collector(
+        made = TelemetryCollector(
             configuration({"prometheus": {"url": server.url}, "features": OFF | ONE, "nodes": nodes}),
             lambda: ("n0", "n1"),
         )
         async with made._client:
             await made.refresh()
     return made
+
+
+def test_the_field_that_says_which_node_a_series_is_of_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {"host": "other", "instance": "other"}
+    answer = answering(vector((labels, 10.0, 7)), vector((labels, 10.0, 10.0)))
+    for override, named in (({}, "nodes.label,"), ({"nodeLabel": "host"}, f"features.{next(iter(ONE))}.nodeLabel,")):
+        asyncio.run(ask(answer, features=OFF | {name: {**feature, **override} for name, feature in ONE.items()}))
+        assert named in capsys.readouterr().out
 
 
 DEEP = b"[" * 3000 + b"]" * 3000
@@ -283,7 +291,7 @@ def test_a_shadow_decides_by_telemetry() -> None:
                 api.put(NODES_PATH, {"metadata": {"name": f"n{i}"}, "status": {"allocatable": room}})
             policy_manager = PolicyManager(PolicyReloader("lc"))
             shadow = Shadow(client, policy_manager.decider, "other")
-            policy_manager.telemetry = Collector(
+            policy_manager.telemetry = TelemetryCollector(
                 configuration({"prometheus": {"url": server.url}, "features": OFF | ONE}),
                 lambda: shadow.actual.cache.state.slots,
             )

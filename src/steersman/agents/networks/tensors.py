@@ -73,9 +73,11 @@ class CandidateSample:
         """Return rows [E] of the node slots [E], which must be in the sample."""
         return slots if self.slots is None else (self.slots == slots[:, None]).argmax(1)
 
-    def has(self, slots: Actions) -> bool:
-        """Return whether the node slots [E] are in the sample."""
-        return self.slots is None or bool((self.slots == slots[:, None]).any(1).all())
+    def offers(self, slots: Actions) -> bool:
+        """Return whether all node slots [E] are in the sample, as feasible nodes."""
+        mask = self.observation["mask"] > 0
+        row_slots = np.arange(mask.shape[1]) if self.slots is None else self.slots
+        return bool(((row_slots == slots[:, None]) & mask).any(1).all())
 
 
 def sample_candidates(

@@ -122,8 +122,8 @@ class ScoreClientMetrics(Collector):
         """Yield the metrics of one scrape."""
         family = CounterMetricFamily(
             "steersman_policy_server_decisions",
-            "Decisions by what the policy's server did: scored; failed or skipped after a failure, where a rule "
-            "decided.",
+            "Decisions by what the policy's server did: scored, where a rule decided all the same if no node that it "
+            "scored was feasible any more; failed, or skipped after a failure, where a rule decided.",
             labels=("result",),
         )
         for result, count in self._client.decisions.items():

@@ -27,8 +27,9 @@ log = structlog.get_logger("learning")
 class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
     """Single environment of which each decision places a pod of the cluster.
 
-    `reset` and `step` block until the scheduler asks. Where the fallback decided (a late answer, or an
-    infeasible one by then), its choice is in `infos["taken"]`. An episode ends when all pods of the scheduler are gone.
+    `reset` and `step` block until the scheduler asks. Where the fallback decided (a late answer, or an infeasible one
+    by then), its choice is in `infos["taken"]` (-1: none, the pod was deleted before); agents learn from it if the
+    observation offers that node. An episode ends when all pods of the scheduler are gone.
 
     Args:
         connection: to the scheduler (`agent_link`).
@@ -55,9 +56,12 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
         return padded(self._question.observation, self.max_nodes)
 
     def fallback_action(self, _: Mapping[str, npt.NDArray[Any]] | None = None) -> npt.NDArray[np.int64]:
-        """Return the choice of the scheduler's fallback policy, [1] int64."""
+        """Return the choice of the scheduler's fallback, [1] int64; where it is cut off, the first feasible slot."""
         assert self._question is not None
-        return np.array([self._question.teacher], dtype=np.int64)
+        slot = self._question.fallback
+        if slot >= self.max_nodes:
+            slot = int(np.argmax(self._question.observation["mask"][: self.max_nodes]))
+        return np.array([slot], dtype=np.int64)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -84,7 +88,7 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
         value = reward(self._objective, done.before, done.after) if done.reward is None else done.reward
         terminated, measures = np.array([done.ended]), infos_of(done.after)
         infos: dict[str, Any] = {**measures, "final_info": measures} if done.ended else dict(measures)
-        if done.slot != answer and done.slot < self.max_nodes:
+        if done.slot != answer:
             infos["taken"] = np.array([done.slot], dtype=np.int64)
         return self.observed, np.array([value]), terminated, np.zeros(1, dtype=np.bool_), infos
 

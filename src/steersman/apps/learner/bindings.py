@@ -25,7 +25,7 @@ from steersman.objectives.judging import reward
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
 from steersman.policies.heuristics.policy import heuristic
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 
 TRAIN_BLOCK, TEST_BLOCK = 80, 20
@@ -48,7 +48,7 @@ class ObservedBinding:
         outcome: its outcome; `ended` and the waiting time in it are not known yet.
         ended_before: whether all observed pods were gone since the binding before.
         waited_before: pod-seconds from the binding before to this one: that time multiplied by the number of pods that
-            had waited longer than the one bound before, as `decision.decider.Decider.waiting` counts them.
+            had waited longer than the one bound before, as `waiting` of a `Decider` counts.
         rewards: [N] rewards of all feasible nodes, NaN elsewhere, if the binding is held back; None: learn from it.
     """
 
@@ -67,7 +67,7 @@ class BindingObserver(Listener):
         scheduler_name: the scheduler whose pods the policy is for; nodes that they may enter count in observations and
             rewards.
         settings: view and objective.
-        telemetry: Prometheus queries; None: no telemetry.
+        telemetry_config: Prometheus queries; None: no telemetry.
         bindings: receives them.
         others: whether the bindings of all other schedulers are observed instead; none of them is held back.
     """
@@ -77,14 +77,14 @@ class BindingObserver(Listener):
         client: Client,
         scheduler_name: str,
         settings: AgentSettings,
-        telemetry: Configuration | None,
+        telemetry_config: Configuration | None,
         bindings: queue.Queue[ObservedBinding | SteersmanError],
         *,
         others: bool = False,
     ) -> None:
         self.scheduler_name, self._settings, self._bindings = scheduler_name, settings, bindings
         self._others, self._held_back = others, 0 if others else TEST_BLOCK
-        self.telemetry = None if telemetry is None else Collector(telemetry, self._names)
+        self.telemetry = None if telemetry_config is None else TelemetryCollector(telemetry_config, self._names)
         self.cache = ClusterCache(client, self)
         self._profile = LiveProfile()
         self._decider: Decider | None = None
@@ -202,21 +202,21 @@ class BindingThread:
     """Queue of the bindings that a `BindingObserver` in a thread of its own observes.
 
     Args:
-        config: configuration of the cluster.
-        scheduler_name, settings, telemetry, others: see `BindingObserver`.
+        kubeconfig: configuration of the cluster.
+        scheduler_name, settings, telemetry_config, others: see `BindingObserver`.
     """
 
     def __init__(
         self,
-        config: KubeConfig,
+        kubeconfig: KubeConfig,
         scheduler_name: str,
         settings: AgentSettings,
-        telemetry: Configuration | None,
+        telemetry_config: Configuration | None,
         *,
         others: bool = False,
     ) -> None:
         self._bindings: queue.Queue[ObservedBinding | SteersmanError] = queue.Queue()
-        arguments = config, scheduler_name, settings, telemetry, others
+        arguments = kubeconfig, scheduler_name, settings, telemetry_config, others
         threading.Thread(target=self._run, args=arguments, daemon=True).start()
 
     def read(self) -> Iterator[ObservedBinding]:
@@ -229,15 +229,17 @@ class BindingThread:
 
     def _run(
         self,
-        config: KubeConfig,
+        kubeconfig: KubeConfig,
         scheduler_name: str,
         settings: AgentSettings,
-        telemetry: Configuration | None,
+        telemetry_config: Configuration | None,
         others: bool,
     ) -> None:
         async def watch() -> None:
-            async with Client(config) as client:
-                observer = BindingObserver(client, scheduler_name, settings, telemetry, self._bindings, others=others)
+            async with Client(kubeconfig) as client:
+                observer = BindingObserver(
+                    client, scheduler_name, settings, telemetry_config, self._bindings, others=others
+                )
                 await observer.run()
 
         try:

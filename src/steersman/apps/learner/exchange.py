@@ -104,7 +104,7 @@ class PolicyExchange:
 
 
 def undo(folder: Path) -> str:
-    """Put the policy that was replaced last back, and return the number of its file.
+    """Put the policy that was replaced last back, and return the name of its file.
 
     Raises:
         SteersmanError: no policy was replaced in that folder, or a file cannot be written.

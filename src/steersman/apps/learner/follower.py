@@ -31,15 +31,17 @@ CHECKPOINT_EVERY = 20
 log = structlog.get_logger("learning")
 
 
-def follow(plan: LivePlan, folder: Path, capacity: int, config: KubeConfig, telemetry: Configuration | None) -> None:
+def follow(
+    plan: LivePlan, folder: Path, capacity: int, kubeconfig: KubeConfig, telemetry_config: Configuration | None
+) -> None:
     """Watch a scheduler, learn from its bindings, and replace the policy in use when a better one was learned.
 
     Args:
         plan: the plan; it starts from the policy file in the folder.
         folder: of the run, prepared by `init_run`.
         capacity: of the observation in nodes, from `init_run`.
-        config: configuration of the cluster.
-        telemetry: Prometheus queries; None: no telemetry.
+        kubeconfig: configuration of the cluster.
+        telemetry_config: Prometheus queries; None: no telemetry.
 
     Raises:
         SteersmanError: the cluster cannot be watched, or learning failed; the policy in use stays.
@@ -57,7 +59,9 @@ def follow(plan: LivePlan, folder: Path, capacity: int, config: KubeConfig, tele
     limits = TrainingLimits(sys.maxsize, validate_every=CHECKPOINT_EVERY)
     run = TrainingRun(folder, plan.options() | {MAX_NODES: capacity}, limits, resume=has_checkpoint(folder))
     exchange = PolicyExchange(folder)
-    thread = BindingThread(config, plan.scheduler_name, AgentSettings(plan.algorithm, view, objective, None), telemetry)
+    thread = BindingThread(
+        kubeconfig, plan.scheduler_name, AgentSettings(plan.algorithm, view, objective, None), telemetry_config
+    )
     env = PassiveLiveEnv(_train_bindings(thread, exchange), view, capacity, objective)
     log.info("learning", scheduler=plan.scheduler_name, network=plan.network.name, objective=plan.objective)
     spec = plan.network.spec(sizes_of(env.single_observation_space))

@@ -121,20 +121,24 @@ def _single(observation: Observation) -> Observation:
 
 
 def observe_others(
-    plan: LivePlan, capacity: int, config: KubeConfig, telemetry: Configuration | None, connection: Connection
+    plan: LivePlan,
+    capacity: int,
+    kubeconfig: KubeConfig,
+    telemetry_config: Configuration | None,
+    connection: Connection,
 ) -> None:
     """Observe the bindings of all schedulers but the plan's, and hand transitions over until the agent ends.
 
     Args:
         plan: the plan.
         capacity: of the observation in nodes.
-        config: configuration of the cluster.
-        telemetry: Prometheus queries; None: no telemetry.
+        kubeconfig: configuration of the cluster.
+        telemetry_config: Prometheus queries; None: no telemetry.
         connection: to the agent.
     """
     view, objective = plan.find_view(), objectives.resolve(plan.objective)
     settings = AgentSettings(plan.algorithm, view, objective, None)
-    thread = BindingThread(config, plan.scheduler_name, settings, telemetry, others=True)
+    thread = BindingThread(kubeconfig, plan.scheduler_name, settings, telemetry_config, others=True)
     transitions = TransitionBuffer(PassiveLiveEnv(thread.read(), view, capacity, objective))
     with suppress(EOFError, OSError):
         while True:

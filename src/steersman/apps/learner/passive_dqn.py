@@ -25,7 +25,7 @@ DECISIONS = 50
 class PassiveDQN(DQN):
     """DQN on a cluster that another process schedules.
 
-    A checkpoint holds no transitions; a resumed run waits until the replay buffer is filled again.
+    A checkpoint holds no transitions; a resumed run takes no gradient step until there is a batch again.
 
     Args:
         env: the cluster.

@@ -102,8 +102,8 @@ class LivePlan:
         return bool(self.config.initial_epsilon or self.config.minimum_epsilon or self.config.prefill)
 
     @property
-    def asks_teacher(self) -> bool:
-        """Whether the agent asks for a rule's choice."""
+    def asks_fallback(self) -> bool:
+        """Whether the agent asks for the fallback's choice, which is the teacher that it learns or explores by."""
         return self.algorithm == "dqn" and (self.config.use_heuristic or self.config.prefill > 0)
 
     @property
@@ -112,8 +112,8 @@ class LivePlan:
         return self.algorithm == "dqn"
 
     @property
-    def reference_rule(self) -> str:
-        """Name of the rule that the objective is compared with."""
+    def default_fallback(self) -> str:
+        """Name of the fallback where --policy is not given: the rule that the objective is compared with."""
         return objectives.resolve(self.objective).objectives[0].reference
 
     @property
@@ -307,7 +307,7 @@ def build_agent(plan: LivePlan, env: VectorEnv[Any, Any, Any], teacher: Teacher 
     Args:
         plan: the plan.
         env: the cluster.
-        teacher: the rule's choices.
+        teacher: the fallback's choices.
     """
     from steersman.agents.networks.score_networks import build, load
 

@@ -24,10 +24,10 @@ from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.kube_default.arrays import HOSTNAME
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 
-PROFILE_INTERVAL_SECONDS = 10.0
+CHECK_INTERVAL_SECONDS = 10.0
 """Interval of the checks whether the workload profile or the policy file changed."""
 LOOK_SECONDS = 5.0
 """Interval of the checks whether a comparison with rules is due, until the active policy is settled."""
@@ -60,7 +60,7 @@ class PolicyManager:
     def __init__(
         self,
         policy: PolicyReloader,
-        telemetry: Collector | None = None,
+        telemetry: TelemetryCollector | None = None,
         *,
         unchecked: bool = False,
         scheduler_name: str = "",
@@ -151,7 +151,7 @@ class PolicyManager:
 
     async def _keep_profile(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:
         while True:
-            await asyncio.sleep(PROFILE_INTERVAL_SECONDS)
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             self._warn(state().gpu_types)
             self.file.renewed()
             if self.profile.due and await self._rebuild_profile(state()):
@@ -207,7 +207,7 @@ def _choose_twice(policy: Policy, choose: Callable[[Decider, int], NodeChoice | 
         state.class_id(PodClass(requests, constraints))
         for constraints in (Constraints(), Constraints(spread=(spread,)))
     ]
-    collector = Collector(Configuration(), tuple) if telemetry else None
+    collector = TelemetryCollector(Configuration(), tuple) if telemetry else None
     decider = Decider(
         state, policy.default_member.with_profile(None) if policy.prepared else policy, telemetry=collector
     )

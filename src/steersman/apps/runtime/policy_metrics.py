@@ -10,8 +10,6 @@ from prometheus_client.registry import Collector
 
 from steersman.apps.runtime.comparison import PolicyComparison
 
-PREFIX = "steersman"
-
 
 class PolicyMetrics(Collector):
     """Collector of the policy's metrics; a scrape only reads values that exist already.
@@ -27,7 +25,7 @@ class PolicyMetrics(Collector):
         """Yield the metrics of one scrape."""
         comparison, choice = self._comparison, self._comparison.choice
         info = GaugeMetricFamily(
-            f"{PREFIX}_policy_info",
+            "steersman_policy_info",
             "Active policy: its name, the member of a portfolio and the digest of the policy file.",
             labels=("name", "member", "digest"),
         )
@@ -35,32 +33,32 @@ class PolicyMetrics(Collector):
         yield info
         file = comparison.file
         reads = CounterMetricFamily(
-            f"{PREFIX}_policy_reads", "Reads of the policy file by result: read or refused.", labels=["result"]
+            "steersman_policy_reads", "Reads of the policy file by result: loaded or refused.", labels=["result"]
         )
         for result, count in file.reads.items():
             reads.add_metric((result,), count)
         yield reads
         broken = GaugeMetricFamily(
-            f"{PREFIX}_policy_file_broken",
+            "steersman_policy_file_broken",
             "1 if the policy file is unusable and the previous policy stays active, else 0.",
         )
         broken.add_metric((), int(bool(file.problem)))
         yield broken
         failures = CounterMetricFamily(
-            f"{PREFIX}_policy_comparison_failures", "Comparisons of the policy with rules that failed or timed out."
+            "steersman_policy_comparison_failures", "Comparisons of the policy with rules that failed or timed out."
         )
         failures.add_metric((), comparison.failures)
         yield failures
         if comparison.result is None:
             return
         ended = GaugeMetricFamily(
-            f"{PREFIX}_policy_comparison_timestamp_seconds",
+            "steersman_policy_comparison_timestamp_seconds",
             "Unix time of the last comparison of the policy with rules.",
         )
         ended.add_metric((), comparison.finished)
         yield ended
         difference = GaugeMetricFamily(
-            f"{PREFIX}_policy_comparison_difference_points",
+            "steersman_policy_comparison_difference_points",
             "Unallocated GPUs under the policy minus those under the best rule, in percentage points.",
         )
         difference.add_metric((), comparison.result.difference)

@@ -32,7 +32,7 @@ class PolicyReloader:
         policy: the loaded policy.
         version: digest of the policy's file; "" for a policy without a file.
         problem: why the file's present content is unusable; "" if it is usable.
-        reads: number of reads by result, "read" or "refused".
+        reads: number of reads by result, "loaded" or "refused".
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class PolicyReloader:
     ) -> None:
         self.spec, self._fitted, self._given, self.problem = spec, fitted, policy, ""
         self._has_telemetry = has_telemetry
-        self.reads = {"read": 1, "refused": 0}
+        self.reads = {"loaded": 1, "refused": 0}
         self._stamp = self._file_stamp()
         self._read()
 
@@ -77,7 +77,7 @@ class PolicyReloader:
             log.error("policy file cannot be used; the previous policy stays active", error=self.problem)
             return False
         self.problem = ""
-        self.reads["read"] += 1
+        self.reads["loaded"] += 1
         log.info("policy file reloaded", policy=self.policy.name)
         return True
 

@@ -40,7 +40,7 @@ class DecisionOutcome:
     """Outcome of a decision: the node taken and its reward, or the states that determine it.
 
     Attributes:
-        slot: chosen slot, by the agent or by the fallback in its stead.
+        slot: chosen slot, by the agent or by the fallback in its stead; -1: none, the pod was deleted before.
         before, after: the states before and after it, [16] each, see `objectives.summary`; where nodes' metrics are
             rewarded, both are the state after it.
         reward: its reward where nodes' metrics are rewarded; None: the states determine it.
@@ -60,12 +60,12 @@ class Question:
 
     Attributes:
         observation: parts of the observation by name, without a leading axis.
-        teacher: slot that the rule would choose; -1 if the agent does not ask.
+        fallback: slot that the fallback would choose; -1 if the agent does not ask.
         previous: outcome of the decision before, None for the first.
     """
 
     observation: Mapping[str, npt.NDArray[Any]]
-    teacher: int
+    fallback: int
     previous: DecisionOutcome | None
 
 
@@ -74,15 +74,15 @@ class AgentLink:
 
     Args:
         connection: to the agent's process.
-        asks_teacher: whether the agent needs the rule's choice.
+        asks_fallback: whether the agent needs the fallback's choice.
         seconds: time for an answer.
 
     Attributes:
         results: number of questions by result.
     """
 
-    def __init__(self, connection: Connection, *, asks_teacher: bool, seconds: float = ANSWER_SECONDS) -> None:
-        self.asks_teacher, self._seconds, self._connection = asks_teacher, seconds, connection
+    def __init__(self, connection: Connection, *, asks_fallback: bool, seconds: float = ANSWER_SECONDS) -> None:
+        self.asks_fallback, self._seconds, self._connection = asks_fallback, seconds, connection
         self.results: Counter[str] = Counter({ANSWERED: 0, LATE: 0, ABSENT: 0})
         # A message larger than the pipe's buffer waits for its reader, so that all is sent in a thread.
         self._thread = ThreadPoolExecutor(1, "agent")

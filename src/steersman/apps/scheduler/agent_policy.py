@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,8 @@ from steersman.policies.networks.live_observations import LiveObservations
 from steersman.policies.telemetry.node_metrics import Telemetry
 from steersman.policies.telemetry.observations import TelemetryObservations
 
-NO_OUTCOME = DecisionOutcome(0, np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS), 0.0)
+NO_SLOT = -1
+NO_OUTCOME = DecisionOutcome(NO_SLOT, np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS), 0.0)
 """Outcome of the first question if its pod was deleted."""
 
 
@@ -64,6 +65,8 @@ class PendingTransition:
 
     def clear(self) -> None:
         """Forget the answer; a pod of the last question that was not placed by now was deleted."""
+        if self._is_open:
+            self._outcome = replace(self._outcome, slot=NO_SLOT)
         self.answer, self._is_open = None, False
 
     def asked(self) -> None:
@@ -82,7 +85,8 @@ class PendingTransition:
     def take(self) -> DecisionOutcome | None:
         """Return what came of the last question, with all that is known now; None before the first.
 
-        If its pod was deleted before it could be placed, nothing is known; the outcome before is returned again.
+        If its pod was deleted before it could be placed, nothing is known; the outcome before is returned again, with
+        the slot -1, so that nothing is learned from it.
         """
         if not self._was_asked:
             return None
@@ -162,8 +166,8 @@ class AgentScorer(Scorer):
         transition.clear()
         if link is None or not link.is_free_or_count():
             return
-        teacher = self._choose_by_fallback(query) if link.asks_teacher else -1
-        question = Question(self.observe(query), teacher, transition.take())
+        fallback = self._choose_by_fallback(query) if link.asks_fallback else -1
+        question = Question(self.observe(query), fallback, transition.take())
         transition.asked()
         transition.answer = await link.ask(question)
 
@@ -198,7 +202,7 @@ class AgentScorer(Scorer):
         return DecisionOutcome(slot, before, after)
 
     def _choose_by_fallback(self, query: ScoreQuery) -> int:
-        """Return the fallback's choice among the feasible slots, of which there is one."""
+        """Return the fallback's choice among the feasible slots, of which there is at least one."""
         context = self._context
         if self._fallback is None:
             self._fallback = Decider(
@@ -208,7 +212,7 @@ class AgentScorer(Scorer):
                 services=lambda: context.selectors,
                 telemetry=self._policy.telemetry,
             )
-        for slot in range(len(context.state.nodes)):  # it is asked rarely, and not told of changes in between
+        for slot in range(len(context.state.nodes)):  # it is told of no changes in between, so all slots are marked
             self._fallback.changed(slot)
         self._fallback.waiting = query.waiting
         choice = self._fallback.choose(query.class_id, query.labels_id, query.owner_pods, query.limits, query.feasible)

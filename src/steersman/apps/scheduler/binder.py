@@ -22,7 +22,7 @@ TOO_MANY, CONFLICT, MISSING = 429, 409, 404
 BUSY = (TOO_MANY, 500, 502, 503, 504)
 RETRY_SECONDS = (0.1, 5.0)
 TRIES = 6
-"""Attempts of a binding while the server is too busy."""
+"""Attempts of a binding while the server is busy or does not answer."""
 
 log = structlog.get_logger("binder")
 
@@ -39,7 +39,7 @@ class BindOutcome(Enum):
     TAKEN = "taken"
     """Another scheduler bound the pod: two schedulers have one name."""
     REFUSED = "refused"
-    """The server refuses to bind the pod to this node; another decision is needed."""
+    """The server refuses to bind the pod to this node, or was busy or silent in all attempts; decide anew."""
 
 
 class BindingMeta(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,7 +16,6 @@ from prometheus_client.registry import Collector
 
 from steersman.kubernetes.watch import Reflector
 
-PREFIX = "steersman"
 SECONDS = tuple(0.0001 * 2**i for i in range(18))
 """Buckets of durations, 0.1 ms to 13 s."""
 ATTEMPTS = (1, 2, 4, 8, 16)
@@ -65,26 +64,31 @@ class SchedulerMetrics:
     def __init__(self, sources: MetricSources) -> None:
         self.registry = CollectorRegistry()
         self._attempts = self._counter(
-            "schedule_attempts", "Attempts to schedule a pod, by result: scheduled, unschedulable or error.", "result"
+            "steersman_schedule_attempts",
+            "Attempts to schedule a pod, by result: scheduled, unschedulable or error.",
+            "result",
         )
         self._attempt_seconds = self._seconds(
-            "scheduling_attempt_duration_seconds", "An attempt to schedule a pod: decision and binding.", "result"
+            "steersman_scheduling_attempt_duration_seconds",
+            "An attempt to schedule a pod: decision and binding.",
+            "result",
         )
-        self._decision_seconds = self._seconds("scheduling_algorithm_duration_seconds", "A decision alone.")
+        self._decision_seconds = self._seconds("steersman_scheduling_algorithm_duration_seconds", "A decision alone.")
         self._decision_cpu_seconds = self._seconds(
-            "scheduling_algorithm_cpu_seconds",
+            "steersman_scheduling_algorithm_cpu_seconds",
             "CPU of a decision alone; for the rest of its duration it had no core.",
         )
         self._pod_seconds = self._seconds(
-            "pod_scheduling_sli_duration_seconds", "From when a pod was queued until it was bound, all attempts."
+            "steersman_pod_scheduling_sli_duration_seconds",
+            "From when a pod was queued until it was bound, all attempts.",
         )
         self._pod_attempts = Histogram(
-            f"{PREFIX}_pod_scheduling_attempts",
+            "steersman_pod_scheduling_attempts",
             "Attempts that a pod took until it was bound.",
             buckets=ATTEMPTS,
             registry=self.registry,
         )
-        self.registry.register(_GaugeCollector(sources))
+        self.registry.register(_ScrapeCollector(sources))
         ProcessCollector(registry=self.registry)
 
     def attempt(self, result: Result, seconds: float) -> None:
@@ -103,55 +107,66 @@ class SchedulerMetrics:
         self._pod_attempts.observe(attempts)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+        return Counter(name, text, labels, registry=self.registry)
 
     def _seconds(self, name: str, text: str, *labels: str) -> Histogram:
-        return Histogram(f"{PREFIX}_{name}", text, labels, buckets=SECONDS, registry=self.registry)
+        return Histogram(name, text, labels, buckets=SECONDS, registry=self.registry)
 
 
-class _GaugeCollector(Collector):
-    """Collector of gauges that are read from their sources."""
+class _ScrapeCollector(Collector):
+    """Collector of the values that are read from their sources at a scrape."""
 
     def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
         s = self._sources
-        yield _gauge("pending_pods", "Pods that wait for a node, by queue.", "queue", s.pending())
+        yield _gauge("steersman_pending_pods", "Pods that wait for a node, by queue.", "queue", s.pending())
         if s.in_flight is not None:
-            yield _gauge("binds_in_flight", "Binds under way.", "", {"": s.in_flight()})
+            yield _gauge("steersman_binds_in_flight", "Binds under way.", "", {"": s.in_flight()})
         if s.bind_errors is not None:
             errors = {str(status or "none"): count for status, count in s.bind_errors().items()}
-            yield _counter("bind_errors", "Binds that failed, by HTTP status.", "status", errors)
+            yield _counter("steersman_bind_errors", "Binds that failed, by HTTP status.", "status", errors)
         relists = {name: max(reflector.lists - 1, 0) for name, reflector in s.reflectors.items()}
         restarts = {name: max(reflector.watches - 1, 0) for name, reflector in s.reflectors.items()}
-        yield _counter("relists", "Lists after the first, since a watch could not be resumed.", "resource", relists)
-        yield _counter("watch_restarts", "Watches after the first.", "resource", restarts)
+        yield _counter(
+            "steersman_relists", "Lists after the first, since a watch could not be resumed.", "resource", relists
+        )
+        yield _counter("steersman_watch_restarts", "Watches after the first.", "resource", restarts)
         if s.is_leader is not None:
             leads = {"": int(s.is_leader())}
-            yield _gauge("leader_election_master_status", "1 if this scheduler holds the lease.", "", leads)
+            yield _gauge(
+                "steersman_leader_election_master_status",
+                "1 if this scheduler may decide: it holds the lease, or there is no election.",
+                "",
+                leads,
+            )
         if s.profile_age is not None:
             age = {"": s.profile_age()}
-            yield _gauge("profile_age_seconds", "Since the workload profile of typical pods was computed.", "", age)
+            yield _gauge(
+                "steersman_profile_age_seconds", "Since the workload profile of typical pods was computed.", "", age
+            )
         if s.events_dropped is not None:
-            yield _counter("events_dropped", "Events that were never written.", "", {"": s.events_dropped()})
+            yield _counter("steersman_events_dropped", "Events that were never written.", "", {"": s.events_dropped()})
         if s.taken is not None:
             text = "Pods that another scheduler bound while we did: two schedulers answer to one name."
-            yield _counter("bound_by_others", text, "", {"": s.taken()})
+            yield _counter("steersman_bound_by_others", text, "", {"": s.taken()})
         if s.node_problems is not None:
             closed = {"": s.node_problems()}
-            yield _gauge("nodes_not_understood", "Nodes that take no pods, since they make no sense.", "", closed)
+            yield _gauge(
+                "steersman_nodes_not_understood", "Nodes that take no pods, since they make no sense.", "", closed
+            )
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=(label,) if label else ())
+    family = GaugeMetricFamily(name, text, labels=(label,) if label else ())
     for value, amount in values.items():
         family.add_metric((value,) if label else (), amount)
     return family
 
 
 def _counter(name: str, text: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=(label,) if label else ())
+    family = CounterMetricFamily(name, text, labels=(label,) if label else ())
     for value, amount in values.items():
         family.add_metric((value,) if label else (), amount)
     return family

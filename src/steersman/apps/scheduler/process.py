@@ -26,7 +26,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
 from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection
 from steersman.kubernetes.watch import Reflector
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.metrics import TelemetryMetrics
 
@@ -127,7 +127,7 @@ class LiveScheduler(Scheduler):
 
     def __init__(self, client: Client, settings: SchedulerSettings) -> None:
         self.settings = settings
-        self.telemetry = None if settings.telemetry is None else Collector(settings.telemetry, self._nodes)
+        self.telemetry = None if settings.telemetry is None else TelemetryCollector(settings.telemetry, self._nodes)
         named = PolicyReloader(settings.policy, settings.fitted, has_telemetry=self.telemetry is not None)
         self.agent = None if settings.agent is None else agent_policy(settings.agent, named.policy, self.telemetry)
         self._own_running: set[str] = set()

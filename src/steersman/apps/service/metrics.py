@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-PREFIX = "steersman_service"
 SECONDS = tuple(0.0001 * 2**i for i in range(16))
 """Buckets of durations, 0.1 ms to 3 s."""
 REMEMBERED = 10_000
@@ -25,24 +24,30 @@ class ServiceMetrics:
 
     def __init__(self, state_age: Callable[[], float] | None = None) -> None:
         self.registry = CollectorRegistry()
-        self._requests = self._counter("requests", "Requests, by endpoint and status.", "endpoint", "status")
+        self._requests = self._counter(
+            "steersman_service_requests", "Requests, by endpoint and status.", "endpoint", "status"
+        )
         self._seconds = Histogram(
-            f"{PREFIX}_request_duration_seconds",
+            "steersman_service_request_duration_seconds",
             "From when the head of a request was read until it was answered.",
             ("endpoint",),
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._decisions = self._counter("decisions", "Answers about pods: scored, or neutral.", "outcome")
-        self._neutral = self._counter("neutral", "Neutral answers, by reason.", "reason")
+        self._decisions = self._counter(
+            "steersman_service_decisions", "Answers about pods: scored, or neutral.", "outcome"
+        )
+        self._neutral = self._counter("steersman_service_neutral", "Neutral answers, by reason.", "reason")
         self._agreement = self._counter(
-            "agreement",
+            "steersman_service_agreement",
             "Pods that were scored and bound since: whether they went where the policy wanted.",
             "agrees",
         )
         if state_age is not None:
             gauge = Gauge(
-                f"{PREFIX}_state_age_seconds", "Since the cluster was last known as it is.", registry=self.registry
+                "steersman_service_state_age_seconds",
+                "Since the cluster was last known as it is.",
+                registry=self.registry,
             )
             gauge.set_function(state_age)
         ProcessCollector(registry=self.registry)
@@ -53,7 +58,7 @@ class ServiceMetrics:
     def watch_files(self, problem: Callable[[], str]) -> None:
         """Export whether token and certificate files can be used; `problem` returns why not, "" if they can."""
         gauge = Gauge(
-            f"{PREFIX}_files_broken",
+            "steersman_service_files_broken",
             "1 if token or certificates as they are now cannot be used and the former ones go on.",
             registry=self.registry,
         )
@@ -90,4 +95,4 @@ class ServiceMetrics:
             self._agreement.labels(str(choice == node).lower()).inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+        return Counter(name, text, labels, registry=self.registry)

@@ -30,7 +30,7 @@ from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Li
 from steersman.kubernetes.client import Client
 from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider, NodeChoice
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import read_configuration
 from steersman.prometheus.metrics import TelemetryMetrics
 from steersman.workloads.profile import typical_pods
@@ -139,7 +139,7 @@ class Service:
         measured = read_configuration(Path(config.telemetry)) if config.telemetry else None
         if measured is not None and client is None:
             raise SteersmanError("telemetry is of a cluster that is watched, and none is")
-        self.telemetry = None if measured is None else Collector(measured, self._nodes)
+        self.telemetry = None if measured is None else TelemetryCollector(measured, self._nodes)
         # Without a watched cluster there is nothing to compare on; whoever sends requests prepared the policy.
         unchecked = config.unchecked or client is None
         file = PolicyReloader(config.policy, has_telemetry=self.telemetry is not None)

@@ -26,7 +26,7 @@ from steersman.workloads.workload import RunningPods
 if TYPE_CHECKING:
     from steersman.apps.service.messages.types import Explanation
     from steersman.kubernetes.client import Client
-    from steersman.prometheus.collector import Collector
+    from steersman.prometheus.collector import TelemetryCollector
     from steersman.workloads.workload import Workload
 
 SHOWN_FEATURES = 10
@@ -110,17 +110,17 @@ def _take_snapshot(kubeconfig: Path | None, context: str | None, name: str | Non
     return cluster
 
 
-def _measure(file: Path, cluster: Workload) -> Collector:
+def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
     """Return the metrics of a cluster's nodes, by the queries in a file.
 
     Raises:
         SteersmanError: the file is invalid, or Prometheus cannot be queried.
     """
-    from steersman.prometheus.collector import Collector
+    from steersman.prometheus.collector import TelemetryCollector
     from steersman.prometheus.configuration import read_configuration
 
     names = [node.name for node in cluster.nodes]
-    collector = Collector(read_configuration(file), lambda: names)
+    collector = TelemetryCollector(read_configuration(file), lambda: names)
     with status_if_slow("querying Prometheus"):
         asyncio.run(collector.query_once())
     return collector

@@ -48,9 +48,9 @@ class LiveLearning:
             parser=path,
             metavar="DIR",
             help="An agent in a process of its own decides, and learns from what its decisions bring; dqn learns from "
-            "those of other schedulers, too. --policy decides where it does not answer in time. DIR holds checkpoint, "
-            "metrics, log and policy file; an existing run is continued. A policy file as --policy is what it starts "
-            "from; else it starts from nothing.",
+            "those of other schedulers, too. Where it does not answer in time the fallback decides: --policy, else the "
+            "rule of the objective. DIR holds checkpoint, metrics, log and policy file; an existing run is continued. "
+            "A policy file as --policy is what it starts from; else it starts from nothing.",
         ),
     ] = None
     algorithm: Annotated[

@@ -27,7 +27,7 @@ class ValueCheck(NamedTuple):
 COUNT = ValueCheck(lambda value: value >= 1, "a whole number of 1 or more")
 EVEN = ValueCheck(lambda value: value >= 4 and value % 2 == 0, "an even number of 4 or more")
 AMOUNT = ValueCheck(lambda value: value >= 0 and math.isfinite(value), "0 or more")
-RATE = ValueCheck(lambda value: value > 0 and math.isfinite(value), "a number above 0")
+POSITIVE = ValueCheck(lambda value: value > 0 and math.isfinite(value), "a number above 0")
 SHARE = ValueCheck(lambda value: 0 <= value <= 1, "a number from 0 to 1")
 POSITIVE_SHARE = ValueCheck(lambda value: 0 < value <= 1, "a number above 0, at most 1,")
 

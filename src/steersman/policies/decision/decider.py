@@ -159,8 +159,8 @@ class Decider:
             class_id: the pod's class.
             labels_id: the pod's label set.
             owner_pods: pods of the same owner; read by networks and telemetry policies.
-            limits: the pod's latency limits. If any node certainly meets the hard limit, only such nodes are
-                considered.
+            limits: the pod's latency limits. By the hard one the nodes that keep it with a margin are considered, else
+                those that keep it now, else all.
             allowed: [N] bool, nodes that other constraints such as volumes leave; None: all.
 
         Raises:

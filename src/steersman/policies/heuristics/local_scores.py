@@ -1,8 +1,8 @@
 """Score kernels of the heuristics: functions of a pod class and one node alone, so that a table can hold the scores.
 
 Formulas of `dot-product`, `gpu-clustering`, `gpu-packing`, `best-fit` and `fgd`: Weng et al., "Beware of
-Fragmentation", USENIX ATC 2023, in the integer arithmetic of the paper's artifact. Scores are integers; higher is
-better.
+Fragmentation", USENIX ATC 2023, as the paper's artifact computes them: resources and scores are integers, and the order
+of floating-point sums is part of the result. Higher is better.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAMES = (
     "balanced-allocation",
 )
 """Names of the heuristics by id."""
-LEARNED = 8
+LEARNED = len(NAMES)
 """Id of a learned policy in the score table; `policies.linear.kernels` computes its scores."""
 
 CPU_SCALE = 128_000  # milli-CPU of the largest node of the openb cluster, the artifact's divisor

@@ -14,19 +14,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 from tests.support.errors import raises
 from tests.unit.evaluation.test_generated import policy_file
 
+from steersman.agents.actor_critic import ActorCritic
+from steersman.agents.base import Agent
+from steersman.agents.dqn import DQN
 from steersman.agents.registry import find_algorithm
 from steersman.apps.learner import agent_process
+from steersman.apps.learner.agent_env import LiveEnv
 from steersman.apps.learner.agent_process import run_agent
 from steersman.apps.learner.others import OtherSchedulers
-from steersman.apps.learner.plan import LivePlan, init_run, live_plan
-from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, LATE, AgentLink
-from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentSettings, agent_policy
+from steersman.apps.learner.plan import LivePlan, build_agent, init_run, live_plan
+from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, LATE, AgentLink, DecisionOutcome, Question
+from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentScorer, AgentSettings, agent_policy
 from steersman.cli.options.live_learning import LiveLearning, live_plan_of
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.owner_pods import NO_OWNER_PODS
@@ -105,7 +110,7 @@ def agent(
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    link = AgentLink(here, asks_teacher=plan.asks_teacher, seconds=seconds)
+    link = AgentLink(here, asks_fallback=plan.asks_fallback, seconds=seconds)
     try:
         yield link
     finally:
@@ -192,7 +197,7 @@ class SlowAgent:
 
     def __init__(self) -> None:
         here, self.connection = multiprocessing.Pipe()
-        self.link = AgentLink(here, asks_teacher=False, seconds=0.2)
+        self.link = AgentLink(here, asks_fallback=False, seconds=0.2)
 
     def ready(self) -> Connection:
         self.connection.send(None)
@@ -269,7 +274,7 @@ def test_a_pod_that_is_deleted_while_the_agent_is_asked_confuses_nobody():
     first, second, third, fourth = (question.previous for question in questions)
     assert first is None
     assert second.reward == 0.0, "no pod was placed yet"
-    assert third.slot == fourth.slot == 4
+    assert (second.slot, third.slot, fourth.slot) == (-1, 4, -1), "nothing is learned from a pod that was not placed"
 
 
 def test_the_outcome_of_a_pod_that_nobody_asked_about_is_not_that_of_a_deleted_one():
@@ -286,7 +291,9 @@ def test_the_outcome_of_a_pod_that_nobody_asked_about_is_not_that_of_a_deleted_o
     answer.start()
     scheduler.place(1)
     answer.join()
-    assert questions[0].previous.reward == 0.0, "nothing was placed for the agent yet"
+    assert (questions[0].previous.slot, questions[0].previous.reward) == (-1, 0.0), (
+        "nothing was placed for the agent yet"
+    )
 
 
 def test_the_event_loop_goes_on_while_the_agent_thinks():
@@ -380,6 +387,75 @@ def test_the_teacher_is_the_rule(tmp_path):
         answered(scheduler, link)
         rule.place(len(scheduler.slots))
         assert scheduler.slots == rule.slots, "the prefill is the rule's"
+
+
+class AlternatingScheduler:
+    """The scheduler's end of a pipe, by turns taking the agent's answer, rewarded 1, and another node, rewarded 100."""
+
+    def __init__(self, plan: LivePlan, *, closed_slot: int | None = None) -> None:
+        decider = Scheduler(plan, None).decider
+        query = decider.query(decider.state.class_id(POD), 0, NO_OWNER_PODS)
+        scorer = decider.scorer
+        assert isinstance(scorer, AgentScorer)
+        self._seen, self._outcome = scorer.observe(query), scorer.outcome(query, 0)
+        if closed_slot is not None:
+            self._seen["mask"][closed_slot] = 0
+        self._previous: DecisionOutcome | None = None
+        self._count = 0
+        self.agent: Agent | None = None
+
+    def send(self, answer: int | None) -> None:
+        if answer is None:
+            return
+        slot, reward = answer, 1.0
+        self._count += 1
+        if self._count % 2 == 0:
+            assert self.agent is not None
+            sample, capacity = self.agent.sample, self.agent.sample.observation["mask"].shape[1]
+            offered = np.arange(capacity) if sample.slots is None else sample.slots[0]
+            offered = offered[sample.observation["mask"][0] > 0]
+            slot, reward = next(slot for slot in range(len(NODES)) if slot not in offered), 100.0
+        self._previous = replace(self._outcome, slot=slot, reward=reward)
+
+    def recv(self) -> Question:
+        return Question(self._seen, len(NODES) - 1, self._previous)
+
+
+@pytest.mark.parametrize(
+    ("max_nodes", "candidates", "closed_slot"),
+    [
+        pytest.param(4, 0, None, id="cut off"),
+        pytest.param(64, 3, None, id="not sampled"),
+        pytest.param(64, 0, 2, id="infeasible when it was observed"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
+def test_nothing_is_learned_from_a_node_that_the_agent_was_not_offered(algorithm, max_nodes, candidates, closed_slot):
+    plan = plan_of(algorithm, candidates=candidates, discount=0.5)
+    scheduler = AlternatingScheduler(plan, closed_slot=closed_slot)
+    objective = registry.resolve(plan.objective)
+    env = LiveEnv(cast("Connection", scheduler), plan.find_view(), max_nodes, objective)
+    scheduler.agent = learner = build_agent(plan, env, env.fallback_action)
+    metrics = [learner.iterate() for _ in range(4)]
+    if isinstance(learner, DQN):
+        assert set(learner.replay.arrays()["reward"]) == {1.0}
+    else:
+        assert isinstance(learner, ActorCritic)
+        played = learner._play()
+        _, counts = np.unique(played.targets, return_counts=True)
+        assert played.targets.max() < 50.0
+        assert len(played.rows) == learner.config.rollout
+        # Each of these decisions is followed by one that is left out, so none has a further reward in its target.
+        assert candidates or max(counts) == len(played.rows)
+    assert sum(len(each["actions"]) for each in metrics) >= 4, "what was taken is reported all the same"
+
+
+def test_a_choice_of_the_fallback_beyond_the_capacity_is_none_of_a_teacher():
+    plan = plan_of(use_heuristic=True, prefill=4, candidates=2)
+    scheduler = AlternatingScheduler(plan)
+    env = LiveEnv(cast("Connection", scheduler), plan.find_view(), 4, registry.resolve(plan.objective))
+    scheduler.agent = learner = build_agent(plan, env, env.fallback_action)
+    assert learner.sample.to_slots(learner.teacher_actions()).tolist() == [0]
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])

@@ -59,6 +59,7 @@ def test_a_broken_policy_push_leaves_a_healthy_service_in_its_endpoints(policy: 
         text = (await ask("/metrics", method="GET"))[1]
         assert "steersman_policy_file_broken 1.0" in text
         assert 'steersman_policy_reads_total{result="refused"} 1.0' in text
+        assert 'steersman_policy_reads_total{result="loaded"} 1.0' in text
 
     serve([node("n0")], [], story, policy=str(policy), unchecked=True)
 

@@ -64,7 +64,7 @@ def test_where_a_cluster_is_watched_questions_may_bring_none() -> None:
 
 
 def test_what_is_sent_moves_no_score_of_the_watched_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steersman.apps.runtime.policy_manager.PROFILE_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr("steersman.apps.runtime.policy_manager.CHECK_INTERVAL_SECONDS", 0.05)
 
     async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
         question = {"pod": pod("web", share=300)}

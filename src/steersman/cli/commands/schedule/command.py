@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -37,8 +38,25 @@ from steersman.cli.output.logs import (
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.files import check_writable
 
-PORT = 10269
+ADDRESS, PORT = "127.0.0.1", 10269
+IN_FLIGHT = 64
 FIT_SECONDS = 60.0
+
+
+def check_shadow(given: Mapping[str, object]) -> None:
+    """Check that no option is given that only a scheduler has, which binds pods and can be scraped.
+
+    Args:
+        given: values of these options by option; None: not given.
+
+    Raises:
+        UsageError: one is given.
+    """
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{option} has no effect with --shadow, which binds nothing and listens on no port; leave it out"
+            )
 
 
 def check_fit(file: Path, other: str) -> None:
@@ -90,7 +108,8 @@ def schedule(
         bool,
         typer.Option(
             "--shadow",
-            help="Bind nothing: follow another scheduler and report what the policy would have done instead.",
+            help="Bind nothing and serve no /metrics: follow another scheduler and report what the policy would have "
+            "done instead.",
         ),
     ] = False,
     output: Annotated[
@@ -106,7 +125,8 @@ def schedule(
             parser=path,
             metavar="FILE",
             help="Fit a policy to this cluster's nodes and pods in a separate process, write it to FILE "
-            "(mine.safetensors), and use it if it is shown to be better than every rule; --policy is used until then.",
+            "(mine.safetensors), and use it if it is shown to be better than every rule and every packaged policy; "
+            "--policy is used until then.",
         ),
     ] = None,
     fit_seconds: Annotated[
@@ -114,22 +134,31 @@ def schedule(
         typer.Option(min=1, help=f"With --fit: duration of the search in seconds. [default: {FIT_SECONDS:g}]"),
     ] = None,
     telemetry: TelemetryOption = None,
-    in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of concurrent bindings.")] = 64,
+    in_flight: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help=f"Maximum number of concurrent bindings. [default: {IN_FLIGHT}]"),
+    ] = None,
     leader_elect: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             help="Schedule only while holding a Lease, so that one of several replicas is active. Without it, run a "
-            "single replica: two would overcommit nodes."
+            "single replica: two would overcommit nodes. [default: leader-elect]"
         ),
-    ] = True,
+    ] = None,
     lease_namespace: Annotated[
         str, typer.Option(metavar="NAME", help="Namespace of the Lease. [default: the context's namespace]")
     ] = "",
     lease_name: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the Lease. [default: the value of --scheduler-name]")
     ] = "",
-    address: Annotated[str, typer.Option(help="Address that /metrics, /healthz and /readyz listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port that they listen on; 0: a free port.")] = PORT,
+    address: Annotated[
+        str | None,
+        typer.Option(help=f"Address that /metrics, /healthz and /readyz listen on. [default: {ADDRESS}]"),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help=f"Port that they listen on; 0: a free port. [default: {PORT}]"),
+    ] = None,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
     log_file: LogFileOption = None,
@@ -159,6 +188,17 @@ def schedule(
         raise UsageError("--output belongs to --shadow; give that too, or leave it out")
     if output is not None:
         check_new_folder(output)
+    if shadow:
+        check_shadow(
+            {
+                "--in-flight": in_flight,
+                "--leader-elect": leader_elect,
+                "--lease-namespace": lease_namespace or None,
+                "--lease-name": lease_name or None,
+                "--address": address,
+                "--port": port,
+            }
+        )
     if learning.learn is None:
         check_unused(learning, declared)
     elif shadow:
@@ -177,7 +217,7 @@ def schedule(
     if policy is None:
         if plan is None:
             raise UsageError("--policy is missing: a name such as steersman or kube-default, or a file")
-        policy = plan.reference_rule
+        policy = plan.default_fallback
     check_log_file(log_file)
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level, log_file)
@@ -227,11 +267,11 @@ def schedule(
             fitted=fit,
             unchecked=unchecked,
             telemetry=telemetry_config,
-            options=SchedulerOptions(scheduler, in_flight),
-            leader_elect=leader_elect,
+            options=SchedulerOptions(scheduler, IN_FLIGHT if in_flight is None else in_flight),
+            leader_elect=leader_elect is not False,
             lease_namespace=lease_namespace or target.config.namespace,
             lease_name=lease_name or scheduler,
-            address=address,
-            port=port,
+            address=address or ADDRESS,
+            port=PORT if port is None else port,
         )
         run_with_client(target, lambda client: LiveScheduler(client, settings).run())

@@ -66,8 +66,8 @@ def agent_process(
     plan: LivePlan,
     folder: Path,
     capacity: int,
-    config: KubeConfig,
-    telemetry: Configuration | None,
+    kubeconfig: KubeConfig,
+    telemetry_config: Configuration | None,
     logs: LogOptions,
 ) -> Iterator[AgentSettings]:
     """Run the agent in a background process, in a folder from `prepare`, until the block ends.
@@ -76,20 +76,20 @@ def agent_process(
         plan: the plan.
         folder: of the run.
         capacity: of the observation in nodes.
-        config: configuration of the cluster, on which other schedulers are observed.
-        telemetry: Prometheus queries; None: no telemetry.
+        kubeconfig: configuration of the cluster, on which other schedulers are observed.
+        telemetry_config: Prometheus queries; None: no telemetry.
         logs: options of the log.
     """
     is_closing = False
 
     def on_exit(_: int) -> None:
         if not is_closing:
-            log.error("the agent's process has ended; scheduling continues by a rule", folder=str(folder))
+            log.error("the agent's process has ended; the fallback decides", folder=str(folder))
 
     here, there = multiprocessing.Pipe()
-    with background_process(on_exit, _learn, plan, folder, capacity, there, config, telemetry, logs):
+    with background_process(on_exit, _learn, plan, folder, capacity, there, kubeconfig, telemetry_config, logs):
         there.close()
-        link = AgentLink(here, asks_teacher=plan.asks_teacher)
+        link = AgentLink(here, asks_fallback=plan.asks_fallback)
         try:
             yield agent_settings(plan, link)
         finally:
@@ -102,15 +102,15 @@ def _learn(
     folder: Path,
     capacity: int,
     connection: Connection,
-    config: KubeConfig,
-    telemetry: Configuration | None,
+    kubeconfig: KubeConfig,
+    telemetry_config: Configuration | None,
     logs: LogOptions,
 ) -> None:
     from steersman.apps.learner.agent_process import run_agent
 
     logs.of_process("learn").configure()
     try:
-        with _observing(plan, capacity, config, telemetry, logs) as others:
+        with _observing(plan, capacity, kubeconfig, telemetry_config, logs) as others:
             run_agent(plan, folder, capacity, connection, others)
     except SteersmanError as error:
         log.error("learning ended", error=str(error))
@@ -118,7 +118,7 @@ def _learn(
 
 @contextmanager
 def _observing(
-    plan: LivePlan, capacity: int, config: KubeConfig, telemetry: Configuration | None, logs: LogOptions
+    plan: LivePlan, capacity: int, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
 ) -> Iterator[OtherSchedulers | None]:
     """Observe other schedulers in a process until the block ends, if the agent learns from them."""
     if not plan.learns_from_others:
@@ -128,7 +128,7 @@ def _observing(
     from steersman.apps.learner.others import OtherSchedulers
 
     here, there = multiprocessing.Pipe()
-    with background_process(lambda _: None, _observe, plan, capacity, config, telemetry, there, logs):
+    with background_process(lambda _: None, _observe, plan, capacity, kubeconfig, telemetry_config, there, logs):
         there.close()
         yield OtherSchedulers(here)
 
@@ -136,8 +136,8 @@ def _observing(
 def _observe(
     plan: LivePlan,
     capacity: int,
-    config: KubeConfig,
-    telemetry: Configuration | None,
+    kubeconfig: KubeConfig,
+    telemetry_config: Configuration | None,
     connection: Connection,
     logs: LogOptions,
 ) -> None:
@@ -146,4 +146,4 @@ def _observe(
     os.nice(OBSERVER_NICENESS)
     # The scheduler watches the same objects, and says what is wrong with them and with the API server.
     LogOptions(logs.format, LogLevel.ERROR).configure()
-    observe_others(plan, capacity, config, telemetry, connection)
+    observe_others(plan, capacity, kubeconfig, telemetry_config, connection)

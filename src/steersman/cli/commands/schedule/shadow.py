@@ -20,7 +20,7 @@ from steersman.cli.options.cluster import check_new_folder, run_with_client
 from steersman.cli.output.display import print_table, say
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
-from steersman.prometheus.collector import Collector
+from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 
 DECISIONS, SUMMARY = "decisions.csv", "summary.csv"
@@ -71,7 +71,7 @@ def follow(
             selectors = manager.selectors(client)
             shadow = Shadow(client, manager.decider, shadowed, selectors=selectors, came=manager.see, output=decisions)
             if telemetry is not None:
-                manager.telemetry = Collector(telemetry, lambda: shadow.actual.cache.state.slots)
+                manager.telemetry = TelemetryCollector(telemetry, lambda: shadow.actual.cache.state.slots)
             await _run(shadow, manager)
             return (shadow.tally, *shadow.pictures())
 
