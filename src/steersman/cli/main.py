@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.commands.cluster import app as cluster
@@ -23,6 +24,8 @@ from steersman.cli.commands.probe import probe
 from steersman.cli.commands.schedule.command import schedule
 from steersman.cli.commands.serve import serve
 from steersman.cli.commands.simulate import simulate
+from steersman.cli.commands.terminal.aliases import aliases
+from steersman.cli.commands.terminal.completion import COMPLETE, completion
 from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
@@ -43,6 +46,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(aliases)
+app.command()(completion)
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(explain)
@@ -92,7 +97,9 @@ def run(arguments: Sequence[str] | None) -> int:
     register_http_policies()
     mirror_lines(None)
     try:
-        status = app(args=arguments, prog_name="steersman", standalone_mode=False)
+        if COMPLETE in os.environ:
+            completion_init()
+        status = app(args=arguments, prog_name="steersman", complete_var=COMPLETE, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has closed the pipe. Python would fail when it flushes at exit.
@@ -104,6 +111,8 @@ def run(arguments: Sequence[str] | None) -> int:
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             return 1  # how rich ends on a closed pipe
+        if isinstance(error, SystemExit) and COMPLETE in os.environ:
+            return int(error.code or 0)
         if os.environ.get(TRACEBACK):
             raise
         message, status = describe(error)

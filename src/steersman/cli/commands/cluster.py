@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.commands.cluster_kwok import app as kwok_app
+from steersman.cli.completing import contexts
 from steersman.cli.options.common import Format, FormatOption, need_subcommand, path
 from steersman.cli.output.display import Progress, print_table, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
@@ -63,7 +64,10 @@ OtherKubeconfig = Annotated[
     typer.Option("--kubeconfig", parser=path, metavar="FILE", help="A cluster of this file instead of --name."),
 ]
 OtherContext = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Its context. [default: the file's current one]")
+    str | None,
+    typer.Option(
+        "--context", metavar="NAME", autocompletion=contexts, help="Its context. [default: the file's current one]"
+    ),
 ]
 
 
@@ -101,7 +105,10 @@ def up(
         typer.Option(parser=path, metavar="FILE", help="Add the nodes to the cluster of this file; start none."),
     ] = None,
     context: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Context of --kubeconfig. [default: its current context]")
+        str | None,
+        typer.Option(
+            metavar="NAME", autocompletion=contexts, help="Context of --kubeconfig. [default: its current context]"
+        ),
     ] = None,
     telemetry: Annotated[
         bool,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.completing import policies
 from steersman.cli.options.cluster import (
     ClusterName,
     Context,
@@ -35,7 +36,9 @@ SHOWN_FEATURES = 10
 
 def explain(
     pod: Annotated[str, typer.Option(metavar="NAME", help="Pod to place, as NAME or NAMESPACE/NAME.")],
-    policy: Annotated[str, typer.Option(metavar="POLICY", help=f"Policy to explain: {POLICIES_HELP}")] = "steersman",
+    policy: Annotated[
+        str, typer.Option(metavar="POLICY", autocompletion=policies, help=f"Policy to explain: {POLICIES_HELP}")
+    ] = "steersman",
     nodes: Annotated[
         Path | None, typer.Option(parser=path, metavar="FILE", help=f"Instead of a live cluster: {NODES_HELP}")
     ] = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.completing import packaged_policies, workloads
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.options.common import (
     Format,
@@ -65,6 +66,7 @@ def show(
         str,
         typer.Argument(
             metavar="POLICY",
+            autocompletion=packaged_policies,
             help="A policy file (run/policy.safetensors), or steersman or greedy-forecast, which are included.",
         ),
     ],
@@ -93,6 +95,7 @@ def prepare(
         str,
         typer.Option(
             metavar="POLICY",
+            autocompletion=packaged_policies,
             help="A policy file (run/policy.safetensors), or steersman or greedy-forecast, which are included.",
         ),
     ],
@@ -229,7 +232,9 @@ def build(
     workload: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Embedded openb workloads; an additional member is trained on them. [default: none]"
+            metavar="NAME",
+            autocompletion=workloads,
+            help="Embedded openb workloads; an additional member is trained on them. [default: none]",
         ),
     ] = None,
     clusters: Annotated[int, typer.Option(min=8, help="Number of random clusters to train on.")] = 400,

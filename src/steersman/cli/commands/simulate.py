@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.completing import policies
 from steersman.cli.options.common import (
     MAX_RATIO,
     POLICIES_HELP,
@@ -65,6 +66,7 @@ def simulate(
         str | None,
         typer.Option(
             metavar="POLICY",
+            autocompletion=policies,
             help=f"Policy that places the pods: {POLICIES_HELP}",
         ),
     ] = None,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from steersman.cli.completing import policies
 from steersman.cli.options.algorithms import with_options
 from steersman.cli.options.cluster import (
     ClusterName,
@@ -74,6 +75,7 @@ def schedule(
         str | None,
         typer.Option(
             metavar="POLICY",
+            autocompletion=policies,
             help=f"Policy that places the pods: {POLICIES_HELP} Required unless --learn starts from nothing.",
         ),
     ] = None,
