@@ -53,6 +53,13 @@ LAST_FLAG = "steersman.last_flag"
 """Where a context keeps the repeatable option whose value came last."""
 
 
+class TableOrJson(enum.StrEnum):
+    """Format of a result that has no rows of one kind, as CSV would need."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 class ManyValues(TyperCommand):
     """A command whose repeatable options also take several values after one flag: `--pods a b` is `--pods a --pods b`.
 
@@ -299,4 +306,6 @@ MeanDuration = Annotated[
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Number of processes; results do not depend on it. [default: all cores]")
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the result on standard output.")]
+FORMAT_HELP = "Format of the result on standard output."
+FormatOption = Annotated[Format, typer.Option("--format", help=FORMAT_HELP)]
+TableOrJsonOption = Annotated[TableOrJson, typer.Option("--format", help=FORMAT_HELP)]

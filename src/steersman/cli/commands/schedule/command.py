@@ -22,7 +22,7 @@ from steersman.cli.options.cluster import (
     run_with_client,
     say_without_telemetry,
 )
-from steersman.cli.options.common import POLICIES_HELP, TelemetryOption, UncheckedOption, path
+from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TelemetryOption, UncheckedOption, path
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import (
@@ -132,6 +132,9 @@ def schedule(
     ] = "",
     address: Annotated[str, typer.Option(help="Address that /metrics, /healthz and /readyz listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port that they listen on; 0: a free port.")] = PORT,
+    output_format: Annotated[
+        TableOrJson, typer.Option("--format", help="With --shadow: format of the report on standard output.")
+    ] = TableOrJson.TABLE,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
     log_file: LogFileOption = None,
@@ -159,6 +162,8 @@ def schedule(
     """
     if output is not None and not shadow:
         raise UsageError("--output belongs to --shadow; give that too, or leave it out")
+    if output_format is TableOrJson.JSON and not shadow:
+        raise UsageError("--format json belongs to --shadow; give that too, or leave it out")
     if output is not None:
         check_new_folder(output)
     if learning.learn is None:
@@ -212,7 +217,7 @@ def schedule(
     if shadow:
         from steersman.cli.commands.schedule.shadow import follow
 
-        follow(target, policy, scheduler, output, telemetry_config, unchecked=unchecked)
+        follow(target, policy, scheduler, output, telemetry_config, unchecked=unchecked, output_format=output_format)
         return
     logs = LogOptions(log_format, log_level, log_file)
     with ExitStack() as stack:
