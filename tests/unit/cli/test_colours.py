@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
+from pathlib import Path
 
 import pytest
+from tests.unit.apps.dashboard.test_top import NODES, node, running_double
 
 COLOUR = re.compile(r"\x1b\[(?:[\d;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[\d;]*)?m")
 """An escape sequence that sets a colour of text or background; bold and dim text is none."""
@@ -34,10 +39,11 @@ every_output = pytest.mark.parametrize(
 )
 
 
-def on_terminal(program: str, **variables: str) -> str:
-    """Return what a program writes to a terminal that is its standard output and error."""
+def on_terminal(program: str, until: str = "", **variables: str) -> str:
+    """Return what a program writes to a terminal that is its standard output and error; `q` is typed after a text."""
     kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
     leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=follower, stdout=follower, stderr=follower, env=kept | WIDTH | variables
     ):
@@ -48,6 +54,9 @@ def on_terminal(program: str, **variables: str) -> str:
                 parts.append(os.read(leader, 4096))
             except OSError:  # the program has ended
                 break
+            if until and until.encode() in b"".join(parts):
+                os.write(leader, b"q")
+                until = ""
     os.close(leader)
     return b"".join(parts).decode()
 
@@ -67,6 +76,14 @@ def test_a_terminal_has_colours_unless_they_are_not_wanted(program: str, word: s
     assert word in plain
     assert COLOUR.search(shown)
     assert not COLOUR.search(plain), plain
+
+
+def test_the_live_view_of_a_cluster_has_no_colours_either(tmp_path: Path) -> None:
+    with running_double(tmp_path) as (double, kubeconfig):
+        double.put(NODES, node("n1", gpus=4))
+        top = f"from steersman.cli.main import main; main(['top', '--kubeconfig', '{kubeconfig}'])"
+        assert COLOUR.search(on_terminal(top, until="n1"))
+        assert not COLOUR.search(on_terminal(top, until="n1", NO_COLOR="1"))
 
 
 def test_an_empty_variable_asks_for_nothing() -> None:
