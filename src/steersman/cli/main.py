@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -99,7 +100,7 @@ def run(arguments: Sequence[str] | None) -> int:
     try:
         if COMPLETE in os.environ:
             completion_init()
-        status = app(args=arguments, prog_name="steersman", complete_var=COMPLETE, standalone_mode=False)
+        status = app(args=arguments, prog_name=program_name(), complete_var=COMPLETE, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has closed the pipe. Python would fail when it flushes at exit.
@@ -121,6 +122,11 @@ def run(arguments: Sequence[str] | None) -> int:
     if status == INTERRUPTED:  # typer's answer to Ctrl-C
         say("interrupted")
     return status if isinstance(status, int) else 0
+
+
+def program_name() -> str:
+    """Return how the user calls the program: `kubectl steersman` if kubectl found it as a plugin."""
+    return "kubectl steersman" if Path(sys.argv[0]).name == "kubectl-steersman" else "steersman"
 
 
 def open_closed_streams() -> bool:
