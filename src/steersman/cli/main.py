@@ -31,6 +31,7 @@ from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
 from steersman.cli.commands.workload.files import app as workload
+from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.common import ManyValues
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
@@ -53,7 +54,7 @@ app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(explain)
 app.command()(probe)
-app.command()(schedule)
+app.command(cls=HelpLevels)(schedule)
 app.command()(serve)
 app.command()(simulate)
 app.command()(top)

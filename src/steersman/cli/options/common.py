@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, objectives
+from steersman.cli.help_levels import HelpLevels
 from steersman.core.errors import UsageError
 from steersman.workloads.workload import RunningPods
 
@@ -60,7 +60,7 @@ class TableOrJson(enum.StrEnum):
     JSON = "json"
 
 
-class ManyValues(TyperCommand):
+class ManyValues(HelpLevels):
     """A command whose repeatable options also take several values after one flag: `--pods a b` is `--pods a --pods b`.
 
     For commands without positional arguments only.

@@ -92,7 +92,7 @@ class LiveLearning:
             parser=path,
             metavar="FILE",
             help="Further options of algorithm and network by name as JSON, such as best.json of steersman tune; the "
-            "command line overrides them, and 'steersman train --help' explains them.",
+            "command line overrides them, and 'steersman train --help-all' explains them.",
         ),
     ] = None
     seed: Annotated[int | None, _option(min=0, help="Seed of first weights and exploration. [default: 1]")] = None
