@@ -173,6 +173,23 @@ def test_contexts_are_those_of_the_kubeconfig(tmp_path: Path, capsys: Capture, m
     assert complete(capsys, monkeypatch, f"steersman top --kubeconfig {files[3]} --context ") == []
 
 
+def test_what_installed_packages_register_is_offered(tmp_path: Path) -> None:
+    package = tmp_path / "mine-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (package / "entry_points.txt").write_text(
+        "[steersman.policies]\nmy-policy = mine:P\n\n[steersman.objectives]\nmy-objective = mine:O\n"
+    )
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    for option, name in (("policy", "my-policy"), ("objective", "my-objective")):
+        asked = {"COMP_WORDS": f"steersman evaluate --{option} my", "COMP_CWORD": "3", "PYTHONPATH": path}
+        done = subprocess.run(
+            [sys.executable, "-m", "steersman"], env=os.environ | asked | {"_STEERSMAN_COMPLETE": "complete_bash"},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert (done.stdout, done.stderr) == (f"{name}\n", "")
+
+
 def test_bash_completes_by_the_script(tmp_path: Path, capsys: Capture) -> None:
     """The script, sourced in a real shell, asks the program that it completes."""
     script = printed(capsys, "completion", "bash")
