@@ -9,7 +9,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-versi
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo learn policy study plugin test test-unit test-bounds test-integration test-e2e test-go test-chaos lint format wheel bench requirements clean
+.PHONY: help demo learn policy study plugin test test-unit test-bounds test-integration test-e2e test-go test-chaos lint format wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,9 @@ format: .venv/dev ## rewrite the code as lint wants it
 
 wheel: .venv/dev ## build dist/*.whl
 	.venv/bin/python -m build --wheel --no-isolation
+
+krew: ## build build/kubectl-steersman.zip, the archive of deploy/krew/steersman.yaml, and print its SHA-256
+	@python3 deploy/krew/archive.py build/kubectl-steersman.zip
 
 bench: .venv/dev ## measure, side by side, what benchmarks/ claims
 	.venv/bin/python -m benchmarks

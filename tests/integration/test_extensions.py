@@ -97,7 +97,7 @@ def test_what_an_installed_algorithm_does_wrong_is_one_line_with_its_name(instal
 
 
 def test_help_and_errors_name_what_is_installed(installed, tmp_path):
-    text = steersman(tmp_path, "train", "--help", path=installed).stdout
+    text = steersman(tmp_path, "train", "--help-all", path=installed).stdout
     for part in ("imitation of a rule, or reinforce", "tanh (one layer)", "--made-up-rate", "3 for reinforce"):
         assert part in text
     done = steersman(tmp_path, "train", "--algorithm", "magic", *SCENE, *TINY, path=installed)

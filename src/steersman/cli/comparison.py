@@ -10,8 +10,8 @@ from pathlib import Path
 
 from steersman.cli.compiling import compile_for
 from steersman.cli.options.common import Format
-from steersman.cli.output.display import Progress, Warnings, print_table, width, wrapped
-from steersman.cli.output.tables import comparison_table, summary_records, to_json, workloads_table
+from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
+from steersman.cli.output.tables import comparison_table, summary_records, workloads_table
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
 from steersman.evaluation.evaluation import evaluate_experiments
@@ -130,7 +130,7 @@ def show(comparisons: Sequence[Comparison], output_format: Format) -> None:
     if output_format is Format.CSV:
         print(summary_csv(summary), end="")
     elif output_format is Format.JSON:
-        print(to_json(summary_records(summary)))
+        print_json(summary_records(summary))
     else:
         for number, each in enumerate(comparisons):
             if number:

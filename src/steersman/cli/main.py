@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.commands.cluster import app as cluster
@@ -23,10 +25,13 @@ from steersman.cli.commands.probe import probe
 from steersman.cli.commands.schedule.command import schedule
 from steersman.cli.commands.serve import serve
 from steersman.cli.commands.simulate import simulate
+from steersman.cli.commands.terminal.aliases import aliases
+from steersman.cli.commands.terminal.completion import COMPLETE, completion
 from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
 from steersman.cli.commands.workload.files import app as workload
+from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.common import ManyValues
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
@@ -43,11 +48,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(aliases)
+app.command()(completion)
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(explain)
 app.command()(probe)
-app.command()(schedule)
+app.command(cls=HelpLevels)(schedule)
 app.command()(serve)
 app.command()(simulate)
 app.command()(top)
@@ -92,7 +99,9 @@ def run(arguments: Sequence[str] | None) -> int:
     register_http_policies()
     mirror_lines(None)
     try:
-        status = app(args=arguments, prog_name="steersman", standalone_mode=False)
+        if COMPLETE in os.environ:
+            completion_init()
+        status = app(args=arguments, prog_name=program_name(), complete_var=COMPLETE, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has closed the pipe. Python would fail when it flushes at exit.
@@ -104,6 +113,8 @@ def run(arguments: Sequence[str] | None) -> int:
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             return 1  # how rich ends on a closed pipe
+        if isinstance(error, SystemExit) and COMPLETE in os.environ:
+            return int(error.code or 0)
         if os.environ.get(TRACEBACK):
             raise
         message, status = describe(error)
@@ -112,6 +123,11 @@ def run(arguments: Sequence[str] | None) -> int:
     if status == INTERRUPTED:  # typer's answer to Ctrl-C
         say("interrupted")
     return status if isinstance(status, int) else 0
+
+
+def program_name() -> str:
+    """Return how the user calls the program: `kubectl steersman` if kubectl found it as a plugin."""
+    return "kubectl steersman" if Path(sys.argv[0]).name == "kubectl-steersman" else "steersman"
 
 
 def open_closed_streams() -> bool:

@@ -99,7 +99,7 @@ def load_extensions(kind: str, group: str, expected: type[Any]) -> dict[str, Any
 
 def _load_entry_points(kind: str, group: str, expected: type[Any]) -> dict[str, Any]:
     loaded: dict[str, Any] = {}
-    if not _mentions_steersman():
+    if not has_entry_points():
         return loaded
     from importlib import metadata
 
@@ -122,7 +122,7 @@ def _instance(value: Any, expected: type[Any]) -> Any:
 
 
 @cache
-def _mentions_steersman() -> bool:
+def has_entry_points() -> bool:
     """Return whether any installed package may have entry points of ours.
 
     Every start of the command line asks, and mostly the answer is no: `importlib.metadata`, which reads all packages'

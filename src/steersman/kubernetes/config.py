@@ -10,6 +10,7 @@ import base64
 import binascii
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,11 +102,7 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> KubeConf
         InputError: a file cannot be read or is no kubeconfig.
     """
     stated = os.environ.get("KUBECONFIG", "")
-    if kubeconfig is not None:
-        files = [kubeconfig.expanduser()]
-    else:
-        listed = [Path(name) for name in stated.split(os.pathsep) if name] or [Path.home() / ".kube" / "config"]
-        files = [file for file in listed if file.exists()]
+    files = _files(kubeconfig, stated)
     if not files and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return in_cluster()
     if not files:
@@ -114,6 +111,25 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> KubeConf
             f"no cluster to talk to: no file at {looked}; give --kubeconfig, or start one with 'steersman cluster up'"
         )
     return _select(files, context)
+
+
+def context_names(kubeconfig: Path | None = None) -> list[str]:
+    """Return the names of the contexts of a file, else of those that kubectl reads; files it cannot read have none."""
+    names: dict[str, None] = {}
+    for file in _files(kubeconfig, os.environ.get("KUBECONFIG", "")):
+        with suppress(InputError):
+            contexts = _read(file).get("contexts")
+            named = [each["name"] for each in contexts or () if isinstance(each, Mapping) and "name" in each]
+            names |= dict.fromkeys(map(str, named))
+    return list(names)
+
+
+def _files(kubeconfig: Path | None, stated: str) -> list[Path]:
+    """Return the file that is given, else those of $KUBECONFIG or ~/.kube/config that exist."""
+    if kubeconfig is not None:
+        return [kubeconfig.expanduser()]
+    listed = [Path(name) for name in stated.split(os.pathsep) if name] or [Path.home() / ".kube" / "config"]
+    return [file for file in listed if file.exists()]
 
 
 def is_configured() -> bool:

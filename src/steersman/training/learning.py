@@ -119,6 +119,7 @@ def learn(
     *,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
+    tracker: str = "tensorboard",
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
@@ -138,7 +139,7 @@ def learn(
     def save(path: Path) -> None:
         write_policy(path, _card(plan, learner, validator), weights_of(learner))
 
-    return run.train(cast(Learner, learner), lambda: validator.validate(learner.act), save, on_iteration)
+    return run.train(cast(Learner, learner), lambda: validator.validate(learner.act), save, on_iteration, tracker)
 
 
 def find_device(name: str) -> str:

@@ -6,7 +6,7 @@
     validation.csv          one row per validation
     checkpoint.safetensors  everything that later iterations depend on
     policy.safetensors      the best policy by validation
-    events.out.tfevents.*   the same for TensorBoard, if it is installed
+    events.out.tfevents.*   the same for TensorBoard, if it is installed and no other tracker is chosen
 
 A run that is killed resumes from its checkpoint to the same policy: what was written after it is cut off again.
 """
@@ -25,8 +25,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.training import trackers
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
-from steersman.training.tensorboard import Board
 
 OPTIONS, LOG, METRICS, VALIDATION = "run.json", "log.txt", "metrics.csv", "validation.csv"
 CHECKPOINT, POLICY = "checkpoint.safetensors", "policy.safetensors"
@@ -132,6 +132,7 @@ class TrainingRun:
         validate: Callable[[], float] | None,
         save: Callable[[Path], None],
         on_iteration: OnIteration | None = None,
+        tracker: str = "tensorboard",
     ) -> TrainingProgress:
         """Train to the limits.
 
@@ -140,9 +141,10 @@ class TrainingRun:
             validate: returns the quality of the current policy, higher is better; None: the newest is kept.
             save: writes the current policy.
             on_iteration: progress.
+            tracker: one of `trackers.TRACKERS`, which must be installed.
 
         Raises:
-            SteersmanError: the run diverged; the last checkpoint and the best policy are kept.
+            SteersmanError: the run diverged, or the tracker failed; the last checkpoint and the best policy are kept.
         """
         self._open()
         if self.resumed:
@@ -151,7 +153,7 @@ class TrainingRun:
             self.standing = TrainingProgress(**state["standing"])
             self._truncate_logs()
         began, before, saved = time.monotonic(), self.standing.seconds, time.monotonic()
-        with Board(self.folder, self.standing.iteration) as board:
+        with trackers.opened(tracker, self.folder, self.options, self.standing.iteration) as board:
             self._log(f"{'continuing at' if self.resumed else 'starting at'} iteration {self.standing.iteration}")
             while not self._over():
                 try:
@@ -176,6 +178,8 @@ class TrainingRun:
                     saved = time.monotonic()
                 if on_iteration is not None:
                     on_iteration(self.standing, scalars)
+            if (self.folder / POLICY).exists():
+                board.artifact(self.folder / POLICY)
             self._log(f"done after {self.standing.iteration} iterations; best {self.standing.best:.4f}")
         return self.standing
 
@@ -202,7 +206,9 @@ class TrainingRun:
             or (limits.patience > 0 and standing.stale >= limits.patience)
         )
 
-    def _validate(self, validate: Callable[[], float], save: Callable[[Path], None], board: Board) -> None:
+    def _validate(
+        self, validate: Callable[[], float], save: Callable[[Path], None], board: trackers.AnyTracker
+    ) -> None:
         value = validate()
         standing = self.standing
         if value > standing.best:
@@ -212,7 +218,7 @@ class TrainingRun:
             standing.stale += 1
         row = {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), "value": value}
         self._append(VALIDATION, row)
-        board.scalar("validation", value, standing.iteration)
+        board.scalars({"validation": value}, standing.iteration)
         self._log(f"iteration {standing.iteration}: validation {value:.4f}, best {standing.best:.4f}")
 
     def _checkpoint(self, learner: Learner) -> None:
@@ -220,16 +226,15 @@ class TrainingRun:
         state = {"learner": learner.state_dict(), "standing": standing}
         write_checkpoint(self.folder / CHECKPOINT, state, self.options)
 
-    def _record(self, numbers: dict[str, Any], board: Board) -> dict[str, float]:
+    def _record(self, numbers: dict[str, Any], board: trackers.AnyTracker) -> dict[str, float]:
         """Record an iteration's metrics; return the scalars among them."""
         standing, scalars = self.standing, _scalars(numbers)
         scalars["throughput"] = scalars.get("steps", 0.0) / max(standing.seconds, 1e-9)
         self._append(METRICS, {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), **scalars})
         for name, value in numbers.items():
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) and value.size:
                 board.histogram(name, value, standing.iteration)
-        for name, number in scalars.items():
-            board.scalar(name, number, standing.iteration)
+        board.scalars(scalars, standing.iteration)
         return scalars
 
     def _append(self, name: str, row: dict[str, Any]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -34,23 +34,21 @@ class Board:
         if writer is not None:
             self._writer = writer(str(folder), purge_step=start + 1 if start else None)
 
-    def scalar(self, name: str, value: float, iteration: int) -> None:
-        """Write one number."""
+    def scalars(self, values: Mapping[str, float], iteration: int) -> None:
+        """Write numbers by name."""
         if self._writer is not None:
-            self._writer.add_scalar(name, value, iteration)
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, iteration)
 
     def histogram(self, name: str, values: npt.NDArray[np.generic], iteration: int) -> None:
         """Write many numbers, such as the actions of an iteration."""
-        if self._writer is not None and values.size:
+        if self._writer is not None:
             self._writer.add_histogram(name, values, iteration)
 
-    def __enter__(self) -> Board:
-        """Open the event file, if TensorBoard is installed."""
-        return self
+    def artifact(self, file: Path) -> None:
+        """Do nothing: TensorBoard has no files."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self, *, failed: bool) -> None:
         """Close the event file."""
         if self._writer is not None:
             self._writer.close()

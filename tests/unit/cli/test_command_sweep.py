@@ -42,6 +42,8 @@ LIVE = {"--kubeconfig": "kubeconfig"}
 INPUTS = {*FILES, "--workload", "--cluster"}
 Options = dict[str, str]
 COMMANDS: dict[str, Options] = {
+    "aliases": {},
+    "completion": {"": "bash"},
     "demo": {"--output": "new"},
     "evaluate": {"--policy": "fgd", "--output": "new", **FILES},
     "explain": {"--pod": "p1", "--policy": "fgd", **FILES},

@@ -97,7 +97,7 @@ def problem_of(words: list[str]) -> str:
         command = commands[name]
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     options = {word.partition("=")[0] for word in words if word.startswith("--")}
-    return " ".join(sorted(options - known - {"--help"}))
+    return " ".join(sorted(options - known - {"--help", "--help-all"}))
 
 
 def calls(text: str) -> list[list[str]]:

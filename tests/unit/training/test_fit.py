@@ -1,5 +1,7 @@
 """Fitting a policy to a cluster: what is kept was shown to be better, and the file serves by itself."""
 
+import json
+
 import numpy as np
 import pytest
 from tests.support.errors import raises
@@ -100,6 +102,12 @@ def test_command(workload, tmp_path, capsys) -> None:
     assert "(kept)" in said.out
     assert "held" not in said.err
     assert main(["policy", "show", str(out)]) == 0
+    capsys.readouterr()
+    again = ("--generations", "2", "--jobs", "1", "--output", str(out), "--format", "json")
+    assert main(["policy", "fit", *files, *again]) == 0
+    found = json.loads(capsys.readouterr().out)
+    kept = next(each for each in found["policies"] if each["policy"] == found["kept"])
+    assert f"{kept['gpus_not_allocated_percent']:.2f}" in said.out
     assert main(["policy", "fit", "--output", str(out)]) == 2
     assert "--nodes with --pods, --workload NAME, or --cluster" in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from typing import ClassVar
@@ -92,7 +93,8 @@ class TopApp(App[str]):
     ]
 
     def __init__(self, client: Client, title: str, choice: ViewOptions, blocks: str = BLOCKS) -> None:
-        super().__init__()
+        # Textual's own answer to NO_COLOR is shades of grey, which are colours of a terminal, too.
+        super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.animation_level = "none"  # else a page is drawn a dozen times
         self._client, self._cluster, self._choice = client, title, choice
         self._view = ClusterView()

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from steersman.apps.dashboard.model import ClusterView, NodeRow
 from steersman.apps.dashboard.watch import Leader
+from steersman.cluster.model import UNLIMITED
 
 Column = Literal["name", "cpu", "memory", "pods", "gpu"]
 TITLES: Mapping[Column, str] = {"cpu": "CPU", "memory": "GiB", "pods": "Pods", "gpu": "GPUs"}
@@ -152,6 +153,34 @@ def once_table(rows: Sequence[NodeRow], blocks: str) -> Table:
         cells = (bar_cell(row, column, ONCE_BAR_WIDTH, widths[column], blocks) for column in columns)
         table.add_row(name_cell(row), *cells)
     return table
+
+
+def once_record(view: ClusterView, title: str, leaders: Sequence[Leader], rows: Sequence[NodeRow]) -> dict[str, object]:
+    """Return the heading and the nodes as values of JSON; `pods` is null where there is no limit."""
+    return {
+        "cluster": title,
+        "nodes": [
+            {
+                "name": row.node.name,
+                "state": row.state,
+                "cpu_milli": row.node.cpu_milli,
+                "cpu_requested_milli": row.use.cpu_milli,
+                "memory_bytes": row.node.memory_bytes,
+                "memory_requested_bytes": row.use.memory_bytes,
+                "pods": None if row.node.pods >= UNLIMITED else row.node.pods,
+                "pods_there": row.use.pods,
+                "gpus": row.node.gpu_total,
+                "gpu_model": row.node.gpu_model,
+                "gpu_requested_milli": row.use.gpu_milli,
+            }
+            for row in rows
+        ],
+        "pods": view.counts()[1],
+        "pods_pending_by_scheduler": dict(view.waiting()),
+        "nodes_without_pods": dict(view.node_problems()),
+        "objects_not_understood": len(view.unreadable),
+        "schedulers": list(leaders),
+    }
 
 
 def _leader(leader: Leader) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.commands.cluster_kwok import app as kwok_app
-from steersman.cli.options.common import Format, FormatOption, need_subcommand, path
-from steersman.cli.output.display import Progress, print_table, say, status_if_slow
+from steersman.cli.completing import contexts
+from steersman.cli.options.common import Format, FormatOption, TableOrJson, TableOrJsonOption, need_subcommand, path
+from steersman.cli.output.display import Progress, print_json, print_table, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ OtherKubeconfig = Annotated[
     typer.Option("--kubeconfig", parser=path, metavar="FILE", help="A cluster of this file instead of --name."),
 ]
 OtherContext = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Its context. [default: the file's current one]")
+    str | None,
+    typer.Option(
+        "--context", metavar="NAME", autocompletion=contexts, help="Its context. [default: the file's current one]"
+    ),
 ]
 
 
@@ -101,7 +105,10 @@ def up(
         typer.Option(parser=path, metavar="FILE", help="Add the nodes to the cluster of this file; start none."),
     ] = None,
     context: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Context of --kubeconfig. [default: its current context]")
+        str | None,
+        typer.Option(
+            metavar="NAME", autocompletion=contexts, help="Context of --kubeconfig. [default: its current context]"
+        ),
     ] = None,
     telemetry: Annotated[
         bool,
@@ -191,8 +198,10 @@ def nodes(
         rows, problems = _ask(record, node_rows)
     if output is Format.TABLE:
         print_table(cluster_tables.nodes_table(name, rows))
+    elif output is Format.JSON:
+        print_json(rows)
     else:
-        print(cluster_tables.to_json(rows) if output is Format.JSON else cluster_tables.to_csv(rows), end="")
+        print(cluster_tables.to_csv(rows), end="")
     node_problems = [problem for problem in problems if problem.where.startswith("Node ")]
     for problem in node_problems[:MAX_NODE_WARNINGS]:
         say(f"warning: steersman places no pods on {problem.where}: {problem.field}: {problem.problem}")
@@ -318,7 +327,7 @@ def _kubectl(record: ClusterRecord) -> str | None:
 
 
 @app.command()
-def status(name: Name = DEFAULT_NAME) -> None:
+def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOrJson.TABLE) -> None:
     """Show whether the cluster is up, its nodes and pods, and its kubeconfig.
 
     The exit status is 1 if a part of the control plane is not running.
@@ -326,13 +335,14 @@ def status(name: Name = DEFAULT_NAME) -> None:
     from steersman.apps.local_cluster.record import check_name, command, require
 
     record = require(check_name(name))
-    lines = _ask(record, _status, STATUS_SECONDS)
-    titled = [("Cluster", f"{name}, {_backend(record)}"), *lines, ("Kubeconfig", record.kubeconfig)]
-    titled += _telemetry_lines(name)
-    titled += [("kubectl", program)] if (program := _kubectl(record)) is not None else []
-    for title, value in titled:
-        print(f"{title + ':':<12}{value}")
-    print(_export(record))
+    facts = {"name": name, "backend": _backend(record)} | _ask(record, _status, STATUS_SECONDS)
+    facts |= {"kubeconfig": record.kubeconfig, **_telemetry_facts(name), "kubectl": _kubectl(record)}
+    if output_format is TableOrJson.JSON:
+        print_json(facts)
+    else:
+        for title, value in _status_lines(facts):
+            print(f"{title + ':':<12}{value}")
+        print(_export(record))
     if stopped := _stopped_servers(record):
         raise SteersmanError(
             f"cluster {name!r}: {stopped} stopped running; {command('down', name)} and then 'up' restart it"
@@ -434,19 +444,36 @@ def _new_nodes(
     return [*nodes.prepared([nodes.reference_node(groups[0].shape)]), *new_nodes] if reference else new_nodes
 
 
-async def _status(client: Any) -> list[tuple[str, str]]:
+async def _status(client: Any) -> dict[str, Any]:
     from steersman.apps.local_cluster.occupancy import pods_by_phase, ready_nodes
 
     await _check_ready(client)
     version = await client.get("/version")
     ready, total = await ready_nodes(client)
     phases = await pods_by_phase(client)
-    counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
-    return [
-        ("Kubernetes", f"{version['gitVersion']} at {client.config.cluster.server}"),
-        ("Nodes", f"{ready} of {total} ready"),
-        ("Pods", counts or "none"),
+    return {
+        "kubernetes": version["gitVersion"],
+        "server": client.config.cluster.server,
+        "nodes": total,
+        "nodes_ready": ready,
+        "pods_by_phase": dict(sorted(phases.items())),
+    }
+
+
+def _status_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return titles and texts of what `status` shows."""
+    pods = ", ".join(f"{count} {phase}" for phase, count in facts["pods_by_phase"].items())
+    lines = [
+        ("Cluster", f"{facts['name']}, {facts['backend']}"),
+        ("Kubernetes", f"{facts['kubernetes']} at {facts['server']}"),
+        ("Nodes", f"{facts['nodes_ready']} of {facts['nodes']} ready"),
+        ("Pods", pods or "none"),
+        ("Kubeconfig", facts["kubeconfig"]),
+        ("Prometheus", facts["prometheus"]),
+        ("Telemetry", facts["telemetry"]),
+        ("kubectl", facts["kubectl"]),
     ]
+    return [(title, text) for title, text in lines if text is not None]
 
 
 async def _check_ready(client: Any) -> None:
@@ -497,13 +524,15 @@ def _telemetry_options(telemetry: bool, scrape_interval: float | None) -> Teleme
     return options
 
 
-def _telemetry_lines(name: str) -> list[tuple[str, str]]:
-    """Return what status shows of telemetry."""
+def _telemetry_facts(name: str) -> dict[str, str | None]:
+    """Return Prometheus' address and the file for --telemetry, None without telemetry."""
     from steersman.apps.local_cluster.telemetry import processes
 
-    if not processes.has_telemetry(name):
-        return []
-    return [("Prometheus", processes.address_of(name)), ("Telemetry", str(processes.file_of(name)))]
+    has_any = processes.has_telemetry(name)
+    return {
+        "prometheus": processes.address_of(name) if has_any else None,
+        "telemetry": str(processes.file_of(name)) if has_any else None,
+    }
 
 
 def _export(record: ClusterRecord) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from steersman.cli.completing import policies
 from steersman.cli.fitting import FitFirst, FitSeconds, describe_fit, fit_workload
 from steersman.cli.generated_comparison import (
     check_generated_options,
@@ -75,6 +76,7 @@ def evaluate(
         list[str],
         typer.Option(
             metavar="POLICY",
+            autocompletion=policies,
             help=f"Policies to compare, one or several: {POLICIES_HELP}",
         ),
     ],
@@ -102,7 +104,11 @@ def evaluate(
     objective: ObjectiveOption = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="POLICY", help="Policy that the others are compared with. [default: the first --policy]"),
+        typer.Option(
+            metavar="POLICY",
+            autocompletion=policies,
+            help="Policy that the others are compared with. [default: the first --policy]",
+        ),
     ] = None,
     bound: Annotated[
         bool,

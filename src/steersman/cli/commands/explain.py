@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.completing import policies
 from steersman.cli.options.cluster import (
     ClusterName,
     Context,
@@ -16,9 +17,16 @@ from steersman.cli.options.cluster import (
     run_with_client,
     say_without_telemetry,
 )
-from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, Format, FormatOption, TelemetryOption, path
+from steersman.cli.options.common import (
+    NODES_HELP,
+    POLICIES_HELP,
+    TableOrJson,
+    TableOrJsonOption,
+    TelemetryOption,
+    path,
+)
 from steersman.cli.options.inputs import Inputs, WorkloadName
-from steersman.cli.output.display import Warnings, print_table, print_text, status_if_slow
+from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.garbage_collection import no_collection
 from steersman.workloads.workload import RunningPods
@@ -35,7 +43,9 @@ SHOWN_FEATURES = 10
 
 def explain(
     pod: Annotated[str, typer.Option(metavar="NAME", help="Pod to place, as NAME or NAMESPACE/NAME.")],
-    policy: Annotated[str, typer.Option(metavar="POLICY", help=f"Policy to explain: {POLICIES_HELP}")] = "steersman",
+    policy: Annotated[
+        str, typer.Option(metavar="POLICY", autocompletion=policies, help=f"Policy to explain: {POLICIES_HELP}")
+    ] = "steersman",
     nodes: Annotated[
         Path | None, typer.Option(parser=path, metavar="FILE", help=f"Instead of a live cluster: {NODES_HELP}")
     ] = None,
@@ -45,7 +55,7 @@ def explain(
     ] = None,
     workload: WorkloadName = None,
     telemetry: TelemetryOption = None,
-    output_format: FormatOption = Format.TABLE,
+    output_format: TableOrJsonOption = TableOrJson.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: ClusterName = None,
@@ -71,8 +81,6 @@ def explain(
         )
     files, names = (pods,) if pods else (), (workload,) if workload else ()
     inputs = Inputs(nodes, files, names, running=RunningPods.AS_WRITTEN) if is_recorded else None
-    if output_format is Format.CSV:
-        raise UsageError("--format csv is not available for an explanation; use table or json")
 
     with no_collection():  # all objects live until the end, and scanning them would take 0.3 s
         from steersman.apps.service.scoring.explanation import explain_pod
@@ -86,10 +94,8 @@ def explain(
         measured = None if telemetry is None else _measure(telemetry, cluster)
         with status_if_slow("computing the explanation"):
             explanation = explain_pod(resolved, cluster, number, measured)
-    if output_format is Format.JSON:
-        import msgspec
-
-        print_text(msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode())
+    if output_format is TableOrJson.JSON:
+        print_json(explanation)
     else:
         _print_tables(explanation, pod)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.completing import packaged_policies, workloads
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.options.common import (
     Format,
@@ -20,6 +21,8 @@ from steersman.cli.options.common import (
     Protocol,
     ProtocolOption,
     Ratio,
+    TableOrJson,
+    TableOrJsonOption,
     check_load,
     check_mean_duration,
     check_ratio,
@@ -35,7 +38,7 @@ from steersman.cli.options.inputs import (
     LiveSource,
     WorkloadName,
 )
-from steersman.cli.output.display import Warnings, print_table, say, status_if_slow
+from steersman.cli.output.display import Warnings, print_json, print_table, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import (
     default_jobs,
@@ -65,6 +68,7 @@ def show(
         str,
         typer.Argument(
             metavar="POLICY",
+            autocompletion=packaged_policies,
             help="A policy file (run/policy.safetensors), or steersman or greedy-forecast, which are included.",
         ),
     ],
@@ -80,7 +84,7 @@ def show(
     with policy_path(file) as policy_file:
         card, arrays = read_policy(policy_file)
     if output_format is Format.JSON:
-        _print_json(card)
+        print_json(card)
     elif output_format is Format.CSV:
         _print_csv(card)
     else:
@@ -93,6 +97,7 @@ def prepare(
         str,
         typer.Option(
             metavar="POLICY",
+            autocompletion=packaged_policies,
             help="A policy file (run/policy.safetensors), or steersman or greedy-forecast, which are included.",
         ),
     ],
@@ -176,6 +181,7 @@ def fit(
     mean_duration: MeanDuration = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 1,
     jobs: Jobs = None,
+    output_format: TableOrJsonOption = TableOrJson.TABLE,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
 ) -> None:
@@ -217,7 +223,11 @@ def fit(
         jobs=jobs or default_jobs(),
     )
     write_policy(output, result.card, result.arrays)
-    _print_fit(result, source.name)
+    if output_format is TableOrJson.JSON:
+        print_json(_fit_record(result, source.name))
+    else:
+        print_table(_fit_table(result, source.name))
+    say(describe_fit(result))
     say(f"wrote {output}")
 
 
@@ -229,7 +239,9 @@ def build(
     workload: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Embedded openb workloads; an additional member is trained on them. [default: none]"
+            metavar="NAME",
+            autocompletion=workloads,
+            help="Embedded openb workloads; an additional member is trained on them. [default: none]",
         ),
     ] = None,
     clusters: Annotated[int, typer.Option(min=8, help="Number of random clusters to train on.")] = 400,
@@ -266,8 +278,18 @@ def build(
     say(f"wrote {output}")
 
 
-def _print_fit(result: Fit, workload: str) -> None:
-    """Print the comparison's table and a sentence on what was kept."""
+def _fit_record(result: Fit, workload: str) -> dict[str, object]:
+    unit = "mean_wait_seconds" if result.card.protocol == "timed" else "gpus_not_allocated_percent"
+    return {
+        "workload": workload,
+        "protocol": result.card.protocol,
+        "draws": len(result.compared[0].costs),
+        "kept": result.chosen,
+        "policies": [{"policy": candidate.name, unit: float(candidate.mean)} for candidate in result.compared],
+    }
+
+
+def _fit_table(result: Fit, workload: str) -> Table:
     from rich.table import Table
 
     unit = "mean wait, s" if result.card.protocol == "timed" else "GPUs not allocated, %"
@@ -278,8 +300,7 @@ def _print_fit(result: Fit, workload: str) -> None:
     for candidate in result.compared:
         name = f"{candidate.name} (kept)" if candidate.name == result.chosen else candidate.name
         table.add_row(name, f"{candidate.mean:.2f}")
-    print_table(table)
-    say(describe_fit(result))
+    return table
 
 
 def _check_output(output: Path) -> None:
@@ -313,12 +334,6 @@ def undo(
     from steersman.apps.learner.exchange import undo as put_back
 
     say(f"{folder}: {put_back(folder)} is the policy in use again")
-
-
-def _print_json(card: Card) -> None:
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(card), indent=2).decode())
 
 
 def _print_csv(card: Card) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from steersman.cli.completing import policies
 from steersman.cli.options.cluster import (
     ClusterName,
     Context,
@@ -38,7 +39,10 @@ from steersman.core.errors import UsageError
 
 def serve(
     policy: Annotated[
-        str | None, typer.Option(metavar="POLICY", help=f"Policy that scores: {POLICIES_HELP} [default: steersman]")
+        str | None,
+        typer.Option(
+            metavar="POLICY", autocompletion=policies, help=f"Policy that scores: {POLICIES_HELP} [default: steersman]"
+        ),
     ] = None,
     config: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.completing import policies
 from steersman.cli.options.common import (
     MAX_RATIO,
     POLICIES_HELP,
@@ -37,7 +38,7 @@ from steersman.cli.options.inputs import (
     LiveSource,
     WorkloadName,
 )
-from steersman.cli.output.display import Progress, Warnings, print_table, say
+from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.core.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def simulate(
         str | None,
         typer.Option(
             metavar="POLICY",
+            autocompletion=policies,
             help=f"Policy that places the pods: {POLICIES_HELP}",
         ),
     ] = None,
@@ -260,12 +262,12 @@ def run_and_write(plan: SimulationPlan, output: Path, output_format: Format, war
 
 def show(run: RunResult, output_format: Format) -> None:
     """Print the metrics of a run."""
-    from steersman.cli.output.tables import metric_records, run_table, to_json
+    from steersman.cli.output.tables import metric_records, run_table
     from steersman.evaluation.results import metrics_csv
 
     if output_format is Format.CSV:
         print(metrics_csv([run]), end="")
     elif output_format is Format.JSON:
-        print(to_json(metric_records(run)))
+        print_json(metric_records(run))
     else:
         print_table(run_table(run))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.options.cluster import ClusterName, Context, Kubeconfig, find_cluster, run_with_client
-from steersman.cli.output.display import print_table, status_if_slow
+from steersman.cli.options.common import TableOrJson
+from steersman.cli.output.display import print_json, print_table, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def top(
         str,
         typer.Option("--filter", metavar="TEXT", help="Show only nodes whose name, GPU model or state contains TEXT."),
     ] = "",
+    output_format: Annotated[TableOrJson, typer.Option("--format", help="With --once: format of the table.")] = (
+        TableOrJson.TABLE
+    ),
     name: ClusterName = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -50,17 +54,19 @@ def top(
     """
     from steersman.apps.dashboard.render import ViewOptions
 
+    if output_format is TableOrJson.JSON and not once:
+        raise UsageError("--format json belongs to --once; give that too, or leave it out")
     target = find_cluster(kubeconfig, context, name)
     options = ViewOptions(sort.value, pattern=pattern)
     if once:
-        _print_once(target, options)
+        _print_once(target, options, output_format)
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("steersman top needs a terminal; 'steersman top --once' prints plain text")
     else:
         _watch(target, options)
 
 
-def _print_once(target: ClusterTarget, options: ViewOptions) -> None:
+def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
     from steersman.apps.dashboard import render
     from steersman.apps.dashboard.model import ClusterView
     from steersman.apps.dashboard.watch import Leader, fetch_snapshot, leaders
@@ -72,6 +78,9 @@ def _print_once(target: ClusterTarget, options: ViewOptions) -> None:
     with status_if_slow("reading nodes and pods"):
         view, current_leaders = run_with_client(target, fetch)
     rows = options.of(view.rows())
+    if output_format is TableOrJson.JSON:
+        print_json(render.once_record(view, _title(target), current_leaders, rows))
+        return
     for line in render.heading(view, _title(target), None, current_leaders, len(rows)):
         print(line)
     print_table(render.once_table(rows, _blocks()))

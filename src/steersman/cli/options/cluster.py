@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from steersman.cli.completing import contexts
 from steersman.cli.options.common import path
 from steersman.cli.output.display import say
 from steersman.core.errors import InputError
@@ -58,7 +59,8 @@ Kubeconfig = Annotated[
     ),
 ]
 Context = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A context of --kubeconfig. [default: its current one]")
+    str | None,
+    typer.Option(metavar="NAME", autocompletion=contexts, help="A context of --kubeconfig. [default: its current one]"),
 ]
 ClusterName = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="A cluster of 'steersman cluster up --name' instead.")

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, objectives
+from steersman.cli.help_levels import HelpLevels
 from steersman.core.errors import UsageError
 from steersman.workloads.workload import RunningPods
 
@@ -48,7 +49,18 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-class ManyValues(TyperCommand):
+LAST_FLAG = "steersman.last_flag"
+"""Where a context keeps the repeatable option whose value came last."""
+
+
+class TableOrJson(enum.StrEnum):
+    """Format of a result that has no rows of one kind, as CSV would need."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class ManyValues(HelpLevels):
     """A command whose repeatable options also take several values after one flag: `--pods a b` is `--pods a --pods b`.
 
     For commands without positional arguments only.
@@ -57,7 +69,16 @@ class ManyValues(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the flag before every further value, then parse as usual."""
         repeatable = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
-        return super().parse_args(ctx, repeat_flags(args, repeatable))
+        repeated = repeat_flags(args, repeatable)
+        ctx.meta[LAST_FLAG] = repeated[-2] if len(repeated) > 1 and repeated[-2] in repeatable else ""
+        return super().parse_args(ctx, repeated)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete the next value of a repeatable option, else options as usual."""
+        for option in self.params if not incomplete.startswith("-") else ():
+            if ctx.meta.get(LAST_FLAG) in option.opts:
+                return option.shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
 
 
 def repeat_flags(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
@@ -183,19 +204,16 @@ def path(text: str | Path) -> Path:
 
 
 POLICIES_HELP = (
-    "random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, least-allocated, most-allocated, "
-    "balanced-allocation, greedy-forecast, most-even, kube-default, steersman, by telemetry ma, la, lc, p0, a weighted "
-    "sum such as fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), the URL of a "
-    "server that scores nodes (http://localhost:5000/score), or your own as module:Class."
+    f"{', '.join(POLICY_NAMES)}, by telemetry {', '.join(TELEMETRY_POLICY_NAMES)}, a weighted sum such as "
+    "fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), the URL of a server that "
+    "scores nodes (http://localhost:5000/score), or your own as module:Class."
 )
-OBJECTIVES_HELP = (
-    "allocation, fragmentation, balance, most-allocated, least-allocated, waiting-time, locality, least-connections, "
-    "latency-aware"
-)
+OBJECTIVES_HELP = ", ".join(OBJECTIVE_NAMES)
 ObjectiveOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="OBJECTIVE",
+        autocompletion=objectives,
         help=f"What decides, as train rewards it: {OBJECTIVES_HELP}, or your own as module:NAME. Several, as in "
         "balance,most-allocated, are all compared, and the first decides; a weighted sum such as "
         "balance=1,most-allocated=0.5 is one. [default: the GPUs, else the CPU, allocated; in timed the mean wait]",
@@ -288,4 +306,6 @@ MeanDuration = Annotated[
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Number of processes; results do not depend on it. [default: all cores]")
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the result on standard output.")]
+FORMAT_HELP = "Format of the result on standard output."
+FormatOption = Annotated[Format, typer.Option("--format", help=FORMAT_HELP)]
+TableOrJsonOption = Annotated[TableOrJson, typer.Option("--format", help=FORMAT_HELP)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.completing import contexts, workloads
 from steersman.cli.options.cluster import DEFAULT_CLUSTER, find_cluster
 from steersman.cli.options.common import path
 from steersman.cli.output.display import Warnings, status_if_slow
@@ -21,11 +22,19 @@ if TYPE_CHECKING:
 EMBEDDED_HELP = "a packaged openb workload by name: default, gpushare40, ..., or default-small (64 nodes of default)"
 
 WorkloadName = Annotated[
-    str | None, typer.Option("--workload", metavar="NAME", help=f"Instead of --nodes and --pods: {EMBEDDED_HELP}.")
+    str | None,
+    typer.Option(
+        "--workload", metavar="NAME", autocompletion=workloads, help=f"Instead of --nodes and --pods: {EMBEDDED_HELP}."
+    ),
 ]
 WorkloadNames = Annotated[
     list[str] | None,
-    typer.Option("--workload", metavar="NAME", help=f"Instead of --nodes and --pods: {EMBEDDED_HELP}; one or several."),
+    typer.Option(
+        "--workload",
+        metavar="NAME",
+        autocompletion=workloads,
+        help=f"Instead of --nodes and --pods: {EMBEDDED_HELP}; one or several.",
+    ),
 ]
 FromCluster = Annotated[
     bool,
@@ -45,7 +54,12 @@ ClusterKubeconfig = Annotated[
 ]
 ClusterContext = Annotated[
     str | None,
-    typer.Option("--context", metavar="NAME", help="With --cluster: a context. [default: the current one]"),
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        autocompletion=contexts,
+        help="With --cluster: a context. [default: the current one]",
+    ),
 ]
 
 NONE_RUNS = "no pods of embedded workloads run"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.agents.registry import find_algorithm
+from steersman.cli.completing import algorithms, networks, objectives
 from steersman.cli.options.algorithms import list_networks, options_of, parameters_of
 from steersman.cli.options.common import OBJECTIVES_HELP, path
 from steersman.cli.options.file import read_options, settings_of
@@ -55,11 +56,19 @@ class LiveLearning:
     ] = None
     algorithm: Annotated[
         str | None,
-        _option(metavar="NAME", help="dqn, actor-critic or ppo. [default: that of the policy file, else dqn]"),
+        _option(
+            metavar="NAME",
+            autocompletion=algorithms,
+            help="dqn, actor-critic or ppo. [default: that of the policy file, else dqn]",
+        ),
     ] = None
     network: Annotated[
         str | None,
-        _option(metavar="NAME", help=f"{list_networks()}. [default: that of the policy file, else mlp]"),
+        _option(
+            metavar="NAME",
+            autocompletion=networks,
+            help=f"{list_networks()}. [default: that of the policy file, else mlp]",
+        ),
     ] = None
     hidden: Annotated[
         str | None,
@@ -72,6 +81,7 @@ class LiveLearning:
         str | None,
         _option(
             metavar="OBJECTIVE",
+            autocompletion=objectives,
             help=f"What is rewarded: {OBJECTIVES_HELP}, or a weighted sum such as balance=1,most-allocated=0.5; with "
             "--telemetry by the use that was measured. [default: that of the policy file, else balance]",
         ),
@@ -82,7 +92,7 @@ class LiveLearning:
             parser=path,
             metavar="FILE",
             help="Further options of algorithm and network by name as JSON, such as best.json of steersman tune; the "
-            "command line overrides them, and 'steersman train --help' explains them.",
+            "command line overrides them, and 'steersman train --help-all' explains them.",
         ),
     ] = None
     seed: Annotated[int | None, _option(min=0, help="Seed of first weights and exploration. [default: 1]")] = None

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from steersman.agents.registry import EVOLUTION
+from steersman.cli.completing import algorithms, networks, objectives, policies, workloads
 from steersman.cli.options.algorithms import list_algorithms, list_networks
 from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, AnyProtocol, FromNow, Pinned, path
 from steersman.cli.options.generated import GeneratedCluster
@@ -41,12 +42,13 @@ class TrainingTask:
 
     algorithm: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"{list_algorithms()}. [default: {EVOLUTION}]"),
+        typer.Option(metavar="NAME", autocompletion=algorithms, help=f"{list_algorithms()}. [default: {EVOLUTION}]"),
     ] = None
     network: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
+            autocompletion=networks,
             help=f"Network that computes scores: {list_networks()}. [default: linear for evolution, else mlp]",
         ),
     ] = None
@@ -64,6 +66,7 @@ class TrainingTask:
         str | None,
         typer.Option(
             metavar="OBJECTIVE",
+            autocompletion=objectives,
             help=f"Rewarded objective: {OBJECTIVES_HELP}, or a weighted sum such as "
             f"allocation=1,fragmentation=0.5. [default: allocation for inflation and arrivals, waiting-time for "
             f"timed, balance for deployments, "
@@ -74,6 +77,7 @@ class TrainingTask:
         list[str] | None,
         typer.Option(
             metavar="WORKLOAD",
+            autocompletion=workloads,
             help=f"inflation, arrivals, timed: workloads to train on, one or several: {WORKLOAD_HELP}.",
         ),
     ] = None
@@ -81,12 +85,17 @@ class TrainingTask:
         list[str] | None,
         typer.Option(
             metavar="WORKLOAD",
+            autocompletion=workloads,
             help="Workloads to choose the best policy by. [default: the training workloads, with other arrivals]",
         ),
     ] = None
     test: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Workloads kept for a later test; recorded in the model card, never read."),
+        typer.Option(
+            metavar="NAME",
+            autocompletion=workloads,
+            help="Workloads kept for a later test; recorded in the model card, never read.",
+        ),
     ] = None
     nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None
     cluster: FromCluster = False
@@ -163,6 +172,7 @@ class NetworkOptions:
         _network(
             parser=path,
             metavar="FILE",
+            autocompletion=policies,
             help="Start with the weights of this policy file of the same view and network. Evolution on workloads "
             "also takes steersman, the packaged policy.",
         ),
@@ -184,6 +194,7 @@ class LearningOptions:
         str | None,
         _learning(
             metavar="RULE",
+            autocompletion=policies,
             help="imitation, dqn: the rule to learn from, such as fgd or least-allocated. [default: the reference]",
         ),
     ] = None
@@ -199,7 +210,9 @@ class LearningOptions:
     reference: Annotated[
         str | None,
         _learning(
-            metavar="RULE", help="Rule that validation compares with. [default: the one that suits the objective]"
+            metavar="RULE",
+            autocompletion=policies,
+            help="Rule that validation compares with. [default: the one that suits the objective]",
         ),
     ] = None
     validation_episodes: Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
@@ -54,11 +53,6 @@ def to_csv(rows: Sequence[OccupancyRow]) -> str:
         values = asdict(row) | {"ready": str(row.ready).lower()}
         writer.writerow(["" if value is None else value for value in values.values()])
     return text.getvalue()
-
-
-def to_json(rows: Sequence[OccupancyRow]) -> str:
-    """Return the rows as JSON."""
-    return json.dumps([asdict(row) for row in rows], indent=2) + "\n"
 
 
 def _number(value: float) -> str:

@@ -256,6 +256,13 @@ def width() -> int:
     return terminal_width() if sys.stdout.isatty() else PIPE_WIDTH
 
 
+def print_json(value: object) -> None:
+    """Print a value as a JSON document on standard output; numbers that are not finite are null."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
 def print_table(table: Table) -> None:
     """Print a table on standard output, with its texts unchanged: a file named `jobs[v2]` is not markup."""
     from rich.console import Console

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import os
 import sys
 import weakref
 from dataclasses import dataclass, replace
@@ -179,7 +180,8 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
 
     terminal = sys.stderr.isatty()
     text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and terminal)
-    renderer: Any = structlog.dev.ConsoleRenderer(colors=terminal) if text else structlog.processors.JSONRenderer()
+    colours = terminal and not os.environ.get("NO_COLOR")
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=colours) if text else structlog.processors.JSONRenderer()
     as_text = log_format is LogFormat.TEXT
     in_file: Any = structlog.dev.ConsoleRenderer(colors=False) if as_text else structlog.processors.JSONRenderer()
     copies = [] if file is None else [LogFile(file).copying(in_file)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -154,11 +153,6 @@ def run_table(run: RunResult) -> Table:
         digits = 0 if metric.value == int(metric.value) else 2
         table.add_row(metric.name, fixed(metric.value, digits), metric.unit)
     return table
-
-
-def to_json(records: Sequence[object]) -> str:
-    """Return records as JSON, null for undefined values."""
-    return json.dumps(records, indent=2, allow_nan=False)
 
 
 def summary_records(summary: Sequence[SummaryRow]) -> list[dict[str, object]]:

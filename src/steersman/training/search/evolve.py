@@ -98,6 +98,7 @@ def evolve(
     jobs: int = 1,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
+    tracker: str = "tensorboard",
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
@@ -113,7 +114,7 @@ def evolve(
         write_policy(path, _card(plan, search, validator), search.policy(plan.name).tensors())
 
     try:
-        return run.train(search, lambda: validator.validate(search), save, on_iteration)
+        return run.train(search, lambda: validator.validate(search), save, on_iteration, tracker)
     finally:
         search.close()
 

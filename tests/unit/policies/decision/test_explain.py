@@ -97,7 +97,7 @@ def test_a_pod_that_fits_nowhere(files, capsys):
     [
         (["--pod", "nobody"], 1, "there is no such pod among the 5"),
         (["--pod", "twin"], 1, "choose one of default/twin, other/twin"),
-        (["--pod", "new", "--format", "csv"], 2, "--format csv is not available"),
+        (["--pod", "new", "--format", "csv"], 2, "'csv' is not one of 'table', 'json'"),
         (["--pod", "new", "--policy", "none"], 2, "none"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from steersman.cli.completing import policies
 from steersman.cli.options.algorithms import with_options
 from steersman.cli.options.cluster import (
     ClusterName,
@@ -22,7 +23,7 @@ from steersman.cli.options.cluster import (
     run_with_client,
     say_without_telemetry,
 )
-from steersman.cli.options.common import POLICIES_HELP, TelemetryOption, UncheckedOption, path
+from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TelemetryOption, UncheckedOption, path
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import (
@@ -92,6 +93,7 @@ def schedule(
         str | None,
         typer.Option(
             metavar="POLICY",
+            autocompletion=policies,
             help=f"Policy that places the pods: {POLICIES_HELP} Required unless --learn starts from nothing.",
         ),
     ] = None,
@@ -159,6 +161,9 @@ def schedule(
         int | None,
         typer.Option(min=0, max=65535, help=f"Port that they listen on; 0: a free port. [default: {PORT}]"),
     ] = None,
+    output_format: Annotated[
+        TableOrJson, typer.Option("--format", help="With --shadow: format of the report on standard output.")
+    ] = TableOrJson.TABLE,
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevelOption = LogLevel.INFO,
     log_file: LogFileOption = None,
@@ -186,6 +191,8 @@ def schedule(
     """
     if output is not None and not shadow:
         raise UsageError("--output belongs to --shadow; give that too, or leave it out")
+    if output_format is TableOrJson.JSON and not shadow:
+        raise UsageError("--format json belongs to --shadow; give that too, or leave it out")
     if output is not None:
         check_new_folder(output)
     if shadow:
@@ -250,7 +257,7 @@ def schedule(
     if shadow:
         from steersman.cli.commands.schedule.shadow import follow
 
-        follow(target, policy, scheduler, output, telemetry_config, unchecked=unchecked)
+        follow(target, policy, scheduler, output, telemetry_config, unchecked=unchecked, output_format=output_format)
         return
     logs = LogOptions(log_format, log_level, log_file)
     with ExitStack() as stack:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import structlog
@@ -17,7 +17,8 @@ from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.scheduler.shadow import AgreementStats, ClusterSummary, Shadow
 from steersman.cli.options.cluster import check_new_folder, run_with_client
-from steersman.cli.output.display import print_table, say
+from steersman.cli.options.common import TableOrJson
+from steersman.cli.output.display import print_json, print_table, say
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
 from steersman.prometheus.collector import TelemetryCollector
@@ -47,6 +48,7 @@ def follow(
     telemetry: Configuration | None = None,
     *,
     unchecked: bool = False,
+    output_format: TableOrJson = TableOrJson.TABLE,
 ) -> None:
     """Follow a scheduler, and print the cluster as it is and as the policy would have made it.
 
@@ -57,6 +59,7 @@ def follow(
         output: folder of the result files; None: no files.
         telemetry: configuration of Prometheus; None without telemetry.
         unchecked: whether a learned policy is used without a comparison with rules.
+        output_format: of what is printed.
     """
     with ExitStack() as stack:
         decisions = None
@@ -78,7 +81,10 @@ def follow(
         stats, actual, counterfactual = run_with_client(target, run)
     if output is not None:
         _write(output / SUMMARY, stats, actual, counterfactual)
-    print_table(_table(actual, counterfactual, shadowed, manager.policy.name))
+    if output_format is TableOrJson.JSON:
+        print_json(_record(stats, actual, counterfactual, shadowed, manager.policy.name))
+    else:
+        print_table(_table(actual, counterfactual, shadowed, manager.policy.name))
     say(
         f"{stats.decisions} decisions of {shadowed}; in the same state {manager.policy.name} would have chosen the "
         f"same node for {stats.agreed} ({stats.agreement_percent:.1f} %)" + (f"; wrote {output}" if output else "")
@@ -119,6 +125,17 @@ def _write(file: Path, stats: AgreementStats, actual: ClusterSummary, counterfac
         for field in fields(ClusterSummary):
             values = getattr(actual, field.name), getattr(counterfactual, field.name)
             writer.writerow((field.name, *map(_number, values)))
+
+
+def _record(
+    stats: AgreementStats, actual: ClusterSummary, counterfactual: ClusterSummary, scheduler: str, policy: str
+) -> dict[str, object]:
+    return {
+        "decisions": stats.decisions,
+        "agreement_percent": stats.agreement_percent,
+        "actual": {"scheduler": scheduler, **asdict(actual)},
+        "instead": {"policy": policy, **asdict(counterfactual)},
+    }
 
 
 def _table(actual: ClusterSummary, counterfactual: ClusterSummary, scheduler: str, policy: str) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,14 @@ from steersman.core.processes import (
     default_jobs,
 )
 from steersman.workloads.files import check_writable
+
+
+class Track(enum.StrEnum):
+    """Where the metrics of a run go."""
+
+    TENSORBOARD = "tensorboard"
+    MLFLOW = "mlflow"
+    TRACKIO = "trackio"
 
 
 @with_options
@@ -69,6 +78,13 @@ def train(
             metavar="HOW", help="line: one line that is updated in place; scroll: one line for each iteration; none."
         ),
     ] = Scroll.LINE,
+    track: Annotated[
+        Track,
+        typer.Option(
+            help="Where metrics, options and the policy file go beside --output: to TensorBoard's files there "
+            "(metrics alone), or to MLflow (at $MLFLOW_TRACKING_URI) or Trackio, which must be installed."
+        ),
+    ] = Track.TENSORBOARD,
     log_file: MessagesFileOption = None,
     **declared: Any,
 ) -> None:
@@ -88,6 +104,10 @@ def train(
     check_writable("--output", output, "log")
     check_log_file(log_file)
     log_messages(log_file)
+    if track is not Track.TENSORBOARD:
+        from steersman.training.trackers import check_tracker
+
+        check_tracker(track.value)
     plan = plan_of(options, name=name or output.name, seed=seed, warn=Warnings())
     max_iterations, interval = iteration_counts(options, iterations, validate_every)
 
@@ -98,6 +118,14 @@ def train(
     limits = TrainingLimits(max_iterations, minutes, interval, patience)
     compile_plan(plan)
     with TrainingProgressBar(max_iterations, minutes, progress) as bar:
-        state = run_training(plan, output, limits, jobs=jobs or default_jobs(), resume=resume, on_iteration=bar.update)
+        state = run_training(
+            plan,
+            output,
+            limits,
+            jobs=jobs or default_jobs(),
+            resume=resume,
+            on_iteration=bar.update,
+            tracker=track.value,
+        )
     result = TrainingResult(plan, output, state)
     print_text(f"{result.file}: {result.summary}.")

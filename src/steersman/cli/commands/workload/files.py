@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.commands.workload import load, record
+from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
 from steersman.cli.options.common import ManyValues, need_subcommand, path
 from steersman.cli.options.deployments import (
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 """The subcommands of `steersman workload`."""
-for live in (load.run, load.replay, record.record, record.snapshot):
+app.command(cls=HelpLevels)(load.run)
+for live in (load.replay, record.record, record.snapshot):
     app.command()(live)
 
 

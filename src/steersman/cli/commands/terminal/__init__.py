@@ -1,0 +1,1 @@
+"""`steersman aliases` and `steersman completion`: what a shell sources."""

@@ -1,0 +1,127 @@
+"""Values that a shell completes. A user waits for them: nothing here may import numpy, numba or torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import typer
+
+from steersman.agents.registry import algorithm_specs
+from steersman.core.extensions import has_entry_points
+from steersman.policies.networks.registry import network_names
+
+POLICY_NAMES = (
+    "random",
+    "dot-product",
+    "gpu-clustering",
+    "gpu-packing",
+    "best-fit",
+    "fgd",
+    "least-allocated",
+    "most-allocated",
+    "balanced-allocation",
+    "greedy-forecast",
+    "most-even",
+    "kube-default",
+    "steersman",
+)
+"""The built-in policies of `policies.registry`, which imports numba."""
+TELEMETRY_POLICY_NAMES = ("ma", "la", "lc", "p0")
+"""Those that decide by nodes' metrics."""
+OBJECTIVE_NAMES = (
+    "allocation",
+    "fragmentation",
+    "balance",
+    "most-allocated",
+    "least-allocated",
+    "waiting-time",
+    "locality",
+    "least-connections",
+    "latency-aware",
+)
+"""The built-in objectives of `objectives.registry`, which imports numba."""
+POLICY_SUFFIX = ".safetensors"
+DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
+"""Limits of the search for policy files: levels of folders, files that are offered, entries that are looked at."""
+
+
+def policies(incomplete: str) -> list[str]:
+    """Return the names of all policies, and policy files."""
+    return [*POLICY_NAMES, *TELEMETRY_POLICY_NAMES, *_installed("steersman.policies"), *policy_files(incomplete)]
+
+
+def packaged_policies(incomplete: str) -> list[str]:
+    """Return policy files, and the names of those that are included."""
+    return ["steersman", "greedy-forecast", *policy_files(incomplete)]
+
+
+def policy_files(incomplete: str) -> list[str]:
+    """Return policy files whose path begins with a text, at most three levels of folders deeper."""
+    folder, _, _ = incomplete.rpartition("/")
+    prefix = incomplete[: len(folder) + 1] if "/" in incomplete else ""
+    entries = islice(_entries(os.path.expanduser(prefix) or ".", prefix, incomplete), MAX_ENTRIES)
+    return list(islice((name for name in entries if name.endswith(POLICY_SUFFIX)), MAX_FILES))
+
+
+def _entries(folder: str, prefix: str, incomplete: str, depth: int = DEPTH) -> Iterator[str]:
+    """Yield files, "" for others, below a folder, those of a level first; hidden and checkpoint files are left out."""
+    below = []
+    try:
+        found = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in found:
+        path = prefix + entry.name
+        is_on_the_way = path.startswith(incomplete) or incomplete.startswith(path)
+        if entry.name.startswith(".") or entry.name == "checkpoint.safetensors" or not is_on_the_way:
+            yield ""
+        elif entry.is_dir(follow_symlinks=False):
+            below.append(entry)
+            yield ""
+        else:
+            yield path
+    for entry in below if depth else ():
+        yield from _entries(entry.path, f"{prefix}{entry.name}/", incomplete, depth - 1)
+
+
+def workloads() -> list[str]:
+    """Return the names of packaged workloads."""
+    from steersman.workloads.formats.openb.traces import known_names
+
+    return list(known_names())
+
+
+def objectives(incomplete: str) -> list[str]:
+    """Return the names of objectives, the last one of a list."""
+    before, comma, _ = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in (*OBJECTIVE_NAMES, *_installed("steersman.objectives"))]
+
+
+def algorithms() -> list[str]:
+    """Return the names of algorithms."""
+    return list(dict.fromkeys(spec.name for spec in algorithm_specs()))
+
+
+def networks() -> list[str]:
+    """Return the names of networks."""
+    return list(network_names())
+
+
+def contexts(context: typer.Context) -> list[str]:
+    """Return the contexts of --kubeconfig, else of those that kubectl reads."""
+    from steersman.kubernetes.config import context_names
+
+    given = context.params.get("kubeconfig")
+    return context_names(Path(given) if given else None)
+
+
+def _installed(group: str) -> Sequence[str]:
+    """Return the names that installed packages register."""
+    if not has_entry_points():
+        return ()
+    from importlib import metadata
+
+    return [point.name for point in metadata.entry_points(group=group)]
