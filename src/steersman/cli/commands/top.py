@@ -14,7 +14,7 @@ from steersman.cli.output.display import print_table, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
-    from steersman.apps.dashboard.render import ViewOptions
+    from steersman.apps.top.render import ViewOptions
     from steersman.apps.load.target import ClusterTarget
 
 
@@ -48,7 +48,7 @@ def top(
 
     **Example**: steersman top --sort gpu
     """
-    from steersman.apps.dashboard.render import ViewOptions
+    from steersman.apps.top.render import ViewOptions
 
     target = find_cluster(kubeconfig, context, name)
     options = ViewOptions(sort.value, pattern=pattern)
@@ -61,9 +61,9 @@ def top(
 
 
 def _print_once(target: ClusterTarget, options: ViewOptions) -> None:
-    from steersman.apps.dashboard import render
-    from steersman.apps.dashboard.model import ClusterView
-    from steersman.apps.dashboard.watch import Leader, fetch_snapshot, leaders
+    from steersman.apps.top import render
+    from steersman.apps.top.model import ClusterView
+    from steersman.apps.top.watch import Leader, fetch_snapshot, leaders
     from steersman.kubernetes.client import Client
 
     async def fetch(client: Client) -> tuple[ClusterView, list[Leader]]:
@@ -83,7 +83,7 @@ def _watch(target: ClusterTarget, options: ViewOptions) -> None:
     Raises:
         SteersmanError: the view ended for another reason.
     """
-    from steersman.apps.dashboard.app import TopApp
+    from steersman.apps.top.app import TopApp
     from steersman.kubernetes.client import Client
 
     async def show(client: Client) -> str | None:
@@ -103,7 +103,7 @@ def _title(target: ClusterTarget) -> str:
 
 def _blocks() -> str:
     """Return the characters of bars: blocks, or ASCII if the output's encoding has no blocks."""
-    from steersman.apps.dashboard.render import ASCII, BLOCKS
+    from steersman.apps.top.render import ASCII, BLOCKS
 
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")

@@ -14,8 +14,8 @@ from tests.support.errors import raises
 from tests.support.servers.fake_api_server import failure
 from tests.support.servers.live_cluster import LiveDouble, node, on_double, pod
 
-from steersman.apps.dashboard.model import ClusterView
-from steersman.apps.dashboard.objects import NodeObject, PodObject
+from steersman.apps.top.model import ClusterView
+from steersman.apps.top.objects import NodeObject, PodObject
 from steersman.apps.load.capacity import (
     read_capacity,
 )
