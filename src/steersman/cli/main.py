@@ -15,6 +15,7 @@ import typer
 
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.commands.cluster import app as cluster
+from steersman.cli.commands.dashboard import dashboard
 from steersman.cli.commands.demo import demo
 from steersman.cli.commands.evaluate import evaluate
 from steersman.cli.commands.explain import explain
@@ -43,6 +44,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(cls=ManyValues)(dashboard)
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(explain)

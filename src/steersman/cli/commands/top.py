@@ -14,8 +14,8 @@ from steersman.cli.output.display import print_table, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
-    from steersman.apps.top.render import ViewOptions
     from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.top.render import ViewOptions
 
 
 class Sort(enum.StrEnum):
