@@ -6,10 +6,12 @@ PIP := .venv/bin/python -m pip --disable-pip-version-check
 COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-header --no-annotate --no-emit-index-url
 
+TSC := npx --yes --package typescript@5.9.3 tsc
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo learn policy study plugin test test-unit test-bounds test-integration test-e2e test-go test-chaos lint format wheel krew bench requirements clean
+.PHONY: help demo learn policy study plugin test test-unit test-bounds test-integration test-browser test-e2e test-go test-chaos lint format wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -30,6 +32,9 @@ test-bounds: .venv/dev ## every index of every kernel, checked on small clusters
 test-integration: .venv/dev ## integration tests alone
 	.venv/bin/pytest -n 2 --dist loadfile tests/integration
 
+test-browser: .venv/dev ## the dashboard's pages in Chromium (installed where it is missing)
+	.venv/bin/pytest tests/browser
+
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
 	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
 
@@ -46,12 +51,14 @@ plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's
 test-chaos: .venv/dev ## the end-to-end tests in which servers die, answers get lost and nodes vanish
 	.venv/bin/pytest tests/e2e/chaos
 
-lint: .venv/dev ## ruff, mypy --strict and the direction of imports
+lint: .venv/dev ## ruff, mypy --strict, the direction of imports, types of the scripts of pages
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/mypy -p studies -p benchmarks
 	.venv/bin/lint-imports
+	@if command -v npx >/dev/null; then $(TSC) -p src/steersman/apps/dashboard/jsconfig.json; \
+	else echo "there is no Node.js: the types of the dashboard's scripts are not checked"; fi
 
 format: .venv/dev ## rewrite the code as lint wants it
 	.venv/bin/ruff check --fix

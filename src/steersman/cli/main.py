@@ -17,6 +17,7 @@ from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.commands.cluster import app as cluster
+from steersman.cli.commands.dashboard import dashboard
 from steersman.cli.commands.demo import demo
 from steersman.cli.commands.evaluate import evaluate
 from steersman.cli.commands.explain import explain
@@ -50,6 +51,7 @@ app = typer.Typer(
 )
 app.command()(aliases)
 app.command()(completion)
+app.command(cls=ManyValues)(dashboard)
 app.command()(demo)
 app.command(cls=ManyValues)(evaluate)
 app.command()(explain)

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Options] = {
     "completion": {"": "bash"},
     "demo": {"--output": "new"},
     "evaluate": {"--policy": "fgd", "--output": "new", **FILES},
+    "dashboard": {"--policy": "fgd", **FILES},
     "explain": {"--pod": "p1", "--policy": "fgd", **FILES},
     "probe": {"--target": "u=127.0.0.1:1"},
     "schedule": {"--policy": "fgd", **LIVE},

@@ -1,1 +1,1 @@
-"""`steersman top`: requests on each node of a live cluster, waiting pods, and which scheduler decides."""
+"""`steersman dashboard`: pages in a browser that show how policies fill a cluster, and why."""

@@ -15,8 +15,8 @@ from steersman.cli.output.display import print_json, print_table, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
-    from steersman.apps.dashboard.render import ViewOptions
     from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.top.render import ViewOptions
 
 
 class Sort(enum.StrEnum):
@@ -52,7 +52,7 @@ def top(
 
     **Example**: steersman top --sort gpu
     """
-    from steersman.apps.dashboard.render import ViewOptions
+    from steersman.apps.top.render import ViewOptions
 
     if output_format is TableOrJson.JSON and not once:
         raise UsageError("--format json belongs to --once; give that too, or leave it out")
@@ -67,9 +67,9 @@ def top(
 
 
 def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
-    from steersman.apps.dashboard import render
-    from steersman.apps.dashboard.model import ClusterView
-    from steersman.apps.dashboard.watch import Leader, fetch_snapshot, leaders
+    from steersman.apps.top import render
+    from steersman.apps.top.model import ClusterView
+    from steersman.apps.top.watch import Leader, fetch_snapshot, leaders
     from steersman.kubernetes.client import Client
 
     async def fetch(client: Client) -> tuple[ClusterView, list[Leader]]:
@@ -92,7 +92,7 @@ def _watch(target: ClusterTarget, options: ViewOptions) -> None:
     Raises:
         SteersmanError: the view ended for another reason.
     """
-    from steersman.apps.dashboard.app import TopApp
+    from steersman.apps.top.app import TopApp
     from steersman.kubernetes.client import Client
 
     async def show(client: Client) -> str | None:
@@ -112,7 +112,7 @@ def _title(target: ClusterTarget) -> str:
 
 def _blocks() -> str:
     """Return the characters of bars: blocks, or ASCII if the output's encoding has no blocks."""
-    from steersman.apps.dashboard.render import ASCII, BLOCKS
+    from steersman.apps.top.render import ASCII, BLOCKS
 
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")

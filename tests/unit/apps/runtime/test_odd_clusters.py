@@ -14,8 +14,6 @@ from tests.support.errors import raises
 from tests.support.servers.fake_api_server import failure
 from tests.support.servers.live_cluster import LiveDouble, node, on_double, pod
 
-from steersman.apps.dashboard.model import ClusterView
-from steersman.apps.dashboard.objects import NodeObject, PodObject
 from steersman.apps.load.capacity import (
     read_capacity,
 )
@@ -29,6 +27,8 @@ from steersman.apps.local_cluster.occupancy import node_rows
 from steersman.apps.runtime.decoding import (
     read_nodes,
 )
+from steersman.apps.top.model import ClusterView
+from steersman.apps.top.objects import NodeObject, PodObject
 from steersman.cli.commands.schedule.shadow import follow
 from steersman.cli.main import main
 from steersman.cli.output.logs import say_warnings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from steersman.apps.service.scoring.node_scorer import InvalidRequestError, Node
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.apps.service.scoring.unknown_pods import UnusualPodError
 from steersman.cluster.constraints.reasons import counted
+from steersman.cluster.model import Pod
 from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState
@@ -100,25 +101,48 @@ def explain_pod(policy: Policy, workload: Workload, number: int, telemetry: Tele
     Raises:
         SteersmanError: the policy failed.
     """
+    pod = workload.pods[number]
+    others = [each for i, each in enumerate(workload.pods) if i != number]
+    return explain_placed(policy, workload, pod, others, workload.pods, telemetry)
+
+
+def explain_placed(
+    policy: Policy,
+    workload: Workload,
+    pod: Pod,
+    others: Sequence[Pod],
+    typical: Sequence[Pod] | None = None,
+    telemetry: Telemetry | None = None,
+) -> Explanation:
+    """Explain a policy's choice for a pod beside other pods.
+
+    Args:
+        policy: the policy; of a portfolio the member that does best on this cluster, empty, with such pods.
+        workload: the cluster.
+        pod: the pod.
+        others: pods that run on the node that they name, or wait.
+        typical: pods that give the workload profile; None: the workload's demand.
+        telemetry: the nodes' metrics; None without telemetry.
+
+    Raises:
+        SteersmanError: the policy failed.
+    """
     member = ""
     if policy.members:
         chosen = choose_member(policy, workload)
         member, policy = chosen.name, chosen.renamed(policy.name)
     state = ClusterState(workload.nodes)
-    pod, running, waiting = workload.pods[number], Counter[int](), 1
-    for i, each in enumerate(workload.pods):
-        if i == number:
-            continue
+    running, waiting = Counter[int](), 1
+    for each in others:
         is_sibling = bool(each.owner) and (each.namespace, each.owner) == (pod.namespace, pod.owner)
         if each.constraints.node_name in state.slots:
             running[place(state, each)] += is_sibling
         else:
             waiting += is_sibling
     siblings = OwnerPods({slot: count for slot, count in running.items() if count}, waiting)
+    profile = typical_pods([workload.pods[i] for i in workload.demand()] if typical is None else typical)
     node_scorer = NodeScorer(
-        Decider(
-            state, policy, profile=typical_pods(workload.pods), services=lambda: workload.services, telemetry=telemetry
-        )
+        Decider(state, policy, profile=profile, services=lambda: workload.services, telemetry=telemetry)
     )
     result = explanation(policy.name, node_scorer, node_scorer.number(pod.unbound()), siblings, pod.latency)
     result.member = member

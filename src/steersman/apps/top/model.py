@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
-from steersman.apps.dashboard.objects import NodeObject, PodObject, pod_key, requests_key
+from steersman.apps.top.objects import NodeObject, PodObject, pod_key, requests_key
 from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node, Requests
 from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER, is_finished, node_from_object, pod_from_object
 from steersman.core.errors import InputError

@@ -19,10 +19,10 @@ from tests.support.servers.fake_api_server import KubeDouble, failure, listed
 from textual.widgets import Static
 from typer.testing import CliRunner
 
-from steersman.apps.dashboard.app import NodeListView, TopApp
-from steersman.apps.dashboard.model import ClusterView
-from steersman.apps.dashboard.render import ViewOptions, heading, layout_for
-from steersman.apps.dashboard.watch import NodeHandler, PodHandler
+from steersman.apps.top.app import NodeListView, TopApp
+from steersman.apps.top.model import ClusterView
+from steersman.apps.top.render import ViewOptions, heading, layout_for
+from steersman.apps.top.watch import NodeHandler, PodHandler
 from steersman.cli.commands.top import top
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client

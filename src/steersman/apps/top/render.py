@@ -12,8 +12,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from steersman.apps.dashboard.model import ClusterView, NodeRow
-from steersman.apps.dashboard.watch import Leader
+from steersman.apps.top.model import ClusterView, NodeRow
+from steersman.apps.top.watch import Leader
 from steersman.cluster.model import UNLIMITED
 
 Column = Literal["name", "cpu", "memory", "pods", "gpu"]

@@ -17,9 +17,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Footer, Input, Static
 
-from steersman.apps.dashboard.model import ClusterView, NodeRow
-from steersman.apps.dashboard.render import BLOCKS, Column, Layout, ViewOptions, heading, layout_for
-from steersman.apps.dashboard.watch import Leader, leaders, reflectors
+from steersman.apps.top.model import ClusterView, NodeRow
+from steersman.apps.top.render import BLOCKS, Column, Layout, ViewOptions, heading, layout_for
+from steersman.apps.top.watch import Leader, leaders, reflectors
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 

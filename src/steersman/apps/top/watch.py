@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from steersman.apps.dashboard.model import ClusterView
-from steersman.apps.dashboard.objects import decode_node, decode_pod, pod_key
+from steersman.apps.top.model import ClusterView
+from steersman.apps.top.objects import decode_node, decode_pod, pod_key
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
 from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY
 from steersman.kubernetes.watch import EventType, Reflector

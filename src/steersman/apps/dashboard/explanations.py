@@ -1,0 +1,83 @@
+"""Explain a decision of a simulated run: the cluster is rebuilt as it was before the event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from steersman.apps.dashboard.replay import OUTCOMES, Replay
+from steersman.apps.service.messages.types import Explanation
+from steersman.apps.service.scoring.explanation import explain_placed
+from steersman.cluster.model import Pod
+from steersman.core.errors import UsageError
+from steersman.policies.base import Policy
+from steersman.simulation.selection.comparison import choose_member
+from steersman.workloads.workload import Workload
+
+BOUND, FINISHED = OUTCOMES.index("bound"), OUTCOMES.index("finished")
+
+
+def pods_before(workload: Workload, replay: Replay, run: int, event: int) -> list[Pod]:
+    """Return the pods that run before an event, each bound to its node and devices.
+
+    Args:
+        workload: nodes and pods.
+        replay: the document of the runs.
+        run: position of the run.
+        event: position of the event.
+    """
+    columns, nodes = replay.runs[run], workload.nodes
+    running: dict[int, list[tuple[int, str]]] = {}
+    for e in range(event):
+        if columns.outcome[e] == BOUND:
+            running.setdefault(columns.pod[e], []).append((columns.node[e], columns.devices[e]))
+        elif columns.outcome[e] == FINISHED:
+            running[columns.pod[e]].pop(0)
+    result = []
+    for pod, places in running.items():
+        for number, (node, devices) in enumerate(places):
+            original = workload.pods[pod]
+            bound = replace(original.constraints, node_name=nodes[node].name)
+            held = tuple(int(device) for device in devices.split("-")) if devices else ()
+            result.append(
+                replace(
+                    original,
+                    name=f"{original.name}-{number}" if number else original.name,
+                    pod_class=replace(original.pod_class, constraints=bound),
+                    gpu_devices=held,
+                )
+            )
+    return result
+
+
+class RunExplainer:
+    """Explanations of a run's decisions.
+
+    Args:
+        policy: policy of the run; of a portfolio the deciding member is chosen at the first question.
+        workload: nodes and pods.
+        replay: the document of the runs.
+        run: position of the run.
+    """
+
+    def __init__(self, policy: Policy, workload: Workload, replay: Replay, run: int) -> None:
+        self._policy, self._workload, self._replay, self._run = policy, workload, replay, run
+        self._member = ""
+
+    def explain(self, event: int) -> Explanation:
+        """Return why the policy takes the node that it takes for the pod of an event, and why not others.
+
+        Raises:
+            UsageError: the event is no decision.
+            SteersmanError: the policy failed.
+        """
+        columns = self._replay.runs[self._run]
+        if columns.outcome[event] == FINISHED:
+            raise UsageError(f"event {event} is the end of a pod, and no decision")
+        if self._policy.members:
+            chosen = choose_member(self._policy, self._workload)
+            self._member, self._policy = chosen.name, chosen.renamed(self._policy.name)
+        pod = self._workload.pods[columns.pod[event]]
+        others = pods_before(self._workload, self._replay, self._run, event)
+        result = explain_placed(self._policy, self._workload, pod, others)
+        result.member = self._member
+        return result

@@ -1,0 +1,193 @@
+"""Simulated runs as a document of columns, from which the page computes the cluster after any event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from steersman.simulation.result import Placements, RunResult, Timeline
+from steersman.workloads.profile import typical_pods
+from steersman.workloads.workload import Workload
+
+OUTCOMES = ("bound", "failed", "waiting", "finished")
+"""Outcomes of events; the document holds their positions."""
+NOWHERE = -1
+"""Node of an event without one."""
+
+GROUP_LABELS = {
+    "topology.kubernetes.io/zone": "zone",
+    "topology.kubernetes.io/rack": "rack",
+    "node.kubernetes.io/instance-type": "instance type",
+    "karpenter.sh/nodepool": "node pool (Karpenter)",
+    "cloud.google.com/gke-nodepool": "node pool (GKE)",
+    "eks.amazonaws.com/nodegroup": "node group (EKS)",
+    "kubernetes.azure.com/agentpool": "node pool (AKS)",
+}
+"""Labels by which the page can group nodes, and what they are called there."""
+
+T = TypeVar("T")
+
+
+class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
+    """Nodes in the workload's order, [N] each: name, GPU model, number of GPUs, milli-CPU, MiB of memory.
+
+    `groups` has the values of each label of `GROUP_LABELS` that some node has, "" where a node has none.
+    """
+
+    name: list[str]
+    model: list[str]
+    gpus: list[int]
+    cpu: list[int]
+    memory: list[int]
+    groups: dict[str, list[str]]
+
+
+class PodColumns(msgspec.Struct, kw_only=True, rename="camel"):
+    """Pods in the workload's order, [P] each: name, milli-CPU, MiB of memory, number of GPUs, milli of each."""
+
+    name: list[str]
+    cpu: list[int]
+    memory: list[int]
+    gpus: list[int]
+    milli: list[int]
+
+
+class TypicalPodRow(msgspec.Struct, kw_only=True, rename="camel"):
+    """A kind of pod in the workload profile, by which the page colours idle GPU that is of no use.
+
+    Attributes:
+        cpu: milli-CPU.
+        gpus: number of GPUs.
+        milli: milli of each.
+        models: GPU models that it accepts, none: any.
+        share: of the profile.
+    """
+
+    cpu: int
+    gpus: int
+    milli: int
+    models: tuple[str, ...]
+    share: float
+
+
+class RunColumns(msgspec.Struct, kw_only=True, rename="camel"):
+    """A policy's run, E events.
+
+    Attributes:
+        policy: its name.
+        time: [E] seconds, or the number of the arrival.
+        pod: [E] index of the pod.
+        node: [E] index of the node, `NOWHERE` where there is none.
+        devices: [E] indices of GPUs joined by "-".
+        outcome: [E] position in `OUTCOMES`.
+        reason: [E] position in `reasons`.
+        reasons: different reasons why a pod was not bound; the first is "".
+        gpu, cpu: [E] allocated share of the cluster in percent; None where it has none.
+        fragmentation: [E] fragmented GPU in percent of all GPUs.
+    """
+
+    policy: str
+    time: list[float]
+    pod: list[int]
+    node: list[int]
+    devices: list[str]
+    outcome: list[int]
+    reason: list[int]
+    reasons: list[str]
+    gpu: list[float | None]
+    cpu: list[float | None]
+    fragmentation: list[float | None]
+
+
+class Replay(msgspec.Struct, kw_only=True, rename="camel"):
+    """One or two runs on the same arrivals.
+
+    Attributes:
+        workload: its name.
+        protocol: `inflation`, `arrivals` or `timed`.
+        seed: seed of the arrivals.
+        nodes, pods, profile: what runs are about.
+        runs: by policy, in the order in which they were asked for.
+    """
+
+    workload: str
+    protocol: str
+    seed: int
+    nodes: NodeColumns
+    pods: PodColumns
+    profile: list[TypicalPodRow]
+    runs: list[RunColumns]
+
+
+def replay_of(workload: Workload, results: Sequence[RunResult]) -> Replay:
+    """Return the document of runs with recorded placements on one workload."""
+    nodes, pods = workload.nodes, workload.pods
+    plain = all(pod.namespace == "default" for pod in pods)
+    names = [pod.name if plain else f"{pod.namespace}/{pod.name}" for pod in pods]
+    first = results[0]
+    demand = [pods[i] for i in workload.demand()]
+    return Replay(
+        workload=workload.name,
+        protocol=first.protocol,
+        seed=first.seed,
+        nodes=NodeColumns(
+            name=[node.name for node in nodes],
+            model=[node.gpu_model for node in nodes],
+            gpus=[node.gpu_count for node in nodes],
+            cpu=[node.cpu_milli for node in nodes],
+            memory=[node.memory_bytes >> 20 for node in nodes],
+            groups={
+                name: [node.labels.get(label, "") for node in nodes]
+                for label, name in GROUP_LABELS.items()
+                if any(label in node.labels for node in nodes)
+            },
+        ),
+        pods=PodColumns(
+            name=names,
+            cpu=[pod.requests.cpu_milli for pod in pods],
+            memory=[pod.requests.memory_bytes >> 20 for pod in pods],
+            gpus=[pod.requests.gpu_count for pod in pods],
+            milli=[pod.requests.gpu_milli for pod in pods],
+        ),
+        profile=[
+            TypicalPodRow(
+                cpu=kind.cpu_milli, gpus=kind.gpu_count, milli=kind.gpu_milli, models=kind.gpu_models, share=kind.share
+            )
+            for kind in typical_pods(demand)
+        ],
+        runs=[_run(result, _positions(names), _positions([node.name for node in nodes])) for result in results],
+    )
+
+
+def _run(result: RunResult, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
+    placements, timeline = result.placements, result.timeline
+    assert isinstance(placements, Placements)
+    assert isinstance(timeline, Timeline)
+    reasons = _positions(["", *placements.reason])
+    return RunColumns(
+        policy=result.policy,
+        time=[float(value) for value in placements.time],
+        pod=[pods[name] for name in placements.pod],
+        node=[nodes[name] if name else NOWHERE for name in placements.node],
+        devices=placements.devices,
+        outcome=[OUTCOMES.index(outcome) for outcome in placements.outcome],
+        reason=[reasons[reason] for reason in placements.reason],
+        reasons=list(reasons),
+        gpu=_percent(timeline.gpu),
+        cpu=_percent(timeline.cpu),
+        fragmentation=_percent(timeline.causes.sum(axis=1)),
+    )
+
+
+def _positions(values: Sequence[T]) -> dict[T, int]:
+    """Return the position of each different value, in the order in which they first occur."""
+    return {value: i for i, value in enumerate(dict.fromkeys(values))}
+
+
+def _percent(values: npt.NDArray[np.float64]) -> list[float | None]:
+    return [None if math.isnan(value) else round(float(value), 3) for value in values]

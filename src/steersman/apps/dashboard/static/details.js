@@ -1,0 +1,101 @@
+// What is known of a node, and why a policy decided as it did. All text is set as text: names come from clusters.
+
+import { BOUND, GPU_MILLI, devicesOf } from "./replay.js";
+
+/** @typedef {import("./replay.js").ClusterState} ClusterState */
+/**
+ * @typedef {{policy: string, member: string, node: string, score: number, points: number, spread: number, equal: number,
+ *   decidedBy: string, comparedWith: string, nodes: number, runnersUp: {node: string, points: number}[],
+ *   features: {name: string, value: number, other: number, points: number}[], refused: Record<string, number>}} Explanation
+ */
+
+const SHOWN_FEATURES = 8;
+
+/**
+ * @param {string} name @param {Record<string, string>} attributes @param {(Node | string)[]} children
+ * @returns {HTMLElement}
+ */
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+/** @param {string[]} titles @param {(Node | string)[][]} rows @param {number[]} numbers columns of numbers */
+function table(titles, rows, numbers) {
+  const cell = (/** @type {string} */ name, /** @type {Node | string} */ content, /** @type {number} */ i) =>
+    element(name, numbers.includes(i) ? { class: "number" } : {}, content);
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...titles.map((title, i) => cell("th", title, i)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((content, i) => cell("td", content, i))))));
+}
+
+/**
+ * @param {ClusterState} state @param {number} n @param {(event: number) => void} onPod @returns {HTMLElement}
+ */
+export function nodeCard(state, n, onPod) {
+  const { nodes, pods } = state.replay;
+  const events = state.running.get(n) ?? [];
+  const rows = events.map((e) => {
+    const pod = state.run.pod[e];
+    const open = element("button", { type: "button", class: "link" }, pods.name[pod]);
+    open.addEventListener("click", () => onPod(e));
+    const gpus = devicesOf(state.run, e).map((device) => `${device}${pods.milli[pod] < GPU_MILLI ? ` (${pods.milli[pod] / 10} %)` : ""}`);
+    return [open, (pods.cpu[pod] / 1000).toString(), gpus.join(", ")];
+  });
+  const gpus = nodes.gpus[n] ? `, ${nodes.gpus[n]} ${nodes.model[n] || "GPUs"}` : "";
+  return element("article", { class: "card" },
+    element("h2", {}, `${nodes.name[n]} under ${state.run.policy}`),
+    element("p", {}, `${(state.cpu[n] / 1000).toFixed(1)} of ${(nodes.cpu[n] / 1000).toFixed(1)} CPU, `
+      + `${(state.memory[n] / 1024).toFixed(1)} of ${(nodes.memory[n] / 1024).toFixed(1)} GiB${gpus}; ${events.length} pods`),
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Pods on ${nodes.name[n]}` },
+      table(["pod (choose one for the reasons)", "CPU", "GPUs"], rows, [1])));
+}
+
+/**
+ * @param {ClusterState} state @param {number} e the decision @param {Explanation | string} explained or the problem
+ * @returns {HTMLElement}
+ */
+export function decisionCard(state, e, explained) {
+  const { nodes, pods } = state.replay;
+  const { run } = state;
+  const pod = run.pod[e];
+  const gpus = pods.gpus[pod] ? `, ${pods.gpus[pod]} x ${pods.milli[pod] / 10} % GPU` : "";
+  const taken = run.outcome[e] === BOUND ? `was placed on ${nodes.name[run.node[e]]}` : "was placed nowhere";
+  const card = element("article", { class: "card" },
+    element("h2", {}, `${run.policy}: ${pods.name[pod]} ${taken}`),
+    element("p", {}, `Event ${e}: it requests ${pods.cpu[pod] / 1000} CPU, ${(pods.memory[pod] / 1024).toFixed(1)} GiB${gpus}.`));
+  if (run.reasons[run.reason[e]]) card.append(element("p", {}, run.reasons[run.reason[e]]));
+  if (typeof explained === "string") {
+    card.append(element("p", { role: "status" }, explained));
+    return card;
+  }
+  if (explained.node) {
+    const equal = explained.equal ? ` ${explained.equal} other nodes have the same score.` : "";
+    card.append(element("p", {}, `${explained.member ? `The portfolio's member ${explained.member}` : "The policy"} prefers `
+      + `${explained.node} (${explained.points.toFixed(1)} points, by ${explained.decidedBy}).${equal}`));
+    if (explained.runnersUp.length) {
+      card.append(element("h3", {}, "Then come"),
+        table(["node", "points"], explained.runnersUp.map((each) => [each.node, each.points.toFixed(1)]), [1]));
+    }
+  }
+  if (explained.features.length) {
+    card.append(element("h3", {}, `Why ${explained.node} and not ${explained.comparedWith}`),
+      table(["feature", explained.node, explained.comparedWith, "points"],
+        explained.features.slice(0, SHOWN_FEATURES).map((each) => [
+          each.name, short(each.value), short(each.other), `${each.points >= 0 ? "+" : ""}${each.points.toFixed(1)}`,
+        ]), [1, 2, 3]));
+  }
+  const refused = Object.entries(explained.refused).sort((one, other) => other[1] - one[1]);
+  if (refused.length) {
+    card.append(element("h3", {}, "Why not elsewhere"),
+      table(["reason", "nodes"], refused.map(([reason, count]) => [reason, count.toString()]), [1]));
+  }
+  return card;
+}
+
+/** @param {number} value @returns {string} */
+function short(value) {
+  return Number(value.toPrecision(4)).toString();
+}

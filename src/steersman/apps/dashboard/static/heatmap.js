@@ -1,0 +1,180 @@
+// Nodes and their GPUs on a canvas: a column of devices for each node, in groups. Only nodes that changed are drawn again.
+
+import { amount, kind } from "./colours.js";
+import { GPU_MILLI } from "./replay.js";
+
+/** @typedef {import("./replay.js").ClusterState} ClusterState */
+/** @typedef {"used" | "shared" | "fragmented" | "model"} Mode */
+
+const [CELL, GAP, HEADING, MARGIN] = [7, 2, 20, 6];
+
+export class HeatMap {
+  /** @param {HTMLCanvasElement} canvas @param {ClusterState} state @param {(node: number) => void} onChoose */
+  constructor(canvas, state, onChoose) {
+    this.canvas = canvas;
+    this.state = state;
+    const context = canvas.getContext("2d");
+    if (context === null) throw new Error("this browser has no canvas");
+    this.context = context;
+    /** @type {Mode} */
+    this.mode = "used";
+    this.group = "model";
+    this.chosen = -1;
+    /** @type {number[]} the node that this run took, then the other run's */
+    this.marked = [];
+    /** @type {{x: number, y: number}[]} */
+    this.places = [];
+    /** @type {{text: string, y: number}[]} */
+    this.headings = [];
+    /** @type {number[]} nodes in the order of the map */
+    this.order = [];
+    this.rows = Math.max(1, ...state.replay.nodes.gpus);
+    this.models = [...new Set(state.replay.nodes.model)].sort();
+    this.onChoose = onChoose;
+    canvas.tabIndex = 0;
+    canvas.addEventListener("click", (event) => this.onChoose(this.nodeAt(event)));
+    canvas.addEventListener("mousemove", (event) => { canvas.title = this.describe(this.nodeAt(event)); });
+    canvas.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  /** Lay the nodes out for the present width, and draw all. */
+  layOut() {
+    const { nodes } = this.state.replay;
+    const width = this.canvas.clientWidth;
+    const ratio = window.devicePixelRatio || 1;
+    const values = nodes.groups[this.group] ?? nodes.model;
+    /** @type {Map<string, number[]>} */
+    const groups = new Map();
+    values.forEach((value, n) => groups.set(value, [...(groups.get(value) ?? []), n]));
+    const sorted = [...groups].sort((one, other) => other[1].length - one[1].length || (one[0] < other[0] ? -1 : 1));
+    this.places = new Array(values.length);
+    this.headings = [];
+    this.order = [];
+    let y = 0;
+    for (const [name, members] of sorted) {
+      this.headings.push({ text: `${name || "no GPU model"}: ${members.length} nodes`, y });
+      y += HEADING;
+      const rows = Math.max(1, ...members.map((n) => nodes.gpus[n]));
+      const height = rows * CELL + MARGIN;
+      let x = 0;
+      for (const n of members) {
+        if (x + CELL > width) { x = 0; y += height; }
+        this.places[n] = { x, y };
+        this.order.push(n);
+        x += CELL + GAP;
+      }
+      y += height;
+    }
+    this.canvas.style.height = `${y}px`;
+    this.canvas.width = Math.max(1, Math.round(width * ratio));
+    this.canvas.height = Math.max(1, Math.round(y * ratio));
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.draw(null);
+  }
+
+  /** @param {Set<number> | null} changed null: all nodes */
+  draw(changed) {
+    const { context } = this;
+    const style = getComputedStyle(document.documentElement);
+    this.idle = style.getPropertyValue("--idle");
+    this.text = style.getPropertyValue("--text");
+    if (changed === null) {
+      context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+      context.fillStyle = this.text;
+      context.font = "13px system-ui, sans-serif";
+      context.textBaseline = "top";
+      for (const { text, y } of this.headings) context.fillText(text, 0, y + 3);
+      this.order.forEach((n) => this.drawNode(n));
+    } else {
+      changed.forEach((n) => this.drawNode(n));
+    }
+    this.marked.forEach((n, i) => this.outline(n, kind(5), i > 0));
+    if (this.chosen >= 0) this.outline(this.chosen, this.text);
+  }
+
+  /** @param {number} n */
+  drawNode(n) {
+    const { context, state } = this;
+    const { x, y } = this.places[n];
+    const devices = state.replay.nodes.gpus[n];
+    if (devices === 0) {
+      context.fillStyle = this.mode === "model" ? this.colourOfModel(n) : this.shade(state.cpu[n] / Math.max(1, state.replay.nodes.cpu[n]));
+      context.fillRect(x, y, CELL, CELL - 1);
+    }
+    for (let d = 0; d < devices; d += 1) {
+      context.fillStyle = this.colour(n, d);
+      context.fillRect(x, y + d * CELL, CELL, CELL - 1);
+    }
+  }
+
+  /** @param {number} n @param {number} d @returns {string} */
+  colour(n, d) {
+    const at = this.state.first[n] + d;
+    const used = this.state.gpu[at];
+    if (this.mode === "model") return this.colourOfModel(n);
+    if (this.mode === "used") return this.shade(used / GPU_MILLI);
+    if (this.mode === "shared") {
+      const pods = this.state.sharing[at];
+      return pods === 0 ? this.idle ?? "" : kind(pods === 1 ? (used >= GPU_MILLI ? 0 : 4) : 1);
+    }
+    const lost = this.state.fragmented(n, d);
+    return used >= GPU_MILLI ? this.idle ?? "" : amount(lost / GPU_MILLI);
+  }
+
+  /** @param {number} share @returns {string} */
+  shade(share) {
+    return share === 0 ? this.idle ?? "" : amount(share);
+  }
+
+  /** @param {number} n @returns {string} */
+  colourOfModel(n) {
+    const { model } = this.state.replay.nodes;
+    return model[n] === "" ? this.idle ?? "" : kind(this.models.indexOf(model[n]));
+  }
+
+  /** @param {number} n @param {string} colour @param {boolean} dashed */
+  outline(n, colour, dashed = false) {
+    const { x, y } = this.places[n];
+    const height = Math.max(1, this.state.replay.nodes.gpus[n]) * CELL;
+    this.context.strokeStyle = colour;
+    this.context.lineWidth = 2;
+    this.context.setLineDash(dashed ? [3, 2] : []);
+    this.context.strokeRect(x - 1, y - 1, CELL + 2, height + 1);
+  }
+
+  /** @param {number} node @param {number[]} marked */
+  choose(node, marked = this.marked) {
+    this.chosen = node;
+    this.marked = marked;
+    this.draw(null);
+  }
+
+  /** @param {MouseEvent} event @returns {number} the node, -1: none */
+  nodeAt(event) {
+    const { offsetX: x, offsetY: y } = event;
+    const { gpus } = this.state.replay.nodes;
+    return this.order.find((n) => {
+      const place = this.places[n];
+      return x >= place.x - 1 && x < place.x + CELL + 1 && y >= place.y && y < place.y + Math.max(1, gpus[n]) * CELL;
+    }) ?? -1;
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const at = this.order.indexOf(this.chosen);
+    this.onChoose(this.order[at < 0 ? 0 : Math.max(0, Math.min(this.order.length - 1, at + step))]);
+  }
+
+  /** @param {number} n @returns {string} */
+  describe(n) {
+    if (n < 0) return "";
+    const { nodes } = this.state.replay;
+    const used = this.state.gpu.subarray(this.state.first[n], this.state.first[n + 1]).reduce((sum, each) => sum + each, 0);
+    const gpus = nodes.gpus[n] ? `, ${(used / GPU_MILLI).toFixed(2)} of ${nodes.gpus[n]} ${nodes.model[n]} GPUs` : "";
+    return `${nodes.name[n]}: ${Math.round((100 * this.state.cpu[n]) / Math.max(1, nodes.cpu[n]))} % of CPU${gpus}`;
+  }
+}

@@ -1,0 +1,264 @@
+// The page: one clock for all runs, a heat map for each, and the details that a person asks for.
+
+import { amount, kind } from "./colours.js";
+import { drawChart } from "./chart.js";
+import { decisionCard, element, nodeCard } from "./details.js";
+import { HeatMap } from "./heatmap.js";
+import { ClusterState, FINISHED, differences, eventsUntil } from "./replay.js";
+
+/** @typedef {import("./replay.js").Replay} Replay */
+/** @typedef {import("./details.js").Explanation} Explanation */
+/** @typedef {{state: ClusterState, map: HeatMap, status: HTMLElement}} View */
+
+/** @param {string} id @returns {any} */
+const byId = (id) => document.getElementById(id);
+
+const FRAME_SECONDS = 1 / 60;
+
+class Page {
+  /** @param {Replay} replay */
+  constructor(replay) {
+    this.replay = replay;
+    this.lead = replay.runs[0];
+    /** Number of the first run's events that were applied. */
+    this.at = 0;
+    this.playing = false;
+    this.from = 0;
+    this.startedAt = 0;
+    this.frames = 0;
+    this.difference = -1;
+    this.differences = replay.runs.length > 1 ? differences(replay.runs[0], replay.runs[1]) : [];
+    /** @type {View[]} */
+    this.views = replay.runs.map((run) => this.makeView(run));
+    this.asked = 0;
+  }
+
+  /** @param {import("./replay.js").Run} run @returns {View} */
+  makeView(run) {
+    const state = new ClusterState(this.replay, run);
+    const status = element("p");
+    const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", {
+      role: "img", "aria-label": `Nodes and GPUs under ${run.policy}; arrow keys choose a node`,
+    }));
+    byId("runs").append(element("section", { class: "run", "aria-label": run.policy }, element("h2", {}, run.policy), status, canvas));
+    const map = new HeatMap(canvas, state, (node) => this.chooseNode(node));
+    return { state, map, status };
+  }
+
+  start() {
+    const { replay } = this;
+    const arrivals = replay.protocol === "timed" ? "events" : "arrivals";
+    byId("subject").textContent = `${replay.workload}: ${replay.nodes.name.length} nodes, ${this.lead.time.length} ${arrivals}, `
+      + `protocol ${replay.protocol}, seed ${replay.seed}`;
+    byId("time").max = this.lead.time.length;
+    const groups = Object.keys(replay.nodes.groups);
+    byId("group").append(...["model", ...groups].map((name) => element("option", { value: name }, name)));
+    byId("nodes").append(...replay.nodes.name.map((name) => element("option", { value: name })));
+    byId("differences").hidden = replay.runs.length < 2;
+    byId("play").addEventListener("click", () => this.toggle());
+    byId("back").addEventListener("click", () => this.step(-1));
+    byId("forward").addEventListener("click", () => this.step(1));
+    byId("time").addEventListener("input", () => { this.pause(); this.show(Number(byId("time").value)); });
+    byId("mode").addEventListener("change", () => this.redraw());
+    byId("group").addEventListener("change", () => this.layOut());
+    byId("search").addEventListener("change", () => this.chooseNode(replay.nodes.name.indexOf(byId("search").value)));
+    byId("previous").addEventListener("click", () => this.goToDifference(this.difference - 1));
+    byId("next").addEventListener("click", () => this.goToDifference(this.difference + 1));
+    byId("theme").addEventListener("click", () => this.switchTheme());
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    window.addEventListener("resize", () => this.layOut());
+    document.querySelector("main")?.removeAttribute("hidden");
+    this.showDifference();
+    this.layOut();
+    this.show(this.lead.time.length);
+  }
+
+  layOut() {
+    this.width = byId("maps").clientWidth;
+    for (const { map } of this.views) {
+      map.group = byId("group").value;
+      map.layOut();
+    }
+    drawChart(byId("chart"), this.replay.runs);
+    this.redraw();
+  }
+
+  redraw() {
+    for (const { map } of this.views) {
+      map.mode = byId("mode").value;
+      map.draw(null);
+    }
+    this.showLegend();
+  }
+
+  /** Show the clusters after so many events of the first run. @param {number} count */
+  show(count) {
+    this.at = Math.max(0, Math.min(this.lead.time.length, count));
+    const time = this.at === 0 ? -1 : this.lead.time[this.at - 1];
+    for (const { state, map, status } of this.views) {
+      const until = state.run === this.lead ? this.at : eventsUntil(state.run, time);
+      const changed = state.seek(until);
+      map.draw(changed);
+      status.textContent = describe(state);
+    }
+    byId("time").value = this.at;
+    byId("time").setAttribute("aria-valuetext", `event ${this.at}`);
+    const moment = this.replay.protocol === "timed" ? `, ${Math.round(Math.max(0, time))} s` : "";
+    byId("now").textContent = `event ${this.at} of ${this.lead.time.length}${moment}`;
+  }
+
+  toggle() {
+    if (this.playing) { this.pause(); return; }
+    this.playing = true;
+    this.from = this.at >= this.lead.time.length ? 0 : this.at;
+    this.startedAt = performance.now();
+    this.frames = 0;
+    byId("play").textContent = "Pause";
+    byId("play").setAttribute("aria-pressed", "true");
+    this.frame();
+  }
+
+  pause() {
+    this.playing = false;
+    byId("play").textContent = "Play";
+    byId("play").setAttribute("aria-pressed", "false");
+  }
+
+  frame() {
+    if (!this.playing) return;
+    const passed = (performance.now() - this.startedAt) / 1000;
+    const all = this.lead.time.length;
+    const count = this.from + Math.round((passed / Number(byId("duration").value)) * all);
+    this.show(count);
+    this.frames += 1;
+    document.body.dataset.framesPerSecond = (this.frames / Math.max(passed, FRAME_SECONDS)).toFixed(1);
+    if (count >= all) { this.pause(); return; }
+    requestAnimationFrame(() => this.frame());
+  }
+
+  /** @param {number} events */
+  step(events) {
+    this.pause();
+    this.show(this.at + events);
+  }
+
+  /** Show cards; the maps may have another width then. @param {HTMLElement[]} cards */
+  showDetails(cards) {
+    byId("details").replaceChildren(...cards);
+    if (byId("maps").clientWidth !== this.width) this.layOut();
+  }
+
+  /** @param {number} node */
+  chooseNode(node) {
+    if (node < 0) return;
+    this.showDetails(this.views.map(({ state, map }, run) => {
+      map.choose(node, []);
+      return nodeCard(state, node, (event) => this.explain([{ run, event }]));
+    }));
+  }
+
+  /** Show why decisions were made. @param {{run: number, event: number}[]} decisions */
+  async explain(decisions) {
+    this.asked += 1;
+    const asked = this.asked;
+    const cards = (/** @type {(Explanation | string)[]} */ texts) => decisions.map(({ run, event }, i) => decisionCard(this.views[run].state, event, texts[i]));
+    const texts = decisions.map(() => /** @type {Explanation | string} */ ("Working out why…"));
+    this.showDetails(cards(texts));
+    await Promise.all(decisions.map(async ({ run, event }, i) => {
+      texts[i] = await ask(run, event);
+      if (asked === this.asked) this.showDetails(cards(texts));
+    }));
+  }
+
+  /** @param {number} index */
+  goToDifference(index) {
+    if (index < 0 || index >= this.differences.length) return;
+    this.pause();
+    this.difference = index;
+    const { a, b } = this.differences[index];
+    this.show(a);
+    const taken = [this.lead.node[a], this.replay.runs[1].node[b]];
+    this.views.forEach(({ map }, run) => map.choose(-1, [taken[run], taken[1 - run]].filter((n) => n >= 0)));
+    this.showDifference();
+    this.explain([{ run: 0, event: a }, { run: 1, event: b }]);
+  }
+
+  showDifference() {
+    const all = this.differences.length;
+    byId("previous").disabled = this.difference <= 0;
+    byId("next").disabled = this.difference >= all - 1;
+    const at = this.difference < 0 ? "" : `${this.difference + 1} of `;
+    const first = all && this.difference < 0 ? `; the first is event ${this.differences[0].a}` : "";
+    byId("difference").textContent = `${at}${all} decisions differ${first}`;
+  }
+
+  showLegend() {
+    const mode = byId("mode").value;
+    const idle = "var(--idle)";
+    const { models } = this.views[0].map;
+    const entries = {
+      used: [[idle, "idle"], [amount(0.05), "little used"], [amount(0.5), "half"], [amount(1), "full"]],
+      shared: [[idle, "idle"], [kind(0), "one pod, whole"], [kind(4), "one pod, a share"], [kind(1), "several pods"]],
+      fragmented: [[idle, "full"], [amount(0), "idle and usable"], [amount(1), "idle and of no use to typical pods"]],
+      model: models.map((name, i) => [name ? kind(i) : idle, name || "no GPU"]),
+    }[/** @type {"used" | "shared" | "fragmented" | "model"} */ (mode)];
+    byId("legend").replaceChildren(...entries.map(([colour, text]) => {
+      const sample = element("i");
+      sample.style.background = colour;
+      return element("span", {}, sample, text);
+    }));
+  }
+
+  switchTheme() {
+    const root = document.documentElement;
+    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = isDark ? "light" : "dark";
+    this.redraw();
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(target.tagName)) return;
+    if (event.key === " " && target.tagName === "BUTTON") return;
+    const action = {
+      " ": () => this.toggle(), ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1),
+      Home: () => this.step(-Infinity), End: () => this.step(Infinity),
+      n: () => this.goToDifference(this.difference + 1), p: () => this.goToDifference(this.difference - 1),
+    }[event.key];
+    if (action === undefined) return;
+    event.preventDefault();
+    action();
+  }
+}
+
+/** @param {ClusterState} state @returns {string} */
+function describe(state) {
+  const { run, applied } = state;
+  if (applied === 0) return "nothing has arrived";
+  const e = applied - 1;
+  const pod = state.replay.pods.name[run.pod[e]];
+  const there = run.node[e] >= 0 ? ` on ${state.replay.nodes.name[run.node[e]]}` : "";
+  const share = (/** @type {string} */ what, /** @type {number | null} */ value) => (value === null ? "" : `${what} ${value.toFixed(1)} %, `);
+  const last = run.outcome[e] === FINISHED ? `${pod} ended` : run.node[e] >= 0 ? `${pod}${there}` : `${pod} fits nowhere`;
+  return `${share("GPU", run.gpu[e])}${share("CPU", run.cpu[e])}${share("fragmented", run.fragmentation[e])}last: ${last}`;
+}
+
+/** @param {number} run @param {number} event @returns {Promise<Explanation | string>} */
+async function ask(run, event) {
+  const answer = await fetch(`api/explanation?run=${run}&event=${event}`).catch(() => null);
+  if (answer === null) return "The server has ended.";
+  return answer.ok ? answer.json() : answer.text();
+}
+
+async function main() {
+  const answer = await fetch("api/replay").catch(() => null);
+  if (answer === null || !answer.ok) {
+    byId("problem").hidden = false;
+    byId("problem").textContent = answer === null ? "The server has ended." : await answer.text();
+    return;
+  }
+  new Page(await answer.json()).start();
+}
+
+main();

@@ -1,0 +1,178 @@
+// The cluster after any event of a run: events are applied forward, and a jump back starts from a stored copy.
+
+/**
+ * @typedef {{name: string[], model: string[], gpus: number[], cpu: number[], memory: number[],
+ *   groups: Record<string, string[]>}} NodeColumns
+ * @typedef {{name: string[], cpu: number[], memory: number[], gpus: number[], milli: number[]}} PodColumns
+ * @typedef {{cpu: number, gpus: number, milli: number, models: string[], share: number}} TypicalPod
+ * @typedef {{policy: string, time: number[], pod: number[], node: number[], devices: string[], outcome: number[],
+ *   reason: number[], reasons: string[], gpu: (number | null)[], cpu: (number | null)[],
+ *   fragmentation: (number | null)[]}} Run
+ * @typedef {{workload: string, protocol: string, seed: number, nodes: NodeColumns, pods: PodColumns,
+ *   profile: TypicalPod[], runs: Run[]}} Replay
+ */
+
+export const [BOUND, FAILED, WAITING, FINISHED] = [0, 1, 2, 3];
+export const GPU_MILLI = 1000;
+const COPY_EVENTS = 1000;
+
+/** What is on the nodes. `first` has the position of each node's first device in `gpu` and `sharing`. */
+export class ClusterState {
+  /** @param {Replay} replay @param {Run} run */
+  constructor(replay, run) {
+    this.replay = replay;
+    this.run = run;
+    const { gpus } = replay.nodes;
+    this.first = new Int32Array(gpus.length + 1);
+    gpus.forEach((count, n) => { this.first[n + 1] = this.first[n] + count; });
+    const devices = this.first[gpus.length];
+    this.gpu = new Int32Array(devices);
+    this.sharing = new Int16Array(devices);
+    this.cpu = new Float64Array(gpus.length);
+    this.memory = new Float64Array(gpus.length);
+    /** @type {Map<number, number[]>} events of the pods that run on a node */
+    this.running = new Map();
+    /** Number of events that were applied. */
+    this.applied = 0;
+    /** @type {{applied: number, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array, memory: Float64Array,
+     *   running: Map<number, number[]>}[]} */
+    this.copies = [];
+    this.keep();
+  }
+
+  /** Apply or take back events until so many are applied; return the nodes that changed, null if all may have. */
+  /** @param {number} count @returns {Set<number> | null} */
+  seek(count) {
+    /** @type {Set<number> | null} */
+    let changed = new Set();
+    if (count < this.applied) {
+      this.restore(Math.min(Math.floor(count / COPY_EVENTS), this.copies.length - 1));
+      changed = null;
+    }
+    while (this.applied < count) {
+      const node = this.apply(this.applied);
+      this.applied += 1;
+      if (node >= 0 && changed !== null) changed.add(node);
+      if (this.applied % COPY_EVENTS === 0 && this.copies.length === this.applied / COPY_EVENTS) this.keep();
+    }
+    return changed;
+  }
+
+  /** @param {number} e @returns {number} the node that changed, -1: none */
+  apply(e) {
+    const { run } = this;
+    const outcome = run.outcome[e];
+    const n = run.node[e];
+    if (n < 0 || (outcome !== BOUND && outcome !== FINISHED)) return -1;
+    const there = this.running.get(n) ?? [];
+    if (outcome === BOUND) {
+      this.running.set(n, [...there, e]);
+      this.take(n, e, 1);
+    } else {
+      const bound = there.findIndex((each) => run.pod[each] === run.pod[e]);
+      if (bound >= 0) {
+        this.take(n, there[bound], -1);
+        this.running.set(n, there.filter((_, i) => i !== bound));
+      }
+    }
+    return n;
+  }
+
+  /** @param {number} n @param {number} e the event in which the pod was bound @param {number} sign */
+  take(n, e, sign) {
+    const { pods } = this.replay;
+    const pod = this.run.pod[e];
+    this.cpu[n] += sign * pods.cpu[pod];
+    this.memory[n] += sign * pods.memory[pod];
+    for (const device of devicesOf(this.run, e)) {
+      this.gpu[this.first[n] + device] += sign * pods.milli[pod];
+      this.sharing[this.first[n] + device] += sign;
+    }
+  }
+
+  keep() {
+    const { applied, gpu, sharing, cpu, memory, running } = this;
+    this.copies.push({
+      applied, gpu: gpu.slice(), sharing: sharing.slice(), cpu: cpu.slice(), memory: memory.slice(),
+      running: new Map(running),
+    });
+  }
+
+  /** @param {number} index */
+  restore(index) {
+    const copy = this.copies[index];
+    this.applied = copy.applied;
+    this.gpu.set(copy.gpu);
+    this.sharing.set(copy.sharing);
+    this.cpu.set(copy.cpu);
+    this.memory.set(copy.memory);
+    this.running = new Map(copy.running);
+  }
+
+  /**
+   * Idle milli of a device that a pod drawn from the profile cannot use, in expectation (Weng et al., ATC 2023).
+   * @param {number} n @param {number} device @returns {number}
+   */
+  fragmented(n, device) {
+    const { nodes, profile } = this.replay;
+    const idle = GPU_MILLI - this.gpu[this.first[n] + device];
+    if (idle === 0) return 0;
+    const cpu = nodes.cpu[n] - this.cpu[n];
+    let lost = 0;
+    for (const kind of profile) {
+      const usable = kind.gpus > 0 && (kind.models.length === 0 || kind.models.includes(nodes.model[n])) && cpu >= kind.cpu;
+      if (usable) {
+        let fitting = 0;
+        for (let d = this.first[n]; d < this.first[n + 1]; d += 1) fitting += GPU_MILLI - this.gpu[d] >= kind.milli ? 1 : 0;
+        lost += kind.share * (fitting >= kind.gpus && idle >= kind.milli ? 0 : idle);
+      } else {
+        lost += kind.share * idle;
+      }
+    }
+    return lost;
+  }
+}
+
+/** @param {Run} run @param {number} e @returns {number[]} */
+export function devicesOf(run, e) {
+  return run.devices[e] === "" ? [] : run.devices[e].split("-").map(Number);
+}
+
+/** Number of events of a run up to a time. @param {Run} run @param {number} time @returns {number} */
+export function eventsUntil(run, time) {
+  let [low, high] = [0, run.time.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (run.time[middle] <= time) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+/**
+ * Decisions on the same arrival in which two runs took different nodes, in the order of the first run.
+ * @param {Run} a @param {Run} b @returns {{a: number, b: number}[]} the events of each
+ */
+export function differences(a, b) {
+  const other = decisions(b);
+  const found = [];
+  for (const [arrival, event] of decisions(a)) {
+    const there = other.get(arrival);
+    if (there !== undefined && a.node[event] !== b.node[there]) found.push({ a: event, b: there });
+  }
+  return found;
+}
+
+/** Event that bound or dropped each arrival. @param {Run} run @returns {Map<string, number>} */
+function decisions(run) {
+  /** @type {Map<number, number>} */
+  const seen = new Map();
+  /** @type {Map<string, number>} */
+  const result = new Map();
+  run.outcome.forEach((outcome, e) => {
+    if (outcome !== BOUND && outcome !== FAILED) return;
+    const number = seen.get(run.pod[e]) ?? 0;
+    seen.set(run.pod[e], number + 1);
+    result.set(`${run.pod[e]}/${number}`, e);
+  });
+  return result;
+}

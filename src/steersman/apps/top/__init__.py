@@ -1,0 +1,1 @@
+"""`steersman top`: requests on each node of a live cluster, waiting pods, and which scheduler decides."""

@@ -1,0 +1,99 @@
+"""Chromium for the tests of pages, and dashboards as the command serves them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from steersman.core.compiled import cache_root
+
+OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+AXE = "axe-core@4.10.3"
+
+
+def chromium() -> str:
+    """The browser's path; Debian's package is installed where there is none."""
+    if not any(map(shutil.which, NAMES)):
+        for command in (("apt-get", "update", "-q"), ("apt-get", "install", "-y", "-q", "chromium")):
+            subprocess.run(command, check=True, capture_output=True, timeout=600)
+    return next(path for path in map(shutil.which, NAMES) if path is not None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core, which finds what keeps people from using a page."""
+    kept = cache_root() / AXE.replace("@", "-") / "axe.min.js"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, check=True, capture_output=True, timeout=300)
+            (packed,) = Path(folder).glob("*.tgz")
+            subprocess.run(["tar", "xzf", packed.name], cwd=folder, check=True, timeout=60)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(Path(folder) / "package" / "axe.min.js", kept)
+    return kept.read_text()
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[str]:
+    """Run `steersman dashboard` in the block; the address that it printed."""
+    command = [sys.executable, "-m", "steersman", "dashboard", "--port", "0", "--no-open", *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert "http://127.0.0.1:" in line, line
+            yield line.split()[-1]
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[..., str]]:
+    """A function that serves a dashboard until the module's tests are over."""
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(served(*arguments))
+
+
+@contextmanager
+def opened(browser: Browser, address: str, *, width: int = 1400, dark: bool = False) -> Iterator[Page]:
+    """A page that has loaded; whatever its scripts log or throw fails the test."""
+    context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme="dark" if dark else "light")
+    page, problems = context.new_page(), list[str]()
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    page.on("requestfailed", lambda request: problems.append(request.url))
+    page.goto(address)
+    page.wait_for_selector("main:not([hidden])")
+    yield page
+    context.close()
+    assert problems == []

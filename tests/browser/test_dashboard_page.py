@@ -1,0 +1,197 @@
+"""The dashboard's page in Chromium: what it draws and says is what the simulation did."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.browser.conftest import opened
+
+import steersman
+from steersman.apps.dashboard.replay import replay_of
+
+pytestmark = pytest.mark.browser
+WORKLOAD, POLICIES, SEED = "default-small", ("fgd", "steersman"), 7
+HOSTILE = "<img-src=x-onerror=alert(1)>"
+WIDTHS = {"desktop": 1400, "phone": 390}
+
+
+@pytest.fixture(scope="module")
+def small(serve: Callable[..., str]) -> str:
+    return serve("--workload", WORKLOAD, "--policy", *POLICIES, "--seed", str(SEED))
+
+
+@pytest.fixture(scope="module")
+def replay() -> Any:
+    workload = steersman.load_workload(WORKLOAD)
+    return replay_of(workload, [steersman.simulate(workload, each, seed=SEED, record=True) for each in POLICIES])
+
+
+def seek(page: Page, event: int) -> None:
+    move = (
+        "event => { const t = document.getElementById('time'); t.value = event; t.dispatchEvent(new Event('input')); }"
+    )
+    page.evaluate(move, event)
+
+
+def test_the_page_says_what_it_shows(browser: Browser, small: str, replay: Any) -> None:
+    with opened(browser, small) as page:
+        expect(page.locator("#subject")).to_contain_text(f"64 nodes, {len(replay.runs[0].time)} arrivals")
+        assert page.locator(".run h2").all_inner_texts() == list(POLICIES)
+        for run, columns in enumerate(replay.runs):
+            expect(page.locator(".run p").nth(run)).to_contain_text(f"GPU {columns.gpu[-1]:.1f} %")
+        assert "token" not in page.url
+
+
+def test_the_state_is_the_simulations_whichever_way_time_goes(browser: Browser, small: str, replay: Any) -> None:
+    """Allocation and fragmentation that the page computes from events against those of the simulator's kernels."""
+    last = len(replay.runs[0].time)
+    events = [*np.random.default_rng(1).integers(1, last, 40).tolist(), 1, last]
+    script = """async events => {
+        const { ClusterState } = await import('/static/replay.js');
+        const replay = await (await fetch('/api/replay')).json();
+        return replay.runs.map(run => {
+            const state = new ClusterState(replay, run);
+            const all = 1000 * state.gpu.length;
+            return events.map(event => {
+                state.seek(event);
+                let lost = 0;
+                replay.nodes.gpus.forEach((count, n) => {
+                    for (let d = 0; d < count; d += 1) lost += state.fragmented(n, d);
+                });
+                return [100 * state.gpu.reduce((sum, each) => sum + each, 0) / all, 100 * lost / all];
+            });
+        });
+    }"""
+    with opened(browser, small) as page:
+        found = page.evaluate(script, events)
+    for columns, states in zip(replay.runs, found, strict=True):
+        for event, (gpu, lost) in zip(events, states, strict=True):
+            assert gpu == pytest.approx(columns.gpu[event - 1], abs=0.006)
+            assert lost == pytest.approx(columns.fragmentation[event - 1], abs=0.002)
+
+
+def test_differences_are_those_of_the_runs_with_both_explanations(browser: Browser, small: str, replay: Any) -> None:
+    one, other = replay.runs
+    differ = [e for e in range(len(one.time)) if one.node[e] != other.node[e]]
+    with opened(browser, small) as page:
+        expect(page.locator("#difference")).to_have_text(
+            f"{len(differ)} decisions differ; the first is event {differ[0]}"
+        )
+        page.click("#next")
+        page.keyboard.press("n")
+        expect(page.locator("#difference")).to_contain_text(f"2 of {len(differ)}")
+        expect(page.locator("#now")).to_contain_text(f"event {differ[1]} of")
+        expect(page.locator("#details [role=status]")).to_have_count(0, timeout=60_000)
+        cards = page.locator("#details article")
+        expect(cards).to_have_count(2)
+        for run, columns in enumerate(replay.runs):
+            node = columns.node[differ[1]]
+            expect(cards.nth(run)).to_contain_text(replay.nodes.name[node] if node >= 0 else "placed nowhere")
+            expect(cards.nth(run)).to_contain_text("prefers")
+        page.keyboard.press("p")
+        expect(page.locator("#difference")).to_contain_text(f"1 of {len(differ)}")
+
+
+def test_playing_goes_to_the_end_and_keys_step(browser: Browser, small: str, replay: Any) -> None:
+    last = len(replay.runs[0].time)
+    with opened(browser, small) as page:
+        page.select_option("#duration", "10")
+        seek(page, last - last // 10)
+        page.keyboard.press(" ")
+        expect(page.locator("#play")).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("#play")).to_have_attribute("aria-pressed", "false", timeout=20_000)
+        expect(page.locator("#now")).to_have_text(f"event {last} of {last}")
+        for key, event in (("ArrowLeft", last - 1), ("Home", 0), ("ArrowRight", 1), ("End", last)):
+            page.keyboard.press(key)
+            expect(page.locator("#now")).to_have_text(f"event {event} of {last}")
+
+
+def test_a_node_and_its_pods_are_a_click_or_a_key_away(browser: Browser, small: str, replay: Any) -> None:
+    with opened(browser, small) as page:
+        page.fill("#search", replay.nodes.name[3])
+        page.keyboard.press("Enter")
+        expect(page.locator("#details article")).to_have_count(2)
+        expect(page.locator("#details h2").first).to_have_text(f"{replay.nodes.name[3]} under {POLICIES[0]}")
+        page.locator(".run canvas").first.focus()
+        before = page.locator("#details h2").first.inner_text()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#details h2").first).not_to_have_text(before)
+        page.locator("#details .link").first.click()
+        expect(page.locator("#details article")).to_contain_text("prefers", timeout=60_000)
+
+
+@pytest.mark.parametrize("mode", ["used", "shared", "fragmented", "model"])
+def test_every_colouring_draws_and_has_a_legend(browser: Browser, small: str, mode: str) -> None:
+    with opened(browser, small) as page:
+        page.select_option("#mode", mode)
+        assert page.locator("#legend span").count() >= 3
+        colours = page.evaluate(
+            """() => { const c = document.querySelector('.run canvas');
+            const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data, seen = new Set();
+            for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255) seen.add(data.slice(i, i + 3).join());
+            return seen.size; }"""
+        )
+        assert colours > 3
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_keeps_people_from_using_the_page(
+    browser: Browser, small: str, axe: str, width: str, dark: bool
+) -> None:
+    with opened(browser, small, width=WIDTHS[width], dark=dark) as page:
+        for step in (lambda: None, lambda: page.click("#next")):
+            step()
+            assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
+            page.evaluate(axe)
+            found = page.evaluate("axe.run()")["violations"]
+            serious = [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+            assert serious == []
+        expect(page.locator("#details [role=status]")).to_have_count(0, timeout=60_000)
+
+
+def test_names_from_a_cluster_are_text(browser: Browser, serve: Callable[..., str], tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    allocatable = {"cpu": "8", "memory": "32Gi", "pods": "9"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": allocatable}}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{HOSTILE}{i}", "labels": {"a": HOSTILE}},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}]},
+        }
+        for i in range(3)
+    ]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
+    address = serve("--nodes", str(file), "--pods", str(file), "--policy", "kube-default", "--protocol", "arrivals")
+    with opened(browser, address) as page:
+        expect(page.locator(".run p")).to_contain_text(f"{HOSTILE}2 fits nowhere")
+        page.fill("#search", "n1")
+        page.keyboard.press("Enter")
+        expect(page.locator("#details .link").first).to_have_text(f"{HOSTILE}0")
+        page.locator("#details .link").first.click()
+        expect(page.locator("#details h2")).to_contain_text(HOSTILE)
+        assert page.locator("img").count() == 0
+
+
+def test_the_page_needs_its_token_and_ends_with_its_server(browser: Browser, small: str) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    answer = page.goto(re.sub(r"\?.*", "", small))
+    assert answer is not None
+    assert answer.status == 401
+    context.close()
+
+
+def test_the_scripts_and_the_page_name_no_other_host() -> None:
+    folder = Path(steersman.__file__).parent / "apps" / "dashboard" / "static"
+    for file in folder.iterdir():
+        assert not re.search(r"https?://", file.read_text()), file.name

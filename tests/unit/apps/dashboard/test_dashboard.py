@@ -1,0 +1,235 @@
+"""The dashboard's document, explanations and server, and who may ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from functools import cache
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from tests.support.errors import raises
+from yarl import URL
+
+import steersman
+from steersman.apps.dashboard.access import COOKIE
+from steersman.apps.dashboard.explanations import RunExplainer, pods_before
+from steersman.apps.dashboard.replay import OUTCOMES, Replay, replay_of
+from steersman.apps.dashboard.server import Dashboard
+from steersman.cli.main import main
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import UsageError
+from steersman.simulation.result import RunResult
+from steersman.workloads.workload import Workload
+
+POLICIES = ("best-fit", "fgd")
+TOKEN = "a-token"
+HOSTILE = '<script>alert("pod")</script>'
+
+
+def workload(name: str = "p0") -> Workload:
+    nodes = (
+        Node("a", 16_000, 64 << 30, gpu_count=2, gpu_model="T4", labels={"topology.kubernetes.io/zone": "z1"}),
+        Node("b", 16_000, 64 << 30, gpu_count=4, gpu_model="V100"),
+        Node("c", 8_000, 32 << 30),
+    )
+    kinds = [
+        PodClass(Requests(1_000 * (i % 3 + 1), 1 << 30, gpu_count=i % 3, gpu_milli=(0, 500, 1000)[i % 3]))
+        for i in range(9)
+    ]
+    pods = tuple(
+        Pod(name if i == 0 else f"p{i}", kind, creation_time=10.0 * i, deletion_time=10.0 * i + 45)
+        for i, kind in enumerate(kinds)
+    )
+    return Workload("small", nodes, pods)
+
+
+@cache
+def results(protocol: str, name: str = "p0") -> tuple[Workload, tuple[RunResult, ...]]:
+    loaded = workload(name)
+    runs = tuple(steersman.simulate(loaded, policy, protocol=protocol, record=True) for policy in POLICIES)  # type: ignore[arg-type]
+    return loaded, runs
+
+
+def document(protocol: str) -> tuple[Workload, Replay]:
+    loaded, runs = results(protocol)
+    return loaded, replay_of(loaded, runs)
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "arrivals", "timed"])
+def test_the_document_has_every_event_of_every_run(protocol: str) -> None:
+    _, runs = results(protocol)
+    _, replay = document(protocol)
+    assert [run.policy for run in replay.runs] == list(POLICIES)
+    assert replay.nodes.groups == {"zone": ["z1", "", ""]}
+    for columns, result in zip(replay.runs, runs, strict=True):
+        placements = result.placements
+        assert placements is not None
+        assert [replay.pods.name[i] for i in columns.pod] == placements.pod
+        assert [replay.nodes.name[i] if i >= 0 else "" for i in columns.node] == placements.node
+        assert columns.devices == placements.devices
+        assert [OUTCOMES[i] for i in columns.outcome] == placements.outcome
+        assert [columns.reasons[i] for i in columns.reason] == placements.reason
+    assert abs(sum(kind.share for kind in replay.profile) - 1.0) < 1e-9
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "timed"])
+def test_the_cluster_before_an_event_is_that_of_the_simulation(protocol: str) -> None:
+    loaded, replay = document(protocol)
+    gpus = sum(node.gpu_count for node in loaded.nodes)
+    for run, columns in enumerate(replay.runs):
+        for event in range(1, len(columns.time)):
+            pods = pods_before(loaded, replay, run, event)
+            used = sum(pod.requests.gpu_total_milli for pod in pods)
+            assert 100 * used / 1000 / gpus == pytest.approx(columns.gpu[event - 1], abs=0.006)
+            assert len({pod.name for pod in pods}) == len(pods)
+
+
+def test_an_explanation_is_of_the_cluster_before_the_event() -> None:
+    loaded, replay = document("timed")
+    for run, name in enumerate(POLICIES):
+        explainer = RunExplainer(steersman.load_policy(name), loaded, replay, run)
+        columns = replay.runs[run]
+        for event, outcome in enumerate(columns.outcome):
+            if OUTCOMES[outcome] == "finished":
+                with raises(UsageError, event):
+                    explainer.explain(event)
+                continue
+            explained = explainer.explain(event)
+            assert explained.policy == name
+            if OUTCOMES[outcome] == "bound" and not explained.equal:
+                assert explained.node == replay.nodes.name[columns.node[event]]
+            assert (explained.node == "") == (columns.node[event] < 0)
+
+
+def test_a_portfolios_member_is_said() -> None:
+    loaded, replay = document("arrivals")
+    explained = RunExplainer(steersman.load_policy("steersman"), loaded, replay, 0).explain(3)
+    assert explained.policy == "steersman"
+    assert explained.member
+
+
+Ask = Callable[..., Awaitable[tuple[int, str, dict[str, str]]]]
+
+
+def served(story: Callable[[Ask], Awaitable[None]], name: str = "p0") -> None:
+    """Run a story with a function that asks the server: path, then headers; returns status, text and headers."""
+
+    async def run() -> None:
+        loaded, runs = results("arrivals", name)
+        page = Dashboard(loaded, [steersman.load_policy(each) for each in POLICIES], runs)
+        async with TestClient(TestServer(page.app(TOKEN, "127.0.0.1"))) as client:
+
+            async def ask(path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
+                given = {key.replace("_", "-"): value for key, value in headers.items()}
+                client.session.cookie_jar.clear()
+                url = URL(path, encoded=True)
+                async with client.request(method, url, headers=given, allow_redirects=False) as response:
+                    return response.status, await response.text(), dict(response.headers)
+
+            await story(ask)
+
+    asyncio.run(run())
+
+
+GOOD = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def test_only_who_has_the_token_may_read() -> None:
+    async def story(ask: Ask) -> None:
+        for path in ("/", "/static/main.js", "/api/replay", "/api/explanation?run=0&event=0", "/nothing"):
+            for given in (
+                {},
+                {"Authorization": "Bearer wrong"},
+                {"Authorization": f"Basic {TOKEN}"},
+                {"Cookie": f"{COOKIE}=wrong"},
+            ):
+                status, text, headers = await ask(path, **given)
+                assert (status, len(text.splitlines())) == (401, 1), (path, given)
+                assert "default-src 'none'" in headers["Content-Security-Policy"]
+        status, _, _ = await ask("/?token=wrong")
+        assert status == 401
+        status, _, headers = await ask(f"/?token={TOKEN}")
+        assert (status, headers["Location"]) == (303, "/")
+        assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in headers["Set-Cookie"].split(";")}
+        status, text, _ = await ask("/", Cookie=headers["Set-Cookie"].partition(";")[0])
+        assert (status, "<title>" in text) == (200, True)
+        assert (await ask("/api/replay", **GOOD))[0] == 200
+
+    served(story)
+
+
+def test_other_sites_and_other_names_of_the_server_are_refused() -> None:
+    async def story(ask: Ask) -> None:
+        for headers in (
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Origin": "http://127.0.0.1:1"},
+            {"Host": "evil.example"},
+            {"Host": "127.0.0.1.evil.example:80"},
+        ):
+            status, text, answered = await ask("/api/replay", **GOOD, **headers)
+            assert (status, len(text.splitlines())) == (403, 1), headers
+            assert "Access-Control-Allow-Origin" not in answered
+        assert (await ask("/api/replay", "POST", **GOOD))[0] == 405
+
+    served(story)
+
+
+def test_wrong_questions_are_one_line() -> None:
+    async def story(ask: Ask) -> None:
+        for query, status in (
+            ("", 400),
+            ("run=0", 400),
+            ("run=0&event=-1", 400),
+            ("run=0&event=1e3", 400),
+            ("run=0&event=" + "9" * 500, 400),
+            ("run=x&event=0", 400),
+            ("run=2&event=0", 404),
+            ("run=0&event=9999", 404),
+        ):
+            found, text, _ = await ask(f"/api/explanation?{query}", **GOOD)
+            assert (found, len(text.splitlines())) == (status, 1), query
+        for path in ("/static/no.js", "/static/..%2f__init__.py", "/static/%2e%2e", "/api", "/static/"):
+            found, text, _ = await ask(path, **GOOD)
+            assert (found, len(text.splitlines())) == (404, 1), path
+
+    served(story)
+
+
+def test_explanations_and_hostile_names_are_data() -> None:
+    async def story(ask: Ask) -> None:
+        status, text, headers = await ask("/api/replay", **GOOD)
+        assert headers["Content-Type"].startswith("application/json")
+        replay = json.loads(text)
+        assert (status, replay["pods"]["name"][0]) == (200, HOSTILE)
+        status, text, headers = await ask("/api/explanation?run=1&event=2", **GOOD)
+        assert (status, json.loads(text)["policy"]) == (200, "fgd")
+        assert headers["Content-Type"].startswith("application/json")
+
+    served(story, HOSTILE)
+
+
+def test_the_state_of_an_explanation_fits_the_nodes() -> None:
+    loaded, replay = document("inflation")
+    for pod in pods_before(loaded, replay, 0, len(replay.runs[0].time)):
+        assert pod.constraints.node_name in ClusterState(loaded.nodes).slots
+
+
+@pytest.mark.parametrize("policies", [("fgd", "fgd"), ("fgd", "best-fit", "random")])
+def test_one_policy_or_two_different_ones(policies: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dashboard", "--workload", "default-small", "--policy", *policies]) == 2
+    assert "give one policy, or two different ones" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        given = ("--workload", "default-small", "--policy", "best-fit", "--no-open", "--port", str(port))
+        assert main(["dashboard", *given]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert f"--port {port}" in said[-1]
+    assert said[-1].startswith("error: ")
