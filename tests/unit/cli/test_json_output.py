@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from tests.unit.apps.dashboard.test_top import LEASES, NODES, PODS, node, pod, running_double
+from tests.unit.apps.top.test_top import LEASES, NODES, PODS, node, pod, running_double
 
 from steersman.apps.local_cluster import record
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
