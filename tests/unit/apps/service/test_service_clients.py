@@ -438,8 +438,9 @@ def test_files_that_cannot_be_used_are_one_line_at_the_start(papers, certificate
         async with served(tls=files):
             pass
 
+    before = threading.active_count()
     with pytest.raises(InputError) as error:
         asyncio.run(main())
     assert said in str(error.value)
     assert "\n" not in str(error.value)
-    assert threading.active_count() == 1, "nothing was left running"
+    assert threading.active_count() <= before, "nothing was left running"
