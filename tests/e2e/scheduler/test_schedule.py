@@ -42,9 +42,10 @@ class Running:
 def scheduling(cluster: LocalCluster, folder: Path, *arguments: str, begins: str = "scheduling") -> Iterator[Running]:
     """Run `steersman schedule`; yields when it has begun."""
     log = folder / f"{len(list(folder.iterdir()))}.log"
+    port = () if "--shadow" in arguments else ("--port", "0")
     with log.open("w") as stream:
         process = subprocess.Popen(
-            [STEERSMAN, "schedule", "--name", cluster.name, "--port", "0", "--log-level", "debug", *arguments],
+            [STEERSMAN, "schedule", "--name", cluster.name, *port, "--log-level", "debug", *arguments],
             env=cluster.environment,
             stdout=stream,
             stderr=stream,
