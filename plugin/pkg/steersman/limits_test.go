@@ -257,7 +257,7 @@ func TestTheBreakerOfLimitsIsPublished(t *testing.T) {
 	for range 5 {
 		left(t, plugin, observeLimit("100"), nodesOf(2))
 	}
-	plugin.observeBreakers()
+	plugin.observeBreakers(true)
 	for name, open := range map[string]float64{"scores": 0, "limits": 1} {
 		gauge := breakerState.WithLabelValues(t.Name(), name, "open")
 		if value, err := testutil.GetGaugeMetricValue(gauge); err != nil || value != open {

@@ -71,7 +71,7 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	if err := plugin.createSources(ctx, logger, handle); err != nil {
 		return nil, fmt.Errorf("args.%w", err)
 	}
-	go plugin.watchFiles(ctx)
+	go plugin.watchFiles(ctx, plugin.limits != nil)
 	return plugin, nil
 }
 
@@ -79,11 +79,11 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 func (p *Plugin) Name() string { return Name }
 
 // watchFiles reloads the policy file and publishes the states of the breakers from time to time.
-func (p *Plugin) watchFiles(ctx context.Context) {
+func (p *Plugin) watchFiles(ctx context.Context, hasLimits bool) {
 	ticker := time.NewTicker(reloadInterval)
 	defer ticker.Stop()
 	for {
-		p.observeBreakers()
+		p.observeBreakers(hasLimits)
 		select {
 		case <-ctx.Done():
 			return
@@ -96,9 +96,9 @@ func (p *Plugin) watchFiles(ctx context.Context) {
 }
 
 // observeBreakers publishes the states of the breakers; that of limits only if they are asked for.
-func (p *Plugin) observeBreakers() {
+func (p *Plugin) observeBreakers(hasLimits bool) {
 	p.recorder.observeBreaker("scores", p.breaker.State())
-	if p.limits != nil {
+	if hasLimits {
 		p.recorder.observeBreaker("limits", p.limitBreaker.State())
 	}
 }
