@@ -37,7 +37,9 @@ from steersman.cli.output.display import Progress, Warnings, print_text
 from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from steersman.apps.dashboard.server import Dashboard
+    from collections.abc import Sequence
+
+    from steersman.apps.dashboard.screens import Screen
 
 PORT = 8050
 SEED = 42
@@ -105,7 +107,7 @@ def dashboard(
     if protocol is Protocol.TIMED:
         warn(duration_warnings(source, load, mean_duration))
 
-    from steersman.apps.dashboard.server import Dashboard
+    from steersman.apps.dashboard.simulation.screen import SimulationScreen
     from steersman.cli.compiling import compile_for
 
     policies = [resolve(name) for name in names]
@@ -127,20 +129,24 @@ def dashboard(
             )
     for result in results:
         warn(result.warnings)
-    asyncio.run(_serve(Dashboard(source, policies, results), port, browser))
+    asyncio.run(_serve([SimulationScreen(source, policies, results)], port, browser))
 
 
-async def _serve(page: Dashboard, port: int, browser: bool) -> None:
-    """Serve the page until cancelled, and print its address."""
+async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
+    """Serve the pages of screens until cancelled, and print the address."""
     from prometheus_client import CollectorRegistry
 
     from steersman.apps.dashboard.access import new_token
+    from steersman.apps.dashboard.server import application
     from steersman.apps.runtime.http_server import ADDRESS, WebServer
 
     token = new_token()
-    async with WebServer(CollectorRegistry(), {}, {}, ADDRESS, port, page.app(token, ADDRESS)) as server:
+    app = application(screens, token, ADDRESS)
+    async with WebServer(CollectorRegistry(), {}, {}, ADDRESS, port, app) as server, asyncio.TaskGroup() as group:
         address = f"http://{ADDRESS}:{server.port}/?token={token}"
         print_text(f"The dashboard is at {address}\nCtrl-C ends it.")
         if browser:
             webbrowser.open(address)
+        for screen in screens:
+            group.create_task(screen.run())
         await asyncio.Event().wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from steersman.apps.dashboard.replay import OUTCOMES, Replay
+from steersman.apps.dashboard.simulation.document import OUTCOMES, Replay
 from steersman.apps.service.messages.types import Explanation
 from steersman.apps.service.scoring.explanation import explain_placed
 from steersman.cluster.model import Pod

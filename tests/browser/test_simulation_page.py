@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import opened
 
 import steersman
-from steersman.apps.dashboard.replay import replay_of
+from steersman.apps.dashboard.simulation.document import replay_of
 
 pytestmark = pytest.mark.browser
 WORKLOAD, POLICIES, SEED = "default-small", ("fgd", "steersman"), 7
@@ -54,8 +54,8 @@ def test_the_state_is_the_simulations_whichever_way_time_goes(browser: Browser, 
     last = len(replay.runs[0].time)
     events = [*np.random.default_rng(1).integers(1, last, 40).tolist(), 1, last]
     script = """async events => {
-        const { ClusterState } = await import('/static/replay.js');
-        const replay = await (await fetch('/api/replay')).json();
+        const { ClusterState } = await import('/static/simulation/replay.js');
+        const replay = await (await fetch('/api/simulation/replay')).json();
         return replay.runs.map(run => {
             const state = new ClusterState(replay, run);
             const all = 1000 * state.gpu.length;
@@ -193,5 +193,5 @@ def test_the_page_needs_its_token_and_ends_with_its_server(browser: Browser, sma
 
 def test_the_scripts_and_the_page_name_no_other_host() -> None:
     folder = Path(steersman.__file__).parent / "apps" / "dashboard" / "static"
-    for file in folder.iterdir():
+    for file in folder.glob("*/*"):
         assert not re.search(r"https?://", file.read_text()), file.name

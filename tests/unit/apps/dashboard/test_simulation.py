@@ -1,4 +1,4 @@
-"""The dashboard's document, explanations and server, and who may ask it."""
+"""The document and explanations of simulated runs, the dashboard's server, and who may ask it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from yarl import URL
 
 import steersman
 from steersman.apps.dashboard.access import COOKIE
-from steersman.apps.dashboard.explanations import RunExplainer, pods_before
-from steersman.apps.dashboard.replay import OUTCOMES, Replay, replay_of
-from steersman.apps.dashboard.server import Dashboard
+from steersman.apps.dashboard.server import application
+from steersman.apps.dashboard.simulation.document import OUTCOMES, Replay, replay_of
+from steersman.apps.dashboard.simulation.explanations import RunExplainer, pods_before
+from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
@@ -120,8 +121,8 @@ def served(story: Callable[[Ask], Awaitable[None]], name: str = "p0") -> None:
 
     async def run() -> None:
         loaded, runs = results("arrivals", name)
-        page = Dashboard(loaded, [steersman.load_policy(each) for each in POLICIES], runs)
-        async with TestClient(TestServer(page.app(TOKEN, "127.0.0.1"))) as client:
+        screen = SimulationScreen(loaded, [steersman.load_policy(each) for each in POLICIES], runs)
+        async with TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client:
 
             async def ask(path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
                 given = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -140,7 +141,15 @@ GOOD = {"Authorization": f"Bearer {TOKEN}"}
 
 def test_only_who_has_the_token_may_read() -> None:
     async def story(ask: Ask) -> None:
-        for path in ("/", "/static/main.js", "/api/replay", "/api/explanation?run=0&event=0", "/nothing"):
+        for path in (
+            "/",
+            "/simulation/",
+            "/static/simulation/main.js",
+            "/api/screens",
+            "/api/simulation/replay",
+            "/api/simulation/explanation?run=0&event=0",
+            "/nothing",
+        ):
             for given in (
                 {},
                 {"Authorization": "Bearer wrong"},
@@ -155,9 +164,13 @@ def test_only_who_has_the_token_may_read() -> None:
         status, _, headers = await ask(f"/?token={TOKEN}")
         assert (status, headers["Location"]) == (303, "/")
         assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in headers["Set-Cookie"].split(";")}
-        status, text, _ = await ask("/", Cookie=headers["Set-Cookie"].partition(";")[0])
+        cookie = headers["Set-Cookie"].partition(";")[0]
+        status, _, headers = await ask("/", Cookie=cookie)
+        assert (status, headers["Location"]) == (303, "/simulation/")
+        status, text, _ = await ask("/simulation/", Cookie=cookie)
         assert (status, "<title>" in text) == (200, True)
-        assert (await ask("/api/replay", **GOOD))[0] == 200
+        assert json.loads((await ask("/api/screens", **GOOD))[1]) == [{"name": "simulation", "title": "Simulation"}]
+        assert (await ask("/api/simulation/replay", **GOOD))[0] == 200
 
     served(story)
 
@@ -171,10 +184,10 @@ def test_other_sites_and_other_names_of_the_server_are_refused() -> None:
             {"Host": "evil.example"},
             {"Host": "127.0.0.1.evil.example:80"},
         ):
-            status, text, answered = await ask("/api/replay", **GOOD, **headers)
+            status, text, answered = await ask("/api/simulation/replay", **GOOD, **headers)
             assert (status, len(text.splitlines())) == (403, 1), headers
             assert "Access-Control-Allow-Origin" not in answered
-        assert (await ask("/api/replay", "POST", **GOOD))[0] == 405
+        assert (await ask("/api/simulation/replay", "POST", **GOOD))[0] == 405
 
     served(story)
 
@@ -191,9 +204,19 @@ def test_wrong_questions_are_one_line() -> None:
             ("run=2&event=0", 404),
             ("run=0&event=9999", 404),
         ):
-            found, text, _ = await ask(f"/api/explanation?{query}", **GOOD)
+            found, text, _ = await ask(f"/api/simulation/explanation?{query}", **GOOD)
             assert (found, len(text.splitlines())) == (status, 1), query
-        for path in ("/static/no.js", "/static/..%2f__init__.py", "/static/%2e%2e", "/api", "/static/"):
+        for path in (
+            "/static/shared/no.js",
+            "/static/no/main.js",
+            "/static/shared/..%2fsimulation%2fmain.js",
+            "/static/..%2f__init__.py",
+            "/static/%2e%2e/server.py",
+            "/api",
+            "/static/",
+            "/static/shared/",
+            "/training/",
+        ):
             found, text, _ = await ask(path, **GOOD)
             assert (found, len(text.splitlines())) == (404, 1), path
 
@@ -202,11 +225,11 @@ def test_wrong_questions_are_one_line() -> None:
 
 def test_explanations_and_hostile_names_are_data() -> None:
     async def story(ask: Ask) -> None:
-        status, text, headers = await ask("/api/replay", **GOOD)
+        status, text, headers = await ask("/api/simulation/replay", **GOOD)
         assert headers["Content-Type"].startswith("application/json")
         replay = json.loads(text)
         assert (status, replay["pods"]["name"][0]) == (200, HOSTILE)
-        status, text, headers = await ask("/api/explanation?run=1&event=2", **GOOD)
+        status, text, headers = await ask("/api/simulation/explanation?run=1&event=2", **GOOD)
         assert (status, json.loads(text)["policy"]) == (200, "fgd")
         assert headers["Content-Type"].startswith("application/json")
 

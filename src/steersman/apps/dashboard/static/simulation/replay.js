@@ -1,8 +1,9 @@
 // The cluster after any event of a run: events are applied forward, and a jump back starts from a stored copy.
 
+import { GPU_MILLI } from "../shared/heatmap.js";
+
+/** @typedef {import("../shared/heatmap.js").NodeColumns} NodeColumns */
 /**
- * @typedef {{name: string[], model: string[], gpus: number[], cpu: number[], memory: number[],
- *   groups: Record<string, string[]>}} NodeColumns
  * @typedef {{name: string[], cpu: number[], memory: number[], gpus: number[], milli: number[]}} PodColumns
  * @typedef {{cpu: number, gpus: number, milli: number, models: string[], share: number}} TypicalPod
  * @typedef {{policy: string, time: number[], pod: number[], node: number[], devices: string[], outcome: number[],
@@ -13,7 +14,6 @@
  */
 
 export const [BOUND, FAILED, WAITING, FINISHED] = [0, 1, 2, 3];
-export const GPU_MILLI = 1000;
 const COPY_EVENTS = 1000;
 
 /** What is on the nodes. `first` has the position of each node's first device in `gpu` and `sharing`. */
@@ -21,6 +21,7 @@ export class ClusterState {
   /** @param {Replay} replay @param {Run} run */
   constructor(replay, run) {
     this.replay = replay;
+    this.nodes = replay.nodes;
     this.run = run;
     const { gpus } = replay.nodes;
     this.first = new Int32Array(gpus.length + 1);

@@ -1,15 +1,26 @@
 // Nodes and their GPUs on a canvas: a column of devices for each node, in groups. Only nodes that changed are drawn again.
 
 import { amount, kind } from "./colours.js";
-import { GPU_MILLI } from "./replay.js";
 
-/** @typedef {import("./replay.js").ClusterState} ClusterState */
+/**
+ * @typedef {{name: string[], model: string[], gpus: number[], cpu: number[], memory: number[],
+ *   groups: Record<string, string[]>}} NodeColumns
+ */
+/**
+ * What a map draws: nodes, and milli and pods of each GPU. `first` has the position of each node's first GPU in `gpu` and
+ * `sharing`; `cpu` is the milli-CPU that each node's pods request; `fragmented` has the idle milli of a GPU that are of no
+ * use to pods of the profile.
+ * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array,
+ *   fragmented: (node: number, device: number) => number}} MapState
+ */
 /** @typedef {"used" | "shared" | "fragmented" | "model"} Mode */
+
+export const GPU_MILLI = 1000;
 
 const [CELL, GAP, HEADING, MARGIN] = [7, 2, 20, 6];
 
 export class HeatMap {
-  /** @param {HTMLCanvasElement} canvas @param {ClusterState} state @param {(node: number) => void} onChoose */
+  /** @param {HTMLCanvasElement} canvas @param {MapState} state @param {(node: number) => void} onChoose */
   constructor(canvas, state, onChoose) {
     this.canvas = canvas;
     this.state = state;
@@ -28,8 +39,8 @@ export class HeatMap {
     this.headings = [];
     /** @type {number[]} nodes in the order of the map */
     this.order = [];
-    this.rows = Math.max(1, ...state.replay.nodes.gpus);
-    this.models = [...new Set(state.replay.nodes.model)].sort();
+    this.rows = Math.max(1, ...state.nodes.gpus);
+    this.models = [...new Set(state.nodes.model)].sort();
     this.onChoose = onChoose;
     canvas.tabIndex = 0;
     canvas.addEventListener("click", (event) => this.onChoose(this.nodeAt(event)));
@@ -39,7 +50,7 @@ export class HeatMap {
 
   /** Lay the nodes out for the present width, and draw all. */
   layOut() {
-    const { nodes } = this.state.replay;
+    const { nodes } = this.state;
     const width = this.canvas.clientWidth;
     const ratio = window.devicePixelRatio || 1;
     const values = nodes.groups[this.group] ?? nodes.model;
@@ -96,9 +107,9 @@ export class HeatMap {
   drawNode(n) {
     const { context, state } = this;
     const { x, y } = this.places[n];
-    const devices = state.replay.nodes.gpus[n];
+    const devices = state.nodes.gpus[n];
     if (devices === 0) {
-      context.fillStyle = this.mode === "model" ? this.colourOfModel(n) : this.shade(state.cpu[n] / Math.max(1, state.replay.nodes.cpu[n]));
+      context.fillStyle = this.mode === "model" ? this.colourOfModel(n) : this.shade(state.cpu[n] / Math.max(1, state.nodes.cpu[n]));
       context.fillRect(x, y, CELL, CELL - 1);
     }
     for (let d = 0; d < devices; d += 1) {
@@ -128,14 +139,14 @@ export class HeatMap {
 
   /** @param {number} n @returns {string} */
   colourOfModel(n) {
-    const { model } = this.state.replay.nodes;
+    const { model } = this.state.nodes;
     return model[n] === "" ? this.idle ?? "" : kind(this.models.indexOf(model[n]));
   }
 
   /** @param {number} n @param {string} colour @param {boolean} dashed */
   outline(n, colour, dashed = false) {
     const { x, y } = this.places[n];
-    const height = Math.max(1, this.state.replay.nodes.gpus[n]) * CELL;
+    const height = Math.max(1, this.state.nodes.gpus[n]) * CELL;
     this.context.strokeStyle = colour;
     this.context.lineWidth = 2;
     this.context.setLineDash(dashed ? [3, 2] : []);
@@ -152,7 +163,7 @@ export class HeatMap {
   /** @param {MouseEvent} event @returns {number} the node, -1: none */
   nodeAt(event) {
     const { offsetX: x, offsetY: y } = event;
-    const { gpus } = this.state.replay.nodes;
+    const { gpus } = this.state.nodes;
     return this.order.find((n) => {
       const place = this.places[n];
       return x >= place.x - 1 && x < place.x + CELL + 1 && y >= place.y && y < place.y + Math.max(1, gpus[n]) * CELL;
@@ -172,7 +183,7 @@ export class HeatMap {
   /** @param {number} n @returns {string} */
   describe(n) {
     if (n < 0) return "";
-    const { nodes } = this.state.replay;
+    const { nodes } = this.state;
     const used = this.state.gpu.subarray(this.state.first[n], this.state.first[n + 1]).reduce((sum, each) => sum + each, 0);
     const gpus = nodes.gpus[n] ? `, ${(used / GPU_MILLI).toFixed(2)} of ${nodes.gpus[n]} ${nodes.model[n]} GPUs` : "";
     return `${nodes.name[n]}: ${Math.round((100 * this.state.cpu[n]) / Math.max(1, nodes.cpu[n]))} % of CPU${gpus}`;

@@ -1,17 +1,16 @@
 // The page: one clock for all runs, a heat map for each, and the details that a person asks for.
 
-import { amount, kind } from "./colours.js";
+import { amount, kind } from "../shared/colours.js";
+import { ask, byId, element, showProblem } from "../shared/elements.js";
+import { HeatMap } from "../shared/heatmap.js";
+import { startPage } from "../shared/page.js";
 import { drawChart } from "./chart.js";
-import { decisionCard, element, nodeCard } from "./details.js";
-import { HeatMap } from "./heatmap.js";
+import { decisionCard, nodeCard } from "./details.js";
 import { ClusterState, FINISHED, differences, eventsUntil } from "./replay.js";
 
 /** @typedef {import("./replay.js").Replay} Replay */
 /** @typedef {import("./details.js").Explanation} Explanation */
 /** @typedef {{state: ClusterState, map: HeatMap, status: HTMLElement}} View */
-
-/** @param {string} id @returns {any} */
-const byId = (id) => document.getElementById(id);
 
 const FRAME_SECONDS = 1 / 60;
 
@@ -64,7 +63,7 @@ class Page {
     byId("search").addEventListener("change", () => this.chooseNode(replay.nodes.name.indexOf(byId("search").value)));
     byId("previous").addEventListener("click", () => this.goToDifference(this.difference - 1));
     byId("next").addEventListener("click", () => this.goToDifference(this.difference + 1));
-    byId("theme").addEventListener("click", () => this.switchTheme());
+    document.addEventListener("theme", () => this.redraw());
     document.addEventListener("keydown", (event) => this.onKey(event));
     window.addEventListener("resize", () => this.layOut());
     document.querySelector("main")?.removeAttribute("hidden");
@@ -165,7 +164,7 @@ class Page {
     const texts = decisions.map(() => /** @type {Explanation | string} */ ("Working out why…"));
     this.showDetails(cards(texts));
     await Promise.all(decisions.map(async ({ run, event }, i) => {
-      texts[i] = await ask(run, event);
+      texts[i] = await explanation(run, event);
       if (asked === this.asked) this.showDetails(cards(texts));
     }));
   }
@@ -209,13 +208,6 @@ class Page {
     }));
   }
 
-  switchTheme() {
-    const root = document.documentElement;
-    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = isDark ? "light" : "dark";
-    this.redraw();
-  }
-
   /** @param {KeyboardEvent} event */
   onKey(event) {
     const target = /** @type {HTMLElement} */ (event.target);
@@ -245,20 +237,9 @@ function describe(state) {
 }
 
 /** @param {number} run @param {number} event @returns {Promise<Explanation | string>} */
-async function ask(run, event) {
-  const answer = await fetch(`api/explanation?run=${run}&event=${event}`).catch(() => null);
-  if (answer === null) return "The server has ended.";
-  return answer.ok ? answer.json() : answer.text();
+async function explanation(run, event) {
+  return ask(`/api/simulation/explanation?run=${run}&event=${event}`).catch((problem) => problem.message);
 }
 
-async function main() {
-  const answer = await fetch("api/replay").catch(() => null);
-  if (answer === null || !answer.ok) {
-    byId("problem").hidden = false;
-    byId("problem").textContent = answer === null ? "The server has ended." : await answer.text();
-    return;
-  }
-  new Page(await answer.json()).start();
-}
-
-main();
+startPage("simulation");
+ask("/api/simulation/replay").then((replay) => new Page(replay).start()).catch(showProblem);

@@ -1,6 +1,8 @@
 // What is known of a node, and why a policy decided as it did. All text is set as text: names come from clusters.
 
-import { BOUND, GPU_MILLI, devicesOf } from "./replay.js";
+import { element, table } from "../shared/elements.js";
+import { GPU_MILLI } from "../shared/heatmap.js";
+import { BOUND, devicesOf } from "./replay.js";
 
 /** @typedef {import("./replay.js").ClusterState} ClusterState */
 /**
@@ -10,26 +12,6 @@ import { BOUND, GPU_MILLI, devicesOf } from "./replay.js";
  */
 
 const SHOWN_FEATURES = 8;
-
-/**
- * @param {string} name @param {Record<string, string>} attributes @param {(Node | string)[]} children
- * @returns {HTMLElement}
- */
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-/** @param {string[]} titles @param {(Node | string)[][]} rows @param {number[]} numbers columns of numbers */
-function table(titles, rows, numbers) {
-  const cell = (/** @type {string} */ name, /** @type {Node | string} */ content, /** @type {number} */ i) =>
-    element(name, numbers.includes(i) ? { class: "number" } : {}, content);
-  return element("table", {},
-    element("thead", {}, element("tr", {}, ...titles.map((title, i) => cell("th", title, i)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((content, i) => cell("td", content, i))))));
-}
 
 /**
  * @param {ClusterState} state @param {number} n @param {(event: number) => void} onPod @returns {HTMLElement}

@@ -1,6 +1,6 @@
 // Allocated GPU (or CPU) of each run over its events, above the slider.
 
-import { kind } from "./colours.js";
+import { kind } from "../shared/colours.js";
 
 /** @typedef {import("./replay.js").Run} Run */
 

@@ -1,0 +1,39 @@
+// Elements of pages. All text is set as text: names come from clusters.
+
+/** @param {string} id @returns {any} */
+export const byId = (id) => document.getElementById(id);
+
+/**
+ * @param {string} name @param {Record<string, string>} attributes @param {(Node | string)[]} children
+ * @returns {HTMLElement}
+ */
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+/** @param {string[]} titles @param {(Node | string)[][]} rows @param {number[]} numbers columns of numbers */
+export function table(titles, rows, numbers) {
+  const cell = (/** @type {string} */ name, /** @type {Node | string} */ content, /** @type {number} */ i) =>
+    element(name, numbers.includes(i) ? { class: "number" } : {}, content);
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...titles.map((title, i) => cell("th", title, i)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((content, i) => cell("td", content, i))))));
+}
+
+/** Ask the server; throw its line of what is wrong. @param {string} path @returns {Promise<any>} */
+export async function ask(path) {
+  const answer = await fetch(path).catch(() => null);
+  if (answer === null) throw new Error("The server has ended.");
+  if (!answer.ok) throw new Error((await answer.text()).trim());
+  return answer.json();
+}
+
+/** Show one line of what is wrong above the page. @param {unknown} problem */
+export function showProblem(problem) {
+  const line = byId("problem");
+  line.hidden = false;
+  line.textContent = problem instanceof Error ? problem.message : String(problem);
+}
