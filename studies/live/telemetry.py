@@ -49,6 +49,7 @@ ALGORITHMS: dict[str, Json] = {
         "differences": {"least-allocated": {"discount": 0.5}},
         "trainings": 3,
         "iterations": 8000,
+        "longer": {"50": {"least-allocated": 16000, "least-connections": 16000}},
         "validate_every": 400,
         "environments": 32,
     },
@@ -61,7 +62,7 @@ ALGORITHMS: dict[str, Json] = {
         "validate_every": 10,
     },
 }
-"""How policies are trained; `differences` of settings by objective."""
+"""How policies are trained; `differences` of settings by objective, `longer` trainings by size and objective."""
 TIMES = {"scrape_interval": 1.0, "copy_interval": 0.3, "copy_pause": 4.0, "warmup": 4.0}
 """Seconds in the environment that policies are trained in: those of the runs, since ages are features."""
 ENVIRONMENTS: dict[str, Json] = {
@@ -89,7 +90,7 @@ def options(quick: bool = False) -> Json:
         "rewards": {task: REWARDS.get(task, task) for task in TASKS},
         "runs": 1 if quick else RUNS,
         "algorithms": {
-            name: of | ({"iterations": 4, "validate_every": 2, "trainings": 1} if quick else {})
+            name: of | ({"iterations": 4, "longer": {}, "validate_every": 2, "trainings": 1} if quick else {})
             for name, of in ALGORITHMS.items()
         },
         "environments": {size: ENVIRONMENTS[size] for size in PLAYED},
@@ -132,7 +133,8 @@ def _train(at: Desk, asked: Json, size: str) -> dict[str, Path]:
                     settings=of["settings"] | of["differences"].get(objective, {}),
                     **more,
                 )
-                limits = TrainingLimits(of["iterations"], validate_every=of["validate_every"])
+                iterations = of.get("longer", {}).get(size, {}).get(objective, of["iterations"])
+                limits = TrainingLimits(iterations, validate_every=of["validate_every"])
                 policies[name], _ = train_plan(at, name, plan, limits)
     return policies
 
@@ -276,6 +278,16 @@ def _to_rule(result: Json, size: str, objective: str, policy: str, figure: str) 
     return tables.interval(tables.difference(list(values.values()), [rule[run][figure] for run in values]), PRECISE)
 
 
+def _budget(name: str, of: Json) -> str:
+    """Return how long an algorithm was trained, and with which seeds."""
+    longer = "".join(
+        f" ({size} nodes, {objective}: {iterations})"
+        for size, objectives in of.get("longer", {}).items()
+        for objective, iterations in objectives.items()
+    )
+    return f"{name} {of['iterations']} iterations{longer}, seeds {tables.seeds_text(range(1, of['trainings'] + 1))}"
+
+
 def _introduction(result: Json) -> str:
     first = next(iter(result["sizes"].values()))
     seconds = first["copies"] * first["interval"] + first["pause"]
@@ -283,10 +295,7 @@ def _introduction(result: Json) -> str:
         f"{of['nodes']} nodes of {of['shape']}: {of['copies']} of {of['replicas']} pods of {of['cpu']}"
         for of in result["sizes"].values()
     )
-    budget = "; ".join(
-        f"{name} {of['iterations']} iterations, seeds {tables.seeds_text(range(1, of['trainings'] + 1))}"
-        for name, of in result["algorithms"].items()
-    )
+    budget = "; ".join(_budget(name, of) for name, of in result["algorithms"].items())
     text = f"""## Objectives of Matranga's thesis on a real control plane
 
 etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK's nodes and Prometheus, as `cluster up --telemetry`

@@ -39,6 +39,9 @@ QUEUEING_KNEE = 0.8
 MARGIN = 1.1
 """A latency counts as within a limit if 1.1 times it is: it was measured with an error, without the pod."""
 
+QUEUE_ERROR = 0.15
+"""Error of a share of use by how long users wait: the latency's own, of both nodes that are compared."""
+
 SAFE, UNKNOWN, BEYOND = 0.0, 50.0, 100.0
 """Risks: none; no latency of the whole zone is measured; the node is too far even when idle."""
 
@@ -72,8 +75,9 @@ def filter_environments(view: SchedulerView, mask: npt.NDArray[np.int8], first: 
 def filter_live(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
     """Narrow the mask, [E, N], of a live cluster, row `e`, where a latency may be missing everywhere and for good.
 
-    It leaves the nodes that are safe; if there are none, those whose measured latency is within the hard limit; if
-    there are none of these either, all. So the policy's choice stays as large as the limit allows.
+    It leaves the nodes that are safe; if there are none, of those whose latency, or their zone's if it is not measured,
+    is within the hard limit those of the least risk; if there are none of these either, all. So the policy's choice
+    stays as large as the limit allows.
 
     Returns:
         The outcome of the limit: `NO_LIMIT`...
@@ -82,25 +86,30 @@ def filter_live(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
     if view.user[e, pod] < 0 or math.isinf(view.limit[e, pod, HARD]):
         return NO_LIMIT
     find_nearest(view, e)
-    result = NOT_MEASURED
+    result, least = NOT_MEASURED, np.inf
     for n in range(view.counts[e, NODES]):
         if mask[e, n]:
-            result = min(result, _limit_outcome(view, e, n))
+            outcome = _limit_outcome(view, e, n)
+            result = min(result, outcome)
+            if outcome == KEPT:
+                least = min(least, hard_limit_risk(view, e, n))
     if result <= KEPT:
         for n in range(view.counts[e, NODES]):
-            if mask[e, n] and _limit_outcome(view, e, n) > result:
-                mask[e, n] = 0
+            if mask[e, n]:
+                outcome = _limit_outcome(view, e, n)
+                if outcome > result or (result == KEPT and hard_limit_risk(view, e, n) > least):
+                    mask[e, n] = 0
     return result
 
 
 @inlined_kernel
 def _limit_outcome(view: SchedulerView, e: int, n: int) -> int:
     """Return the outcome of the current pod's hard limit on node `n`, from `KEPT_SAFELY` to `NOT_MEASURED`."""
-    there = latency_to_users(view, e, n)
-    if math.isnan(there):
-        return NOT_MEASURED
-    if hard_limit_risk(view, e, n) == SAFE:
+    there, risk = latency_to_users(view, e, n), hard_limit_risk(view, e, n)
+    if risk == SAFE:
         return KEPT_SAFELY
+    if math.isnan(there):  # as far away as its zone
+        return KEPT if risk < UNKNOWN else NOT_MEASURED
     return KEPT if there <= float(view.limit[e, view.counts[e, POD], HARD]) else NOT_KEPT
 
 
@@ -112,7 +121,8 @@ def hard_limit_risk(view: SchedulerView, e: int, n: int) -> float:
     s the time of service on an idle node. So it keeps a limit h up to r = 1 - s / (h - d). `SAFE` if it does in the
     worst case, with a margin. Else 1 + how much its likely use is above that: halfway from the measured use to the
     worst, or all that is requested if use is not measured. Traffic is averaged over minutes, and pods of a Deployment
-    come together: those of the same one, or all that came since the node was sampled, count as not yet measured.
+    come together: those of the same one, or all that came since the node was sampled, count as not yet measured. What
+    users wait longer than the node's CPU explains is its link's use at the moment of the sample (`_link_by_queue`).
 
     Call `find_nearest` first.
     """
@@ -129,8 +139,12 @@ def hard_limit_risk(view: SchedulerView, e: int, n: int) -> float:
         return float(1.0 + max(cpu / cpu_allocatable(view, e, n) - most, -0.9))
     unseen = max(view.since[e, n, PODS_SINCE], float(view.siblings[e, n]), 0.0)
     link = view.measured[e, n, NETWORK_RECEIVED] / view.assumed[e, LINK]
-    network = link + view.assumed[e, POD_LINK] * (unseen + 1.0)
-    worst = max(cpu_worst(view, e, n), network)
+    by_queue = _link_by_queue(view, e, n, distance)
+    since = max(view.since[e, n, PODS_SINCE], 0.0)
+    network = max(
+        link + view.assumed[e, POD_LINK] * (unseen + 1.0), by_queue + view.assumed[e, POD_LINK] * (since + 1.0)
+    )
+    worst, now = max(cpu_worst(view, e, n), network), max(now, by_queue)
     if worst <= min(most, QUEUEING_KNEE) and there * MARGIN <= hard:  # not where it is NaN
         return SAFE
     return float(1.0 + max(0.5 * (now + worst) - most, -0.9))
@@ -142,6 +156,19 @@ def _use(view: SchedulerView, e: int, n: int) -> float:
     cpu = view.measured[e, n, CPU_USED] / 100.0
     network = view.measured[e, n, NETWORK_RECEIVED] / view.assumed[e, LINK]
     return float(max(cpu, network)) if not (math.isnan(cpu) or math.isnan(network)) else np.nan
+
+
+@inlined_kernel
+def _link_by_queue(view: SchedulerView, e: int, n: int, distance: float) -> float:
+    """Return the share of node `n`'s link in use, by how long its users wait; 0 where CPU in use explains it.
+
+    Traffic averaged over minutes is far too low while pods come; a latency is that of the sample's moment.
+    """
+    queue = latency_to_users(view, e, n) - distance
+    if not queue > view.assumed[e, SERVICE]:  # also where it is NaN
+        return 0.0
+    share = 1.0 - view.assumed[e, SERVICE] / queue
+    return float(share) if share > view.measured[e, n, CPU_USED] / 100.0 + QUEUE_ERROR else 0.0
 
 
 @inlined_kernel

@@ -6,8 +6,12 @@ import pytest
 from steersman.envs.latency.environment import LatencyCore, LatencyEnv, LatencyOptions
 from steersman.evaluation.latency import play_all
 from steersman.policies.features import TELEMETRY
+from steersman.policies.telemetry.arrays import POD
+from steersman.policies.telemetry.latency_filter import filter_live
+from steersman.workloads.generators.latency_settings import LatencySettings
 
 SEEDS = tuple(range(3000, 3040))
+BURST_SEEDS = tuple(range(3000, 3100))
 FULLEST = TELEMETRY.node_column("cpu_requested_after")
 LATENCY = TELEMETRY.node_column("latency")
 
@@ -26,6 +30,41 @@ def test_hostile_policies_hardly_break_hard_limits_under_it(column):
     )
     assert free.mean() > 10
     assert kept.sum() < 0.01 * free.sum()  # what is measured late and with errors is never certain
+
+
+BURSTS = LatencySettings(
+    nodes=50,
+    max_nodes=50,
+    replicas=10,
+    copies=30,
+    pods=600,
+    scrape_interval=1.0,
+    copy_interval=0.3,
+    copy_pause=4.0,
+    warmup=4.0,
+)
+"""Deployments come faster than traffic is averaged."""
+
+
+def broken_avoidably(column, kept):
+    options = LatencyOptions(settings=BURSTS, keep_hard_limits=kept)
+    return play_all({"hostile": highest(column)}, BURST_SEEDS, options)["hostile"]["hard_limits_broken_avoidable"].sum()
+
+
+def filtered_as_live(view, mask, first, last):
+    for e in range(first, last):
+        if view.counts[e, POD] < view.user.shape[1]:
+            filter_live(view, mask, e)
+
+
+@pytest.mark.parametrize("column", [FULLEST, LATENCY])
+@pytest.mark.parametrize("live", [False, True])
+def test_bursts_break_no_limits_that_could_be_kept(monkeypatch, column, live):
+    """Use of links is told by how long users wait, and a node that is not measured is as far away as its zone."""
+    assert broken_avoidably(column, kept=False) > 1000
+    if live:
+        monkeypatch.setattr("steersman.envs.latency.environment.filter_environments", filtered_as_live)
+    assert broken_avoidably(column, kept=True) <= 1
 
 
 def test_it_only_narrows_and_leaves_a_node():
