@@ -80,6 +80,7 @@ class WatchedCluster(Listener):
         change: incremented with every change of a node's pods.
         bindings: the last ones, the newest last.
         bound: number of all that were seen.
+        began: whether the first list is complete.
     """
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.time) -> None:
@@ -103,12 +104,12 @@ class WatchedCluster(Listener):
         self._order_of = -1
         self._rate = BindingRate()
         self._groups_of, self._groups = -1, list[WaitingGroup]()
-        self._began = False
+        self.began = False
 
     def begin(self) -> None:
         """Compare and count bindings from now on: the first list is complete."""
         self.rules.renew_profile(self.cache)
-        self._began = True
+        self.began = True
         self.layout += 1
 
     @property
@@ -125,7 +126,7 @@ class WatchedCluster(Listener):
     def on_pod_bound(self, pod: CachedPod) -> None:
         """See `Listener`."""
         waiting = self.waiting.pods.get(pod.key)
-        if not self._began or waiting is None:
+        if not self.began or waiting is None:
             return
         now = self._clock()
         self.bound += 1

@@ -57,6 +57,8 @@ class Stream:
     def message(self, seen: Seen) -> tuple[bytes, Seen]:
         """Return the events for a browser, empty if nothing changed, and what it has been sent then."""
         cluster = self._cluster
+        if not cluster.began:
+            return b"", seen
         now = Seen(cluster.layout, cluster.change, self._summary, self._metrics)
         if self._made is None or self._made[0] != seen or self._made[1] != now:  # most browsers are at the same point
             self._made = seen, now, self._encode(seen, now)
