@@ -78,10 +78,20 @@ export class Graphs {
       this.shown.setLines([{ label: this.metric }]);
       this.shown.show([time, series[this.metric] ?? nothing]);
     }
-    charts.forEach((chart) => chart.setRange(until - this.seconds, until));
+    // A history that began within the time fills the chart.
+    const from = time.length > 1 ? Math.max(until - this.seconds, time[0]) : until - this.seconds;
+    charts.forEach((chart) => chart.setRange(from, until));
     const clock = (/** @type {number} */ at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
     byId("span").textContent = `${clock(until - this.seconds)} to ${this.ago ? clock(until) : "now"}`;
     this.showLatencies(history.latencies);
+  }
+
+  /** @param {{rules: {rule: string, agreed: number, of: number}[], skipped: number}} now */
+  showSuccess(now) {
+    const chosen = now.rules.find(({ rule }) => rule === byId("rule").value);
+    const skipped = now.skipped ? `; ${now.skipped} bindings were not compared` : "";
+    byId("success").textContent = chosen === undefined || chosen.of === 0 ? `No binding has been compared yet${skipped}.`
+      : `${chosen.rule} would have taken the same node, or one of equal score, in ${chosen.agreed} of the last ${chosen.of} decisions${skipped}.`;
   }
 
   /** @param {HistoryDocument["latencies"]} latencies */

@@ -94,13 +94,13 @@ class LivePage {
     const notReady = now.notReady ? [["Not ready", now.notReady.toString()]] : [];
     const counts = [...behind, ["Nodes", now.nodes.toString()], ...notReady, ...odd, ["Pods", now.pods.toString()], ["Waiting", now.waiting.toString()],
       ["Bindings per second", now.rate.toFixed(1)], ["Bound since the start", now.bound.toString()], ["GPU requested", percent(now.gpu)],
-      ["CPU requested", percent(now.cpu)], ...now.rules.map(({ rule, agreed, of }) => [`As ${rule}`, of ? `${agreed} of ${of}` : "–"])];
-    if (now.skipped) counts.push(["Not compared", now.skipped.toString()]);
+      ["CPU requested", percent(now.cpu)]];
     byId("counts").replaceChildren(...counts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
     const rules = byId("rule");
     if (rules.options.length !== now.rules.length) {
       rules.replaceChildren(...now.rules.map(({ rule }) => element("option", { value: rule }, rule)));
     }
+    this.graphs.showSuccess(now);
     const rows = now.groups.map(({ scheduler, reason, pods, since, pod }) => [pods.toString(), scheduler, element("span", { class: "reason" }, reason || "not tried yet"),
       lasts(Date.now() / 1000 - since), link(pod, () => this.showPod(pod))]);
     byId("waiting").replaceChildren(rows.length ? table(["pods", "scheduler", "reason", "longest", "that is"], rows, [0, 3]) : element("p", {}, "No pod waits."));
@@ -172,7 +172,8 @@ let page = null;
 /** @param {MessageEvent} event */
 function showSnapshot(event) {
   const snapshot = JSON.parse(event.data);
-  byId("subject").textContent = `${snapshot.nodes.name.length} nodes`;
+  const gpus = snapshot.nodes.gpus.reduce((/** @type {number} */ sum, /** @type {number} */ each) => sum + each, 0);
+  byId("subject").textContent = `${snapshot.nodes.name.length} nodes${gpus ? `, ${gpus} GPUs` : ""}`;
   const state = new LiveState(snapshot);
   if (page === null) page = new LivePage(state); else page.replace(state);
 }
