@@ -51,6 +51,12 @@ MetricsUrl = Annotated[
 ServiceUrl = Annotated[
     str | None, typer.Option(metavar="URL", help="With --live: the metrics of a 'steersman serve' too.")
 ]
+LiveTelemetry = Annotated[
+    Path | None,
+    typer.Option(
+        parser=path, metavar="FILE", help="With --live: YAML with queries of Prometheus, for the latency to users."
+    ),
+]
 PORT = 8050
 SEED = 42
 MOST_POLICIES = 2
@@ -90,6 +96,7 @@ def dashboard(
     ] = False,
     scheduler: MetricsUrl = None,
     service: ServiceUrl = None,
+    telemetry: LiveTelemetry = None,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
 ) -> None:
@@ -105,9 +112,9 @@ def dashboard(
     """
     screens: list[Screen] = []
     if live:
-        screens.append(_live_screen(kubeconfig, context, scheduler, service))
-    elif scheduler or service:
-        raise UsageError("--scheduler and --service belong to --live; give that too, or leave them out")
+        screens.append(_live_screen(kubeconfig, context, {"scheduler": scheduler, "service": service}, telemetry))
+    elif scheduler or service or telemetry:
+        raise UsageError("--scheduler, --service and --telemetry belong to --live; give that too, or leave them out")
     if not live or nodes or pods or workload or cluster or policy:
         protocol = protocol or Protocol.INFLATION
         options = {"protocol": protocol.value, "seed": seed, "ratio": check_ratio(ratio, protocol), "load": load}
@@ -123,22 +130,22 @@ def dashboard(
     asyncio.run(_serve(screens, port, browser))
 
 
-def _live_screen(kubeconfig: Path | None, context: str | None, scheduler: str | None, service: str | None) -> Screen:
+def _live_screen(
+    kubeconfig: Path | None, context: str | None, urls: Mapping[str, str | None], telemetry: Path | None
+) -> Screen:
     """Return the screen of a live cluster.
 
     Raises:
-        SteersmanError: there is no cluster, or an address is none.
+        SteersmanError: there is no cluster, an address is none, or the file makes no sense.
     """
     from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_url
     from steersman.apps.dashboard.live.screen import LiveScreen
+    from steersman.prometheus.configuration import read_configuration
 
-    sources = [
-        MetricsSource(name, metrics_url(f"--{name}", url))
-        for name, url in (("scheduler", scheduler), ("service", service))
-        if url is not None
-    ]
+    sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
+    queries = None if telemetry is None else read_configuration(telemetry)
     config = find_cluster(kubeconfig, context, None).config
-    return LiveScreen(config, config.context or config.cluster.server, sources)
+    return LiveScreen(config, config.context or config.cluster.server, sources, queries)
 
 
 def _simulation_screen(inputs: Inputs, names: Sequence[str], options: Mapping[str, Any]) -> Screen:

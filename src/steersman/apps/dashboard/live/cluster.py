@@ -64,7 +64,7 @@ class SeenBinding:
     rules: dict[str, bool] = field(default_factory=dict)
 
 
-class WatchedCluster(Listener):
+class ClusterWatch(Listener):
     """State of a live cluster for the page.
 
     Args:

@@ -7,11 +7,11 @@ import msgspec
 from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow
 
 
-class Document(msgspec.Struct, kw_only=True, rename="camel"):
+class LiveDocument(msgspec.Struct, kw_only=True, rename="camel"):
     """Base class: fields are written as JavaScript does."""
 
 
-class UseColumns(Document):
+class UseColumns(LiveDocument):
     """What is on some nodes, [K] each.
 
     Attributes:
@@ -32,7 +32,7 @@ class UseColumns(Document):
     state: list[str] = []
 
 
-class Snapshot(Document):
+class Snapshot(LiveDocument):
     """Nodes, and what is on all of them."""
 
     layout: int
@@ -41,7 +41,7 @@ class Snapshot(Document):
     profile: list[TypicalPodRow]
 
 
-class WaitingGroup(Document):
+class WaitingGroup(LiveDocument):
     """Pods that wait for the same scheduler with the same reason; `pod` waits for longest, since Unix time `since`."""
 
     scheduler: str
@@ -51,7 +51,7 @@ class WaitingGroup(Document):
     pod: str
 
 
-class RuleRate(Document):
+class RuleRate(LiveDocument):
     """In how many of the last decisions on which a rule had an opinion it agreed."""
 
     rule: str
@@ -59,7 +59,7 @@ class RuleRate(Document):
     of: int
 
 
-class Summary(Document):
+class Summary(LiveDocument):
     """Counts of the whole cluster.
 
     Attributes:
@@ -88,7 +88,7 @@ class Summary(Document):
     odd: int
 
 
-class MetricRow(Document):
+class MetricRow(LiveDocument):
     """A number of a scheduler's or service's metrics.
 
     Attributes:
@@ -108,7 +108,7 @@ class MetricRow(Document):
     series: str = ""
 
 
-class SourceStatus(Document):
+class SourceStatus(LiveDocument):
     """A source of metrics, and why it does not answer ("": it does)."""
 
     source: str
@@ -116,30 +116,31 @@ class SourceStatus(Document):
     problem: str
 
 
-class Metrics(Document):
+class Metrics(LiveDocument):
     """What schedulers and services say of themselves."""
 
     sources: list[SourceStatus]
     rows: list[MetricRow]
 
 
-class NodeLatency(Document):
-    """How long pods waited that were bound to a node lately, seconds."""
+class NodeLatency(LiveDocument):
+    """How long pods waited that were bound to a node lately, seconds; `user`: its measured latency to users, ms."""
 
     node: str
     pods: int
     median: float
     p90: float
+    user: float | None = None
 
 
-class ChartLine(Document):
+class ChartLine(LiveDocument):
     """A line of a chart; None where nothing is known."""
 
     label: str
     values: list[float | None]
 
 
-class HistoryDocument(Document):
+class HistoryDocument(LiveDocument):
     """Charts of a time: times of the samples, mean pods on a node by group, other series by name, latency by node."""
 
     time: list[float]
@@ -148,7 +149,7 @@ class HistoryDocument(Document):
     latencies: list[NodeLatency]
 
 
-class PodRow(Document):
+class PodRow(LiveDocument):
     """A pod.
 
     Attributes:
@@ -177,7 +178,7 @@ class PodRow(Document):
     rules: dict[str, bool] = {}
 
 
-class NodeCard(Document):
+class NodeCard(LiveDocument):
     """A node with its pods; `left_out` of them are not listed."""
 
     name: str
@@ -191,7 +192,7 @@ class NodeCard(Document):
     left_out: int
 
 
-class Match(Document):
+class Match(LiveDocument):
     """A node or pod that a search found."""
 
     kind: str

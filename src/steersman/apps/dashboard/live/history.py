@@ -67,7 +67,7 @@ class Lines:
     values: Mapping[str, Floats] = field(default_factory=dict)
 
 
-class History:
+class ClusterHistory:
     """What a cluster was like in the last day.
 
     Memory is bounded whatever names come: `MOST_SERIES` series and `MOST_NODES` nodes of `FINE` and `COARSE` samples.

@@ -147,8 +147,8 @@ def _rows(
             if total:
                 yield row(shown.title, 100 * yes / total, "%")
         case "rate":
-            if shown.name in before and seconds > 0:
-                earlier = _by_label(shown, before[shown.name])
+            if before and seconds > 0:  # a counter that was not there counted nothing
+                earlier = _by_label(shown, before.get(shown.name, {}))
                 for label, value in _by_label(shown, there).items():
                     grown = max(0.0, value - earlier.get(label, 0.0))
                     yield row(f"{shown.title} {label}".strip(), grown / seconds, "/s")

@@ -11,10 +11,10 @@ import numpy as np
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.live.cluster import SeenBinding, WatchedCluster
-from steersman.apps.dashboard.live.documents import ChartLine, HistoryDocument, Match, NodeCard, PodRow
+from steersman.apps.dashboard.live.cluster import ClusterWatch, SeenBinding
+from steersman.apps.dashboard.live.documents import ChartLine, HistoryDocument, Match, NodeCard, NodeLatency, PodRow
 from steersman.apps.dashboard.live.explanations import LiveExplainer
-from steersman.apps.dashboard.live.history import Floats, History
+from steersman.apps.dashboard.live.history import ClusterHistory, Floats
 from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_of
 from steersman.apps.dashboard.live.stream import Stream
 from steersman.apps.dashboard.screens import json_response, position_in_query
@@ -23,6 +23,8 @@ from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import KubeConfig
+from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.configuration import FEATURES, Configuration
 
 TICK_SECONDS = 0.5
 """Time between two messages to browsers."""
@@ -40,18 +42,28 @@ class LiveScreen:
         config: which.
         title: its name.
         sources: schedulers and services that are asked for their metrics.
+        telemetry: queries for the latency from nodes to users; None: it is not shown.
     """
 
     name = "live"
 
-    def __init__(self, config: KubeConfig, title: str, sources: Sequence[MetricsSource] = ()) -> None:
+    def __init__(
+        self,
+        config: KubeConfig,
+        title: str,
+        sources: Sequence[MetricsSource] = (),
+        telemetry: Configuration | None = None,
+    ) -> None:
         self.title = f"Live: {title}"
         self._client = Client(config)
-        self._cluster = WatchedCluster(self._client)
+        self._cluster = ClusterWatch(self._client)
         self._sources = sources
-        self._history = History()
+        self._history = ClusterHistory()
         self._stream = Stream(self._cluster)
         self._explainer = LiveExplainer(self._cluster.cache)
+        self._telemetry = (
+            None if telemetry is None else TelemetryCollector(telemetry, lambda: self._cluster.cache.state.slots)
+        )
 
     def routes(self) -> Sequence[web.RouteDef]:
         """Return the routes of the stream and of questions."""
@@ -81,6 +93,8 @@ class LiveScreen:
             async with asyncio.TaskGroup() as group:
                 for source in self._sources:
                     group.create_task(source.run())
+                if self._telemetry is not None:
+                    group.create_task(self._telemetry.run())
                 for reflector in self._cluster.reflectors:
                     group.create_task(reflector.run())
                 for reflector in self._cluster.reflectors:
@@ -129,9 +143,21 @@ class LiveScreen:
                 time=pods.times.round(1).tolist(),
                 pods=[ChartLine(label=name, values=_values(line)) for name, line in pods.values.items()],
                 series={name: _values(line) for name, line in numbers.values.items()},
-                latencies=self._cluster.latencies(until - seconds),
+                latencies=self._with_users(self._cluster.latencies(until - seconds)),
             )
         )
+
+    def _with_users(self, rows: list[NodeLatency]) -> list[NodeLatency]:
+        """Return the rows with the latency from the node to its users, where that is measured."""
+        if self._telemetry is None or not rows:
+            return rows
+        store = self._telemetry.store
+        last = store.last_values([row.node for row in rows])
+        measured = store.resolve(*last, np.ones(len(rows), dtype=np.bool_), self._telemetry.clock())
+        column = measured.values[:, len(FEATURES) - 1]
+        for row, value in zip(rows, column.tolist(), strict=True):
+            row.user = None if math.isnan(value) else round(value, 2)
+        return rows
 
     def _node_groups(self, by: str) -> dict[str, str]:
         """Return the group of each node: each its own where there are few."""

@@ -18,11 +18,11 @@ LONGEST_MESSAGE = 500
 """Characters of a scheduler's reason that are kept."""
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+class _PodMeta(msgspec.Struct, frozen=True, rename="camel"):
     creation_timestamp: str = ""
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _PodTarget(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     scheduler_name: str = DEFAULT_SCHEDULER
 
@@ -34,14 +34,14 @@ class _PodCondition(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _PodConditions(msgspec.Struct, frozen=True):
     conditions: list[_PodCondition] | None = None
 
 
 class _PodStatusHead(msgspec.Struct, frozen=True):
-    metadata: _Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    metadata: _PodMeta
+    spec: _PodTarget = _PodTarget()
+    status: _PodConditions = _PodConditions()
 
 
 _decode = msgspec.json.Decoder(_PodStatusHead).decode

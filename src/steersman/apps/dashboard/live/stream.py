@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from steersman.apps.dashboard.access import HEADERS, refused
-from steersman.apps.dashboard.live.cluster import WatchedCluster
+from steersman.apps.dashboard.live.cluster import ClusterWatch
 from steersman.apps.dashboard.live.documents import Metrics, Summary
 
 HEARTBEAT_SECONDS = 10.0
@@ -40,7 +40,7 @@ class Stream:
         clients: browsers that are connected.
     """
 
-    def __init__(self, cluster: WatchedCluster) -> None:
+    def __init__(self, cluster: ClusterWatch) -> None:
         self._cluster = cluster
         self._ticked = asyncio.Event()
         self._summary: Summary | None = None

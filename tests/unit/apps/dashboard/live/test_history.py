@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from steersman.apps.dashboard.live import history as module
-from steersman.apps.dashboard.live.history import COARSE, FINE, MOST_SERIES, OTHERS, History
+from steersman.apps.dashboard.live.history import COARSE, FINE, MOST_SERIES, OTHERS, ClusterHistory
 
 DAY = 86_400
 MOST_BYTES = 40 << 20
 """Of the largest history: 8,192 nodes and 128 series."""
 
 
-def fed(seconds: float, nodes: int = 3, step: float = 5.0) -> History:
-    history = History()
+def fed(seconds: float, nodes: int = 3, step: float = 5.0) -> ClusterHistory:
+    history = ClusterHistory()
     for i in range(int(seconds / step)):
         now = step * i
         history.sample(now, {"waiting": float(i)}, {f"n{n}": n + i % 7 for n in range(nodes)})
@@ -57,7 +57,7 @@ def test_many_groups_become_few_lines() -> None:
 
 
 def test_a_node_that_comes_late_or_goes_has_gaps_and_not_anothers_values() -> None:
-    history = History()
+    history = ClusterHistory()
     for i in range(10):
         there = {"stays": 1} | ({"early": 5} if i < 5 else {"late": 9})
         history.sample(5.0 * i, {}, there)
@@ -68,7 +68,7 @@ def test_a_node_that_comes_late_or_goes_has_gaps_and_not_anothers_values() -> No
 
 
 def test_columns_of_nodes_that_are_gone_are_used_again() -> None:
-    history = History()
+    history = ClusterHistory()
     for i in range(0, 2 * DAY, 60):
         history.sample(float(i), {}, {f"n{i // 3600}": 1})
     assert history._fine.pods.shape[1] == 64
@@ -78,7 +78,7 @@ def test_columns_of_nodes_that_are_gone_are_used_again() -> None:
 def test_memory_has_a_bound_whatever_names_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """A day and more in which all nodes and metrics are always new."""
     monkeypatch.setattr(module, "MOST_NODES", 256)
-    history = History()
+    history = ClusterHistory()
     size = 0
     for i in range(2 * DAY // 300):
         values = {f"metric {i} {j}": 1.0 for j in range(3)}
@@ -92,7 +92,7 @@ def test_memory_has_a_bound_whatever_names_come(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_largest_history_is_small() -> None:
-    history = History()
+    history = ClusterHistory()
     for i in range(3):
         values = {f"metric {j}": 1.0 for j in range(MOST_SERIES + 10)}
         history.sample(60.0 * i, values, {f"node-{j}": 1 for j in range(module.MOST_NODES + 10)})

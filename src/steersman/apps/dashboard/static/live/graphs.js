@@ -6,7 +6,7 @@ import { ask, byId, element, showProblem, table } from "../shared/elements.js";
 /** @typedef {(number | null)[]} Values */
 /**
  * @typedef {{time: number[], pods: {label: string, values: Values}[], series: Record<string, Values>,
- *   latencies: {node: string, pods: number, median: number, p90: number}[]}} HistoryDocument
+ *   latencies: {node: string, pods: number, median: number, p90: number, user: number | null}[]}} HistoryDocument
  */
 
 const DAY = 86400;
@@ -97,15 +97,17 @@ export class Graphs {
   /** @param {HistoryDocument["latencies"]} latencies */
   showLatencies(latencies) {
     const most = Math.max(1e-3, ...latencies.map(({ p90 }) => p90));
-    const rows = latencies.map(({ node, pods, median, p90 }) => {
+    const isMeasured = latencies.some(({ user }) => user !== null);
+    const rows = latencies.map(({ node, pods, median, p90, user }) => {
       const [bar, mark] = [element("i"), element("b")];
       bar.style.width = `${(100 * median) / most}%`;
       mark.style.left = `calc(${(100 * p90) / most}% - 2px)`;
-      return [this.link(node, () => this.onNode(node)), element("div", { class: "bar" }, bar, mark), short(median), short(p90), pods.toString()];
+      return [this.link(node, () => this.onNode(node)), element("div", { class: "bar" }, bar, mark), short(median), short(p90), pods.toString(),
+        ...(isMeasured ? [user === null ? "–" : short(user)] : [])];
     });
     byId("latency").replaceChildren(element("h3", {}, "Latency by node: seconds from creation to binding"),
       rows.length ? element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Latency by node" },
-        table(["node", "median and 90th percentile", "median", "p90", "pods"], rows, [2, 3, 4]))
+        table(["node", "median and 90th percentile", "median", "p90", "pods", ...(isMeasured ? ["to users, ms"] : [])], rows, [2, 3, 4, 5]))
         : element("p", {}, "No pod was bound in this time while the dashboard watched."));
   }
 }
