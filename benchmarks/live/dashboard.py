@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ HISTORY_SECONDS = 10.0
 PATH = "/api/v1/namespaces/default/pods"
 FRAMES_SECONDS = 10
 START = "() => { const t = document.getElementById('time'); t.value = 0; t.dispatchEvent(new Event('input')); }"
+BOUND = re.compile(rb'"bound":([0-9]+)')
 PAINT = "() => performance.getEntriesByName('first-contentful-paint').map(entry => entry.startTime)"
 
 
@@ -74,13 +76,15 @@ async def _measure(kubeconfig: Path, pid: int, address: str) -> dict[str, Any]:
         result["percent_of_core_at_rest"] = await _share(pid)
         churn = asyncio.create_task(_churn(client))
         await asyncio.sleep(2 * HISTORY_SECONDS)
-        messages = page["messages"]
+        before, began = dict(page), time.monotonic()
         result["percent_of_core_in_churn"] = await _share(pid)
-        result["messages_per_second"] = round((page["messages"] - messages) / SECONDS, 1)
+        seconds = time.monotonic() - began
+        result["messages_per_second"] = round((page["messages"] - before["messages"]) / seconds, 1)
+        result["bindings_per_second"] = round((page["bound"] - before["bound"]) / seconds, 1)
         churn.cancel()
         with suppress(asyncio.CancelledError):
             await churn
-    return result | {"churn_pods_per_second": CHURN}
+    return result | {"pods_created_per_second": CHURN}
 
 
 async def _share(pid: int) -> float:
@@ -93,7 +97,7 @@ async def _share(pid: int) -> float:
 @asynccontextmanager
 async def _page(address: str) -> AsyncIterator[dict[str, int]]:
     """Ask what a page asks: its stream, and its charts every few seconds; yield the numbers of what came."""
-    seen = {"snapshots": 0, "messages": 0}
+    seen = {"snapshots": 0, "messages": 0, "bound": 0}
     parts = urlsplit(address)
     base, token = f"{parts.scheme}://{parts.netloc}", parts.query.removeprefix("token=")
     timeout = aiohttp.ClientTimeout(total=None)
@@ -101,9 +105,11 @@ async def _page(address: str) -> AsyncIterator[dict[str, int]]:
 
         async def follow() -> None:
             async with session.get("/api/live/stream", read_bufsize=1 << 22) as answer:
-                async for chunk in answer.content.iter_any():
-                    seen["snapshots"] += chunk.count(b"event: snapshot\n")
-                    seen["messages"] += 1
+                async for line in answer.content:
+                    seen["snapshots"] += line == b"event: snapshot\n"
+                    seen["messages"] += line.startswith(b"event: summary")
+                    if found := BOUND.search(line):
+                        seen["bound"] = int(found[1])
 
         async def ask() -> None:
             while True:

@@ -127,7 +127,9 @@ def dashboard(
         read = LiveSource(cluster, *((kubeconfig, context) if cluster or not live else ()))
         inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), read, running)
         screens.append(_simulation_screen(inputs, names, options | {"mean_duration": mean_duration}))
-    asyncio.run(_serve(screens, port, browser))
+    from steersman.apps.runtime.tasks import run
+
+    run(_serve(screens, port, browser))
 
 
 def _live_screen(
