@@ -26,6 +26,14 @@ def create(cluster: LocalCluster, *pods: dict[str, object]) -> None:
     cluster.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
 
 
+@pytest.fixture(autouse=True)
+def patience() -> Iterator[None]:
+    """A control plane beside the browser takes its time."""
+    expect.set_options(timeout=SLOW)
+    yield
+    expect.set_options(timeout=None)
+
+
 @pytest.fixture
 def address(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for name, value in cluster.environment.items():
@@ -42,21 +50,21 @@ def count(name: str) -> str:
 
 def test_the_page_follows_the_cluster(cluster: LocalCluster, address: str, browser: Browser, axe: str) -> None:
     with opened(browser, address) as page:
-        expect(page.locator("#subject")).to_have_text("10 nodes", timeout=SLOW)
-        expect(page.locator(count("Pods"))).to_have_text("0", timeout=SLOW)
+        expect(page.locator("#subject")).to_have_text("10 nodes")
+        expect(page.locator(count("Pods"))).to_have_text("0")
         create(cluster, *(pod(f"web-{i}", "1") for i in range(12)), pod("too-large", "1000"))
-        expect(page.locator(count("Pods"))).to_have_text("13", timeout=SLOW)
-        expect(page.locator(count("Bound since the start"))).to_have_text("12", timeout=SLOW)
-        expect(page.locator("#waiting")).to_contain_text("10 Insufficient cpu", timeout=SLOW)
+        expect(page.locator(count("Pods"))).to_have_text("13")
+        expect(page.locator(count("Bound since the start"))).to_have_text("12")
+        expect(page.locator("#waiting")).to_contain_text("10 Insufficient cpu")
 
         page.click("#waiting .link")
         expect(page.locator("#details h2")).to_have_text("default/too-large waits")
-        expect(page.locator("#details")).to_contain_text("Insufficient cpu", timeout=SLOW)
-        expect(page.locator("#details [role=status]")).to_have_count(0, timeout=SLOW)
+        expect(page.locator("#details")).to_contain_text("Insufficient cpu")
+        expect(page.locator("#details [role=status]")).to_have_count(0)
         page.fill("#search", "web-1")
         page.locator("#found button").first.click()
         expect(page.locator("#details")).to_contain_text("would be placed if it still waited")
-        expect(page.locator("#details [role=status]")).to_have_count(0, timeout=SLOW)
+        expect(page.locator("#details [role=status]")).to_have_count(0)
         page.locator("#details .link").first.click()
         expect(page.locator("#details h2")).to_contain_text("node-")
         chosen = page.locator("#details h2").inner_text()
@@ -64,7 +72,7 @@ def test_the_page_follows_the_cluster(cluster: LocalCluster, address: str, brows
         page.keyboard.press("ArrowRight")
         expect(page.locator("#details h2")).not_to_have_text(chosen)
 
-        expect(page.locator("#success")).to_contain_text("decisions", timeout=SLOW)
+        expect(page.locator("#success")).to_contain_text("decisions")
         page.select_option("#rule", "most-even")
         expect(page.locator("#chart-success [role=img]")).to_have_attribute(
             "aria-label", re.compile("most-even [0-9.]+ %"), timeout=SLOW
@@ -80,5 +88,5 @@ def test_the_page_follows_the_cluster(cluster: LocalCluster, address: str, brows
             assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
 
         cluster.kubectl("delete", "pods", "--all", "--wait=false", "--grace-period=0", "--force")
-        expect(page.locator(count("Pods"))).to_have_text("0", timeout=SLOW)
+        expect(page.locator(count("Pods"))).to_have_text("0")
         expect(page.locator("#waiting")).to_have_text("No pod waits.")

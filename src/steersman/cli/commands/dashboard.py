@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.options.cluster import find_cluster
+from steersman.cli.completing import contexts
+from steersman.cli.options.cluster import DEFAULT_CLUSTER, find_cluster
 from steersman.cli.options.common import (
     POLICIES_HELP,
     FromNow,
@@ -27,8 +28,6 @@ from steersman.cli.options.common import (
     running_of,
 )
 from steersman.cli.options.inputs import (
-    ClusterContext,
-    ClusterKubeconfig,
     FromCluster,
     Inputs,
     LiveSource,
@@ -55,6 +54,24 @@ LiveTelemetry = Annotated[
     Path | None,
     typer.Option(
         parser=path, metavar="FILE", help="With --live: YAML with queries of Prometheus, for the latency to users."
+    ),
+]
+WatchedKubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        parser=path,
+        metavar="FILE",
+        help=f"With --live or --cluster: its kubeconfig. [default: {DEFAULT_CLUSTER}]",
+    ),
+]
+WatchedContext = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        autocompletion=contexts,
+        help="With --live or --cluster: a context. [default: the current one]",
     ),
 ]
 PORT = 8050
@@ -97,8 +114,8 @@ def dashboard(
     scheduler: MetricsUrl = None,
     service: ServiceUrl = None,
     telemetry: LiveTelemetry = None,
-    kubeconfig: ClusterKubeconfig = None,
-    context: ClusterContext = None,
+    kubeconfig: WatchedKubeconfig = None,
+    context: WatchedContext = None,
 ) -> None:
     """Watch in the browser how one policy, or two beside each other, fill a cluster, or how a live one fills; ask why.
 

@@ -77,16 +77,16 @@ def test_columns_of_nodes_that_are_gone_are_used_again() -> None:
 
 def test_memory_has_a_bound_whatever_names_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """A day and more in which all nodes and metrics are always new."""
-    monkeypatch.setattr(module, "MOST_NODES", 256)
+    monkeypatch.setattr(module, "MOST_NODES", 64)
     history = ClusterHistory()
     size = 0
     for i in range(2 * DAY // 300):
         values = {f"metric {i} {j}": 1.0 for j in range(3)}
-        history.sample(300.0 * i, values, {f"node-{i}-{j}": 3 for j in range(100)})
+        history.sample(300.0 * i, values, {f"node-{i}-{j}": 3 for j in range(30)})
         if i == 400:
             size = history.bytes
     assert history.bytes == size
-    assert len(history._columns) <= 256
+    assert len(history._columns) <= 64
     assert len(history.numbers(0, math.inf).values) == MOST_SERIES
     assert history.pods(0, math.inf, {f"node-{i}-0": "x"}, also="").values["x"][-1] == 3.0
 
