@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.parity import comparison
 
-from benchmarks.live import heterogeneous, large, listing, plugin, rate, reality, unschedulable
+from benchmarks.live import dashboard, heterogeneous, large, listing, plugin, rate, reality, unschedulable
 from benchmarks.service import hostile, load
 from benchmarks.simulation import environments, learning, simulator
 
@@ -25,6 +25,8 @@ BENCHMARKS = {
     "large-cluster": large.large_cluster,
     "large-live": large.large_live,
     "listing": listing.listing,
+    "dashboard-live": dashboard.dashboard_live,
+    "dashboard-frames": dashboard.dashboard_frames,
     "unschedulable": unschedulable.unschedulable,
     "parity": comparison.benchmark,
     "plugin-native": plugin.plugin_native,

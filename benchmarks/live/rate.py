@@ -97,8 +97,8 @@ def compared(attempts: Mapping[str, Attempt]) -> dict[str, Any]:
 
 
 @contextmanager
-def local_cluster(folder: Path, nodes: int) -> Iterator[tuple[Path, Path]]:
-    """Yield a cluster of its own: its kubeconfig, and the folder of the programs."""
+def local_cluster(folder: Path, nodes: int, *options: str) -> Iterator[tuple[Path, Path]]:
+    """Yield a cluster of its own, with options of `cluster up`: its kubeconfig, and the folder of the programs."""
     from steersman.apps.local_cluster.control_plane import build
 
     environment = os.environ | {"STEERSMAN_STATE_DIR": str(folder / "state")}
@@ -108,7 +108,7 @@ def local_cluster(folder: Path, nodes: int) -> Iterator[tuple[Path, Path]]:
 
     programs = build.programs(lambda *_: None, print)
     try:
-        steersman("up", "--count", str(nodes))
+        steersman("up", "--count", str(nodes), *options)
         yield next((folder / "state").rglob("kubeconfig")), programs
     finally:
         steersman("down")

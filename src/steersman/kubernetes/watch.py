@@ -81,6 +81,23 @@ class Handler(Protocol):
         """Handle an object that was ADDED, MODIFIED or DELETED (then in its last form)."""
 
 
+class TeeHandler:
+    """Handler that forwards to others, in this order."""
+
+    def __init__(self, *handlers: Handler) -> None:
+        self.handlers = handlers
+
+    def keep(self, keys: Set[str]) -> None:
+        """See `Handler`."""
+        for handler in self.handlers:
+            handler.keep(keys)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `Handler`."""
+        for handler in self.handlers:
+            handler.change(kind, obj)
+
+
 class Reflector:
     """List and watch of one collection while `run` runs.
 

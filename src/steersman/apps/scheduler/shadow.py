@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import csv
 import time
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-import msgspec
 import numpy as np
 import structlog
 
@@ -34,7 +33,7 @@ from steersman.kubernetes.cache.cluster_cache import (
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.objects import PodHead
 from steersman.kubernetes.selectors import Selectors
-from steersman.kubernetes.watch import EventType, Handler, Reflector
+from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.policies.decision.decider import Decider, NodeChoice
 
 COLUMNS = ("time", "pod", "scheduler_node", "policy_node", "agrees", "alternative_node")
@@ -143,23 +142,6 @@ class CounterfactualCache(ClusterCache):
                 self._put(pod, chosen.name, choice.devices)
 
 
-class _TeeHandler:
-    """Handler that forwards to two handlers."""
-
-    def __init__(self, *handlers: Handler) -> None:
-        self.handlers = handlers
-
-    def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
-        for handler in self.handlers:
-            handler.keep(keys)
-
-    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
-        for handler in self.handlers:
-            handler.change(kind, obj)
-
-
 class _ForwardingListener(Listener):
     """Listener that forwards node changes to the cluster's decider, and added and bound pods to hooks."""
 
@@ -227,9 +209,9 @@ class Shadow:
         # Reflectors that feed both, and those that the real cluster starts once a pod needs them; no volume claims.
         others = {each: None for cache in (actual, alternative) for each in cache.reflectors[2:]}
         self.reflectors: tuple[Reflector, ...] = (
-            Reflector(client, NODES_PATH, _TeeHandler(NodeFeed(actual), NodeFeed(alternative))),
+            Reflector(client, NODES_PATH, TeeHandler(NodeFeed(actual), NodeFeed(alternative))),
             # The counterfactual first: its decision is written beside what the scheduler did.
-            Reflector(client, PODS_PATH, _TeeHandler(PodFeed(alternative), PodFeed(actual))),
+            Reflector(client, PODS_PATH, TeeHandler(PodFeed(alternative), PodFeed(actual))),
             *others,
         )
         self.tally = AgreementStats()
@@ -269,21 +251,14 @@ class Shadow:
         """Compare a binding of the scheduler with the policy's choice in the state before it."""
         if not self._alternative.began or pod.pod.scheduler_name != self.shadowed:
             return
-        state = self.actual.cache.state
-        placed = state.placements.get(pod.key)
-        if placed is None or self.actual.decider is None:
+        if pod.key not in self.actual.cache.state.placements or self.actual.decider is None:
             return
-        state.remove(pod.key)
-        self.actual.decider.changed(placed.slot)
-        owner_pods = self.actual.cache.owner_pods(pod.pod).without(placed.slot)
-        try:
-            choice = self.actual.choose(pod, owner_pods)
-        except SteersmanError as error:
-            log.error("no decision", pod=pod.key, error=str(error))
-            choice = None
-        finally:
-            state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
-            self.actual.decider.changed(placed.slot)
+        with self.actual.cache.unplaced(pod) as owner_pods:
+            try:
+                choice = self.actual.choose(pod, owner_pods)
+            except SteersmanError as error:
+                log.error("no decision", pod=pod.key, error=str(error))
+                choice = None
         self._count(pod, choice)
 
     def _count(self, pod: CachedPod, choice: NodeChoice | None) -> None:

@@ -79,6 +79,21 @@ class NodeRow:
                 return use.gpu_milli / GPU_MILLI, node.gpu_total
 
 
+class BindingRate:
+    """Mean rate of bindings over the last seconds, from their number as it grows."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def of(self, now: float, bound: int) -> float:
+        """Return the bindings per second; to be called regularly with the time and all bindings so far."""
+        self._samples.append((now, bound))
+        while len(self._samples) > 2 and self._samples[1][0] <= now - RATE_SECONDS:
+            self._samples.popleft()
+        since, before = self._samples[0]
+        return (bound - before) / (now - since) if now > since else 0.0
+
+
 @dataclass(slots=True)
 class ClusterView:
     """State of a cluster for display.
@@ -97,7 +112,7 @@ class ClusterView:
     _pods: dict[str, PodUse] = field(default_factory=dict)
     _uses: defaultdict[str, ResourceUse] = field(default_factory=lambda: defaultdict(ResourceUse))
     _waiting: Counter[str] = field(default_factory=Counter)
-    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+    _rate: BindingRate = field(default_factory=BindingRate)
 
     def rows(self) -> list[NodeRow]:
         """Return a row for each node, unordered."""
@@ -113,11 +128,7 @@ class ClusterView:
 
     def rate(self, now: float) -> float:
         """Return the bindings per second over the last seconds; to be called regularly."""
-        self._samples.append((now, self.bound))
-        while len(self._samples) > 2 and self._samples[1][0] <= now - RATE_SECONDS:
-            self._samples.popleft()
-        since, before = self._samples[0]
-        return (self.bound - before) / (now - since) if now > since else 0.0
+        return self._rate.of(now, self.bound)
 
     def put_node(self, obj: NodeObject) -> None:
         """Add or update a node."""
@@ -128,9 +139,7 @@ class ClusterView:
         except InputError as error:
             node = Node(name, 0, 0, 0)
             self.unreadable[name] = str(error)
-        conditions = obj.get("status", {}).get("conditions") or ()
-        ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
-        self._nodes[name] = node, ready
+        self._nodes[name] = node, is_ready(obj)
         self.version += 1
 
     def drop_node(self, name: str) -> None:
@@ -189,6 +198,12 @@ class ClusterView:
     def pods_known(self) -> set[str]:
         """Return namespace and name of all unfinished pods."""
         return set(self._pods)
+
+
+def is_ready(obj: NodeObject) -> bool:
+    """Return whether a node says that it is ready."""
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
 @lru_cache(REQUESTS_KEPT)

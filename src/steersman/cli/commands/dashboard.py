@@ -1,14 +1,16 @@
-"""`steersman dashboard`: simulated runs in the browser."""
+"""`steersman dashboard`: simulated runs and live clusters in the browser."""
 
 from __future__ import annotations
 
 import asyncio
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from steersman.cli.completing import contexts
+from steersman.cli.options.cluster import DEFAULT_CLUSTER, find_cluster
 from steersman.cli.options.common import (
     POLICIES_HELP,
     FromNow,
@@ -26,8 +28,6 @@ from steersman.cli.options.common import (
     running_of,
 )
 from steersman.cli.options.inputs import (
-    ClusterContext,
-    ClusterKubeconfig,
     FromCluster,
     Inputs,
     LiveSource,
@@ -37,10 +37,43 @@ from steersman.cli.output.display import Progress, Warnings, print_text
 from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from steersman.apps.dashboard.screens import Screen
 
+MetricsUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler)."
+    ),
+]
+ServiceUrl = Annotated[
+    str | None, typer.Option(metavar="URL", help="With --live: the metrics of a 'steersman serve' too.")
+]
+LiveTelemetry = Annotated[
+    Path | None,
+    typer.Option(
+        parser=path, metavar="FILE", help="With --live: YAML with queries of Prometheus, for the latency to users."
+    ),
+]
+WatchedKubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        parser=path,
+        metavar="FILE",
+        help=f"With --live or --cluster: its kubeconfig. [default: {DEFAULT_CLUSTER}]",
+    ),
+]
+WatchedContext = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        autocompletion=contexts,
+        help="With --live or --cluster: a context. [default: the current one]",
+    ),
+]
 PORT = 8050
 SEED = 42
 MOST_POLICIES = 2
@@ -75,28 +108,71 @@ def dashboard(
     from_now: FromNow = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = PORT,
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
-    kubeconfig: ClusterKubeconfig = None,
-    context: ClusterContext = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="A live cluster as it is and was in the last 24 hours; nothing is written.")
+    ] = False,
+    scheduler: MetricsUrl = None,
+    service: ServiceUrl = None,
+    telemetry: LiveTelemetry = None,
+    kubeconfig: WatchedKubeconfig = None,
+    context: WatchedContext = None,
 ) -> None:
-    """Watch in the browser how one policy, or two beside each other, fill a cluster, and ask why.
+    """Watch in the browser how one policy, or two beside each other, fill a cluster, or how a live one fills; ask why.
 
     Simulates the runs, then serves a page on 127.0.0.1 until Ctrl-C: GPUs of all nodes as a heat map, a time slider,
-    the decisions in which two policies differ, and the reasons for each. The address has a token; nothing is sent
-    elsewhere.
+    the decisions in which two policies differ, and the reasons for each. With --live a page of a live cluster, alone or
+    beside these. The address has a token; nothing is sent elsewhere.
 
     **Example**: steersman dashboard --workload default-small --policy fgd steersman
-    """
-    protocol = protocol or Protocol.INFLATION
-    share = check_ratio(ratio, protocol)
-    check_load(load, protocol)
-    check_mean_duration(mean_duration, protocol)
-    running = running_of(pinned, from_now, protocol)
-    names = policy or ["kube-default", "steersman"]
-    if len(names) > MOST_POLICIES or len(set(names)) < len(names):
-        raise UsageError(f"--policy {' '.join(names)}: give one policy, or two different ones")
-    live = LiveSource(cluster, kubeconfig, context)
-    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
 
+    **A live cluster**: steersman dashboard --live --scheduler http://127.0.0.1:10251
+    """
+    screens: list[Screen] = []
+    if live:
+        screens.append(_live_screen(kubeconfig, context, {"scheduler": scheduler, "service": service}, telemetry))
+    elif scheduler or service or telemetry:
+        raise UsageError("--scheduler, --service and --telemetry belong to --live; give that too, or leave them out")
+    if not live or nodes or pods or workload or cluster or policy:
+        protocol = protocol or Protocol.INFLATION
+        options = {"protocol": protocol.value, "seed": seed, "ratio": check_ratio(ratio, protocol), "load": load}
+        check_load(load, protocol)
+        check_mean_duration(mean_duration, protocol)
+        running = running_of(pinned, from_now, protocol)
+        names = policy or ["kube-default", "steersman"]
+        if len(names) > MOST_POLICIES or len(set(names)) < len(names):
+            raise UsageError(f"--policy {' '.join(names)}: give one policy, or two different ones")
+        read = LiveSource(cluster, *((kubeconfig, context) if cluster or not live else ()))
+        inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), read, running)
+        screens.append(_simulation_screen(inputs, names, options | {"mean_duration": mean_duration}))
+    from steersman.apps.runtime.tasks import run
+
+    run(_serve(screens, port, browser))
+
+
+def _live_screen(
+    kubeconfig: Path | None, context: str | None, urls: Mapping[str, str | None], telemetry: Path | None
+) -> Screen:
+    """Return the screen of a live cluster.
+
+    Raises:
+        SteersmanError: there is no cluster, an address is none, or the file makes no sense.
+    """
+    from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_url
+    from steersman.apps.dashboard.live.screen import LiveScreen
+    from steersman.prometheus.configuration import read_configuration
+
+    sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
+    queries = None if telemetry is None else read_configuration(telemetry)
+    config = find_cluster(kubeconfig, context, None).config
+    return LiveScreen(config, config.context or config.cluster.server, sources, queries)
+
+
+def _simulation_screen(inputs: Inputs, names: Sequence[str], options: Mapping[str, Any]) -> Screen:
+    """Simulate policies, and return the screen of their runs.
+
+    Raises:
+        SteersmanError: a policy or the workload cannot be used.
+    """
     from steersman.policies.registry import check_policy_names, resolve
     from steersman.simulation.protocols import duration_warnings
     from steersman.simulation.run import Simulator
@@ -104,8 +180,8 @@ def dashboard(
     check_policy_names(names)
     warn = Warnings()
     (source,) = inputs.read(warn)
-    if protocol is Protocol.TIMED:
-        warn(duration_warnings(source, load, mean_duration))
+    if options["protocol"] == Protocol.TIMED:
+        warn(duration_warnings(source, options["load"], options["mean_duration"]))
 
     from steersman.apps.dashboard.simulation.screen import SimulationScreen
     from steersman.cli.compiling import compile_for
@@ -116,20 +192,10 @@ def dashboard(
     with Progress("simulating") as progress:
         for done, each in enumerate(policies):
             progress.update(done, len(policies))
-            results.append(
-                simulator.run(
-                    each,
-                    protocol=protocol.value,
-                    seed=seed,
-                    ratio=share,
-                    load=load,
-                    mean_duration=mean_duration,
-                    record=True,
-                )
-            )
+            results.append(simulator.run(each, record=True, **options))
     for result in results:
         warn(result.warnings)
-    asyncio.run(_serve([SimulationScreen(source, policies, results)], port, browser))
+    return SimulationScreen(source, policies, results)
 
 
 async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -195,6 +196,10 @@ class ClusterCache:
         running = {slots[node]: count for node, count in on_nodes.items() if count and node in slots}
         return OwnerPods(running, max(self._owned[owner] - on_nodes.total(), 1))
 
+    def pods_on(self, node: str) -> list[CachedPod]:
+        """Return the pods that are bound to a node or assumed there."""
+        return [self.pods[key] for key in sorted(self._on_node.get(node, ()))]
+
     def number(self, pod: Pod) -> tuple[int, int]:
         """Return the class and labels of a pod in the state, without labels that nobody selects by."""
         self.select(_selected_keys(pod.constraints))
@@ -211,6 +216,17 @@ class ClusterCache:
             return None
         is_clear = known.generation > 0 and not known.unmodelled and not known.gated
         return known if is_clear and not self._may_differ(known, head) else None
+
+    @contextmanager
+    def unplaced(self, pod: CachedPod) -> Iterator[OwnerPods]:
+        """Take a placed pod off its node inside the block, as before its binding; yield its owner's pods as of then."""
+        placed = self.state.remove(pod.key)
+        self.listener.on_node_changed(placed.slot, may_have_grown=False)
+        try:
+            yield self.owner_pods(pod.pod).without(placed.slot)
+        finally:
+            self.state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
+            self.listener.on_node_changed(placed.slot, may_have_grown=False)
 
     # Our decisions ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow, node_columns, profile_rows
 from steersman.simulation.result import Placements, RunResult, Timeline
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
@@ -19,32 +20,7 @@ OUTCOMES = ("bound", "failed", "waiting", "finished")
 NOWHERE = -1
 """Node of an event without one."""
 
-GROUP_LABELS = {
-    "topology.kubernetes.io/zone": "zone",
-    "topology.kubernetes.io/rack": "rack",
-    "node.kubernetes.io/instance-type": "instance type",
-    "karpenter.sh/nodepool": "node pool (Karpenter)",
-    "cloud.google.com/gke-nodepool": "node pool (GKE)",
-    "eks.amazonaws.com/nodegroup": "node group (EKS)",
-    "kubernetes.azure.com/agentpool": "node pool (AKS)",
-}
-"""Labels by which the page can group nodes, and what they are called there."""
-
 T = TypeVar("T")
-
-
-class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
-    """Nodes in the workload's order, [N] each: name, GPU model, number of GPUs, milli-CPU, MiB of memory.
-
-    `groups` has the values of each label of `GROUP_LABELS` that some node has, "" where a node has none.
-    """
-
-    name: list[str]
-    model: list[str]
-    gpus: list[int]
-    cpu: list[int]
-    memory: list[int]
-    groups: dict[str, list[str]]
 
 
 class PodColumns(msgspec.Struct, kw_only=True, rename="camel"):
@@ -55,24 +31,6 @@ class PodColumns(msgspec.Struct, kw_only=True, rename="camel"):
     memory: list[int]
     gpus: list[int]
     milli: list[int]
-
-
-class TypicalPodRow(msgspec.Struct, kw_only=True, rename="camel"):
-    """A kind of pod in the workload profile, by which the page colours idle GPU that is of no use.
-
-    Attributes:
-        cpu: milli-CPU.
-        gpus: number of GPUs.
-        milli: milli of each.
-        models: GPU models that it accepts, none: any.
-        share: of the profile.
-    """
-
-    cpu: int
-    gpus: int
-    milli: int
-    models: tuple[str, ...]
-    share: float
 
 
 class RunColumns(msgspec.Struct, kw_only=True, rename="camel"):
@@ -135,18 +93,7 @@ def replay_of(workload: Workload, results: Sequence[RunResult]) -> Replay:
         workload=workload.name,
         protocol=first.protocol,
         seed=first.seed,
-        nodes=NodeColumns(
-            name=[node.name for node in nodes],
-            model=[node.gpu_model for node in nodes],
-            gpus=[node.gpu_count for node in nodes],
-            cpu=[node.cpu_milli for node in nodes],
-            memory=[node.memory_bytes >> 20 for node in nodes],
-            groups={
-                name: [node.labels.get(label, "") for node in nodes]
-                for label, name in GROUP_LABELS.items()
-                if any(label in node.labels for node in nodes)
-            },
-        ),
+        nodes=node_columns(nodes),
         pods=PodColumns(
             name=names,
             cpu=[pod.requests.cpu_milli for pod in pods],
@@ -154,12 +101,7 @@ def replay_of(workload: Workload, results: Sequence[RunResult]) -> Replay:
             gpus=[pod.requests.gpu_count for pod in pods],
             milli=[pod.requests.gpu_milli for pod in pods],
         ),
-        profile=[
-            TypicalPodRow(
-                cpu=kind.cpu_milli, gpus=kind.gpu_count, milli=kind.gpu_milli, models=kind.gpu_models, share=kind.share
-            )
-            for kind in typical_pods(demand)
-        ],
+        profile=profile_rows(typical_pods(demand)),
         runs=[_run(result, _positions(names), _positions([node.name for node in nodes])) for result in results],
     )
 

@@ -9,9 +9,9 @@ import { amount, kind } from "./colours.js";
 /**
  * What a map draws: nodes, and milli and pods of each GPU. `first` has the position of each node's first GPU in `gpu` and
  * `sharing`; `cpu` is the milli-CPU that each node's pods request; `fragmented` has the idle milli of a GPU that are of no
- * use to pods of the profile.
+ * use to pods of the profile. Nodes that are `closed` get no pods.
  * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array,
- *   fragmented: (node: number, device: number) => number}} MapState
+ *   fragmented: (node: number, device: number) => number, closed?: (node: number) => boolean}} MapState
  */
 /** @typedef {"used" | "shared" | "fragmented" | "model"} Mode */
 
@@ -39,13 +39,19 @@ export class HeatMap {
     this.headings = [];
     /** @type {number[]} nodes in the order of the map */
     this.order = [];
-    this.rows = Math.max(1, ...state.nodes.gpus);
-    this.models = [...new Set(state.nodes.model)].sort();
+    this.models = modelsOf(state);
     this.onChoose = onChoose;
     canvas.tabIndex = 0;
     canvas.addEventListener("click", (event) => this.onChoose(this.nodeAt(event)));
     canvas.addEventListener("mousemove", (event) => { canvas.title = this.describe(this.nodeAt(event)); });
     canvas.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  /** Show another cluster, or other nodes. @param {MapState} state */
+  show(state) {
+    this.state = state;
+    this.models = modelsOf(state);
+    this.layOut();
   }
 
   /** Lay the nodes out for the present width, and draw all. */
@@ -115,6 +121,10 @@ export class HeatMap {
     for (let d = 0; d < devices; d += 1) {
       context.fillStyle = this.colour(n, d);
       context.fillRect(x, y + d * CELL, CELL, CELL - 1);
+    }
+    if (state.closed?.(n)) {
+      context.fillStyle = kind(5);
+      context.fillRect(x + CELL / 2 - 1, y, 2, Math.max(1, devices) * CELL - 1);
     }
   }
 
@@ -188,4 +198,9 @@ export class HeatMap {
     const gpus = nodes.gpus[n] ? `, ${(used / GPU_MILLI).toFixed(2)} of ${nodes.gpus[n]} ${nodes.model[n]} GPUs` : "";
     return `${nodes.name[n]}: ${Math.round((100 * this.state.cpu[n]) / Math.max(1, nodes.cpu[n]))} % of CPU${gpus}`;
   }
+}
+
+/** @param {MapState} state @returns {string[]} */
+function modelsOf(state) {
+  return [...new Set(state.nodes.model)].sort();
 }

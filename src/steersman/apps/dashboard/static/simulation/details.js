@@ -1,17 +1,12 @@
 // What is known of a node, and why a policy decided as it did. All text is set as text: names come from clusters.
 
 import { element, table } from "../shared/elements.js";
+import { explanationParts } from "../shared/explanation.js";
 import { GPU_MILLI } from "../shared/heatmap.js";
 import { BOUND, devicesOf } from "./replay.js";
 
 /** @typedef {import("./replay.js").ClusterState} ClusterState */
-/**
- * @typedef {{policy: string, member: string, node: string, score: number, points: number, spread: number, equal: number,
- *   decidedBy: string, comparedWith: string, nodes: number, runnersUp: {node: string, points: number}[],
- *   features: {name: string, value: number, other: number, points: number}[], refused: Record<string, number>}} Explanation
- */
-
-const SHOWN_FEATURES = 8;
+/** @typedef {import("../shared/explanation.js").Explanation} Explanation */
 
 /**
  * @param {ClusterState} state @param {number} n @param {(event: number) => void} onPod @returns {HTMLElement}
@@ -49,35 +44,6 @@ export function decisionCard(state, e, explained) {
     element("h2", {}, `${run.policy}: ${pods.name[pod]} ${taken}`),
     element("p", {}, `Event ${e}: it requests ${pods.cpu[pod] / 1000} CPU, ${(pods.memory[pod] / 1024).toFixed(1)} GiB${gpus}.`));
   if (run.reasons[run.reason[e]]) card.append(element("p", {}, run.reasons[run.reason[e]]));
-  if (typeof explained === "string") {
-    card.append(element("p", { role: "status" }, explained));
-    return card;
-  }
-  if (explained.node) {
-    const equal = explained.equal ? ` ${explained.equal} other nodes have the same score.` : "";
-    card.append(element("p", {}, `${explained.member ? `The portfolio's member ${explained.member}` : "The policy"} prefers `
-      + `${explained.node} (${explained.points.toFixed(1)} points, by ${explained.decidedBy}).${equal}`));
-    if (explained.runnersUp.length) {
-      card.append(element("h3", {}, "Then come"),
-        table(["node", "points"], explained.runnersUp.map((each) => [each.node, each.points.toFixed(1)]), [1]));
-    }
-  }
-  if (explained.features.length) {
-    card.append(element("h3", {}, `Why ${explained.node} and not ${explained.comparedWith}`),
-      table(["feature", explained.node, explained.comparedWith, "points"],
-        explained.features.slice(0, SHOWN_FEATURES).map((each) => [
-          each.name, short(each.value), short(each.other), `${each.points >= 0 ? "+" : ""}${each.points.toFixed(1)}`,
-        ]), [1, 2, 3]));
-  }
-  const refused = Object.entries(explained.refused).sort((one, other) => other[1] - one[1]);
-  if (refused.length) {
-    card.append(element("h3", {}, "Why not elsewhere"),
-      table(["reason", "nodes"], refused.map(([reason, count]) => [reason, count.toString()]), [1]));
-  }
+  card.append(...explanationParts(explained));
   return card;
-}
-
-/** @param {number} value @returns {string} */
-function short(value) {
-  return Number(value.toPrecision(4)).toString();
 }

@@ -1,8 +1,8 @@
 // The page: one clock for all runs, a heat map for each, and the details that a person asks for.
 
-import { amount, kind } from "../shared/colours.js";
 import { ask, byId, element, showProblem } from "../shared/elements.js";
 import { HeatMap } from "../shared/heatmap.js";
+import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
 import { drawChart } from "./chart.js";
 import { decisionCard, nodeCard } from "./details.js";
@@ -87,7 +87,7 @@ class Page {
       map.mode = byId("mode").value;
       map.draw(null);
     }
-    this.showLegend();
+    showLegend(byId("legend"), byId("mode").value, this.views[0].map.models);
   }
 
   /** Show the clusters after so many events of the first run. @param {number} count */
@@ -189,23 +189,6 @@ class Page {
     const at = this.difference < 0 ? "" : `${this.difference + 1} of `;
     const first = all && this.difference < 0 ? `; the first is event ${this.differences[0].a}` : "";
     byId("difference").textContent = `${at}${all} decisions differ${first}`;
-  }
-
-  showLegend() {
-    const mode = byId("mode").value;
-    const idle = "var(--idle)";
-    const { models } = this.views[0].map;
-    const entries = {
-      used: [[idle, "idle"], [amount(0.05), "little used"], [amount(0.5), "half"], [amount(1), "full"]],
-      shared: [[idle, "idle"], [kind(0), "one pod, whole"], [kind(4), "one pod, a share"], [kind(1), "several pods"]],
-      fragmented: [[idle, "full"], [amount(0), "idle and usable"], [amount(1), "idle and of no use to typical pods"]],
-      model: models.map((name, i) => [name ? kind(i) : idle, name || "no GPU"]),
-    }[/** @type {"used" | "shared" | "fragmented" | "model"} */ (mode)];
-    byId("legend").replaceChildren(...entries.map(([colour, text]) => {
-      const sample = element("i");
-      sample.style.background = colour;
-      return element("span", {}, sample, text);
-    }));
   }
 
   /** @param {KeyboardEvent} event */

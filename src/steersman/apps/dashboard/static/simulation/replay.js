@@ -1,11 +1,11 @@
 // The cluster after any event of a run: events are applied forward, and a jump back starts from a stored copy.
 
-import { GPU_MILLI } from "../shared/heatmap.js";
+import { fragmented } from "../shared/fragmentation.js";
 
 /** @typedef {import("../shared/heatmap.js").NodeColumns} NodeColumns */
+/** @typedef {import("../shared/fragmentation.js").TypicalPod} TypicalPod */
 /**
  * @typedef {{name: string[], cpu: number[], memory: number[], gpus: number[], milli: number[]}} PodColumns
- * @typedef {{cpu: number, gpus: number, milli: number, models: string[], share: number}} TypicalPod
  * @typedef {{policy: string, time: number[], pod: number[], node: number[], devices: string[], outcome: number[],
  *   reason: number[], reasons: string[], gpu: (number | null)[], cpu: (number | null)[],
  *   fragmentation: (number | null)[]}} Run
@@ -110,27 +110,9 @@ export class ClusterState {
     this.running = new Map(copy.running);
   }
 
-  /**
-   * Idle milli of a device that a pod drawn from the profile cannot use, in expectation (Weng et al., ATC 2023).
-   * @param {number} n @param {number} device @returns {number}
-   */
+  /** See `shared/fragmentation.js`. @param {number} n @param {number} device @returns {number} */
   fragmented(n, device) {
-    const { nodes, profile } = this.replay;
-    const idle = GPU_MILLI - this.gpu[this.first[n] + device];
-    if (idle === 0) return 0;
-    const cpu = nodes.cpu[n] - this.cpu[n];
-    let lost = 0;
-    for (const kind of profile) {
-      const usable = kind.gpus > 0 && (kind.models.length === 0 || kind.models.includes(nodes.model[n])) && cpu >= kind.cpu;
-      if (usable) {
-        let fitting = 0;
-        for (let d = this.first[n]; d < this.first[n + 1]; d += 1) fitting += GPU_MILLI - this.gpu[d] >= kind.milli ? 1 : 0;
-        lost += kind.share * (fitting >= kind.gpus && idle >= kind.milli ? 0 : idle);
-      } else {
-        lost += kind.share * idle;
-      }
-    }
-    return lost;
+    return fragmented(this, this.replay.profile, n, device);
   }
 }
 

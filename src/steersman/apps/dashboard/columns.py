@@ -1,0 +1,79 @@
+"""What pages know of nodes and of the workload profile, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from steersman.cluster.model import Node
+from steersman.workloads.profile import TypicalPod
+
+GROUP_LABELS = {
+    "topology.kubernetes.io/zone": "zone",
+    "topology.kubernetes.io/rack": "rack",
+    "node.kubernetes.io/instance-type": "instance type",
+    "karpenter.sh/nodepool": "node pool (Karpenter)",
+    "cloud.google.com/gke-nodepool": "node pool (GKE)",
+    "eks.amazonaws.com/nodegroup": "node group (EKS)",
+    "kubernetes.azure.com/agentpool": "node pool (AKS)",
+}
+"""Labels by which the page can group nodes, and what they are called there."""
+
+
+class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
+    """Nodes in the workload's order, [N] each: name, GPU model, number of GPUs, milli-CPU, MiB of memory.
+
+    `groups` has the values of each label of `GROUP_LABELS` that some node has, "" where a node has none.
+    """
+
+    name: list[str]
+    model: list[str]
+    gpus: list[int]
+    cpu: list[int]
+    memory: list[int]
+    groups: dict[str, list[str]]
+
+
+class TypicalPodRow(msgspec.Struct, kw_only=True, rename="camel"):
+    """A kind of pod in the workload profile, by which the page colours idle GPU that is of no use.
+
+    Attributes:
+        cpu: milli-CPU.
+        gpus: number of GPUs.
+        milli: milli of each.
+        models: GPU models that it accepts, none: any.
+        share: of the profile.
+    """
+
+    cpu: int
+    gpus: int
+    milli: int
+    models: tuple[str, ...]
+    share: float
+
+
+def node_columns(nodes: Sequence[Node]) -> NodeColumns:
+    """Return the columns of nodes."""
+    return NodeColumns(
+        name=[node.name for node in nodes],
+        model=[node.gpu_model for node in nodes],
+        gpus=[node.gpu_count for node in nodes],
+        cpu=[node.cpu_milli for node in nodes],
+        memory=[node.memory_bytes >> 20 for node in nodes],
+        groups={
+            name: [node.labels.get(label, "") for node in nodes]
+            for label, name in GROUP_LABELS.items()
+            if any(label in node.labels for node in nodes)
+        },
+    )
+
+
+def profile_rows(pods: Iterable[TypicalPod]) -> list[TypicalPodRow]:
+    """Return the rows of a workload profile."""
+    return [
+        TypicalPodRow(
+            cpu=kind.cpu_milli, gpus=kind.gpu_count, milli=kind.gpu_milli, models=kind.gpu_models, share=kind.share
+        )
+        for kind in pods
+    ]

@@ -1,0 +1,119 @@
+"""What rules would have decided: for each pod that is bound, whether a rule would have taken that node, too."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+import structlog
+
+from steersman.apps.runtime.live_profile import PodWindow
+from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
+from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.cluster.model import Node, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
+from steersman.policies.decision.decider import Decider
+from steersman.policies.registry import resolve
+from steersman.workloads.profile import TypicalPod
+
+RULES = ("kube-default", "fgd", "best-fit", "most-even")
+"""Rules that bindings are compared with."""
+DECISIONS = 30
+"""Decisions of which the success rate is."""
+SHARE, SAVED_SECONDS = 0.02, 0.5
+"""Share of the event loop's time for comparisons; seconds saved up at most."""
+
+log = structlog.get_logger("agreement")
+
+
+class RuleAgreement:
+    """Bindings compared with rules, as far as a share of the event loop's time allows.
+
+    A rule agrees where the taken node has the highest score in the state before the binding, alone or with others. It
+    has no opinion on a node that it may not use, or that kube-scheduler's search would not have visited.
+
+    Attributes:
+        recent: by rule, whether it agreed in the last decisions on which it had an opinion.
+        skipped: bindings that were not compared, since time was spent.
+        profile: typical pods of the cluster, for rules that need them.
+    """
+
+    def __init__(self) -> None:
+        self.recent: Mapping[str, deque[bool]] = {rule: deque(maxlen=DECISIONS) for rule in RULES}
+        self.skipped = 0
+        self.profile: tuple[TypicalPod, ...] = ()
+        self._window = PodWindow()
+        self._deciders: dict[str, Decider] = {}
+        self._policies = {rule: resolve(rule) for rule in RULES}
+        self._budget = TimeBudget(SHARE, SAVED_SECONDS)
+
+    def warm_up(self) -> None:
+        """Compile what comparisons need, so that the first one does not take seconds."""
+        state = ClusterState([Node("a", 8000, 1 << 34, gpu_count=2), Node("b", 8000, 1 << 34)])
+        pod = state.class_id(PodClass(Requests(1000, 1 << 30, gpu_count=1, gpu_milli=500)))
+        state.place("pod", pod, 0, None, 0, force=True)
+        profile = (TypicalPod(1000, 500, 1, (), 1.0),)
+        for policy in self._policies.values():
+            decider = Decider(state, policy, profile=profile)
+            decider.scores(pod)
+            decider.changed(0)
+            decider.scores(pod)
+        state.remove("pod")
+
+    def see(self, pod: CachedPod) -> None:
+        """Add a pod to those that the profile is of."""
+        self._window.see(pod.pod.pod_class)
+
+    def renew(self, cache: ClusterCache) -> None:
+        """Rebuild the deciders for the cache's state."""
+        services = LiveSpreadSelectors(cache.selectors)
+        self._deciders = {
+            rule: Decider(cache.state, policy, profile=self.profile, services=services)
+            for rule, policy in self._policies.items()
+        }
+
+    def renew_profile(self, cache: ClusterCache) -> bool:
+        """Rebuild the profile if many pods are new, and return True if it changed."""
+        if self._deciders and not self._window.due:
+            return False
+        profile, self.profile = self.profile, self._window.typical_pods()
+        self.renew(cache)
+        return profile != self.profile
+
+    def changed(self, slot: int) -> None:
+        """Record a change of a node or of the pods on it."""
+        for decider in self._deciders.values():
+            decider.changed(slot)
+
+    def compare(self, cache: ClusterCache, pod: CachedPod) -> dict[str, bool]:
+        """Return whether rules agree with the binding of a pod; those without an opinion are left out."""
+        if not self._deciders or self._budget.is_spent:
+            self.skipped += 1
+            return {}
+        placed = cache.state.placements.get(pod.key)
+        if placed is None:
+            return {}
+        result = {}
+        with self._budget.charged(), cache.unplaced(pod) as owner_pods:
+            refused = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
+            for rule, decider in self._deciders.items():
+                try:
+                    scores = decider.scores(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency)
+                except SteersmanError as error:
+                    log.error("no comparison", rule=rule, pod=pod.key, error=str(error))
+                    continue
+                here = float(scores[placed.slot])
+                if refused is not None:
+                    scores = np.where(refused[1], -math.inf, scores)
+                if math.isfinite(here):
+                    result[rule] = here >= float(scores.max())
+                    self.recent[rule].append(result[rule])
+        return result
+
+    def rates(self) -> dict[str, float]:
+        """Return the share of agreement in the last decisions by rule, percent; rules without decisions left out."""
+        return {rule: 100.0 * sum(there) / len(there) for rule, there in self.recent.items() if there}

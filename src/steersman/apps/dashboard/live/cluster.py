@@ -1,0 +1,292 @@
+"""A watched cluster: its state, which nodes changed since when, and the bindings of the last time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+
+from steersman.apps.dashboard.columns import GROUP_LABELS, NodeColumns, node_columns, profile_rows
+from steersman.apps.dashboard.live.agreement import RuleAgreement
+from steersman.apps.dashboard.live.documents import (
+    NodeLatency,
+    RuleRate,
+    Snapshot,
+    Summary,
+    UseColumns,
+    WaitingGroup,
+)
+from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed
+from steersman.apps.top.model import BindingRate
+from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.state import device_indices
+from steersman.kubernetes.cache.cluster_cache import (
+    NODES_PATH,
+    PODS_PATH,
+    UNFINISHED,
+    CachedPod,
+    ClusterCache,
+    Listener,
+    NodeFeed,
+    PodFeed,
+)
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.selectors import Selectors
+from steersman.kubernetes.watch import Reflector, TeeHandler
+
+BINDINGS_KEPT = 2000
+"""Bindings that latency by node is of."""
+MOST_GROUPS = 12
+"""Different reasons of waiting pods that are shown."""
+MOST_BARS = 20
+"""Nodes with bars of latency."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBinding:
+    """A binding of a pod that was seen waiting.
+
+    Attributes:
+        time: Unix time.
+        pod: namespace and name.
+        node: its node.
+        waited: seconds from when the pod was seen first.
+        rules: rules with an opinion, and whether they agree.
+    """
+
+    time: float
+    pod: str
+    node: str
+    waited: float
+    rules: dict[str, bool] = field(default_factory=dict)
+
+
+class ClusterWatch(Listener):
+    """State of a live cluster for the page.
+
+    Args:
+        client: connection to the cluster.
+        clock: Unix time.
+
+    Attributes:
+        cache: nodes and pods.
+        waiting: pods without a node.
+        rules: what rules would have decided.
+        reflectors: to be run.
+        layout: incremented when nodes come, go or look different: positions of nodes are others then.
+        change: incremented with every change of a node's pods.
+        bindings: the last ones, the newest last.
+        bound: number of all that were seen.
+        began: whether the first list is complete.
+    """
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.cache = ClusterCache(client, self, Selectors(client))
+        self.waiting = WaitingFeed(clock)
+        self.rules = RuleAgreement()
+        self._readiness = ReadinessFeed(self._readiness_changed)
+        self._main = (
+            Reflector(client, NODES_PATH, TeeHandler(NodeFeed(self.cache), self._readiness)),
+            # The cache first: how long a pod waited is read when it reports the binding.
+            Reflector(client, PODS_PATH, TeeHandler(PodFeed(self.cache), self.waiting), {"fieldSelector": UNFINISHED}),
+        )
+        self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.reflectors[2:])
+        self.layout = self.change = self.bound = 0
+        self.bindings: deque[SeenBinding] = deque(maxlen=BINDINGS_KEPT)
+        self._changed_at: dict[int, int] = {}
+        self._laid_out: dict[int, tuple[object, ...]] = {}
+        self._order: list[int] = []
+        self._positions: dict[int, int] = {}
+        self._order_of = -1
+        self._rate = BindingRate()
+        self._groups_of, self._groups = -1, list[WaitingGroup]()
+        self.began = False
+
+    def begin(self) -> None:
+        """Compare and count bindings from now on: the first list is complete."""
+        self.rules.renew_profile(self.cache)
+        self.began = True
+        self.layout += 1
+
+    @property
+    def age(self) -> float:
+        """Seconds since nodes and pods were known as they are: 0 while both are watched."""
+        return max(reflector.age for reflector in self._main)
+
+    # Changes of the cache ---------------------------------------------------------------------------------------------
+
+    def on_pod_added(self, pod: CachedPod) -> None:
+        """See `Listener`."""
+        self.rules.see(pod)
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """See `Listener`."""
+        waiting = self.waiting.pods.get(pod.key)
+        if not self.began or waiting is None:
+            return
+        now = self._clock()
+        self.bound += 1
+        rules = self.rules.compare(self.cache, pod)
+        self.bindings.append(SeenBinding(now, pod.key, pod.node, max(0.0, now - waiting.since), rules))
+
+    def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        """See `Listener`."""
+        self.rules.changed(slot)
+        self.change += 1
+        self._changed_at[slot] = self.change
+        node = self.cache.state.nodes[slot]
+        looks = () if node is None else _looks(node)
+        if self._laid_out.get(slot, ()) != looks:
+            self._laid_out[slot] = looks
+            self.layout += 1
+
+    def on_rebuilt(self) -> None:
+        """See `Listener`."""
+        self.rules.renew(self.cache)
+        self._laid_out = {slot: _looks(node) for slot, node in enumerate(self.cache.state.nodes) if node is not None}
+        self.layout += 1
+
+    def _readiness_changed(self, name: str) -> None:
+        if (slot := self.cache.state.slots.get(name)) is not None:
+            self.change += 1
+            self._changed_at[slot] = self.change
+
+    # Documents --------------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Return nodes and what is on all of them."""
+        self._lay_out()
+        return Snapshot(
+            nodes=self.columns(),
+            use=self._use(self._order),
+            profile=profile_rows(self.rules.profile),
+            layout=self.layout,
+        )
+
+    def columns(self) -> NodeColumns:
+        """Return the columns of all nodes, in the order of their positions."""
+        self._lay_out()
+        nodes = self.cache.state.nodes
+        return node_columns([node for slot in self._order if (node := nodes[slot]) is not None])
+
+    def uses_since(self, change: int) -> UseColumns:
+        """Return what is on the nodes that changed after a change."""
+        self._lay_out()
+        return self._use([slot for slot, at in self._changed_at.items() if at > change and slot in self._positions])
+
+    def pods_by_node(self) -> dict[str, int]:
+        """Return the number of pods on each node."""
+        state = self.cache.state
+        return {name: len(state.pods_on(slot)) for name, slot in state.slots.items()}
+
+    def summary(self, now: float) -> Summary:
+        """Return counts of the whole cluster."""
+        state, pods = self.cache.state, self.cache.pods
+        used, whole = state.gpu_use_by_node()
+        cpu = state.arrays.allocatable[:, CPU].sum()
+        return Summary(
+            age=round(self.age) if self.age < 1e9 else None,
+            nodes=len(state.slots),
+            not_ready=len(self._readiness.not_ready),
+            pods=len(pods),
+            waiting=len(self.waiting.pods),
+            groups=self._waiting_groups(),
+            bound=self.bound,
+            rate=round(self._rate.of(now, self.bound), 1),
+            gpu=round(100.0 * float(used.sum()) / float(whole.sum()), 2) if whole.sum() else None,
+            cpu=round(100.0 * float(cpu - state.arrays.free[:, CPU].sum()) / float(cpu), 2) if cpu else None,
+            rules=[RuleRate(rule=rule, agreed=sum(there), of=len(there)) for rule, there in self.rules.recent.items()],
+            skipped=self.rules.skipped,
+            odd=len(self.cache.node_problems),
+        )
+
+    def latencies(self, since: float) -> list[NodeLatency]:
+        """Return how long pods waited that were bound since then, by node: those with the highest medians."""
+        waited: dict[str, list[float]] = {}
+        for binding in self.bindings:
+            if binding.time >= since:
+                waited.setdefault(binding.node, []).append(binding.waited)
+        rows = [
+            NodeLatency(node=node, pods=len(there), median=round(median(there), 3), p90=round(_p90(there), 3))
+            for node, there in waited.items()
+        ]
+        rows.sort(key=lambda row: (-row.median, row.node))
+        return rows[:MOST_BARS]
+
+    def state_of(self, name: str) -> str:
+        """Return what keeps pods off a node, "" for nothing."""
+        if name in self._readiness.not_ready:
+            return "not ready"
+        if problem := self.cache.node_problems.get(name):
+            return problem
+        slot = self.cache.state.slots.get(name)
+        node = None if slot is None else self.cache.state.nodes[slot]
+        return "cordoned" if node is not None and node.unschedulable else ""
+
+    def find(self, text: str, most: int) -> Iterator[tuple[str, str]]:
+        """Yield kind and name of nodes and pods whose names contain a text, at most so many."""
+        left = most
+        for kind, names in (("node", self.cache.state.slots), ("pod", self.cache.pods)):
+            for name in names:
+                if text in name:
+                    yield kind, name
+                    left -= 1
+                    if not left:
+                        return
+
+    def _waiting_groups(self) -> list[WaitingGroup]:
+        if self._groups_of != self.waiting.version:
+            self._groups_of = self.waiting.version
+            counts, longest = Counter[tuple[str, str]](), dict[tuple[str, str], tuple[float, str]]()
+            for key, pod in self.waiting.pods.items():
+                group = pod.scheduler, pod.message or pod.reason
+                counts[group] += 1
+                longest[group] = min(longest.get(group, (pod.since, key)), (pod.since, key))
+            self._groups = [
+                WaitingGroup(
+                    scheduler=group[0], reason=group[1], pods=count, since=longest[group][0], pod=longest[group][1]
+                )
+                for group, count in counts.most_common(MOST_GROUPS)
+            ]
+        return self._groups
+
+    def _lay_out(self) -> None:
+        if self._order_of != self.layout:
+            self._order_of = self.layout
+            self._order = [slot for slot, node in enumerate(self.cache.state.nodes) if node is not None]
+            self._positions = {slot: i for i, slot in enumerate(self._order)}
+
+    def _use(self, slots: list[int]) -> UseColumns:
+        state, arrays = self.cache.state, self.cache.state.arrays
+        result = UseColumns()
+        for slot in slots:
+            node = state.nodes[slot]
+            assert node is not None
+            sharing = [0] * node.gpu_count
+            there = state.pods_on(slot)
+            for placement in there.values():
+                for device in device_indices(placement.devices):
+                    if device < len(sharing):
+                        sharing[device] += 1
+            result.at.append(self._positions[slot])
+            result.cpu.append(int(arrays.allocatable[slot, CPU] - arrays.free[slot, CPU]))
+            result.memory.append(int(arrays.allocatable[slot, MEMORY] - arrays.free[slot, MEMORY]) >> 20)
+            result.pods.append(len(there))
+            result.gpu.append([GPU_MILLI - left for left in arrays.gpu_free[slot, : node.gpu_count].tolist()])
+            result.sharing.append(sharing)
+            result.state.append(self.state_of(node.name))
+        return result
+
+
+def _looks(node: Node) -> tuple[object, ...]:
+    """Return what the page shows of a node that no pod changes."""
+    groups = tuple(node.labels.get(label) for label in GROUP_LABELS)
+    return node.name, node.cpu_milli, node.memory_bytes, node.gpu_count, node.gpu_model, node.unschedulable, groups
+
+
+def _p90(values: list[float]) -> float:
+    return quantiles(values, n=10, method="inclusive")[-1] if len(values) > 1 else values[0]

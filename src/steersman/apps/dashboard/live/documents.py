@@ -1,0 +1,199 @@
+"""What the server sends to the page of a live cluster."""
+
+from __future__ import annotations
+
+import msgspec
+
+from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow
+
+
+class LiveDocument(msgspec.Struct, kw_only=True, rename="camel"):
+    """Base class: fields are written as JavaScript does."""
+
+
+class UseColumns(LiveDocument):
+    """What is on some nodes, [K] each.
+
+    Attributes:
+        at: position of the node.
+        cpu, memory: requested milli-CPU and MiB.
+        pods: number of its pods.
+        gpu: requested milli of each GPU.
+        sharing: pods on each GPU.
+        state: what keeps pods off it, "" for nothing.
+    """
+
+    at: list[int] = []
+    cpu: list[int] = []
+    memory: list[int] = []
+    pods: list[int] = []
+    gpu: list[list[int]] = []
+    sharing: list[list[int]] = []
+    state: list[str] = []
+
+
+class Snapshot(LiveDocument):
+    """Nodes, and what is on all of them."""
+
+    layout: int
+    nodes: NodeColumns
+    use: UseColumns
+    profile: list[TypicalPodRow]
+
+
+class WaitingGroup(LiveDocument):
+    """Pods that wait for the same scheduler with the same reason; `pod` waits for longest, since Unix time `since`."""
+
+    scheduler: str
+    reason: str
+    pods: int
+    since: float
+    pod: str
+
+
+class RuleRate(LiveDocument):
+    """In how many of the last decisions on which a rule had an opinion it agreed."""
+
+    rule: str
+    agreed: int
+    of: int
+
+
+class Summary(LiveDocument):
+    """Counts of the whole cluster.
+
+    Attributes:
+        age: seconds since nodes and pods were known as they are, 0 while they are watched; None: never.
+        nodes, not_ready, pods, waiting, bound: numbers.
+        groups: waiting pods by scheduler and reason, the most first.
+        rate: bindings per second.
+        gpu, cpu: requested percent; None where there is none.
+        rules: what rules would have decided.
+        skipped: bindings that were not compared with rules.
+        odd: nodes whose objects make no sense.
+    """
+
+    age: int | None
+    nodes: int
+    not_ready: int
+    pods: int
+    waiting: int
+    groups: list[WaitingGroup]
+    bound: int
+    rate: float
+    gpu: float | None
+    cpu: float | None
+    rules: list[RuleRate]
+    skipped: int
+    odd: int
+
+
+class MetricRow(LiveDocument):
+    """A number of a scheduler's or service's metrics.
+
+    Attributes:
+        source: `scheduler` or `service`.
+        title: what it is.
+        value: the number; None where it is a word.
+        word: a state, such as that of a breaker.
+        unit: of the number.
+        series: name of its series in the history, "" without one.
+    """
+
+    source: str
+    title: str
+    value: float | None = None
+    word: str = ""
+    unit: str = ""
+    series: str = ""
+
+
+class SourceStatus(LiveDocument):
+    """A source of metrics, and why it does not answer ("": it does)."""
+
+    source: str
+    url: str
+    problem: str
+
+
+class Metrics(LiveDocument):
+    """What schedulers and services say of themselves."""
+
+    sources: list[SourceStatus]
+    rows: list[MetricRow]
+
+
+class NodeLatency(LiveDocument):
+    """How long pods waited that were bound to a node lately, seconds; `user`: its measured latency to users, ms."""
+
+    node: str
+    pods: int
+    median: float
+    p90: float
+    user: float | None = None
+
+
+class ChartLine(LiveDocument):
+    """A line of a chart; None where nothing is known."""
+
+    label: str
+    values: list[float | None]
+
+
+class HistoryDocument(LiveDocument):
+    """Charts of a time: times of the samples, mean pods on a node by group, other series by name, latency by node."""
+
+    time: list[float]
+    pods: list[ChartLine]
+    series: dict[str, list[float | None]]
+    latencies: list[NodeLatency]
+
+
+class PodRow(LiveDocument):
+    """A pod.
+
+    Attributes:
+        name: namespace and name.
+        scheduler: its scheduler.
+        node: "" while it waits.
+        cpu, memory, gpus, milli: requests: milli-CPU, MiB, GPUs, milli of each.
+        devices: its GPUs on the node.
+        since: Unix time since when it waits; None for a bound one.
+        waited: seconds that a bound one has waited; None if that was not seen.
+        reason: of its scheduler's last attempt.
+        rules: whether rules agree with its binding.
+    """
+
+    name: str
+    scheduler: str
+    node: str
+    cpu: int
+    memory: int
+    gpus: int
+    milli: int
+    devices: tuple[int, ...]
+    since: float | None = None
+    waited: float | None = None
+    reason: str = ""
+    rules: dict[str, bool] = {}
+
+
+class NodeCard(LiveDocument):
+    """A node with its pods; `left_out` of them are not listed."""
+
+    name: str
+    state: str
+    model: str
+    gpus: int
+    cpu: int
+    memory: int
+    labels: dict[str, str]
+    pods: list[PodRow]
+    left_out: int
+
+
+class Match(LiveDocument):
+    """A node or pod that a search found."""
+
+    kind: str
+    name: str

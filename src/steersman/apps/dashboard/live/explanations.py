@@ -1,0 +1,88 @@
+"""Explain on demand where a rule or policy would place a pod of the watched cluster, as `steersman explain` does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from steersman.apps.dashboard.live.agreement import RULES
+from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
+from steersman.apps.service.messages.types import Explanation
+from steersman.apps.service.scoring.explanation import explain_placed
+from steersman.cluster.model import Pod
+from steersman.cluster.state import device_indices
+from steersman.core.errors import UsageError
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
+from steersman.policies.base import Policy
+from steersman.policies.registry import PACKAGED_POLICY, resolve
+from steersman.simulation.selection.comparison import choose_member
+from steersman.workloads.workload import Workload
+
+EXPLAINED = (*RULES, PACKAGED_POLICY)
+"""Policies that explain."""
+
+CachedPlace = tuple[Pod, str, int | None]
+"""A pod, its node ("" while it waits) and the bit mask of its GPUs."""
+
+
+class LiveExplainer:
+    """Explanations of the cluster as it is, one at a time.
+
+    Args:
+        cache: the cluster.
+    """
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self._cache = cache
+        self._lock = asyncio.Lock()  # each scores all nodes several times
+        self._policies: dict[str, tuple[Policy, str]] = {}
+
+    async def explain(self, key: str, policy: str) -> Explanation:
+        """Return where a policy would place a pod if it still waited, and why.
+
+        Args:
+            key: namespace and name of the pod.
+            policy: one of `EXPLAINED`.
+
+        Raises:
+            UsageError: there is no such pod or policy.
+            SteersmanError: the policy failed.
+        """
+        if policy not in EXPLAINED:
+            raise UsageError(f"policy: {policy!r} explains nothing here; {', '.join(EXPLAINED)} do")
+        async with self._lock:
+            pods = {each.key: (each.pod, each.node, each.devices) for each in self._cache.pods.values()}
+            if key not in pods:
+                raise UsageError(f"pod: {key!r} is not in the cluster; it may have ended")
+            nodes = tuple(node for node in self._cache.state.nodes if node is not None)
+            services = LiveSpreadSelectors(self._cache.selectors)()
+            pod, _, _ = pods.pop(key)
+            others = list(pods.values())
+
+            def explain() -> Explanation:
+                placed = [_placed(*each) for each in others]
+                workload = Workload("the cluster", nodes, (pod, *placed), services)
+                chosen, member = self._resolved(policy, workload)
+                result = explain_placed(chosen, workload, pod, placed, workload.pods)
+                result.member = member
+                return result
+
+            return await asyncio.to_thread(explain)
+
+    def _resolved(self, name: str, workload: Workload) -> tuple[Policy, str]:
+        """Return the policy, and of a portfolio the member that does best on this cluster, chosen once."""
+        if name not in self._policies:
+            policy, member = resolve(name), ""
+            if policy.members:
+                chosen = choose_member(policy, workload)
+                policy, member = chosen.renamed(name), chosen.name
+            self._policies[name] = policy, member
+        return self._policies[name]
+
+
+def _placed(pod: Pod, node: str, devices: int | None) -> Pod:
+    """Return a pod as it runs."""
+    if not node:
+        return pod
+    bound = replace(pod.pod_class, constraints=replace(pod.constraints, node_name=node))
+    return replace(pod, pod_class=bound, gpu_devices=device_indices(devices or 0))

@@ -1,0 +1,202 @@
+"""History of a live cluster in bounded memory: fine samples of the last hour, coarse ones of the last day."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+FINE = 5.0, 720
+"""Seconds between two samples and number of samples: an hour."""
+COARSE = 60.0, 1440
+"""A day."""
+MOST_SERIES = 128
+"""Series of numbers; further ones are left out."""
+MOST_NODES = 8192
+"""Nodes whose pods are counted; beyond it those gone for longest are forgotten, then new ones left out."""
+MOST_LINES = 20
+"""Lines of a graph; beyond it the smaller groups of nodes are one."""
+MOST_POINTS = 360
+"""Points of a line; more are thinned out."""
+UNKNOWN = np.iinfo(np.uint16).max
+OTHERS = "all others"
+
+Floats = npt.NDArray[np.float64]
+
+
+class _Ring:
+    """Samples `step` seconds apart or more, the oldest overwritten: times, [S]; series, [S]; pods, [S, columns]."""
+
+    def __init__(self, step: float, size: int) -> None:
+        self.step, self.size, self.count = step, size, 0
+        self.times = np.full(size, -math.inf)
+        self.series: dict[str, npt.NDArray[np.float32]] = {}
+        self.pods = np.full((size, 0), UNKNOWN, dtype=np.uint16)
+
+    @property
+    def newest(self) -> float:
+        return float(self.times[(self.count - 1) % self.size])
+
+    def order(self, since: float, until: float) -> npt.NDArray[np.int64]:
+        """Return the rows of the samples of a time, the oldest first."""
+        rows = np.arange(max(0, self.count - self.size), self.count) % self.size
+        return rows[(self.times[rows] >= since) & (self.times[rows] <= until)]
+
+    def write(self, now: float, values: Mapping[str, float], pods: npt.NDArray[np.uint16]) -> None:
+        row = self.count % self.size
+        self.count += 1
+        self.times[row], self.pods[row] = now, pods
+        for name in values.keys() - self.series.keys():
+            self.series[name] = np.full(self.size, math.nan, dtype=np.float32)
+        for name, column in self.series.items():
+            column[row] = values.get(name, math.nan)
+
+    def widen(self, columns: int) -> None:
+        more = np.full((self.size, columns - self.pods.shape[1]), UNKNOWN, dtype=np.uint16)
+        self.pods = np.hstack((self.pods, more))
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of a graph: times, [T], and values by label, [T] each, NaN where nothing is known."""
+
+    times: Floats
+    values: Mapping[str, Floats] = field(default_factory=dict)
+
+
+class ClusterHistory:
+    """What a cluster was like in the last day.
+
+    Memory is bounded whatever names come: `MOST_SERIES` series and `MOST_NODES` nodes of `FINE` and `COARSE` samples.
+    """
+
+    def __init__(self) -> None:
+        self._fine, self._coarse = _Ring(*FINE), _Ring(*COARSE)
+        self._columns: dict[str, int] = {}
+        self._free: list[int] = []
+        self._gone: dict[str, float] = {}
+        self._names: set[str] = set()
+        self._sums: dict[str, tuple[float, int]] = {}
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a sample is due."""
+        return now - self._fine.newest >= self._fine.step
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all samples."""
+        return sum(
+            ring.times.nbytes + ring.pods.nbytes + sum(each.nbytes for each in ring.series.values())
+            for ring in (self._fine, self._coarse)
+        )
+
+    def sample(self, now: float, values: Mapping[str, float], pods: Mapping[str, int]) -> None:
+        """Add a sample: numbers by the name of their series, and the pods on each node."""
+        self._forget(now, pods)
+        row = np.full(self._fine.pods.shape[1], UNKNOWN, dtype=np.uint16)
+        for name, count in pods.items():
+            column = self._columns.get(name)
+            if column is None and (column := self._new_column(name)) is None:
+                continue
+            if column >= len(row):
+                row = np.pad(row, (0, self._fine.pods.shape[1] - len(row)), constant_values=UNKNOWN)
+            row[column] = min(count, UNKNOWN - 1)
+        self._names |= set(list(values.keys() - self._names)[: MOST_SERIES - len(self._names)])
+        kept = {name: value for name, value in values.items() if name in self._names and math.isfinite(value)}
+        for name, value in kept.items():
+            total, count = self._sums.get(name, (0.0, 0))
+            self._sums[name] = total + value, count + 1
+        self._fine.write(now, kept, row)
+        if now - self._coarse.newest >= self._coarse.step:
+            self._coarse.write(now, {name: total / count for name, (total, count) in self._sums.items()}, row)
+            self._sums.clear()
+
+    def numbers(self, since: float, until: float) -> Lines:
+        """Return all series between two times."""
+        fine, coarse, times = self._rows(since, until)
+        empty = np.zeros(0, dtype=np.float32)
+        values = {}
+        for name in sorted(self._names):
+            parts = [
+                ring.series[name][rows] if name in ring.series else np.full(len(rows), np.nan)
+                for ring, rows in ((self._coarse, coarse), (self._fine, fine))
+            ]
+            values[name] = np.concatenate([empty, *parts]).astype(np.float64)
+        return Lines(times, values)
+
+    def pods(self, since: float, until: float, groups: Mapping[str, str], also: str = "") -> Lines:
+        """Return the mean number of pods on a node, by group of nodes, between two times.
+
+        Args:
+            since: Unix time.
+            until: Unix time.
+            groups: name of a node -> its group; nodes that are not there are left out.
+            also: a node with a line of its own, "" for none.
+        """
+        fine, coarse, times = self._rows(since, until)
+        pods = np.vstack((self._coarse.pods[coarse], self._fine.pods[fine])).astype(np.float64)
+        pods[pods == UNKNOWN] = np.nan
+        members: dict[str, list[int]] = {}
+        for name, column in self._columns.items():
+            if name in groups:
+                members.setdefault(groups[name], []).append(column)
+        ranked = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+        if len(ranked) > MOST_LINES:
+            rest = [column for _, columns in ranked[MOST_LINES - 1 :] for column in columns]
+            ranked = [*ranked[: MOST_LINES - 1], (OTHERS, rest)]
+        values = {name: _mean(pods[:, columns]) for name, columns in sorted(ranked)}
+        if also in self._columns:
+            values[also] = pods[:, self._columns[also]]
+        return Lines(times, values)
+
+    def _rows(self, since: float, until: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+        """Return rows of fine samples, of coarse ones from before these, and the times of the coarse, then the fine."""
+        fine = self._fine.order(since, until)
+        first = float(self._fine.times[fine[0]]) if len(fine) else math.inf
+        coarse = self._coarse.order(since, until)
+        coarse = coarse[self._coarse.times[coarse] < first]
+        stride = -(-(len(fine) + len(coarse)) // MOST_POINTS) or 1
+        fine, coarse = fine[::-stride][::-1], coarse[::-stride][::-1]
+        return fine, coarse, np.concatenate((self._coarse.times[coarse], self._fine.times[fine]))
+
+    def _forget(self, now: float, pods: Mapping[str, int]) -> None:
+        """Note which nodes are gone, and forget those that no sample has any more."""
+        step, size = COARSE
+        for name in self._columns.keys() - pods.keys() - self._gone.keys():
+            self._gone[name] = now
+        for name, since in list(self._gone.items()):
+            if name in pods:
+                del self._gone[name]
+            elif since < now - step * size:
+                self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        del self._gone[name]
+        column = self._columns.pop(name)
+        for ring in (self._fine, self._coarse):
+            ring.pods[:, column] = UNKNOWN
+        self._free.append(column)
+
+    def _new_column(self, name: str) -> int | None:
+        if not self._free and len(self._columns) >= MOST_NODES and self._gone:
+            self._drop(min(self._gone, key=lambda each: self._gone[each]))
+        if not self._free:
+            columns = len(self._columns)
+            if columns >= MOST_NODES:
+                return None
+            more = min(MOST_NODES, max(64, 2 * columns))
+            for ring in (self._fine, self._coarse):
+                ring.widen(more)
+            self._free = list(range(more - 1, columns - 1, -1))
+        self._columns[name] = self._free.pop()
+        return self._columns[name]
+
+
+def _mean(pods: Floats) -> Floats:
+    """Return the mean of each row over what is known, [T]; NaN where nothing is."""
+    known = np.isfinite(pods)
+    count = known.sum(axis=1)
+    return np.where(count > 0, np.where(known, pods, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)

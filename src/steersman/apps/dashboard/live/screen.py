@@ -1,0 +1,237 @@
+"""The screen of a live cluster: its stream, its history, and what the page asks about nodes and pods."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from aiohttp import web
+
+from steersman.apps.dashboard.access import refused
+from steersman.apps.dashboard.live.cluster import ClusterWatch, SeenBinding
+from steersman.apps.dashboard.live.documents import ChartLine, HistoryDocument, Match, NodeCard, NodeLatency, PodRow
+from steersman.apps.dashboard.live.explanations import LiveExplainer
+from steersman.apps.dashboard.live.history import ClusterHistory, Floats
+from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_of
+from steersman.apps.dashboard.live.stream import Stream
+from steersman.apps.dashboard.screens import json_response, position_in_query
+from steersman.cluster.state import device_indices
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.config import KubeConfig
+from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.configuration import FEATURES, Configuration
+
+TICK_SECONDS = 0.5
+"""Time between two messages to browsers."""
+PROFILE_SECONDS = 30.0
+PODS_LISTED = 500
+MATCHES = 20
+SINGLE_LINES = 20
+"""Nodes up to which each has a line of its own."""
+
+
+class LiveScreen:
+    """A live cluster.
+
+    Args:
+        config: which.
+        title: its name.
+        sources: schedulers and services that are asked for their metrics.
+        telemetry: queries for the latency from nodes to users; None: it is not shown.
+    """
+
+    name = "live"
+
+    def __init__(
+        self,
+        config: KubeConfig,
+        title: str,
+        sources: Sequence[MetricsSource] = (),
+        telemetry: Configuration | None = None,
+    ) -> None:
+        self.title = f"Live: {title}"
+        self._client = Client(config)
+        self._cluster = ClusterWatch(self._client)
+        self._sources = sources
+        self._history = ClusterHistory()
+        self._stream = Stream(self._cluster)
+        self._explainer = LiveExplainer(self._cluster.cache)
+        self._telemetry = (
+            None if telemetry is None else TelemetryCollector(telemetry, lambda: self._cluster.cache.state.slots)
+        )
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        """Return the routes of the stream and of questions."""
+        return (
+            web.get("/api/live/stream", self._stream.serve),
+            web.get("/api/live/history", self._get_history),
+            web.get("/api/live/node", self._get_node),
+            web.get("/api/live/pod", self._get_pod),
+            web.get("/api/live/waiting", self._get_waiting),
+            web.get("/api/live/search", self._get_search),
+            web.get("/api/live/explanation", self._get_explanation),
+        )
+
+    async def run(self) -> None:
+        """Watch the cluster until cancelled.
+
+        Raises:
+            SteersmanError: it does not answer at the start, or refuses to list nodes or pods.
+        """
+        async with self._client:
+            try:
+                await self._client.request("GET", "/version")  # later failures are retried, this one is not
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+            await asyncio.to_thread(self._cluster.rules.warm_up)
+            async with asyncio.TaskGroup() as group:
+                for source in self._sources:
+                    group.create_task(source.run())
+                if self._telemetry is not None:
+                    group.create_task(self._telemetry.run())
+                for reflector in self._cluster.reflectors:
+                    group.create_task(reflector.run())
+                for reflector in self._cluster.reflectors:
+                    await reflector.synced.wait()
+                self._cluster.begin()
+                await self._tick()
+
+    async def _tick(self) -> None:
+        """Sample and send again and again."""
+        renewed = time.monotonic()
+        while True:
+            now = time.time()
+            if self._stream.clients or self._history.is_due(now):
+                self._look(now)
+            if time.monotonic() - renewed >= PROFILE_SECONDS:
+                renewed = time.monotonic()
+                if self._cluster.rules.renew_profile(self._cluster.cache):
+                    self._cluster.layout += 1
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _look(self, now: float) -> None:
+        summary, metrics = self._cluster.summary(now), metrics_of(self._sources)
+        if self._history.is_due(now):
+            values = {
+                "pods waiting": summary.waiting,
+                "bindings per second": summary.rate,
+                "GPU requested": math.nan if summary.gpu is None else summary.gpu,
+                "CPU requested": math.nan if summary.cpu is None else summary.cpu,
+            }
+            values |= {f"rule {rule}": rate for rule, rate in self._cluster.rules.rates().items()}
+            values |= {row.series: row.value for row in metrics.rows if row.series and row.value is not None}
+            self._history.sample(now, values, self._cluster.pods_by_node())
+        self._stream.tick(summary, metrics)
+
+    async def _get_history(self, request: web.Request) -> web.Response:
+        try:
+            seconds, ago = (position_in_query(request, name) for name in ("seconds", "ago"))
+        except SteersmanError as error:
+            return refused(400, str(error))
+        until = time.time() - ago
+        groups = self._node_groups(request.query.get("by", ""))
+        pods = self._history.pods(until - seconds, until, groups, request.query.get("node", ""))
+        numbers = self._history.numbers(until - seconds, until)
+        return json_response(
+            HistoryDocument(
+                time=pods.times.round(1).tolist(),
+                pods=[ChartLine(label=name, values=_values(line)) for name, line in pods.values.items()],
+                series={name: _values(line) for name, line in numbers.values.items()},
+                latencies=self._with_users(self._cluster.latencies(until - seconds)),
+            )
+        )
+
+    def _with_users(self, rows: list[NodeLatency]) -> list[NodeLatency]:
+        """Return the rows with the latency from the node to its users, where that is measured."""
+        if self._telemetry is None or not rows:
+            return rows
+        store = self._telemetry.store
+        last = store.last_values([row.node for row in rows])
+        measured = store.resolve(*last, np.ones(len(rows), dtype=np.bool_), self._telemetry.clock())
+        column = measured.values[:, len(FEATURES) - 1]
+        for row, value in zip(rows, column.tolist(), strict=True):
+            row.user = None if math.isnan(value) else round(value, 2)
+        return rows
+
+    def _node_groups(self, by: str) -> dict[str, str]:
+        """Return the group of each node: each its own where there are few."""
+        columns = self._cluster.columns()
+        if len(columns.name) <= SINGLE_LINES:
+            return {name: name for name in columns.name}
+        values = columns.groups.get(by, columns.model)
+        return {name: value or f"no {by or 'GPU model'}" for name, value in zip(columns.name, values, strict=True)}
+
+    async def _get_node(self, request: web.Request) -> web.Response:
+        cluster, name = self._cluster, request.query.get("name", "")
+        slot = cluster.cache.state.slots.get(name)
+        node = None if slot is None else cluster.cache.state.nodes[slot]
+        if node is None:
+            return refused(404, "there is no such node; it may have been deleted")
+        pods = cluster.cache.pods_on(name)
+        return json_response(
+            NodeCard(
+                name=name,
+                state=cluster.state_of(name),
+                model=node.gpu_model,
+                gpus=node.gpu_count,
+                cpu=node.cpu_milli,
+                memory=node.memory_bytes >> 20,
+                labels=dict(node.labels),
+                pods=self._rows(pods[:PODS_LISTED]),
+                left_out=max(0, len(pods) - PODS_LISTED),
+            )
+        )
+
+    async def _get_pod(self, request: web.Request) -> web.Response:
+        pod = self._cluster.cache.pods.get(request.query.get("name", ""))
+        if pod is None:
+            return refused(404, "there is no such pod; it may have ended")
+        return json_response(self._rows([pod])[0])
+
+    async def _get_waiting(self, _: web.Request) -> web.Response:
+        there = sorted(self._cluster.waiting.pods.items(), key=lambda item: item[1].since)[:PODS_LISTED]
+        pods = self._cluster.cache.pods
+        return json_response(self._rows([pods[key] for key, _ in there if key in pods]))
+
+    async def _get_search(self, request: web.Request) -> web.Response:
+        text = request.query.get("text", "")
+        found = self._cluster.find(text, MATCHES) if text else ()
+        return json_response([Match(kind=kind, name=name) for kind, name in found])
+
+    async def _get_explanation(self, request: web.Request) -> web.Response:
+        try:
+            pod, policy = request.query.get("pod", ""), request.query.get("policy", "")
+            return json_response(await self._explainer.explain(pod, policy))
+        except SteersmanError as error:
+            return refused(400, str(error))
+
+    def _rows(self, pods: Sequence[CachedPod]) -> list[PodRow]:
+        bindings = {each.pod: each for each in self._cluster.bindings}
+        return [self._row(pod, bindings.get(pod.key)) for pod in pods]
+
+    def _row(self, pod: CachedPod, binding: SeenBinding | None) -> PodRow:
+        requests, waiting = pod.pod.requests, self._cluster.waiting.pods.get(pod.key)
+        return PodRow(
+            name=pod.key,
+            scheduler=pod.pod.scheduler_name,
+            node=pod.node,
+            cpu=requests.cpu_milli,
+            memory=requests.memory_bytes >> 20,
+            gpus=requests.gpu_count,
+            milli=requests.gpu_milli,
+            devices=device_indices(pod.devices or 0) if pod.node else (),
+            since=waiting.since if waiting else None,
+            waited=round(binding.waited, 3) if binding else None,
+            reason=(waiting.message or waiting.reason) if waiting else "",
+            rules=binding.rules if binding else {},
+        )
+
+
+def _values(line: Floats) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in np.round(line, 3).tolist()]

@@ -1,0 +1,138 @@
+"""What the cache does not keep and the page shows: which nodes are ready, which pods wait since when, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from steersman.apps.top.model import is_ready
+from steersman.apps.top.objects import decode_node
+from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
+from steersman.kubernetes.watch import EventType, object_key
+
+LONGEST_MESSAGE = 500
+"""Characters of a scheduler's reason that are kept."""
+
+
+class _PodMeta(msgspec.Struct, frozen=True, rename="camel"):
+    creation_timestamp: str = ""
+
+
+class _PodTarget(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = DEFAULT_SCHEDULER
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _PodConditions(msgspec.Struct, frozen=True):
+    conditions: list[_PodCondition] | None = None
+
+
+class _PodStatusHead(msgspec.Struct, frozen=True):
+    metadata: _PodMeta
+    spec: _PodTarget = _PodTarget()
+    status: _PodConditions = _PodConditions()
+
+
+_decode = msgspec.json.Decoder(_PodStatusHead).decode
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A pod without a node.
+
+    Attributes:
+        scheduler: its scheduler.
+        since: Unix time at which it was seen first; of those of the first list, their creation.
+        reason, message: of its scheduler's last attempt, "" before the first.
+    """
+
+    scheduler: str
+    since: float
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True)
+class WaitingFeed:
+    """Handler of pod events that keeps those without a node.
+
+    Attributes:
+        clock: Unix time.
+        pods: by namespace and name.
+        version: incremented with every change.
+    """
+
+    clock: Callable[[], float] = time.time
+    pods: dict[str, WaitingPod] = field(default_factory=dict)
+    version: int = 0
+    _listed: bool = False
+
+    def keep(self, keys: Set[str]) -> None:
+        """See `watch.Handler`."""
+        self._listed = True
+        for key in self.pods.keys() - keys:
+            self._drop(key)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `watch.Handler`."""
+        key, pod = object_key(obj), _decode(obj)
+        if kind == "DELETED" or pod.spec.node_name:
+            self._drop(key)
+            return
+        last = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), _PodCondition())
+        known = self.pods.get(key)
+        since = known.since if known else self.clock() if self._listed else _unix(pod.metadata.creation_timestamp)
+        waiting = WaitingPod(pod.spec.scheduler_name, since, last.reason, last.message[:LONGEST_MESSAGE])
+        if waiting != known:
+            self.pods[key] = waiting
+            self.version += 1
+
+    def _drop(self, key: str) -> None:
+        if self.pods.pop(key, None) is not None:
+            self.version += 1
+
+
+class ReadinessFeed:
+    """Handler of node events that keeps which nodes are not ready.
+
+    Args:
+        changed: called with the name of a node whose readiness changed.
+
+    Attributes:
+        not_ready: their names.
+    """
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self.not_ready: set[str] = set()
+
+    def keep(self, keys: Set[str]) -> None:
+        """See `watch.Handler`."""
+        self.not_ready &= keys
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `watch.Handler`."""
+        node = decode_node(obj)
+        name = node["metadata"]["name"]
+        is_broken = kind != "DELETED" and not is_ready(node)
+        if is_broken != (name in self.not_ready):
+            (self.not_ready.add if is_broken else self.not_ready.discard)(name)
+            self._changed(name)
+
+
+def _unix(timestamp: str) -> float:
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except ValueError:
+        return time.time()

@@ -1,0 +1,44 @@
+// Why a policy takes a node, and why not others. All text is set as text: names come from clusters.
+
+import { element, table } from "./elements.js";
+
+/**
+ * @typedef {{policy: string, member: string, node: string, score: number, points: number, spread: number, equal: number,
+ *   decidedBy: string, comparedWith: string, nodes: number, runnersUp: {node: string, points: number}[],
+ *   features: {name: string, value: number, other: number, points: number}[], refused: Record<string, number>}} Explanation
+ */
+
+const SHOWN_FEATURES = 8;
+
+/** @param {Explanation | string} explained or what is to be said instead of it @returns {HTMLElement[]} */
+export function explanationParts(explained) {
+  if (typeof explained === "string") return [element("p", { role: "status" }, explained)];
+  const parts = [];
+  if (explained.node) {
+    const equal = explained.equal ? ` ${explained.equal} other nodes have the same score.` : "";
+    parts.push(element("p", {}, `${explained.member ? `The portfolio's member ${explained.member}` : "The policy"} prefers `
+      + `${explained.node} (${explained.points.toFixed(1)} points, by ${explained.decidedBy}).${equal}`));
+    if (explained.runnersUp.length) {
+      parts.push(element("h3", {}, "Then come"),
+        table(["node", "points"], explained.runnersUp.map((each) => [each.node, each.points.toFixed(1)]), [1]));
+    }
+  }
+  if (explained.features.length) {
+    parts.push(element("h3", {}, `Why ${explained.node} and not ${explained.comparedWith}`),
+      table(["feature", explained.node, explained.comparedWith, "points"],
+        explained.features.slice(0, SHOWN_FEATURES).map((each) => [
+          each.name, short(each.value), short(each.other), `${each.points >= 0 ? "+" : ""}${each.points.toFixed(1)}`,
+        ]), [1, 2, 3]));
+  }
+  const refused = Object.entries(explained.refused).sort((one, other) => other[1] - one[1]);
+  if (refused.length) {
+    parts.push(element("h3", {}, "Why not elsewhere"),
+      table(["reason", "nodes"], refused.map(([reason, count]) => [reason, count.toString()]), [1]));
+  }
+  return parts;
+}
+
+/** @param {number} value @returns {string} */
+function short(value) {
+  return Number(value.toPrecision(4)).toString();
+}

@@ -1,0 +1,351 @@
+"""A live cluster's screen: what browsers are sent of what watches say, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from tests.support.servers.fake_api_server import failure
+from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
+
+from steersman.apps.dashboard.live import screen as screen_module
+from steersman.apps.dashboard.live import stream
+from steersman.apps.dashboard.live.screen import LiveScreen
+from steersman.apps.dashboard.server import application
+from steersman.cli.main import main
+from steersman.kubernetes.client import ApiError, UnreachableError
+from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+
+TOKEN = "a-token"
+GOOD = {"Authorization": f"Bearer {TOKEN}"}
+HOSTILE = '<script>alert("pod")</script>'
+SECONDS = 60.0
+
+
+class Events:
+    """Events of a stream, by name, as they come."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, Any]] = []
+
+    def last(self, name: str) -> Any:
+        return next((content for kind, content in reversed(self.all) if kind == name), None)
+
+    def pods(self) -> dict[str, int]:
+        """Pods by node, by the snapshot and what came after it."""
+        names: list[str] = []
+        result: dict[str, int] = {}
+        for kind, content in self.all:
+            if kind == "snapshot":
+                names, result = content["nodes"]["name"], {}
+            if kind in ("snapshot", "use"):
+                use = content["use"] if kind == "snapshot" else content
+                result |= {names[at]: pods for at, pods in zip(use["at"], use["pods"], strict=True)}
+        return result
+
+
+class Browser:
+    """A client of the screen's server."""
+
+    def __init__(self, client: TestClient[Any, Any]) -> None:
+        self.client = client
+
+    async def ask(self, path: str) -> Any:
+        async with self.client.get(path, headers=GOOD) as answer:
+            return await answer.json() if answer.status == 200 else (answer.status, await answer.text())
+
+    @asynccontextmanager
+    async def events(self) -> AsyncIterator[Events]:
+        """Follow the stream in the block."""
+        events = Events()
+
+        async def follow() -> None:
+            async with self.client.get("/api/live/stream", headers=GOOD) as answer:
+                assert answer.headers["Content-Type"].startswith("text/event-stream")
+                assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+                name = ""
+                async for line in answer.content:
+                    if line.startswith(b"event: "):
+                        name = line[7:-1].decode()
+                    elif line.startswith(b"data: "):
+                        events.all.append((name, json.loads(line[6:])))
+
+        task = asyncio.create_task(follow())
+        yield events
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+async def bind(double: LiveDouble, screen: LiveScreen, name: str, there: str) -> None:
+    """A pod comes, is seen waiting, and is bound."""
+    bound = screen._cluster.bound
+    new = pod("x")
+    new["metadata"]["name"] = name
+    double.put(PODS, new)
+    await until(lambda: f"default/{name}" in screen._cluster.waiting.pods)
+    double.bind(name, there)
+    await until(lambda: screen._cluster.bound == bound + 1)
+
+
+Story = Callable[[LiveDouble, LiveScreen, Browser], Awaitable[None]]
+
+
+def watched(story: Story, nodes: int = 2, pods: int = 0) -> None:
+    """Run a story with a cluster of so many nodes, its screen, and a browser."""
+
+    async def run() -> None:
+        async with LiveDouble() as double:
+            double.bind_after = None
+            for i in range(nodes):
+                double.put(NODES, node(f"node-{i}"))
+            for i in range(pods):
+                double.put(PODS, pod(f"old-{i}", on=f"node-{i % nodes}"))
+            screen = LiveScreen(double.config(), "double")
+            running = asyncio.create_task(screen.run())
+            async with TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client:
+                await until(lambda: screen._cluster.began or running.done())
+                await story(double, screen, Browser(client))
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_a_browser_gets_a_snapshot_and_then_what_changed() -> None:
+    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+        async with browser.events() as events:
+            await until(lambda: events.last("summary"))
+            assert events.all[0][0] == "snapshot"
+            assert events.pods() == {"node-0": 2, "node-1": 1}
+            for i in range(50):
+                double.put(PODS, pod(f"new-{i}"))
+            await until(lambda: events.last("summary")["waiting"] == 50)
+            before = len(events.all)
+            for i in range(50):
+                double.bind(f"new-{i}", "node-1")
+            await until(lambda: events.pods()["node-1"] == 51)
+            # 50 bindings are a few messages, each with the node once.
+            uses = [content["at"] for name, content in events.all[before:] if name == "use"]
+            assert all(at == [1] for at in uses)
+            assert len(uses) < 10
+            await until(lambda: events.last("summary")["bound"] == 50)
+            assert [kind for kind, _ in events.all].count("snapshot") == 1
+            double.put(NODES, node("node-2"))
+            await until(lambda: events.pods() == {"node-0": 2, "node-1": 51, "node-2": 0})
+            assert [kind for kind, _ in events.all].count("snapshot") == 2
+        async with browser.events() as late:
+            await until(lambda: late.pods() == {"node-0": 2, "node-1": 51, "node-2": 0})
+
+    watched(story, pods=3)
+
+
+def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None:
+    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+        waits = pod("waits", cpu="1000")
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes: cpu"}
+        double.put(PODS, {**waits, "status": {"conditions": [condition]}})
+        double.put(PODS, pod("comes"))
+        async with browser.events() as events:
+            await until(lambda: (events.last("summary") or {"waiting": 0})["waiting"] == 2)
+            await asyncio.sleep(0.2)
+            double.bind("comes", "node-0")
+            await until(lambda: events.last("summary")["bound"] == 1)
+            summary = events.last("summary")
+        (group,) = summary["groups"]
+        assert (group["reason"], group["pods"], group["pod"]) == ("0/2 nodes: cpu", 1, "default/waits")
+        assert {each["rule"]: each["of"] for each in summary["rules"]}["fgd"] == 1
+        assert (await browser.ask("/api/live/pod?name=default/waits"))["reason"] == "0/2 nodes: cpu"
+        bound = await browser.ask("/api/live/pod?name=default/comes")
+        assert 0.2 <= bound["waited"] < SECONDS
+        assert bound["rules"]["most-even"] is True
+        card = await browser.ask("/api/live/node?name=node-0")
+        assert [each["name"] for each in card["pods"]] == ["default/comes"]
+        history = await browser.ask("/api/live/history?seconds=600&ago=0&by=model&node=")
+        assert [row["node"] for row in history["latencies"]] == ["node-0"]
+        assert [each["name"] for each in await browser.ask("/api/live/waiting")] == ["default/waits"]
+
+    watched(story)
+
+
+def test_a_rule_that_would_have_gone_elsewhere_does_not_agree() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, _: Browser) -> None:
+        for name in ("first", "second"):
+            await bind(double, screen, name, "node-0")
+        recent = {rule: list(there) for rule, there in screen._cluster.rules.recent.items()}
+        # Both nodes are empty first; then the other one has more room.
+        assert recent["kube-default"] == recent["most-even"] == [True, False]
+
+    watched(story)
+
+
+def test_comparisons_stop_where_they_would_take_too_long_and_that_is_said() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, _: Browser) -> None:
+        screen._cluster.rules._budget._left = screen._cluster.rules._budget._share = 0.0
+        await bind(double, screen, "new", "node-1")
+        assert screen._cluster.rules.skipped == 1
+        assert not screen._cluster.rules.recent["fgd"]
+
+    watched(story)
+
+
+def test_a_client_that_never_reads_costs_no_memory_and_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SLOW_SECONDS", 1.0)
+    monkeypatch.setattr(screen_module, "TICK_SECONDS", 0.05)
+
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        sent = 0
+        encode = stream.Stream._encode
+
+        def counted(self: stream.Stream, seen: stream.Seen, now: stream.Seen) -> bytes:
+            nonlocal sent
+            body = encode(self, seen, now)
+            sent += len(body)
+            return body
+
+        monkeypatch.setattr(stream.Stream, "_encode", counted)
+        assert browser.client.server.port is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", browser.client.server.port, limit=1024)
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(
+            f"GET /api/live/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+        )
+        await until(lambda: screen._stream.clients == 1)
+        async with browser.events() as events:
+            await until(lambda: screen._stream.clients == 2)
+            began = time.monotonic()
+            while screen._stream.clients == 2:
+                screen._cluster.layout += 1  # all nodes are sent again and again
+                await asyncio.sleep(0.05)
+                assert time.monotonic() - began < SECONDS
+            await bind(double, screen, "last", "node-7")
+            await until(lambda: events.pods().get("node-7") == 1)
+        assert sent > 1 << 20
+        writer.close()
+
+    watched(story, nodes=1000)
+
+
+def test_names_from_the_cluster_are_data() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        await bind(double, screen, HOSTILE, "node-0")
+        (found,) = await browser.ask("/api/live/search?text=<script")
+        assert found == {"kind": "pod", "name": f"default/{HOSTILE}"}
+        async with browser.client.get("/api/live/node?name=node-0", headers=GOOD) as answer:
+            assert answer.headers["Content-Type"].startswith("application/json")
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert (await answer.json())["pods"][0]["name"] == f"default/{HOSTILE}"
+
+    watched(story)
+
+
+def test_it_explains_as_the_command_does() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        double.put(PODS, pod("waits", cpu="65"))
+        double.put(PODS, pod("fits"))
+        await until(lambda: len(screen._cluster.waiting.pods) == 2)
+        explained = await browser.ask("/api/live/explanation?pod=default/waits&policy=best-fit")
+        assert (explained["node"], sum(explained["refused"].values())) == ("", 2)
+        explained = await browser.ask("/api/live/explanation?pod=default/fits&policy=best-fit")
+        assert explained["node"] == "node-0"  # the one with a pod is fuller
+        for query in ("pod=default/no&policy=fgd", "pod=default/fits&policy=x:Y", "", "pod=default/fits"):
+            status, text = await browser.ask(f"/api/live/explanation?{query}")
+            assert (status, len(text.splitlines())) == (400, 1), query
+
+    watched(story, pods=1)
+
+
+def test_wrong_questions_are_one_line_and_all_need_the_token() -> None:
+    async def story(_: LiveDouble, __: LiveScreen, browser: Browser) -> None:
+        for path, status in (
+            ("/api/live/history", 400),
+            ("/api/live/history?seconds=x&ago=0", 400),
+            ("/api/live/history?seconds=1&ago=-1", 400),
+            ("/api/live/node?name=no", 404),
+            ("/api/live/pod?name=no", 404),
+        ):
+            found, text = await browser.ask(path)
+            assert (found, len(text.splitlines())) == (status, 1), path
+        for path in (
+            "stream",
+            "history?seconds=1&ago=0",
+            "node?name=node-0",
+            "pod",
+            "waiting",
+            "search",
+            "explanation",
+        ):
+            async with browser.client.get(f"/api/live/{path}") as answer:
+                assert answer.status == 401, path
+
+    watched(story)
+
+
+def test_an_outage_is_said_and_the_watch_goes_on_after_it() -> None:
+    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+        async def fail(_: object) -> Any:
+            return failure(500, "InternalError")
+
+        async with browser.events() as events:
+            await until(lambda: events.last("summary"))
+            assert events.last("summary")["age"] == 0
+            double.fault = fail
+            double.end_watches()
+            await until(lambda: events.last("summary")["age"] > 0)
+            double.fault = None
+            double.put(NODES, node("node-2"))
+            await until(lambda: events.last("summary")["age"] == 0)
+            await until(lambda: "node-2" in events.pods())
+
+    watched(story)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/pods"])
+def test_what_may_not_be_watched_ends_it_with_a_line(path: str) -> None:
+    async def run() -> None:
+        async with LiveDouble() as double:
+
+            async def forbid(request: Any) -> Any:
+                return failure(403, "Forbidden") if request.path == path else None
+
+            double.fault = forbid
+            with pytest.RaisesGroup(pytest.RaisesExc(ApiError, match=path), allow_unwrapped=True):
+                await LiveScreen(double.config(), "double").run()
+
+    asyncio.run(run())
+
+
+def test_a_cluster_that_does_not_answer_ends_it() -> None:
+    config = KubeConfig(Path("none"), "none", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
+    with pytest.raises(UnreachableError):
+        asyncio.run(LiveScreen(config, "none").run())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--scheduler", "http://127.0.0.1:1"), "--live"),
+        (("--live", "--scheduler", "nothing"), "--scheduler nothing"),
+        (("--live", "--kubeconfig", "/no/such/file"), "/no/such/file"),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(
+    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dashboard", *arguments]) in (1, 2)
+    said = capsys.readouterr().err.splitlines()
+    assert named in said[-1]
+    assert said[-1].startswith("error: ")

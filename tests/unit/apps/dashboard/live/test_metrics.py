@@ -1,0 +1,127 @@
+"""What the page says of the metrics of schedulers and services."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from prometheus_client import generate_latest
+
+from steersman.apps.dashboard.live.metrics import MOST_ROWS, MetricsSource, metrics_url, read_samples, rows_of
+from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
+from steersman.apps.service.metrics import ServiceMetrics
+from steersman.core.errors import UsageError
+
+PLUGIN = """# TYPE steersman_plugin_breaker_state gauge
+steersman_plugin_breaker_state{profile="p",breaker="scores",state="closed"} 0
+steersman_plugin_breaker_state{profile="p",breaker="scores",state="open"} 1
+# TYPE steersman_plugin_agreement_total counter
+steersman_plugin_agreement_total{profile="p",agrees="true"} 30
+steersman_plugin_agreement_total{profile="p",agrees="false"} 10
+# TYPE steersman_plugin_unscored_total counter
+steersman_plugin_unscored_total{profile="p",reason="timeout"} 7
+# TYPE scheduler_something_else counter
+scheduler_something_else{a="b"} 1
+"""
+
+
+def shown(source: str, before: str, now: str, seconds: float = 10.0) -> dict[str, float | str | None]:
+    rows = rows_of(source, read_samples(before), read_samples(now), seconds, 1000.0)
+    return {row.title: row.word or row.value for row in rows}
+
+
+def test_a_schedulers_metrics_are_rates_numbers_and_durations() -> None:
+    metrics = SchedulerMetrics(MetricSources(pending=lambda: {"active": 3}, profile_age=lambda: 12.0))
+    before = generate_latest(metrics.registry).decode()
+    for _ in range(20):
+        metrics.attempt("scheduled", 0.01)
+        metrics.decided(0.003, 0.003)
+    rows = shown("scheduler", before, generate_latest(metrics.registry).decode())
+    assert rows["pending pods active"] == 3
+    assert rows["attempts scheduled"] == 2.0
+    assert rows["age of the workload profile"] == 12.0
+    assert isinstance(rows["decision, median"], float)
+    assert 1.6 < rows["decision, median"] < 3.3
+
+
+def test_a_services_metrics_are_shown() -> None:
+    metrics = ServiceMetrics(lambda: 2.5)
+    metrics.scored("default/a", "n1")
+    metrics.scored("default/b", "n1")
+    metrics.bound("default/a", "n1")
+    metrics.bound("default/b", "n2")
+    before = generate_latest(metrics.registry).decode()
+    metrics.neutral("busy")
+    rows = shown("service", before, generate_latest(metrics.registry).decode())
+    assert rows["agreement with the policy"] == 50.0
+    assert rows["age of the service's state"] == 2.5
+
+
+def test_a_plugins_metrics_say_breaker_agreement_and_fallbacks() -> None:
+    rows = shown("scheduler", PLUGIN, PLUGIN.replace('timeout"} 7', 'timeout"} 12'))
+    assert rows == {"fallback timeout": 0.5, "agreement with the policy": 75.0, "breaker scores p": "open"}
+
+
+def test_nothing_is_shown_that_is_not_there_and_labels_have_a_limit() -> None:
+    assert shown("scheduler", "# TYPE a gauge\n", "# TYPE a gauge\na 1\n") == {}
+    many = "# TYPE steersman_pending_pods gauge\n" + "".join(
+        f'steersman_pending_pods{{queue="{i}"}} 1\n' for i in range(1000)
+    )
+    assert len(shown("scheduler", many, many)) == MOST_ROWS
+
+
+@pytest.mark.parametrize("text", ["<html>", "steersman_pending_pods{ 1", ""])
+def test_what_is_no_prometheus_text_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        read_samples(text)
+
+
+def test_addresses_are_checked() -> None:
+    assert metrics_url("--scheduler", "http://127.0.0.1:1") == "http://127.0.0.1:1/metrics"
+    assert metrics_url("--scheduler", "https://h:1/x/metrics") == "https://h:1/x/metrics"
+    for url in ("127.0.0.1:1", "file:///etc/passwd", "http://"):
+        with pytest.raises(UsageError, match=f"^--service {re.escape(url)}: is no address; [^\\n]+$"):
+            metrics_url("--service", url)
+
+
+def asked(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> MetricsSource:
+    """A source after one question to a server that answers so."""
+
+    async def main() -> MetricsSource:
+        app = web.Application()
+        app.router.add_get("/metrics", handler)
+        async with TestServer(app) as server, aiohttp.ClientSession() as session:
+            source = MetricsSource("scheduler", str(server.make_url("/metrics")))
+            await source.ask(session)
+            return source
+
+    return asyncio.run(main())
+
+
+def test_a_server_that_answers_otherwise_is_said_and_no_redirect_is_followed() -> None:
+    async def text(_: web.Request) -> web.Response:
+        return web.Response(text=PLUGIN)
+
+    async def away(_: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"})
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    assert asked(text).status.problem == ""
+    assert asked(text).rows
+    assert asked(away).status.problem == "answers with status 302"
+    assert asked(page).status.problem == "does not answer with Prometheus metrics"
+    gone = MetricsSource("service", "http://127.0.0.1:1/metrics")
+
+    async def ask() -> None:
+        async with aiohttp.ClientSession() as session:
+            await gone.ask(session)
+
+    asyncio.run(ask())
+    assert gone.status.problem.startswith("does not answer: ")
