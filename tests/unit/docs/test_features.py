@@ -70,6 +70,11 @@ def command_of(words: tuple[str, ...]) -> tuple[Any, list[str], list[str]]:
     return command, list(words[:count]), list(words[count:])
 
 
+def is_of_the_reader(name: str) -> bool:
+    """Whether a policy or objective is a file or a module that a reader of the page makes."""
+    return name.endswith(".safetensors") or name.startswith("my_")
+
+
 def parse(words: tuple[str, ...]) -> None:
     """Parse a command as the command line does, without running it. Raises typer's exceptions, SteersmanError."""
     command, path, arguments = command_of(words)
@@ -80,7 +85,7 @@ def parse(words: tuple[str, ...]) -> None:
     option = ""
     for argument in arguments:
         option = argument if argument.startswith("--") else option
-        if option != argument and option in BUILT_IN and not argument.endswith(".safetensors"):
+        if option != argument and option in BUILT_IN and not is_of_the_reader(argument):
             BUILT_IN[option](argument)
 
 
