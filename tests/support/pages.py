@@ -33,8 +33,10 @@ PROGRAMS = (
     "tensorboard",
 )
 """Programs whose calls are recorded, not run. A line of code that begins with one makes its block one of a shell."""
-BESIDE = ("cat", "cd", "cp", "eval", "export", "for", "jq", "sleep", "source", "while")
-"""What such lines may also begin with; programs among these do nothing."""
+SILENT = ("cat", "cp", "jq", "sleep")
+"""Other programs; they do nothing."""
+BESIDE = (*SILENT, "cd", "eval", "export", "for", "source", "while")
+"""What such lines may also begin with."""
 FOLDERS = [path.relative_to(ROOT) for top in ("deploy", "examples") for path in (ROOT / top).iterdir() if path.is_dir()]
 """Folders of a checkout that blocks go to; they are empty here."""
 RECORDS = r"""#!/bin/sh
@@ -93,9 +95,9 @@ def commands(block: Block) -> tuple[tuple[str, ...], ...]:
         folder = Path(name)
         programs = folder / "programs"
         programs.mkdir()
-        for program in (*PROGRAMS, "cat", "cp", "jq", "sleep"):
+        for program in (*PROGRAMS, *SILENT):
             file = programs / program
-            file.write_text(RECORDS)
+            file.write_text(RECORDS if program in PROGRAMS else "#!/bin/sh\n")
             file.chmod(0o755)
         for place in FOLDERS:
             (folder / place).mkdir(parents=True)
