@@ -15,7 +15,8 @@ from website.pages import DOCS, INDEX, ROOT, linked, page_text, pictures, place,
 HERE = Path(__file__).parent
 UNUSED = ("404.html", "classic", "sitemap.xml")
 """What Zensical writes and no page uses: the style of another theme, and what is for servers and search engines."""
-Nav = dict[str, "str | list[Nav]"]
+Nav = str | dict[str, "str | list[Nav]"]
+"""An entry of the navigation: a page, or a title with a page or a group."""
 
 
 def main() -> int:
@@ -91,7 +92,7 @@ def navigation(pages: dict[str, str]) -> list[Nav]:
         {"Explanation": [*below("explanation/"), {"Decisions": below("explanation/decisions/")}]},
         {"Results": "results.md"},
     ]
-    return [group for group in groups if all(group.values())]
+    return [group for group in groups if isinstance(group, dict) and all(group.values())]
 
 
 def toml(value: object) -> str:

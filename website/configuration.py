@@ -73,7 +73,7 @@ def _type(annotation: Any) -> str:
         return words[name]
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return f"[{name}](#{name.lower()})"
-    parts = getattr(annotation, "__args__", ())
+    parts: tuple[Any, ...] = getattr(annotation, "__args__", ())
     if all(isinstance(part, str) for part in parts) and parts:
         return ", ".join(f"`{part}`" for part in parts)
     if name == "tuple":

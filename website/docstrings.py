@@ -72,7 +72,7 @@ def text_of(docstring: griffe.Docstring | None) -> str:
 def entries(path: str) -> dict[str, str]:
     """Return what the section `Attributes` of a class says of each; `address, port: ...` describes both."""
     docstring = find(path).docstring
-    result = {}
+    result: dict[str, str] = {}
     for section in docstring.parse("google", warnings=False) if docstring else ():
         if section.kind is griffe.DocstringSectionKind.attributes:
             for each in section.value:

@@ -62,7 +62,7 @@ def page() -> str:
 def exported(place: str) -> list[ExportedMetric]:
     """Return the metrics that a file or folder of the package defines, by name."""
     path = PACKAGE / place
-    found = {}
+    found: dict[str, ExportedMetric] = {}
     for file in [path] if path.suffix else sorted(path.rglob("*.py")):
         found |= {metric.name: metric for metric in _defined(ast.parse(file.read_text()))}
     return sorted(found.values())

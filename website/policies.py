@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from steersman.policies import registry
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import Card, read_policy
 from steersman.policies.heuristics.policy import HEURISTIC_IDS
+from steersman.policies.linear import forecast
 from website.pages import POLICIES, for_site
 from website.results import Measured, measured
 
-CARDS = (registry.PACKAGED_POLICY, registry.forecast.NAME)
+CARDS = (registry.PACKAGED_POLICY, forecast.NAME)
 """Policies with a model card."""
 
 
@@ -92,6 +94,6 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell or ' ' for cell in cells)} |" for cells in lines)

@@ -85,7 +85,7 @@ def _departures() -> Iterator[Measured]:
 
 
 def _wait(cluster: dict[str, Any], load: str, policy: str) -> float:
-    return mean(cluster["waits"][load][policy]) + MINUTE
+    return float(mean(cluster["waits"][load][policy])) + MINUTE
 
 
 def _openb() -> Iterator[Measured]:
