@@ -48,8 +48,7 @@ def test_pages_fit_and_load_nothing_from_elsewhere(site: Path, browser: Browser,
 def test_the_search_works_without_a_server(site: Path, browser: Browser) -> None:
     with read(browser, site / "reference" / "api.html", 1400, False) as page:
         page.keyboard.press("/")
+        page.wait_for_function("document.activeElement.shadowRoot?.activeElement")  # the field of the search
         page.keyboard.type("fragmentation gradient")
-        found = page.get_by_role("link", name="fgd")
-        found.first.wait_for()
-        found.first.click()
+        page.locator('a[href*="fgd.html"]', has_text="Policies").click()
         page.wait_for_url("**/policies/fgd.html*")
