@@ -11,7 +11,7 @@ TSC := npx --yes --package typescript@5.9.3 tsc
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo learn policy study plugin test test-unit test-bounds test-integration test-browser test-e2e test-go test-chaos lint format wheel krew bench requirements clean
+.PHONY: help demo learn policy study plugin site test test-unit test-bounds test-integration test-browser test-e2e test-go test-chaos lint format wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -55,7 +55,7 @@ lint: .venv/dev ## ruff, mypy --strict, the direction of imports, types of the s
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	.venv/bin/mypy -p studies -p benchmarks
+	.venv/bin/mypy -p studies -p benchmarks -p website
 	.venv/bin/lint-imports
 	@if command -v npx >/dev/null; then $(TSC) -p src/steersman/apps/dashboard/jsconfig.json; \
 	else echo "there is no Node.js: the types of the dashboard's scripts are not checked"; fi
@@ -64,7 +64,10 @@ format: .venv/dev ## rewrite the code as lint wants it
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-wheel: .venv/dev ## build dist/*.whl
+site: .venv/dev ## build build/site: the documentation as a site, from docs/, the code and the results of studies
+	.venv/bin/python -m website
+
+wheel: site ## build dist/*.whl, with the site
 	.venv/bin/python -m build --wheel --no-isolation
 
 krew: ## build build/kubectl-steersman.zip, the archive of deploy/krew/steersman.yaml, and print its SHA-256

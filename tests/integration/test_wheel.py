@@ -29,6 +29,7 @@ def must(*command: str | Path, **options) -> str:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment that holds the wheel and its pinned base requirements."""
     folder = tmp_path_factory.mktemp("wheel")
+    must(sys.executable, "-m", "website", cwd=CHECKOUT)
     must(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, CHECKOUT)
     (wheel,) = folder.glob("steersman-*.whl")
     must(sys.executable, "-m", "venv", folder / "venv")
@@ -52,6 +53,13 @@ def test_demo_runs_far_from_the_checkout(installed: Path, tmp_path: Path) -> Non
     (package,) = installed.glob("lib/python*/site-packages/steersman")
     assert str(package) in demo.stderr
     assert f"{CHECKOUT}{os.sep}" not in demo.stderr
+
+
+@pytest.mark.integration
+def test_the_documentation_is_installed(installed: Path, tmp_path: Path) -> None:
+    page = Path(must(installed / "bin/steersman", "docs", "--no-open", cwd=tmp_path).strip())
+    assert page.is_relative_to(installed)
+    assert "<title>" in page.read_text()
 
 
 @pytest.mark.integration

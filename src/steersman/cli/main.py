@@ -28,6 +28,7 @@ from steersman.cli.commands.serve import serve
 from steersman.cli.commands.simulate import simulate
 from steersman.cli.commands.terminal.aliases import aliases
 from steersman.cli.commands.terminal.completion import COMPLETE, completion
+from steersman.cli.commands.terminal.docs import docs
 from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
@@ -53,6 +54,7 @@ app.command()(aliases)
 app.command()(completion)
 app.command(cls=ManyValues)(dashboard)
 app.command()(demo)
+app.command()(docs)
 app.command(cls=ManyValues)(evaluate)
 app.command()(explain)
 app.command()(probe)

@@ -45,10 +45,15 @@ class MissingExtraError(SteersmanError):
         super().__init__(f"{feature} needs the extra '{extra}': {_command(extra)}")
 
 
+def checkout_of_this() -> Path | None:
+    """Return the checkout that this code runs from; None: it is installed."""
+    folder = Path(__file__).resolve().parents[3]
+    return folder if (folder / "pyproject.toml").is_file() else None
+
+
 def _command(extra: str) -> str:
     """Return what installs an extra: from this checkout or the installed wheel, since no index has the package."""
-    checkout = Path(__file__).resolve().parents[3]
-    if (checkout / "pyproject.toml").is_file():
+    if checkout := checkout_of_this():
         return f"make -C {checkout} learn, or pip install '{checkout}[{extra}]'"
     return f"pip install '{_requirement(extra)}'"
 

@@ -17,7 +17,7 @@ import typer.main
 from steersman.agents.registry import find_algorithm
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli import main as cli
-from steersman.objectives.registry import resolve as find_objective
+from steersman.evaluation.criteria import parse_objectives
 from steersman.policies.networks.registry import find_network
 from steersman.policies.registry import resolve as find_policy
 
@@ -28,7 +28,7 @@ TEST = re.compile(r'\]\(([^) ]+) "(\w+)"\)')
 BUILT_IN: dict[str, Callable[[str], object]] = {
     "--algorithm": find_algorithm,
     "--network": find_network,
-    "--objective": find_objective,
+    "--objective": lambda text: parse_objectives([text]),
     "--policy": find_policy,
 }
 """Options whose values are names that are not part of the command line's declaration."""
@@ -70,6 +70,11 @@ def command_of(words: tuple[str, ...]) -> tuple[Any, list[str], list[str]]:
     return command, list(words[:count]), list(words[count:])
 
 
+def is_of_the_reader(name: str) -> bool:
+    """Whether a policy or objective is a file or a module that a reader of the page makes."""
+    return name.endswith(".safetensors") or name.startswith("my_")
+
+
 def parse(words: tuple[str, ...]) -> None:
     """Parse a command as the command line does, without running it. Raises typer's exceptions, SteersmanError."""
     command, path, arguments = command_of(words)
@@ -80,7 +85,7 @@ def parse(words: tuple[str, ...]) -> None:
     option = ""
     for argument in arguments:
         option = argument if argument.startswith("--") else option
-        if option != argument and option in BUILT_IN and not argument.endswith(".safetensors"):
+        if option != argument and option in BUILT_IN and not is_of_the_reader(argument):
             BUILT_IN[option](argument)
 
 
