@@ -49,7 +49,8 @@ def _command(extra: str) -> str:
     """Return what installs an extra: from this checkout or the installed wheel, since no index has the package."""
     checkout = Path(__file__).resolve().parents[3]
     if (checkout / "pyproject.toml").is_file():
-        return f"make -C {checkout} learn, or pip install '{checkout}[{extra}]'"
+        target = "workbench" if extra == "workbench" else "learn"
+        return f"make -C {checkout} {target}, or pip install '{checkout}[{extra}]'"
     return f"pip install '{_requirement(extra)}'"
 
 
