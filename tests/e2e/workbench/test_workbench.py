@@ -46,8 +46,10 @@ class RunningWorkbench:
 
 
 def status(url: str) -> int:
+    """The status of an address for a browser without cookies of earlier visits."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with browser.open(url, timeout=30) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -71,22 +73,19 @@ def workbench(folder: Path, *arguments: str) -> Iterator[RunningWorkbench]:
             stderr=log,
             text=True,
         )
-    running, assert_text = RunningWorkbench(process, {}, mark), ""
+    running = RunningWorkbench(process, {}, mark)
     assert process.stdout is not None
     try:
         for line in process.stdout:
-            assert_text += line
             if found := re.match(r"(\w+): +(http://\S+)", line):
                 running.addresses[found[1]] = found[2]
             if line.startswith("Ctrl-C"):
                 break
-        assert running.addresses.keys() == {"JupyterLab", "TensorBoard", "dashboard"}, (
-            assert_text + (folder / "stderr").read_text()
-        )
+        assert running.addresses.keys() == {"JupyterLab", "TensorBoard", "dashboard"}, (folder / "stderr").read_text()
         yield running
     finally:
         process.terminate()
-        process.wait(120)
+        process.communicate(timeout=120)
         left = running.processes()
         for pid in left:  # only what was ours, and is left against all expectation
             with suppress(ProcessLookupError):

@@ -18,6 +18,7 @@ from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
 
 PORTS = {"--jupyter-port": "0", "--tensorboard-port": "0", "--dashboard-port": "0"}
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 SERVER = """
 import http.server, sys
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()
@@ -60,7 +61,8 @@ def test_every_server_listens_on_this_machine_alone_and_tokens_are_not_among_arg
     assert token != services.jupyterlab(1234, tmp_path, tmp_path).environment["JUPYTER_TOKEN"]
     assert "--ServerApp.ip=127.0.0.1" in jupyter.command
     assert "--host=127.0.0.1" in services.tensorboard(1234, tmp_path).command
-    assert supervisor.StartedService(jupyter, subprocess.Popen(["true"]), tmp_path / "log").address.endswith(token)
+    with subprocess.Popen(["true"]) as process:
+        assert supervisor.StartedService(jupyter, process, tmp_path / "log").address.endswith(f"?token={token}")
 
 
 def test_the_tutorials_are_what_is_opened_in_a_checkout() -> None:
@@ -80,7 +82,7 @@ def test_servers_run_in_the_block_and_are_gone_after_it(tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_start_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
     broken = server(supervisor.choose_port("--web-port", 0), "print('one'); raise SystemExit('the reason')")
-    with pytest.raises(SteersmanError) as caught, supervisor.running([broken], tmp_path, {}):
+    with pytest.raises(SteersmanError) as caught, supervisor.running([broken], tmp_path, UNBUFFERED):
         pass
     assert str(caught.value) == "web ended with exit status 1: the reason"
 
