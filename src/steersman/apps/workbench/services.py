@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import secrets
 import sys
@@ -17,6 +18,8 @@ CLUSTER = "workbench"
 """Name of the cluster, for `--name`."""
 RUNS = "runs"
 """Folder of training runs in the folder of notebooks, which TensorBoard shows."""
+NEWS = "@jupyterlab/apputils-extension:announcements"
+"""What asks for news and new versions of JupyterLab."""
 PACKAGES = ("jupyterlab", "ipykernel", "tensorboard")
 
 
@@ -62,24 +65,29 @@ def default_folder() -> Path:
     return tutorials if tutorials.is_dir() else Path.cwd()
 
 
-def jupyterlab(port: int, folder: Path, runtime: Path) -> LocalService:
+def jupyterlab(port: int, folder: Path, scratch: Path) -> LocalService:
     """Return JupyterLab with a random token, which is in its environment and not in its arguments.
+
+    Nothing is asked of other hosts: neither news (nor whether news are wanted), nor new versions, nor extensions.
 
     Args:
         port: its port.
         folder: what it opens.
-        runtime: folder of its connection files, which end with the workbench.
+        scratch: folder of its connection files and of its page's configuration, which end with the workbench.
     """
     token = secrets.token_urlsafe(24)
     command = ["-m", "jupyterlab", "--no-browser", f"--ServerApp.ip={ADDRESS}", f"--ServerApp.port={port}"]
-    command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None"]
-    # Nothing is asked of other hosts: neither news, nor new versions, nor lists of extensions.
-    command += [
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-        "--LabApp.extension_manager=readonly",
-    ]
+    command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--LabApp.extension_manager=readonly"]
     command += ["--allow-root"] if os.geteuid() == 0 else []
-    environment = {"JUPYTER_TOKEN": token, "JUPYTER_RUNTIME_DIR": str(runtime)}
+    page = scratch / "labconfig" / "page_config.json"
+    page.parent.mkdir()
+    page.write_text(json.dumps({"disabledExtensions": {NEWS: True}}), encoding="utf-8")
+    configuration = os.pathsep.join(filter(None, (str(scratch), os.environ.get("JUPYTER_CONFIG_PATH"))))
+    environment = {
+        "JUPYTER_TOKEN": token,
+        "JUPYTER_RUNTIME_DIR": str(scratch),
+        "JUPYTER_CONFIG_PATH": configuration,
+    }
     return LocalService("JupyterLab", "--jupyter-port", port, command, "/api", f"/lab?token={token}", environment)
 
 

@@ -55,10 +55,13 @@ def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_server_listens_on_this_machine_alone_and_tokens_are_not_among_arguments(tmp_path: Path) -> None:
-    jupyter = services.jupyterlab(1234, tmp_path, tmp_path)
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    jupyter, other = (services.jupyterlab(1234, tmp_path, folder) for folder in folders)
     token = jupyter.environment["JUPYTER_TOKEN"]
     assert token not in " ".join(jupyter.command)
-    assert token != services.jupyterlab(1234, tmp_path, tmp_path).environment["JUPYTER_TOKEN"]
+    assert token != other.environment["JUPYTER_TOKEN"]
     assert "--ServerApp.ip=127.0.0.1" in jupyter.command
     assert "--host=127.0.0.1" in services.tensorboard(1234, tmp_path).command
     with subprocess.Popen(["true"]) as process:
