@@ -11,13 +11,19 @@ TSC := npx --yes --package typescript@5.9.3 tsc
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo learn policy study plugin site test test-unit test-bounds test-integration test-browser test-e2e test-go test-chaos lint format wheel krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit test-bounds test-integration test-browser test-image test-e2e test-go test-chaos lint format wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/base ## the main job on embedded data: every baseline, a table and a report
 	.venv/bin/steersman demo
+
+workbench: .venv/workbench ## JupyterLab with the tutorials, TensorBoard, the dashboard and a cluster; one Ctrl-C ends them
+	@.venv/bin/steersman workbench $(OPTIONS)
+
+notebooks: .venv/dev ## run the tutorials from start to end and write what they print (4 minutes, a control plane)
+	.venv/bin/python -m tests.support.notebooks
 
 learn: .venv/learn ## install what training needs: torch, TensorBoard, Optuna, PyTorch Geometric (CUDA build on Linux x86)
 
@@ -34,6 +40,9 @@ test-integration: .venv/dev ## integration tests alone
 
 test-browser: .venv/dev ## the dashboard's pages in Chromium (installed where it is missing)
 	.venv/bin/pytest tests/browser
+
+test-image: .venv/dev ## the image of deploy/compose.yaml in a fresh root, without a container engine (as root; 10 minutes, 4 GB)
+	.venv/bin/pytest -s tests/image
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
 	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
@@ -90,6 +99,7 @@ requirements: .venv/dev ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --extra all --extra dev --group build pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml -o requirements/base.txt
 	$(COMPILE) --constraint requirements/dev.txt --extra all pyproject.toml -o requirements/learn.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra workbench pyproject.toml -o requirements/workbench.txt
 	$(COMPILE) --constraint requirements/dev.txt --group build -o requirements/build.txt
 
 clean: ## remove .venv and everything that was built
@@ -117,6 +127,11 @@ clean: ## remove .venv and everything that was built
 .venv/learn: .venv/base requirements/learn.txt
 	@echo "installing what training needs (about a minute, 3 GB to download: torch)"
 	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/learn.txt
+	@touch $@
+
+.venv/workbench: .venv/base requirements/workbench.txt
+	@echo "installing what the workbench needs (about a minute, 3 GB to download: torch)"
+	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/workbench.txt
 	@touch $@
 
 .venv/dev: .venv/base requirements/dev.txt

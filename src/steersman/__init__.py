@@ -22,6 +22,7 @@ __all__ = [
     "register_policy",
     "simulate",
     "train",
+    "tune",
 ]
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         register_policy,
         simulate,
         train,
+        tune,
     )
 
 

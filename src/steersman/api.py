@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from steersman.training.plans import EnvironmentOptions
     from steersman.training.result import TrainingResult
     from steersman.training.run import OnIteration
+    from steersman.training.tuning.study import OnTrial, TuneOutcome
 
 FIRST_SEED = 42
 
@@ -228,20 +229,70 @@ def train(
     return TrainingResult(plan, folder, progress)
 
 
-def connect(kubeconfig: str | Path | None = None, context: str | None = None) -> LiveCluster:
+def tune(
+    source: Workload | Sequence[Workload] | EnvironmentOptions,
+    output: str | Path,
+    *,
+    algorithm: str = "evolution",
+    trials: int | None = None,
+    minutes: float | None = None,
+    iterations: int | None = None,
+    validate_every: int | None = None,
+    jobs: int = 1,
+    on_trial: OnTrial | None = None,
+    **options: Any,
+) -> TuneOutcome:
+    """Search for good options of `train` with Optuna; `steersman tune` writes the same files.
+
+    Args:
+        source: workloads, or the options of an environment, as of `train`.
+        output: folder of the study; an existing study is continued.
+        algorithm: name of a registered algorithm.
+        trials: number of trials to add, None: 20, with `minutes` as many as time allows.
+        minutes: maximum duration of all trials together, None: no limit.
+        iterations: of a trial, None: 40 % of the algorithm's default.
+        validate_every: iterations between validations, after each of which a trial may be pruned, None: likewise.
+        jobs: number of processes.
+        on_trial: called after each trial with the number of trials and the best value so far.
+        **options: of `train`, with `settings` as a part; what they name is fixed, the algorithm's other options are
+            searched.
+
+    Raises:
+        UsageError: an option is invalid or contradicts another.
+        MissingExtraError: torch or Optuna is not installed.
+        SteersmanError: no trial finished.
+    """
+    from steersman.training.plans import algorithm_of, make_plan
+    from steersman.training.tuning.study import DEFAULT_TRIALS, trial_limits
+    from steersman.training.tuning.study import tune as run_trials
+
+    folder = Path(output)
+    what = (source,) if isinstance(source, Workload) else source
+    plan = make_plan(what, name=folder.name, algorithm=algorithm, **options)
+    limits = trial_limits(algorithm_of(plan), iterations, validate_every)
+    fixed = {*options, *(options.get("settings") or {})}
+    most = trials or (None if minutes else DEFAULT_TRIALS)
+    return run_trials(plan, folder, limits, fixed=fixed, trials=most, minutes=minutes, workers=jobs, on_trial=on_trial)
+
+
+def connect(
+    kubeconfig: str | Path | None = None, context: str | None = None, *, name: str | None = None
+) -> LiveCluster:
     """Return a live cluster: the one that kubectl would use, unless arguments name another. Nothing is changed in it.
 
     Args:
         kubeconfig: a file, None: as kubectl finds it.
         context: a context of that file, None: its current one.
+        name: a cluster of `steersman cluster up --name` instead.
 
     Raises:
+        UsageError: a name and a file are given.
         SteersmanError: there is no such cluster.
     """
     from steersman.apps.load.live_cluster import LiveCluster
     from steersman.apps.load.target import find_target
 
-    return LiveCluster(find_target(None if kubeconfig is None else Path(kubeconfig), context))
+    return LiveCluster(find_target(None if kubeconfig is None else Path(kubeconfig), context, name))
 
 
 def register_policy(name: str, policy: object) -> None:

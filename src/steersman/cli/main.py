@@ -32,6 +32,7 @@ from steersman.cli.commands.terminal.docs import docs
 from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
+from steersman.cli.commands.workbench import workbench
 from steersman.cli.commands.workload.files import app as workload
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.common import ManyValues
@@ -64,6 +65,7 @@ app.command()(simulate)
 app.command()(top)
 app.command(cls=ManyValues)(train)
 app.command(cls=ManyValues)(tune)
+app.command()(workbench)
 app.add_typer(cluster, name="cluster")
 app.add_typer(policy, name="policy")
 app.add_typer(workload, name="workload")

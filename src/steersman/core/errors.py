@@ -54,7 +54,8 @@ def checkout_of_this() -> Path | None:
 def _command(extra: str) -> str:
     """Return what installs an extra: from this checkout or the installed wheel, since no index has the package."""
     if checkout := checkout_of_this():
-        return f"make -C {checkout} learn, or pip install '{checkout}[{extra}]'"
+        target = "workbench" if extra == "workbench" else "learn"
+        return f"make -C {checkout} {target}, or pip install '{checkout}[{extra}]'"
     return f"pip install '{_requirement(extra)}'"
 
 

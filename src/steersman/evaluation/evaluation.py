@@ -34,7 +34,7 @@ def no_progress(_: Protocol) -> AbstractContextManager[OnRun | None]:
     return nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
     """The results of experiments that are equal but for their protocols.
 
@@ -140,6 +140,10 @@ class Evaluation:
             )
             for file in kept:
                 shutil.copyfile(file, stage / file.name)
+
+    def __repr__(self) -> str:
+        """Return the outcome of all protocols in sentences."""
+        return " ".join(sentence for each in self.comparisons for sentence in each.headline.sentences())
 
     def _repr_html_(self) -> str:
         """Return the tables and sentences of all protocols for notebooks."""

@@ -160,7 +160,7 @@ class Placements:
     reason: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
     """The result of one run; `timeline` and `placements` only if requested, `latency` of protocol `latency` alone."""
 
@@ -192,6 +192,10 @@ class RunResult:
             raise UsageError("the run has no placements; simulate with record=True keeps them")
         return to_frame({field.name: list(getattr(self.placements, field.name)) for field in fields(self.placements)})
 
+    def __repr__(self) -> str:
+        """Return what was run."""
+        return f"{self.policy} on {self.workload}: {self.protocol}, seed {self.seed}"
+
     def _repr_html_(self) -> str:
         """Return the defined metrics as a table for notebooks."""
         rows = "".join(
@@ -199,5 +203,4 @@ class RunResult:
             for metric in self.metrics
             if not math.isnan(metric.value)
         )
-        title = f"{self.policy} on {self.workload}: {self.protocol}, seed {self.seed}"
-        return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+        return f"<table><caption>{escape(repr(self))}</caption>{rows}</table>"

@@ -16,7 +16,7 @@ from steersman.training.plans import AnyPlan, gain
 from steersman.training.run import METRICS, POLICY, TrainingProgress
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrainingResult:
     """A training run that has ended.
 
@@ -52,6 +52,10 @@ class TrainingResult:
             rows = list(csv.DictReader(file))
         columns = rows[0].keys() if rows else ()
         return to_frame({name: [float(row[name]) if row[name] else math.nan for row in rows] for name in columns})
+
+    def __repr__(self) -> str:
+        """Return the outcome in a sentence."""
+        return f"{self.plan.name}: {self.summary}. {self.file}"
 
     def _repr_html_(self) -> str:
         """Return the outcome as a paragraph for notebooks."""

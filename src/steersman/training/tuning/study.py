@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from steersman.agents.registry import EVOLUTION, find_algorithm
+from steersman.agents.registry import EVOLUTION, AlgorithmSpec, find_algorithm
 from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
 from steersman.core.processes import kill, start_worker
 from steersman.core.signals import defer_signals
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 STUDY, STORE, BEST, PLOTS = "steersman", "study.db", "best.json", "tuning.html"
 STARTUP_TRIALS = 4
 """Trials that are drawn at random and not pruned."""
+DEFAULT_TRIALS = 20
+TRIAL_SHARE = 0.4
+"""Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
 SHORTEST_TRIAL = 0.01
 """Minutes: the last trial may begin just before the time is up."""
 
@@ -49,6 +52,22 @@ class TuneOutcome:
     best_trial: int
     best_value: float
     best_options: dict[str, Any]
+
+    @property
+    def train_arguments(self) -> dict[str, Any]:
+        """Return the best options as arguments of `steersman.train`: `settings` and `hidden`."""
+        settings = dict(self.best_options)
+        hidden = settings.pop("hidden", None)
+        widths = {} if hidden is None else {"hidden": tuple(int(width) for width in hidden.split(","))}
+        return {"settings": settings} | widths
+
+
+def trial_limits(spec: AlgorithmSpec, iterations: int | None, validate_every: int | None) -> TrainingLimits:
+    """Return the limits of a trial; None: a share of the algorithm's defaults in training."""
+    default_iterations, default_interval = (
+        max(1, round(TRIAL_SHARE * count)) for count in (spec.iterations, spec.validate_every)
+    )
+    return TrainingLimits(iterations or default_iterations, validate_every=validate_every or default_interval)
 
 
 @dataclass(frozen=True, slots=True)

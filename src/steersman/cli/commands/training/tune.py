@@ -15,16 +15,12 @@ from steersman.cli.options.common import (
 from steersman.cli.options.file import merge_options
 from steersman.cli.options.generated import given_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_plan import TrainOptions, compile_plan, iteration_counts, plan_of
+from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text
 from steersman.core.processes import (
     default_jobs,
 )
 from steersman.workloads.files import check_writable
-
-DEFAULT_TRIALS = 20
-TRIAL_SHARE = 0.4
-"""Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
 
 
 @with_options
@@ -71,22 +67,18 @@ def tune(
     options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
     check_writable("--output", output, "log")
     plan = plan_of(options, name=output.name, seed=seed, warn=Warnings())
-    default_iterations, default_interval = (
-        max(1, round(TRIAL_SHARE * count)) for count in iteration_counts(options, None, None)
-    )
 
     from steersman.training.plans import gain
-    from steersman.training.run import TrainingLimits
     from steersman.training.tuning import study as tuning
 
-    max_trials = trials or (None if minutes else DEFAULT_TRIALS)
+    max_trials = trials or (None if minutes else tuning.DEFAULT_TRIALS)
     tuning.check_minutes(minutes)
     compile_plan(plan)
     with Progress("tuning") as progress:
         outcome = tuning.tune(
             plan,
             output,
-            TrainingLimits(iterations or default_iterations, validate_every=validate_every or default_interval),
+            tuning.trial_limits(options.algorithm, iterations, validate_every),
             fixed={*options.declared, *given_options(options.network)},
             trials=max_trials,
             minutes=minutes,

@@ -1,0 +1,1 @@
+"""`steersman workbench`: JupyterLab, TensorBoard and the dashboard beside a local cluster."""

@@ -1,0 +1,97 @@
+"""`steersman workbench`: JupyterLab, TensorBoard, the dashboard and a cluster by one command."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from steersman.cli.commands import cluster
+from steersman.cli.commands.dashboard import PORT as DASHBOARD_PORT
+from steersman.cli.completing import contexts
+from steersman.cli.options.common import path
+from steersman.cli.output.display import say, status_if_slow
+from steersman.core.errors import UsageError
+from steersman.core.signals import defer_signals
+
+JUPYTER_PORT, TENSORBOARD_PORT = 8888, 6006
+DEFAULT_COUNT = 10
+
+
+def workbench(
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FOLDER",
+            help="What JupyterLab opens; TensorBoard reads its folder runs. [default: docs/tutorials of a checkout, "
+            "else the working directory]",
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Simulated nodes of the cluster.")] = DEFAULT_COUNT,
+    jupyter_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of JupyterLab on 127.0.0.1; 0 takes a free one.")
+    ] = JUPYTER_PORT,
+    tensorboard_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of TensorBoard, likewise.")
+    ] = TENSORBOARD_PORT,
+    dashboard_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the dashboard, likewise.")
+    ] = DASHBOARD_PORT,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="FILE",
+            help="Add the nodes to the cluster of this file, in which KWOK runs; start none.",
+        ),
+    ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", autocompletion=contexts, help="Context of --kubeconfig. [default: its current one]"
+        ),
+    ] = None,
+) -> None:
+    """Start JupyterLab with the tutorials, TensorBoard, the dashboard and a cluster with simulated nodes.
+
+    Prints the address of each; Ctrl-C ends all of them. JupyterLab and the dashboard have random tokens. TensorBoard
+    has none, but like the others it listens on 127.0.0.1 alone. The cluster is **steersman cluster up --name
+    workbench**. Needs the extra workbench.
+
+    **Example**: steersman workbench --jupyter-port 0
+    """
+    from steersman.apps.local_cluster.cluster import check_new, take_down
+    from steersman.apps.local_cluster.record import require
+    from steersman.apps.workbench import services
+    from steersman.apps.workbench.supervisor import choose_port, running, watch
+    from steersman.kubernetes.config import load
+
+    services.check_packages()
+    if kubeconfig is not None or context is not None:
+        load(kubeconfig, context)  # what is wrong with it is said before anything starts
+    opened = services.default_folder() if folder is None else folder.absolute()
+    if not opened.is_dir():
+        raise UsageError(f"--folder {opened}: there is no such folder")
+    with tempfile.TemporaryDirectory(prefix="steersman-workbench-") as scratch:
+        every = (
+            services.jupyterlab(choose_port("--jupyter-port", jupyter_port), opened, Path(scratch)),
+            services.tensorboard(choose_port("--tensorboard-port", tensorboard_port), opened),
+            services.dashboard(choose_port("--dashboard-port", dashboard_port)),
+        )
+        check_new(services.CLUSTER)  # what was there before stays
+        try:
+            cluster.up(services.CLUSTER, count, kubeconfig=kubeconfig, context=context, yes=True)
+            environment = services.environment_of(require(services.CLUSTER).kubeconfig)
+            with running(every, Path(scratch), environment) as started:
+                for each in started:
+                    print(f"{each.service.name + ':':<12} {each.address}")
+                    if each.service.note:
+                        print(f"{'':<12} ({each.service.note})")
+                print("Ctrl-C ends all of them, and the cluster.", flush=True)
+                watch(started)
+        finally:
+            with defer_signals(), status_if_slow(f"stopping cluster {services.CLUSTER!r}"):
+                take_down(services.CLUSTER, say)

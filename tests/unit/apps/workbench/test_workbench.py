@@ -1,0 +1,107 @@
+"""The workbench before anything starts: ports in use, folders, what its servers are told, and what stops them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from steersman.apps.workbench import services, supervisor
+from steersman.apps.workbench.services import LocalService
+from steersman.cli.main import main
+from steersman.core.errors import SteersmanError
+
+PORTS = {"--jupyter-port": "0", "--tensorboard-port": "0", "--dashboard-port": "0"}
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+SERVER = """
+import http.server, sys
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "check_packages", lambda: None)
+
+
+@pytest.mark.parametrize("option", PORTS)
+@pytest.mark.usefixtures("installed")
+def test_a_port_in_use_is_named_with_its_option(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = str(taken.getsockname()[1])
+        options = PORTS | {option: port}
+        assert main(["workbench", *(part for pair in options.items() for part in pair)]) == 1
+    said = capsys.readouterr()
+    assert said.err == f"error: {option} {port}: address already in use; give another port, or 0 for a free one\n"
+    assert said.out == ""
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(services, "PACKAGES", ("no_such_package",))
+    assert main(["workbench"]) == 1
+    assert capsys.readouterr().err.startswith("error: the workbench needs the extra 'workbench': make -C ")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["workbench", "--folder", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err == f"error: --folder {tmp_path / 'none'}: there is no such folder\n"
+
+
+def test_every_server_listens_on_this_machine_alone_and_tokens_are_not_among_arguments(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    jupyter, other = (services.jupyterlab(1234, tmp_path, folder) for folder in folders)
+    token = jupyter.environment["JUPYTER_TOKEN"]
+    assert token not in " ".join(jupyter.command)
+    assert token != other.environment["JUPYTER_TOKEN"]
+    assert "--ServerApp.ip=127.0.0.1" in jupyter.command
+    assert "--host=127.0.0.1" in services.tensorboard(1234, tmp_path).command
+    with subprocess.Popen(["true"]) as process:
+        assert supervisor.StartedService(jupyter, process, tmp_path / "log").address.endswith(f"?token={token}")
+
+
+def test_the_tutorials_are_what_is_opened_in_a_checkout() -> None:
+    assert (services.default_folder() / "01-quickstart.ipynb").exists()
+
+
+def server(port: int, program: str = SERVER) -> LocalService:
+    return LocalService("web", "--web-port", port, ["-c", program, str(port)], "/", "/")
+
+
+def test_servers_run_in_the_block_and_are_gone_after_it(tmp_path: Path) -> None:
+    services_of = [server(supervisor.choose_port("--web-port", 0)) for _ in range(2)]
+    with supervisor.running(services_of, tmp_path, {}) as started:
+        assert [each.process.poll() for each in started] == [None, None]
+    assert [each.process.returncode for each in started] == [-signal.SIGTERM] * 2
+
+
+def test_a_server_that_does_not_start_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    broken = server(supervisor.choose_port("--web-port", 0), "print('one'); raise SystemExit('the reason')")
+    with pytest.raises(SteersmanError) as caught, supervisor.running([broken], tmp_path, UNBUFFERED):
+        pass
+    assert str(caught.value) == "web ended with exit status 1: the reason"
+
+
+def test_a_server_that_does_not_want_to_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVER
+    with supervisor.running([server(supervisor.choose_port("--web-port", 0), stubborn)], tmp_path, {}) as started:
+        pass
+    assert started[0].process.returncode == -signal.SIGKILL
+
+
+def test_the_kernel_has_this_package() -> None:
+    pytest.importorskip("ipykernel")
+    listed = subprocess.run(
+        [sys.executable, "-m", "jupyter", "kernelspec", "list", "--json"], capture_output=True, check=True, timeout=60
+    )
+    specification = json.loads(listed.stdout)["kernelspecs"]["python3"]
+    assert specification["spec"]["argv"][0] in (sys.executable, "python")
