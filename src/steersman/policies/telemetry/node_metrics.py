@@ -267,7 +267,8 @@ class NodeMetricsView:
 
     def _at_samples(self, measured: NodeMetricsArrays) -> Floats:
         """Return [N, 2] milli-CPU requested and pods running when their metrics were measured; NaN: unknown."""
-        then = np.full((len(measured.values), 2), np.nan)
+        fresh = np.column_stack((measured.fresh[:, CPU_USED], measured.fresh[:, CONNECTIONS]))
+        then = np.where(fresh, np.column_stack(_requested(self.state.arrays)), np.nan)  # nodes that nobody changed
         window = 0.0 if self.telemetry is None else self.telemetry.configuration.cpu_window_seconds
         for slot, history in self._history.items():
             if measured.fresh[slot, CPU_USED]:
@@ -281,7 +282,11 @@ class NodeMetricsView:
 
 
 class History:
-    """Requests and number of a node's pods in the last minutes."""
+    """Requests and number of a node's pods in the last minutes.
+
+    What was before the first record is taken to have been as then: a scheduler that just started decides by samples
+    from before its start, and what it binds counts beside them.
+    """
 
     def __init__(self) -> None:
         self._changes: deque[tuple[float, float, float]] = deque()
@@ -294,16 +299,16 @@ class History:
             changes.popleft()
 
     def pods(self, time: float) -> float:
-        """Return the number of pods at a time; NaN: unknown."""
+        """Return the number of pods at a time."""
         before = bisect_right(self._changes, time, key=lambda change: change[0])
-        return self._changes[before - 1][2] if before else np.nan
+        return self._changes[max(before - 1, 0)][2]
 
     def requested(self, until: float, window: float) -> float:
-        """Return the mean request in the `window` seconds that end at a time; NaN: unknown."""
+        """Return the mean request in the `window` seconds that end at a time."""
         changes = self._changes
         last = bisect_right(changes, until, key=lambda change: change[0])
         if not last:
-            return np.nan
+            return changes[0][1]
         begin, total, end = max(until - window, changes[0][0]), 0.0, until
         for i in range(last - 1, -1, -1):
             since, requested, _ = changes[i]

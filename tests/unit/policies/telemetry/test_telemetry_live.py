@@ -203,6 +203,20 @@ def test_pods_that_came_since_the_sample_count() -> None:
     assert node_metrics.scores(LEAST_ALLOCATED, c, feasible).argmax() == 0
 
 
+def test_what_a_scheduler_binds_counts_beside_samples_from_before_its_start() -> None:
+    told = Told()
+    told.tell(CPU, {"n0": 10.0, "n1": 11.0, "n2": 12.0}, age=0)
+    told.now += 3
+    state = cluster(3)
+    node_metrics, c = NodeMetricsView(state, told), state.class_id(SMALL)
+    slots = []
+    for i in range(9):
+        slots.append(int(node_metrics.scores(LEAST_ALLOCATED, c, np.ones(3, np.bool_)).argmax()))
+        state.place(str(i), c, slots[-1])
+        node_metrics.changed(slots[-1])
+    assert sorted(slots) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
 def test_a_sample_in_the_middle_has_seen_a_part() -> None:
     told = Told()
     state = cluster(2)
