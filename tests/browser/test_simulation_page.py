@@ -193,5 +193,7 @@ def test_the_page_needs_its_token_and_ends_with_its_server(browser: Browser, sma
 
 def test_the_scripts_and_the_page_name_no_other_host() -> None:
     folder = Path(steersman.__file__).parent / "apps" / "dashboard" / "static"
-    for file in folder.glob("*/*"):
+    ours = [file for file in folder.glob("*/*") if file.parent.name != "uplot"]  # its comments name sources
+    assert ours
+    for file in ours:
         assert not re.search(r"https?://", file.read_text()), file.name
