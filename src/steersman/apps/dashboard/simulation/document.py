@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.simulation.result import Placements, RunResult, Timeline
-from steersman.workloads.profile import typical_pods
+from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
+from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import Workload
 
 OUTCOMES = ("bound", "failed", "waiting", "finished")
@@ -31,6 +32,17 @@ GROUP_LABELS = {
 """Labels by which the page can group nodes, and what they are called there."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What a replay needs of a run, see `RunResult`."""
+
+    policy: str
+    protocol: Protocol
+    seed: int
+    placements: Placements | None
+    timeline: Timeline | None
 
 
 class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
@@ -113,6 +125,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
         seed: seed of the arrivals.
         nodes, pods, profile: what runs are about.
         runs: by policy, in the order in which they were asked for.
+        sources: their positions in the list of all runs.
     """
 
     workload: str
@@ -122,13 +135,21 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
     pods: PodColumns
     profile: list[TypicalPodRow]
     runs: list[RunColumns]
+    sources: list[int] = []
 
 
-def replay_of(workload: Workload, results: Sequence[RunResult]) -> Replay:
-    """Return the document of runs with recorded placements on one workload."""
+def replay_of(
+    workload: Workload, results: Sequence[RunResult | RecordedRun], profile: Sequence[TypicalPod] | None = None
+) -> Replay:
+    """Return the document of runs with recorded placements on one workload.
+
+    Args:
+        workload: nodes and pods.
+        results: the runs.
+        profile: the typical pods; None: those of the workload.
+    """
     nodes, pods = workload.nodes, workload.pods
-    plain = all(pod.namespace == "default" for pod in pods)
-    names = [pod.name if plain else f"{pod.namespace}/{pod.name}" for pod in pods]
+    names = pod_names(workload)
     first = results[0]
     demand = [pods[i] for i in workload.demand()]
     return Replay(
@@ -158,13 +179,19 @@ def replay_of(workload: Workload, results: Sequence[RunResult]) -> Replay:
             TypicalPodRow(
                 cpu=kind.cpu_milli, gpus=kind.gpu_count, milli=kind.gpu_milli, models=kind.gpu_models, share=kind.share
             )
-            for kind in typical_pods(demand)
+            for kind in (typical_pods(demand) if profile is None else profile)
         ],
         runs=[_run(result, _positions(names), _positions([node.name for node in nodes])) for result in results],
     )
 
 
-def _run(result: RunResult, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
+def pod_names(workload: Workload) -> list[str]:
+    """Return the names of the pods as `placements.csv` has them."""
+    plain = all(pod.namespace == "default" for pod in workload.pods)
+    return [pod.name if plain else f"{pod.namespace}/{pod.name}" for pod in workload.pods]
+
+
+def _run(result: RunResult | RecordedRun, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
     placements, timeline = result.placements, result.timeline
     assert isinstance(placements, Placements)
     assert isinstance(timeline, Timeline)
