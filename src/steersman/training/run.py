@@ -23,11 +23,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from steersman.core.errors import SteersmanError, UsageError
@@ -290,7 +291,7 @@ class TrainingRun:
         save(part)
         if self._validated != self.standing.iteration:
             card, weights = read_policy(part)
-            write_policy(part, replace(card, scores=()), weights)
+            write_policy(part, msgspec.structs.replace(card, scores=()), weights)
         part.replace(file)
         return file.name
 
