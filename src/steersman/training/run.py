@@ -224,15 +224,17 @@ class TrainingRun:
         """Show in the folder that a process trains there, and in the end how it ended."""
         requests.remove_request(self.folder)
         end: State = "stopped"
-        with requests.training_in(self.folder):
-            self._show("learning")
-            try:
-                yield
-                end = "done"
-            finally:
-                self.standing.paused = False
-                requests.remove_request(self.folder)
-                self._show(end)
+        try:
+            with requests.training_in(self.folder):
+                self._show("learning")
+                try:
+                    yield
+                    end = "done"
+                finally:
+                    self.standing.paused = False
+                    self._show(end)
+        finally:
+            requests.remove_request(self.folder)  # one that came after the last iteration
 
     def _show(self, state: State) -> None:
         standing, limits = self.standing, self.limits

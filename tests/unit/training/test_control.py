@@ -31,7 +31,9 @@ from steersman.training.control.requests import (
 )
 from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
 
-CARD = Card(name="mine", view="gpu", view_version=view("gpu").version, network="linear", objective="allocation", algorithm="dqn")
+CARD = Card(
+    name="mine", view="gpu", view_version=view("gpu").version, network="linear", objective="allocation", algorithm="dqn"
+)
 SCORE = Score("w", "return", 2.0, "rule", 1.0, 3)
 
 

@@ -33,7 +33,7 @@ def post_request(folder: Path, request: str) -> None:
         SteersmanError: no process trains there, another request is there, or the folder cannot be written.
     """
     if request not in REQUESTS:
-        raise UsageError(f"request {request!r}: one of {', '.join(REQUESTS)} is right")
+        raise UsageError(f"request {request[:40]!r}: one of {', '.join(REQUESTS)} is right")
     if not is_training(folder):
         raise SteersmanError(f"{folder}: no process trains there now, so nobody would answer")
     try:

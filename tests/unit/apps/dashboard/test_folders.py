@@ -165,23 +165,23 @@ def test_a_table_that_is_written_anew_is_read_anew(tmp_path: Path) -> None:
     assert columns(table) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
-        ("a,b\n1,2\n", "line 1"),
-        ("iteration,reward\n1,2\n2\n", "line 3"),
-        ("iteration,reward\n1,x\n", "line 2"),
-        ("iteration,reward\n1,2,3\n", "line 2"),
-        ("iteration,reward\n1," + "9" * 70_000, "line 2"),
-    ],
+DAMAGED = (
+    ("a,b\n1,2\n", "line 1"),
+    ("iteration,reward\n1,2\n2\n", "line 3"),
+    ("iteration,reward\n1,x\n", "line 2"),
+    ("iteration,reward\n1,2,3\n", "line 2"),
+    ("iteration,reward\n1," + "9" * 70_000, "line 2"),
 )
-def test_a_damaged_table_names_file_and_line(tmp_path: Path, text: str, where: str) -> None:
+
+
+def test_a_damaged_table_names_file_and_line(tmp_path: Path) -> None:
     run = run_in(tmp_path)
-    (tmp_path / "metrics.csv").write_text(text)
-    table = GrowingTable(run, "metrics.csv")
-    for _ in range(2):
-        with raises(InputError, tmp_path / "metrics.csv", where):
-            table.read()
+    for text, where in DAMAGED:
+        (tmp_path / "metrics.csv").write_text(text)
+        table = GrowingTable(run, "metrics.csv")
+        for _ in range(2):
+            with raises(InputError, tmp_path / "metrics.csv", where):
+                table.read()
 
 
 def test_a_table_of_many_rows_keeps_some_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
