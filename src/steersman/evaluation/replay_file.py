@@ -32,7 +32,7 @@ MOST_BYTES = 1 << 29
 MOST_GPUS = 63
 
 
-class LatencyRow(msgspec.Struct, omit_defaults=True):
+class ReplayLimits(msgspec.Struct, omit_defaults=True):
     """Limits of latency in milliseconds; None: no limit."""
 
     soft: float | None = None
@@ -40,7 +40,7 @@ class LatencyRow(msgspec.Struct, omit_defaults=True):
     user: str = ""
 
 
-class PodRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+class ReplayPod(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A pod; `pod_class` is the position of its requests and constraints in `classes`, the rest is as in `Pod`."""
 
     name: str
@@ -52,7 +52,7 @@ class PodRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     creation_time: float | None = None
     deletion_time: float | None = None
     gpu_devices: tuple[int, ...] = ()
-    latency: LatencyRow | None = None
+    latency: ReplayLimits | None = None
 
 
 class ReplayFile(msgspec.Struct, kw_only=True):
@@ -87,7 +87,7 @@ class ReplayFile(msgspec.Struct, kw_only=True):
     profile: tuple[TypicalPod, ...] | None = None
     nodes: tuple[Node, ...]
     classes: tuple[PodClass, ...]
-    pods: tuple[PodRow, ...]
+    pods: tuple[ReplayPod, ...]
     services: SpreadSelectors
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
@@ -197,11 +197,11 @@ def _problems(content: ReplayFile) -> Iterator[str]:
         yield f"has {len(content.recorded)} recorded placements of {len(content.pods)} pods"
 
 
-def _row(pod: Pod, pod_class: int) -> PodRow:
+def _row(pod: Pod, pod_class: int) -> ReplayPod:
     limits = pod.latency
     soft, hard = (each if math.isfinite(each) else None for each in (limits.soft, limits.hard))
-    latency = LatencyRow(soft, hard, limits.user)
-    return PodRow(
+    latency = ReplayLimits(soft, hard, limits.user)
+    return ReplayPod(
         name=pod.name,
         pod_class=pod_class,
         namespace=pod.namespace,
@@ -211,12 +211,12 @@ def _row(pod: Pod, pod_class: int) -> PodRow:
         creation_time=pod.creation_time,
         deletion_time=pod.deletion_time,
         gpu_devices=pod.gpu_devices,
-        latency=latency if latency != LatencyRow() else None,
+        latency=latency if latency != ReplayLimits() else None,
     )
 
 
-def _pod(row: PodRow, classes: tuple[PodClass, ...]) -> Pod:
-    limits = row.latency or LatencyRow()
+def _pod(row: ReplayPod, classes: tuple[PodClass, ...]) -> Pod:
+    limits = row.latency or ReplayLimits()
     soft, hard = (math.inf if each is None else each for each in (limits.soft, limits.hard))
     return Pod(
         row.name,

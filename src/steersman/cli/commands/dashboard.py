@@ -117,12 +117,12 @@ def dashboard(
         if len(names) > MOST_POLICIES or len(set(names)) < len(names):
             raise UsageError(f"--policy {' '.join(names)}: give one policy, or two different ones")
         inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
-        simulated = _simulated(names, inputs, Arrivals(protocol, seed, share, load, mean_duration))
+        simulated = _simulated(names, inputs, RunArrivals(protocol, seed, share, load, mean_duration))
     asyncio.run(_serve(_screens(simulated, folders or []), port, browser))
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class RunArrivals:
     """How the pods of simulated runs arrive, see `Simulator.run`."""
 
     protocol: Protocol
@@ -132,7 +132,7 @@ class Arrivals:
     mean_duration: float | None
 
 
-def _simulated(names: Sequence[str], inputs: Inputs, arrivals: Arrivals) -> list[RunSource]:
+def _simulated(names: Sequence[str], inputs: Inputs, arrivals: RunArrivals) -> list[RunSource]:
     """Simulate a run of each policy on the same arrivals."""
     from steersman.policies.registry import check_policy_names, resolve
     from steersman.simulation.protocols import duration_warnings
@@ -170,7 +170,7 @@ def _simulated(names: Sequence[str], inputs: Inputs, arrivals: Arrivals) -> list
     return [SimulatedRun(source, each, result, common) for each, result in zip(policies, results, strict=True)]
 
 
-def _digest(source: Workload, policy: str, arrivals: Arrivals) -> str:
+def _digest(source: Workload, policy: str, arrivals: RunArrivals) -> str:
     """Return the digest of arrivals, by which runs in folders are found that have the same."""
     from steersman.evaluation.replay_file import RunOptions, replay_file
 

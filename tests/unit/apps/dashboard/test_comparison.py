@@ -13,7 +13,7 @@ import pytest
 from tests.support.dashboard import AskServer, tell
 from tests.support.errors import raises
 
-from steersman.apps.dashboard.comparison.evaluation import NO_NODES, Evaluation, Subject
+from steersman.apps.dashboard.comparison.evaluation import NO_NODES, EvaluationFolder, Subject
 from steersman.apps.dashboard.comparison.screen import ComparisonScreen
 from steersman.apps.dashboard.runs.folders import FoundRun, find_runs
 from steersman.core.errors import InputError
@@ -67,7 +67,7 @@ def same(one: SummaryRow, other: SummaryRow) -> bool:
 
 
 def test_the_summary_is_read_and_another_baseline_is_computed_as_evaluate_does(tmp_path: Path) -> None:
-    found = Evaluation(written(tmp_path / "run"))
+    found = EvaluationFolder(written(tmp_path / "run"))
     assert (found.policies, found.baseline) == (POLICIES, "fgd")
     assert [subject.workload for subject in found.subjects] == [*WORKLOADS, "all"]
     for baseline in POLICIES:
@@ -79,7 +79,7 @@ def test_the_summary_is_read_and_another_baseline_is_computed_as_evaluate_does(t
 
 
 def test_the_sentence_is_the_reports(tmp_path: Path) -> None:
-    found = Evaluation(written(tmp_path / "run"))
+    found = EvaluationFolder(written(tmp_path / "run"))
     summary = summarise(runs(), "best-fit")
     expected = Headline(list(runs()), summary, "best-fit").sentence()
     assert found.sentence(Subject("all", "inflation"), METRIC, "best-fit") == expected
@@ -90,7 +90,7 @@ def test_the_sentence_is_the_reports(tmp_path: Path) -> None:
 
 
 def test_curves_are_those_of_the_runs(tmp_path: Path) -> None:
-    curves = Evaluation(written(tmp_path / "run")).curves(Subject("one", "inflation"))
+    curves = EvaluationFolder(written(tmp_path / "run")).curves(Subject("one", "inflation"))
     assert list(curves) == list(POLICIES)
     (expected, *_) = (run.curve for run in runs() if run.workload == "one")
     assert np.array_equal(curves["fgd"][0].gpu_allocation_percent, expected.gpu_allocation_percent)
@@ -98,7 +98,7 @@ def test_curves_are_those_of_the_runs(tmp_path: Path) -> None:
 
 def test_other_protocols_have_a_summary_and_no_curves(tmp_path: Path) -> None:
     timed = tuple(replace(run, protocol="timed") for run in runs() if run.workload == "one")
-    found = Evaluation(written(tmp_path / "run", timed))
+    found = EvaluationFolder(written(tmp_path / "run", timed))
     assert found.subjects == (Subject("one", "timed"),)
     assert found.curves(found.subjects[0]) == {}
     assert found.sentence(found.subjects[0], "waiting_time_mean_seconds", "fgd").startswith("No pod was bound")
@@ -159,4 +159,4 @@ def test_damaged_results_name_file_and_place(tmp_path: Path) -> None:
         header = path.read_text().splitlines()[0]
         path.write_text(text if where == "line 1" else f"{header}\n{text}")
         with raises(InputError, path, where):
-            assert Evaluation(run).runs
+            assert EvaluationFolder(run).runs

@@ -54,7 +54,7 @@ class Subject:
     protocol: Protocol
 
 
-class Evaluation:
+class EvaluationFolder:
     """A folder of `evaluate`, read once.
 
     Args:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.comparison.evaluation import Evaluation, Subject, criterion_of
+from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder, Subject, criterion_of
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
 from steersman.core.errors import SteersmanError, UsageError
@@ -85,7 +85,7 @@ class CurveChart(msgspec.Struct, kw_only=True):
     curves: list[PolicyCurve]
 
 
-class Comparison(msgspec.Struct, kw_only=True):
+class ComparisonFigures(msgspec.Struct, kw_only=True):
     """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload."""
 
     metric: MetricTitle
@@ -106,7 +106,7 @@ class ComparisonScreen:
 
     def __init__(self, runs: Sequence[FoundRun]) -> None:
         self._runs = {run.id: run for run in runs}
-        self._read: dict[str, Evaluation] = {}
+        self._read: dict[str, EvaluationFolder] = {}
         self._entries: list[FolderEntry] | None = None
         self._lock = asyncio.Lock()  # results are read and summarised for one request at a time
 
@@ -128,7 +128,7 @@ class ComparisonScreen:
 
     def _entry(self, run: FoundRun) -> FolderEntry:
         try:
-            found = Evaluation(run)
+            found = EvaluationFolder(run)
         except SteersmanError as error:
             return FolderEntry(id=run.id, name=run.name, problem=str(error))
         return FolderEntry(
@@ -147,7 +147,7 @@ class ComparisonScreen:
         except SteersmanError as error:
             return refused(400, str(error))
 
-    def _compare(self, request: web.Request) -> Comparison:
+    def _compare(self, request: web.Request) -> ComparisonFigures:
         chosen = [self._open(each) for each in request.query.getall("folder", [])]
         if not chosen:
             raise UsageError("folder: choose one at least")
@@ -172,24 +172,24 @@ class ComparisonScreen:
         }
         having = [each for each in chosen if subject in each.subjects]
         sentences = {each.run.name: each.sentence(subject, metric, baseline) for each in having}
-        return Comparison(
+        return ComparisonFigures(
             metric=title,
             workloads={name: rows for name, rows in by_workload.items() if rows},
             sentences={name: sentence for name, sentence in sentences.items() if sentence},
             charts=_charts(having, subject),
         )
 
-    def _open(self, number: str) -> Evaluation:
+    def _open(self, number: str) -> EvaluationFolder:
         if number not in self._runs:
             raise UsageError(f"folder {number[:40]!r} is none that this dashboard was started with")
         if number not in self._read:
             while len(self._read) >= KEPT_FOLDERS:
                 del self._read[next(iter(self._read))]
-            self._read[number] = Evaluation(self._runs[number])
+            self._read[number] = EvaluationFolder(self._runs[number])
         return self._read[number]
 
 
-def _policy_row(found: Evaluation, row: SummaryRow) -> PolicyRow:
+def _policy_row(found: EvaluationFolder, row: SummaryRow) -> PolicyRow:
     return PolicyRow(
         folder=found.run.name,
         policy=row.policy,
@@ -204,7 +204,7 @@ def _policy_row(found: Evaluation, row: SummaryRow) -> PolicyRow:
     )
 
 
-def _charts(chosen: Sequence[Evaluation], subject: Subject) -> list[CurveChart]:
+def _charts(chosen: Sequence[EvaluationFolder], subject: Subject) -> list[CurveChart]:
     """Return the curves of each quantity, at common points."""
     found = [(each.run.name, policy, curves) for each in chosen for policy, curves in each.curves(subject).items()]
     if not found:
