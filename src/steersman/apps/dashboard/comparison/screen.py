@@ -68,13 +68,11 @@ class PolicyRow(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class PolicyCurve(msgspec.Struct, kw_only=True):
-    """A policy's mean over seeds of a quantity in a folder, and the smallest and largest seed."""
+    """A policy's mean over seeds of a quantity in a folder."""
 
     folder: str
     policy: str
     mean: list[float | None]
-    low: list[float | None]
-    high: list[float | None]
 
 
 class CurveChart(msgspec.Struct, kw_only=True):
@@ -221,9 +219,8 @@ def _charts(chosen: Sequence[EvaluationFolder], subject: Subject) -> list[CurveC
 def _policy_curve(
     folder: str, policy: str, curves: Sequence[Curve], quantity: str, x: npt.NDArray[np.float64]
 ) -> PolicyCurve:
-    stats = curve_stats(curves, quantity, x)
-    mean, low, high = ([_known(each) for each in values.tolist()] for values in (stats.mean, stats.low, stats.high))
-    return PolicyCurve(folder=folder, policy=policy, mean=mean, low=low, high=high)
+    mean = curve_stats(curves, quantity, x).mean.tolist()
+    return PolicyCurve(folder=folder, policy=policy, mean=[_known(each) for each in mean])
 
 
 def _known(value: float) -> float | None:

@@ -12,7 +12,7 @@ import { drawBar } from "./bars.js";
  *   problem: string}} Folder
  * @typedef {{folder: string, policy: string, runs: number, mean: number | null, low: number | null, high: number | null,
  *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null}} Row
- * @typedef {{folder: string, policy: string, mean: (number | null)[], low: (number | null)[], high: (number | null)[]}} Curve
+ * @typedef {{folder: string, policy: string, mean: (number | null)[]}} Curve
  * @typedef {{metric: {title: string, largerIsBetter: boolean | null}, workloads: Record<string, Row[]>,
  *   sentences: Record<string, string>, charts: {title: string, x: number[], curves: Curve[]}[]}} Comparison
  */
@@ -48,6 +48,7 @@ class Page {
     for (const name of CHOICES) byId(name).addEventListener("change", () => this.update());
     document.addEventListener("theme", () => this.drawBars());
     window.addEventListener("resize", () => this.drawBars());
+    byId("workloads").parentElement?.addEventListener("toggle", () => this.drawBars());
     document.querySelector("main")?.removeAttribute("hidden");
     byId("subject").textContent = `${this.folders.length} folders with results of evaluate`;
     this.showChoices();

@@ -13,7 +13,7 @@ const EVERY_MS = 1500;
 const LIST_EVERY = 4;
 /** Metrics of one chart, by its title; the first that a run has decides. */
 const GROUPS = [
-  { title: "Reward", names: ["return", "reward", "gain"] },
+  { title: "Reward", names: ["reward", "return", "gain"] },
   { title: "Loss", names: ["loss", "critic_loss"] },
   { title: "Exploration", names: ["epsilon", "entropy", "teacher_share", "sigma", "divergence"] },
 ];
