@@ -1,17 +1,15 @@
 // A bar for a mean, with its interval.
 
+import { fitted } from "../shared/canvas.js";
+
 /**
  * @param {HTMLCanvasElement} canvas @param {{mean: number | null, low: number | null, high: number | null}} values
  * @param {{low: number, high: number}} range of the axis @param {string} colour
  */
 export function drawBar(canvas, { mean, low, high }, range, colour) {
-  const context = canvas.getContext("2d");
-  if (context === null || mean === null) return;
-  const ratio = window.devicePixelRatio || 1;
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  canvas.width = Math.max(1, Math.round(width * ratio));
-  canvas.height = Math.max(1, Math.round(height * ratio));
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const drawing = fitted(canvas);
+  if (drawing === null || mean === null) return;
+  const { context, width, height } = drawing;
   const place = (/** @type {number} */ value) => ((value - range.low) / (range.high - range.low || 1)) * (width - 4) + 1;
   const [zero, end, middle] = [place(0), place(mean), height / 2];
   context.fillStyle = colour;

@@ -1,16 +1,14 @@
 // Counts of an iteration's values as bars; the same in words for screen readers.
 
+import { fitted } from "../shared/canvas.js";
+
 /** @typedef {import("./data.js").Histogram} Histogram */
 
 /** @param {HTMLCanvasElement} canvas @param {string} name @param {Histogram} histogram @param {string} colour */
 export function drawHistogram(canvas, name, { edges, counts }, colour) {
-  const context = canvas.getContext("2d");
-  if (context === null) return;
-  const ratio = window.devicePixelRatio || 1;
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  canvas.width = Math.max(1, Math.round(width * ratio));
-  canvas.height = Math.max(1, Math.round(height * ratio));
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const drawing = fitted(canvas);
+  if (drawing === null) return;
+  const { context, width, height } = drawing;
   const most = Math.max(1, ...counts);
   const [first, last] = [edges[0], edges[edges.length - 1]];
   const room = height - 18;
