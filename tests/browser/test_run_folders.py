@@ -31,6 +31,14 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "steersman", *arguments]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def patience() -> Iterator[None]:
+    """Pages share the machine with a training here."""
+    expect.set_options(timeout=60_000)
+    yield
+    expect.set_options(timeout=5_000)
+
+
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with two simulated runs, two comparisons, a training that has ended and one that goes on."""
@@ -155,19 +163,19 @@ def test_a_training_is_followed_paused_continued_and_stopped(browser: Browser, a
         shown = page.locator("#charts .chart [role=img]").first.get_attribute("aria-label")
         expect(page.locator("#charts .chart [role=img]").first).not_to_have_attribute("aria-label", shown or "")
         page.click("#pause")
-        expect(page.locator("#state")).to_contain_text("paused", timeout=60_000)
+        expect(page.locator("#state")).to_contain_text("paused")
         expect(page.locator("#pause")).to_be_disabled()
         paused = progress(folder)
         assert paused.state == "paused"
         page.click("#checkpoint")
-        expect(page.locator("#log")).to_contain_text(f"policy-{paused.iteration:06d}.safetensors", timeout=60_000)
+        expect(page.locator("#log")).to_contain_text(f"policy-{paused.iteration:06d}.safetensors")
         assert read_policy(folder / f"policy-{paused.iteration:06d}.safetensors")[0].scores == ()
-        expect(page.locator("#continue")).to_be_enabled(timeout=60_000)
+        expect(page.locator("#continue")).to_be_enabled()
         assert progress(folder).iteration == paused.iteration
         page.click("#continue")
-        expect(page.locator("#state")).to_contain_text("learns", timeout=60_000)
+        expect(page.locator("#state")).to_contain_text("learns")
         until(lambda: progress(folder).iteration > paused.iteration)
-        expect(page.locator("#stop")).to_be_enabled(timeout=60_000)
+        expect(page.locator("#stop")).to_be_enabled()
         page.click("#stop")
         expect(page.locator("#state")).to_contain_text("done", timeout=120_000)
         expect(page.locator("#stop")).to_be_disabled()
