@@ -69,7 +69,9 @@ class EvaluationFolder:
         self.summary = _summary(run)
         self.subjects = tuple(dict.fromkeys(Subject(row.workload, row.protocol) for row in self.summary))
         self.policies = tuple(dict.fromkeys(row.policy for row in self.summary if row.policy not in BESIDE))
-        self.metrics = tuple(dict.fromkeys(row.metric for row in self.summary))
+        self.metrics: dict[str, dict[str, None]] = {}
+        for row in self.summary:
+            self.metrics.setdefault(row.protocol, {})[row.metric] = None
         based = {row.baseline for row in self.summary if row.baseline}
         self.baseline = next(
             (policy for policy in self.policies if policy in based), self.policies[0] if self.policies else ""

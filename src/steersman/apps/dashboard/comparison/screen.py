@@ -34,13 +34,13 @@ class SubjectRow(msgspec.Struct, frozen=True):
 
 
 class FolderEntry(msgspec.Struct, kw_only=True):
-    """A folder in the list; `problem` says why it cannot be shown."""
+    """A folder in the list, metrics by protocol; `problem` says why it cannot be shown."""
 
     id: str
     name: str
     subjects: list[SubjectRow] = []
     policies: list[str] = []
-    metrics: list[str] = []
+    metrics: dict[str, list[str]] = {}
     baseline: str = ""
     problem: str = ""
 
@@ -134,7 +134,7 @@ class ComparisonScreen:
             name=run.name,
             subjects=[SubjectRow(each.workload, each.protocol) for each in found.subjects],
             policies=list(found.policies),
-            metrics=list(found.metrics),
+            metrics={protocol: list(metrics) for protocol, metrics in found.metrics.items()},
             baseline=found.baseline,
         )
 

@@ -8,7 +8,7 @@ import { drawBar } from "./bars.js";
 
 /**
  * @typedef {{workload: string, protocol: string}} Subject
- * @typedef {{id: string, name: string, subjects: Subject[], policies: string[], metrics: string[], baseline: string,
+ * @typedef {{id: string, name: string, subjects: Subject[], policies: string[], metrics: Record<string, string[]>, baseline: string,
  *   problem: string}} Folder
  * @typedef {{folder: string, policy: string, runs: number, mean: number | null, low: number | null, high: number | null,
  *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null}} Row
@@ -18,7 +18,9 @@ import { drawBar } from "./bars.js";
  */
 
 const CHOICES = ["workload", "metric", "baseline"];
-const FIRST_METRICS = ["gpu_allocation_percent", "waiting_time_mean_seconds", "cpu_allocation_percent", "soft_limits_kept_percent"];
+/** What decides in a protocol; in others the allocation at the end. @type {Record<string, string[]>} */
+const DECIDES = { timed: ["waiting_time_mean_seconds"], latency: ["soft_limits_kept_percent"] };
+const ALLOCATION = ["gpu_allocation_percent", "cpu_allocation_percent"];
 const ALL = "all";
 
 class Page {
@@ -31,6 +33,7 @@ class Page {
     /** @type {Map<string, Chart>} */
     this.charts = new Map();
     this.asked = 0;
+    this.protocol = "";
   }
 
   start() {
@@ -45,12 +48,17 @@ class Page {
       });
       return element("label", {}, box, folder.problem ? `${folder.name}: ${folder.problem}` : folder.name);
     }));
-    for (const name of CHOICES) byId(name).addEventListener("change", () => this.update());
+    for (const name of CHOICES) {
+      byId(name).addEventListener("change", () => {
+        if (name === "workload") this.showMetrics();
+        this.update();
+      });
+    }
     document.addEventListener("theme", () => this.drawBars());
     window.addEventListener("resize", () => this.drawBars());
     byId("workloads").parentElement?.addEventListener("toggle", () => this.drawBars());
     document.querySelector("main")?.removeAttribute("hidden");
-    byId("subject").textContent = `${this.folders.length} folders with results of evaluate`;
+    byId("subject").textContent = `folders with results of evaluate: ${this.folders.length}`;
     this.showChoices();
     this.update();
   }
@@ -62,10 +70,18 @@ class Page {
   /** What the chosen folders have; what was chosen before stays if it is there. */
   showChoices() {
     const subjects = this.open.flatMap((each) => each.subjects).map((each) => JSON.stringify([each.workload, each.protocol]));
-    fill("workload", [...new Set(subjects)], (text) => JSON.parse(text).join(", "));
-    const metrics = [...new Set(this.open.flatMap((each) => each.metrics))];
-    fill("metric", metrics, (text) => text.replaceAll("_", " "), FIRST_METRICS.find((each) => metrics.includes(each)));
+    fill("workload", [...new Set(subjects)], (text) => JSON.parse(text).join(", "), subjects.find((each) => JSON.parse(each)[1] === "inflation"));
+    this.showMetrics();
     fill("baseline", [...new Set(this.open.flatMap((each) => each.policies))], (text) => text, this.open[0]?.baseline);
+  }
+
+  /** The metrics of the chosen workload's protocol; in another protocol than before what decides there. */
+  showMetrics() {
+    const protocol = byId("workload").value ? JSON.parse(byId("workload").value)[1] : "";
+    const metrics = [...new Set(this.open.flatMap((each) => each.metrics[protocol] ?? []))];
+    if (protocol !== this.protocol) byId("metric").replaceChildren();
+    this.protocol = protocol;
+    fill("metric", metrics, (text) => text.replaceAll("_", " "), [...(DECIDES[protocol] ?? []), ...ALLOCATION].find((each) => metrics.includes(each)));
   }
 
   async update() {
@@ -102,12 +118,12 @@ class Page {
     this.bars.push(...(others.length > 1 ? others.map(([name, of]) => ({ name, rows: of })) : []));
     this.drawBars();
     byId("workloads").parentElement?.toggleAttribute("hidden", others.length < 2);
-    const titles = ["policy", ...(several ? ["from"] : []), "seeds", "mean", "95 % interval", "difference", "95 % interval", "baseline"];
+    const titles = ["policy", ...(several ? ["from"] : []), "seeds", "mean", "95 % interval", "against", "difference", "95 % interval"];
     const first = several ? 2 : 1;
     byId("table").replaceChildren(table(titles, rows.map((row) => [
-      row.policy, ...(several ? [row.folder] : []), String(row.runs), number(row.mean), interval(row.low, row.high),
-      number(row.difference, true), interval(row.differenceLow, row.differenceHigh, true), row.baseline,
-    ]), [0, 1, 2, 3, 4].map((i) => i + first)));
+      row.policy, ...(several ? [row.folder] : []), String(row.runs), number(row.mean), interval(row.low, row.high), row.baseline,
+      number(row.difference, true), interval(row.differenceLow, row.differenceHigh, true),
+    ]), [0, 1, 2, 4, 5].map((i) => i + first)));
     byId("table").append(element("p", { class: "keys" }, `Differences are paired by seed; one is shown where zero is outside of its interval.${better}`));
     this.showCharts(found, several);
   }

@@ -60,7 +60,7 @@ export class Chart {
         y: { range: (_, least, most) => /** @type {[number, number]} */ (this.heightRange(least, most)) },
       },
       axes: [
-        { ...axis(), ...(options.x === undefined ? { values: (_, at, __, ___, step) => at.map((each) => moment(each, step)) } : { label: options.x, labelSize: 20 }) },
+        { ...axis(), size: 36, ...(options.x === undefined ? { values: (_, at, __, ___, step) => at.map((each) => moment(each, step)) } : { label: options.x, labelSize: 20 }) },
         { ...axis(), size: 56, values: (_, at) => at.map((each) => `${short(each)}${options.unit === "%" ? " %" : ""}`) },
       ],
       series: [{}, ...options.lines.map((line, i) => ({

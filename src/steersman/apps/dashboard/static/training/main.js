@@ -88,7 +88,7 @@ class Page {
     if (list.textContent !== options.map((each) => each.textContent).join("")) list.replaceChildren(...options);
     list.value = this.chosen;
     const learning = this.heads.filter((head) => head.state === "learning").length;
-    byId("subject").textContent = `${this.heads.length} training runs, ${learning} of them learn now`;
+    byId("subject").textContent = `training runs: ${this.heads.length}, learning now: ${learning}`;
     byId("overlay").hidden = this.heads.length < 2;
     const ids = this.heads.filter((head) => head.id !== this.chosen && !head.problem).map((head) => head.id);
     if (byId("others").dataset.ids === ids.join()) return;
