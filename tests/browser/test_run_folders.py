@@ -91,7 +91,7 @@ def summary(folder: Path) -> list[dict[str, str]]:
 def test_two_folders_on_the_same_arrivals_are_replayed_beside_each_other(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         expect(page.locator("#choice")).to_be_hidden()  # there is nothing else to choose
-        assert sorted(page.locator(".run h2").all_inner_texts()) == sorted(POLICIES)
+        expect(page.locator(".run h2")).to_have_text(sorted(POLICIES))
         page.click("#next")
         expect(page.locator("#details [role=status]")).to_have_count(0, timeout=120_000)
         expect(page.locator("#details article")).to_have_count(2)
@@ -112,7 +112,7 @@ def test_a_run_is_chosen_from_the_list(browser: Browser, serve: Callable[..., st
         page.wait_for_url("**/simulation/?first=1")
         page.select_option("#second", "0")
         page.wait_for_url("**/simulation/?first=1&second=0")
-        assert page.locator(".run h2").all_inner_texts() == ["best-fit", "fgd"]
+        expect(page.locator(".run h2")).to_have_text(["best-fit", "fgd"])
 
 
 def test_the_comparison_has_the_numbers_of_the_summary(browser: Browser, address: str, desk: Path) -> None:
