@@ -120,7 +120,11 @@ def test_the_comparison_has_the_numbers_of_the_summary(browser: Browser, address
         screen(page, "Comparison")
         page.locator("#folders input").nth(0).set_checked(False)
         page.locator("#folders label", has_text="first").locator("input").set_checked(True)
-        rows = [row for row in summary(desk / "first") if row["metric"] == "gpu_allocation_percent"]
+        rows = [
+            row
+            for row in summary(desk / "first")
+            if (row["protocol"], row["metric"]) == ("inflation", "gpu_allocation_percent")
+        ]
         expect(page.locator("#table tbody tr")).to_have_count(len(rows))
         for i, row in enumerate(rows):
             cells = page.locator("#table tbody tr").nth(i).locator("td").all_inner_texts()
