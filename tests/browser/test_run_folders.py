@@ -49,7 +49,17 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for policy in POLICIES:
             one = ("--workload", WORKLOAD, "--policy", policy, "--seed", "7", "--output", str(folder / f"of-{policy}"))
             subprocess.run(command("simulate", *one), check=True, timeout=300, capture_output=True)
-        several = ("--workload", WORKLOAD, "--policy", *POLICIES, "--seeds", "3", "--output")
+        several = (
+            "--workload",
+            WORKLOAD,
+            "--policy",
+            *POLICIES,
+            "--seeds",
+            "1-3",
+            "--protocol",
+            "inflation",
+            "--output",
+        )
         for name in ("first", HOSTILE):
             subprocess.run(
                 command("evaluate", *several, str(folder / name)), check=True, timeout=300, capture_output=True
