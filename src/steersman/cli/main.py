@@ -16,8 +16,9 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from steersman.apps.http_policy.scheme import register_http_policies
+from steersman.cli.commands.browser.dashboard import dashboard
+from steersman.cli.commands.browser.workbench import workbench
 from steersman.cli.commands.cluster import app as cluster
-from steersman.cli.commands.dashboard import dashboard
 from steersman.cli.commands.demo import demo
 from steersman.cli.commands.evaluate import evaluate
 from steersman.cli.commands.explain import explain
@@ -32,7 +33,6 @@ from steersman.cli.commands.terminal.docs import docs
 from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
-from steersman.cli.commands.workbench import workbench
 from steersman.cli.commands.workload.files import app as workload
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.common import ManyValues

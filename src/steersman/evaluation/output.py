@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from steersman.core.errors import InputError, UsageError
+from steersman.evaluation.replay_file import REPLAY, REPLAY_START
 from steersman.evaluation.results import COMMANDS, REPORT, REPORT_MARK, first_lines
 from steersman.policies.files.policy_file import SUFFIX, read_policy
 from steersman.workloads.files import STAGE, check_writable
@@ -50,10 +53,12 @@ def is_result(path: Path) -> bool:
             read_policy(path)
             return True
         with path.open("rb") as file:
+            if path.name == REPLAY:
+                return gzip.GzipFile(fileobj=file).read(len(REPLAY_START)) == REPLAY_START
             if path.name == REPORT:
                 return REPORT_MARK.encode() in file.read(MARK_WITHIN_BYTES)
             return file.readline().decode(errors="replace").rstrip("\r\n") in first_lines(path.name)
-    except (OSError, InputError):
+    except (OSError, EOFError, zlib.error, InputError):
         return False
 
 

@@ -13,6 +13,7 @@ from typing import TextIO
 
 from steersman.evaluation.bound.experiment_bounds import BOUND, METRIC, ExperimentBounds
 from steersman.evaluation.recorded import Recordings
+from steersman.evaluation.replay_file import REPLAY, ReplayFile, encode_replay
 from steersman.evaluation.summary import SummaryRow
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
@@ -27,7 +28,7 @@ TIMELINE = "timeline.csv"
 REPORT = "report.html"
 FITTED = "fitted.safetensors"
 EVALUATION_FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, REPORT, FITTED)
-RUN_FILES = (PLACEMENTS, TIMELINE, METRICS)
+RUN_FILES = (PLACEMENTS, TIMELINE, METRICS, REPLAY)
 TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
 COMMANDS = dict.fromkeys(RUN_FILES, "simulate") | dict.fromkeys(EVALUATION_FILES, "evaluate") | {TRAINED: "demo"}
@@ -225,8 +226,10 @@ def write_partial(folder: Path, runs: Sequence[RunResult]) -> None:
         write_csv(folder / PARTIAL, METRICS_COLUMNS, metrics_rows(runs))
 
 
-def write_run(folder: Path, run: RunResult) -> None:
-    """Write `placements.csv` and `timeline.csv` (if recorded) and `metrics.csv` of one run."""
+def write_run(folder: Path, run: RunResult, replay: ReplayFile | None = None) -> None:
+    """Write `placements.csv` and `timeline.csv` (if recorded), `metrics.csv` and `replay.json.gz` of one run."""
+    if replay is not None:
+        (folder / REPLAY).write_bytes(encode_replay(replay))
     if run.placements is not None:
         write_csv(folder / PLACEMENTS, PLACEMENTS_COLUMNS, placements_rows(run.placements))
     if run.timeline is not None:

@@ -6,6 +6,9 @@
     validation.csv          one row per validation
     checkpoint.safetensors  everything that later iterations depend on
     policy.safetensors      the best policy by validation
+    policy-N.safetensors    the policy of iteration N, written by request
+    progress.json           where the run is, and histograms of the newest iteration (`control.progress`)
+    request.txt             what the run is asked to do, between two iterations (`control.requests`)
     events.out.tfevents.*   the same for TensorBoard, if it is installed and no other tracker is chosen
 
 A run that is killed resumes from its checkpoint to the same policy: what was written after it is cut off again.
@@ -16,20 +19,31 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.policies.files.policy_file import read_policy, write_policy
 from steersman.training import trackers
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
+from steersman.training.control import requests
+from steersman.training.control.progress import ProgressFile, RunProgress, State, histograms_of
+from steersman.training.control.requests import LOG
 
-OPTIONS, LOG, METRICS, VALIDATION = "run.json", "log.txt", "metrics.csv", "validation.csv"
+OPTIONS, METRICS, VALIDATION = "run.json", "metrics.csv", "validation.csv"
 CHECKPOINT, POLICY = "checkpoint.safetensors", "policy.safetensors"
+TAKEN_POLICY = "policy-{:06d}.safetensors"
+POLL_SECONDS = 0.2
+"""Time between two looks for a request while a run is paused."""
 
 
 class Learner(Protocol):
@@ -90,6 +104,7 @@ class TrainingProgress:
         seconds: time spent, over all sessions.
         best: the best validation so far, and its iteration; -inf before the first one.
         stale: validations since then.
+        paused: whether it waits for the request to continue.
     """
 
     iteration: int = 0
@@ -97,10 +112,13 @@ class TrainingProgress:
     best: float = -math.inf
     best_iteration: int = 0
     stale: int = 0
+    paused: bool = False
 
 
 OnIteration = Callable[[TrainingProgress, dict[str, float]], None]
-"""Called after each iteration with its metrics."""
+"""Called after each iteration with its metrics, and again when the run is paused or continues."""
+Save = Callable[[Path], None]
+"""Writes the current policy."""
 
 
 class TrainingRun:
@@ -111,15 +129,27 @@ class TrainingRun:
         options: the plan as JSON; the same options are needed to resume it.
         limits: when it ends, which a later session may change.
         resume: resume from the existing checkpoint, instead of refusing to overwrite a run.
+        obeyed: which of `requests.REQUESTS` it obeys.
 
     Raises:
         SteersmanError: there is a run already and `resume` is False, or none and it is True; or the checkpoint is of
             other options.
     """
 
-    def __init__(self, folder: Path, options: dict[str, Any], limits: TrainingLimits, *, resume: bool = False) -> None:
-        self.folder, self.options, self.limits = folder, options, limits
+    def __init__(
+        self,
+        folder: Path,
+        options: dict[str, Any],
+        limits: TrainingLimits,
+        *,
+        resume: bool = False,
+        obeyed: tuple[str, ...] = requests.REQUESTS,
+    ) -> None:
+        self.folder, self.options, self.limits, self.obeyed = folder, options, limits, obeyed
         self.standing = TrainingProgress()
+        self._stopped, self._validated = False, 0
+        self._progress = ProgressFile(folder)
+        self._newest: dict[str, Any] = {}
         self.resumed = resume
         if resume and not (folder / CHECKPOINT).exists():
             raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
@@ -130,7 +160,7 @@ class TrainingRun:
         self,
         learner: Learner,
         validate: Callable[[], float] | None,
-        save: Callable[[Path], None],
+        save: Save,
         on_iteration: OnIteration | None = None,
         tracker: str = "tensorboard",
     ) -> TrainingProgress:
@@ -150,10 +180,13 @@ class TrainingRun:
         if self.resumed:
             state = read_checkpoint(self.folder / CHECKPOINT, self.options)
             learner.load_state_dict(state["learner"])
-            self.standing = TrainingProgress(**state["standing"])
+            self.standing = TrainingProgress(**state["standing"] | {"paused": False})
             self._truncate_logs()
         began, before, saved = time.monotonic(), self.standing.seconds, time.monotonic()
-        with trackers.opened(tracker, self.folder, self.options, self.standing.iteration) as board:
+        with (
+            self._shown(),
+            trackers.opened(tracker, self.folder, self.options, self.standing.iteration) as board,
+        ):
             self._log(f"{'continuing at' if self.resumed else 'starting at'} iteration {self.standing.iteration}")
             while not self._over():
                 try:
@@ -168,6 +201,8 @@ class TrainingRun:
                 self.standing.iteration += 1
                 self.standing.seconds = before + time.monotonic() - began
                 scalars = self._record(numbers, board)
+                report = partial(on_iteration, self.standing, scalars) if on_iteration is not None else _nothing
+                began += self._obey(learner, save, report)
                 due = self.standing.iteration % self.limits.validate_every == 0 or self._over()
                 if due and validate is not None:
                     self._validate(validate, save, board)
@@ -176,12 +211,91 @@ class TrainingRun:
                 if due or time.monotonic() - saved > self.limits.checkpoint_seconds:
                     self._checkpoint(learner)
                     saved = time.monotonic()
-                if on_iteration is not None:
-                    on_iteration(self.standing, scalars)
+                report()
+                if self._progress.is_due:
+                    self._show("learning")
             if (self.folder / POLICY).exists():
                 board.artifact(self.folder / POLICY)
             self._log(f"done after {self.standing.iteration} iterations; best {self.standing.best:.4f}")
         return self.standing
+
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        """Show in the folder that a process trains there, and in the end how it ended."""
+        requests.remove_request(self.folder)
+        end: State = "stopped"
+        try:
+            with requests.training_in(self.folder):
+                self._show("learning")
+                try:
+                    yield
+                    end = "done"
+                finally:
+                    self.standing.paused = False
+                    self._show(end)
+        finally:
+            requests.remove_request(self.folder)  # one that came after the last iteration
+
+    def _show(self, state: State) -> None:
+        standing, limits = self.standing, self.limits
+        progress = RunProgress(
+            state=state,
+            iteration=standing.iteration,
+            seconds=round(standing.seconds, 1),
+            iterations=limits.iterations if limits.iterations < sys.maxsize else None,
+            minutes=limits.minutes,
+            validate_every=limits.validate_every,
+            patience=limits.patience,
+            stale=standing.stale,
+            best=standing.best if math.isfinite(standing.best) else None,
+            best_iteration=standing.best_iteration,
+            requests=self.obeyed,
+            histograms=histograms_of(self._newest),
+        )
+        with suppress(OSError):  # a full disk ends a run by what it must write, not by what it shows
+            self._progress.write(progress)
+
+    def _obey(self, learner: Learner, save: Save, report: Callable[[], None]) -> float:
+        """Do what the run is asked to do since the last iteration; return the seconds that it was paused."""
+        began: float | None = None
+        while True:
+            if request := requests.pending_request(self.folder):
+                self._answer(request, save)
+                requests.remove_request(self.folder)
+            if self._stopped or not self.standing.paused:
+                break
+            if began is None:
+                began = time.monotonic()
+                self._checkpoint(learner)
+                self._show("paused")
+                report()
+            time.sleep(POLL_SECONDS)
+        if began is None:
+            return 0.0
+        self.standing.paused = False
+        self._show("learning")
+        return time.monotonic() - began
+
+    def _answer(self, request: str, save: Save) -> None:
+        if request not in self.obeyed:
+            self._log(f"request {request!r} is none of {', '.join(self.obeyed)}, and is left out")
+        elif request == requests.CHECKPOINT:
+            self._log(f"by request: the current policy is in {self._take(save)}")
+        else:
+            self._log(f"by request: {request} after iteration {self.standing.iteration}")
+            self._stopped = self._stopped or request == requests.STOP
+            self.standing.paused = request == requests.PAUSE
+
+    def _take(self, save: Save) -> str:
+        """Write the current policy to a file of its own; its card has no scores of an earlier iteration's policy."""
+        file = self.folder / TAKEN_POLICY.format(self.standing.iteration)
+        part = file.with_suffix(".part")
+        save(part)
+        if self._validated != self.standing.iteration:
+            card, weights = read_policy(part)
+            write_policy(part, msgspec.structs.replace(card, scores=()), weights)
+        part.replace(file)
+        return file.name
 
     def _open(self) -> None:
         try:
@@ -201,16 +315,16 @@ class TrainingRun:
     def _over(self) -> bool:
         standing, limits = self.standing, self.limits
         return (
-            standing.iteration >= limits.iterations
+            self._stopped
+            or standing.iteration >= limits.iterations
             or (limits.minutes is not None and standing.seconds >= 60 * limits.minutes)
             or (limits.patience > 0 and standing.stale >= limits.patience)
         )
 
-    def _validate(
-        self, validate: Callable[[], float], save: Callable[[Path], None], board: trackers.AnyTracker
-    ) -> None:
+    def _validate(self, validate: Callable[[], float], save: Save, board: trackers.AnyTracker) -> None:
         value = validate()
         standing = self.standing
+        self._validated = standing.iteration
         if value > standing.best:
             standing.best, standing.best_iteration, standing.stale = value, standing.iteration, 0
             save(self.folder / POLICY)
@@ -229,6 +343,7 @@ class TrainingRun:
     def _record(self, numbers: dict[str, Any], board: trackers.AnyTracker) -> dict[str, float]:
         """Record an iteration's metrics; return the scalars among them."""
         standing, scalars = self.standing, _scalars(numbers)
+        self._newest = numbers
         scalars["throughput"] = scalars.get("steps", 0.0) / max(standing.seconds, 1e-9)
         self._append(METRICS, {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), **scalars})
         for name, value in numbers.items():
@@ -288,3 +403,7 @@ def _is_whole(row: str) -> bool:
 
 def _scalars(numbers: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in numbers.items() if not isinstance(value, np.ndarray)}
+
+
+def _nothing() -> None:
+    """Do nothing."""

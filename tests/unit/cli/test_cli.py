@@ -129,6 +129,7 @@ def test_simulate_tells_where_every_pod_went(cluster: Path, capsys: Capture) -> 
     assert sorted(path.name for path in (cluster / "run").iterdir()) == [
         "metrics.csv",
         "placements.csv",
+        "replay.json.gz",
         "timeline.csv",
     ]
     assert "gpu_allocation_percent" in capsys.readouterr().out

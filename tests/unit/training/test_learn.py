@@ -64,6 +64,34 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_policy(algorithm, tmp_pa
     assert untimed(whole / "validation.csv")[1:] == untimed(parts / "validation.csv")
 
 
+@pytest.mark.parametrize("algorithm", SMALL)
+def test_a_run_that_was_paused_goes_on_to_the_same_policy(algorithm, tmp_path):
+    """Pausing writes a checkpoint, and taking the policy writes a file; neither draws a random number."""
+    whole, paused, seen = tmp_path / "whole", tmp_path / "paused", []
+
+    def post(request):
+        (paused / "request.txt").unlink(missing_ok=True)
+        (paused / "request.txt").write_text(f"{request}\n")
+
+    def ask(standing, _):
+        seen.append((standing.iteration, standing.paused))
+        if standing.paused:
+            post("continue")
+        elif standing.iteration == 2:
+            post("checkpoint")
+        elif standing.iteration == 3:
+            post("pause")
+
+    chosen = plan(algorithm, network=NetworkPlan("mlp", (8,), dropout=0.1, normalisation="batch"))
+    learn(chosen, whole, TrainingLimits(iterations=6, validate_every=2))
+    learn(chosen, paused, TrainingLimits(iterations=6, validate_every=2), on_iteration=ask)
+    assert (4, True) in seen
+    assert read_policy(paused / "policy-000003.safetensors")[0].scores == ()
+    for name in ("metrics.csv", "validation.csv"):
+        assert untimed(whole / name) == untimed(paused / name)
+    assert (whole / "policy.safetensors").read_bytes() == (paused / "policy.safetensors").read_bytes()
+
+
 def test_metrics_name_what_is_learned_and_what_it_does_to_nodes(tmp_path):
     learn(plan("dqn"), tmp_path, TrainingLimits(iterations=8, validate_every=8))
     table = rows(tmp_path / "metrics.csv")

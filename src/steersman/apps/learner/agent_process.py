@@ -16,6 +16,7 @@ from steersman.apps.learner.others import OtherSchedulers, Transition
 from steersman.apps.learner.plan import MAX_NODES, LivePlan, build_agent, card_of_run, has_checkpoint
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import write_policy
+from steersman.training.control.requests import LIVE_REQUESTS
 from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
 from steersman.training.tensorboard import summary_writer
 
@@ -136,7 +137,8 @@ def run_agent(
     summary_writer()  # before the agent says that it is ready: the first question has two seconds, too
     save_every = max(1, SAVE_DECISIONS // plan.decisions)
     limits = TrainingLimits(sys.maxsize, validate_every=save_every)
-    run = TrainingRun(folder, plan.options() | {MAX_NODES: capacity}, limits, resume=has_checkpoint(folder))
+    options = plan.options() | {MAX_NODES: capacity}
+    run = TrainingRun(folder, options, limits, resume=has_checkpoint(folder), obeyed=LIVE_REQUESTS)
     env = LiveEnv(connection, plan.find_view(), capacity, objectives.resolve(plan.objective))
     log.info("learning", algorithm=plan.algorithm, network=plan.network.name, objective=plan.objective)
     agent = build_agent(plan, env, env.fallback_action)

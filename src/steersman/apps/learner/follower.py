@@ -19,6 +19,7 @@ from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import read_policy, write_policy
 from steersman.prometheus.configuration import Configuration
+from steersman.training.control.requests import STOP
 from steersman.training.run import POLICY, Learner, TrainingLimits, TrainingRun
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def follow(
     torch.set_num_threads(1)
     view, objective = plan.find_view(), objectives.resolve(plan.objective)
     limits = TrainingLimits(sys.maxsize, validate_every=CHECKPOINT_EVERY)
-    run = TrainingRun(folder, plan.options() | {MAX_NODES: capacity}, limits, resume=has_checkpoint(folder))
+    options = plan.options() | {MAX_NODES: capacity}
+    run = TrainingRun(folder, options, limits, resume=has_checkpoint(folder), obeyed=(STOP,))
     exchange = PolicyExchange(folder)
     thread = BindingThread(
         kubeconfig, plan.scheduler_name, AgentSettings(plan.algorithm, view, objective, None), telemetry_config

@@ -104,8 +104,8 @@ def simulate(
     """Simulate one policy on one workload, and write where every pod was placed or why it did not fit.
 
     Prints the run's metrics and writes placements.csv (one line for each event: node, GPUs, reason of a failure),
-    timeline.csv (allocation, fragmentation and balance after each event) and metrics.csv. The same seed gives the same
-    files.
+    timeline.csv (allocation, fragmentation and balance after each event), metrics.csv and replay.json.gz (nodes, pods
+    and options, for **dashboard**). The same seed gives the same files.
 
     **Example**: steersman simulate --nodes nodes.csv --pods monday.csv --policy fgd --output run
     """
@@ -230,6 +230,7 @@ def run_and_write(plan: SimulationPlan, output: Path, output_format: Format, war
     from steersman.cli.compiling import compile_for
     from steersman.core.extensions import attribute_errors
     from steersman.evaluation.output import staged
+    from steersman.evaluation.replay_file import RunOptions, replay_file
     from steersman.evaluation.results import RUN_FILES, write_run
     from steersman.policies.registry import resolve
     from steersman.simulation.run import Simulator
@@ -252,12 +253,13 @@ def run_and_write(plan: SimulationPlan, output: Path, output_format: Format, war
             progress=progress.update,
         )
     warn(run.warnings)
+    options = RunOptions(plan.policy, plan.ratio, plan.load, plan.mean_duration, plan.shuffle, plan.profile)
     with staged(output, RUN_FILES) as stage:
-        write_run(stage, run)
+        write_run(stage, run, replay_file(plan.workload, options, run.policy, run.protocol, run.seed))
     try:
         show(run, output_format)
     finally:  # also if standard output was closed (`| head`)
-        say(f"wrote placements.csv, timeline.csv and metrics.csv to {output}")
+        say(f"wrote placements.csv, timeline.csv, metrics.csv and replay.json.gz to {output}")
 
 
 def show(run: RunResult, output_format: Format) -> None:

@@ -215,18 +215,18 @@ class TrainingProgressBar:
             self._first = standing.iteration, standing.seconds
         now = time.monotonic()
         waits = now - self._said < (REFRESH_SECONDS if self._live else LINE_EVERY_SECONDS)
-        if self._scroll is Scroll.NONE or (
-            self._scroll is Scroll.LINE and waits and standing.iteration < self._iterations
-        ):
+        urgent = standing.paused or standing.iteration >= self._iterations
+        if self._scroll is Scroll.NONE or (self._scroll is Scroll.LINE and waits and not urgent):
             return
         self._said = now
         texts = [f"{name} {value:.4g}" for name, value in numbers.items() if name in PROGRESS_METRICS]
         if math.isfinite(standing.best):
             texts.append(f"best validation {standing.best:.2f}")
-        head = f"training: {standing.iteration} of {self._iterations}{self._left(standing)}"
+        left = ", paused by request" if standing.paused else self._left(standing)
+        head = f"training: {standing.iteration} of {self._iterations}{left}"
         text = ": ".join(filter(None, (head, ", ".join(texts))))
         self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
-        if not self._live or now - self._mirrored >= LINE_EVERY_SECONDS or standing.iteration == self._iterations:
+        if not self._live or urgent or now - self._mirrored >= LINE_EVERY_SECONDS:
             self._mirrored = now
             _mirror(text)
 

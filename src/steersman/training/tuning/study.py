@@ -206,7 +206,7 @@ def _work(
 
     def objective(trial: optuna.Trial) -> float:
         def report(standing: TrainingProgress, _: dict[str, float]) -> None:
-            if standing.iteration % limits.validate_every == 0:
+            if standing.iteration % limits.validate_every == 0 and not standing.paused:
                 trial.report(standing.best, standing.iteration)
                 if trial.should_prune():
                     raise optuna.TrialPruned

@@ -19,6 +19,7 @@ from steersman.apps.dashboard.server import application
 from steersman.apps.dashboard.simulation.document import OUTCOMES, Replay, replay_of
 from steersman.apps.dashboard.simulation.explanations import RunExplainer, pods_before
 from steersman.apps.dashboard.simulation.screen import SimulationScreen
+from steersman.apps.dashboard.simulation.sources import SimulatedRun
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
@@ -81,9 +82,9 @@ def test_the_document_has_every_event_of_every_run(protocol: str) -> None:
 def test_the_cluster_before_an_event_is_that_of_the_simulation(protocol: str) -> None:
     loaded, replay = document(protocol)
     gpus = sum(node.gpu_count for node in loaded.nodes)
-    for run, columns in enumerate(replay.runs):
+    for columns in replay.runs:
         for event in range(1, len(columns.time)):
-            pods = pods_before(loaded, replay, run, event)
+            pods = pods_before(loaded, columns, event)
             used = sum(pod.requests.gpu_total_milli for pod in pods)
             assert 100 * used / 1000 / gpus == pytest.approx(columns.gpu[event - 1], abs=0.006)
             assert len({pod.name for pod in pods}) == len(pods)
@@ -92,8 +93,8 @@ def test_the_cluster_before_an_event_is_that_of_the_simulation(protocol: str) ->
 def test_an_explanation_is_of_the_cluster_before_the_event() -> None:
     loaded, replay = document("timed")
     for run, name in enumerate(POLICIES):
-        explainer = RunExplainer(steersman.load_policy(name), loaded, replay, run)
         columns = replay.runs[run]
+        explainer = RunExplainer(steersman.load_policy(name), loaded, columns)
         for event, outcome in enumerate(columns.outcome):
             if OUTCOMES[outcome] == "finished":
                 with raises(UsageError, event):
@@ -108,7 +109,7 @@ def test_an_explanation_is_of_the_cluster_before_the_event() -> None:
 
 def test_a_portfolios_member_is_said() -> None:
     loaded, replay = document("arrivals")
-    explained = RunExplainer(steersman.load_policy("steersman"), loaded, replay, 0).explain(3)
+    explained = RunExplainer(steersman.load_policy("steersman"), loaded, replay.runs[0]).explain(3)
     assert explained.policy == "steersman"
     assert explained.member
 
@@ -121,7 +122,8 @@ def served(story: Callable[[Ask], Awaitable[None]], name: str = "p0") -> None:
 
     async def run() -> None:
         loaded, runs = results("arrivals", name)
-        screen = SimulationScreen(loaded, [steersman.load_policy(each) for each in POLICIES], runs)
+        policies = [steersman.load_policy(each) for each in POLICIES]
+        screen = SimulationScreen([SimulatedRun(loaded, *each) for each in zip(policies, runs, strict=True)])
         async with TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client:
 
             async def ask(path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
@@ -238,7 +240,7 @@ def test_explanations_and_hostile_names_are_data() -> None:
 
 def test_the_state_of_an_explanation_fits_the_nodes() -> None:
     loaded, replay = document("inflation")
-    for pod in pods_before(loaded, replay, 0, len(replay.runs[0].time)):
+    for pod in pods_before(loaded, replay.runs[0], len(replay.runs[0].time)):
         assert pod.constraints.node_name in ClusterState(loaded.nodes).slots
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -11,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow, node_columns, profile_rows
-from steersman.simulation.result import Placements, RunResult, Timeline
-from steersman.workloads.profile import typical_pods
+from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
+from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import Workload
 
 OUTCOMES = ("bound", "failed", "waiting", "finished")
@@ -21,6 +22,17 @@ NOWHERE = -1
 """Node of an event without one."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What a replay needs of a run, see `RunResult`."""
+
+    policy: str
+    protocol: Protocol
+    seed: int
+    placements: Placements | None
+    timeline: Timeline | None
 
 
 class PodColumns(msgspec.Struct, kw_only=True, rename="camel"):
@@ -71,6 +83,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
         seed: seed of the arrivals.
         nodes, pods, profile: what runs are about.
         runs: by policy, in the order in which they were asked for.
+        sources: their positions in the list of all runs.
     """
 
     workload: str
@@ -80,13 +93,21 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
     pods: PodColumns
     profile: list[TypicalPodRow]
     runs: list[RunColumns]
+    sources: list[int] = []
 
 
-def replay_of(workload: Workload, results: Sequence[RunResult]) -> Replay:
-    """Return the document of runs with recorded placements on one workload."""
+def replay_of(
+    workload: Workload, results: Sequence[RunResult | RecordedRun], profile: Sequence[TypicalPod] | None = None
+) -> Replay:
+    """Return the document of runs with recorded placements on one workload.
+
+    Args:
+        workload: nodes and pods.
+        results: the runs.
+        profile: the typical pods; None: those of the workload.
+    """
     nodes, pods = workload.nodes, workload.pods
-    plain = all(pod.namespace == "default" for pod in pods)
-    names = [pod.name if plain else f"{pod.namespace}/{pod.name}" for pod in pods]
+    names = pod_names(workload)
     first = results[0]
     demand = [pods[i] for i in workload.demand()]
     return Replay(
@@ -101,12 +122,18 @@ def replay_of(workload: Workload, results: Sequence[RunResult]) -> Replay:
             gpus=[pod.requests.gpu_count for pod in pods],
             milli=[pod.requests.gpu_milli for pod in pods],
         ),
-        profile=profile_rows(typical_pods(demand)),
+        profile=profile_rows(typical_pods(demand) if profile is None else profile),
         runs=[_run(result, _positions(names), _positions([node.name for node in nodes])) for result in results],
     )
 
 
-def _run(result: RunResult, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
+def pod_names(workload: Workload) -> list[str]:
+    """Return the names of the pods as `placements.csv` has them."""
+    plain = all(pod.namespace == "default" for pod in workload.pods)
+    return [pod.name if plain else f"{pod.namespace}/{pod.name}" for pod in workload.pods]
+
+
+def _run(result: RunResult | RecordedRun, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
     placements, timeline = result.placements, result.timeline
     assert isinstance(placements, Placements)
     assert isinstance(timeline, Timeline)

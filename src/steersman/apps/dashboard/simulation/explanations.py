@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from steersman.apps.dashboard.simulation.document import OUTCOMES, Replay
+from steersman.apps.dashboard.simulation.document import OUTCOMES, RunColumns
 from steersman.apps.service.messages.types import Explanation
 from steersman.apps.service.scoring.explanation import explain_placed
 from steersman.cluster.model import Pod
@@ -16,16 +16,15 @@ from steersman.workloads.workload import Workload
 BOUND, FINISHED = OUTCOMES.index("bound"), OUTCOMES.index("finished")
 
 
-def pods_before(workload: Workload, replay: Replay, run: int, event: int) -> list[Pod]:
+def pods_before(workload: Workload, columns: RunColumns, event: int) -> list[Pod]:
     """Return the pods that run before an event, each bound to its node and devices.
 
     Args:
         workload: nodes and pods.
-        replay: the document of the runs.
-        run: position of the run.
+        columns: the run.
         event: position of the event.
     """
-    columns, nodes = replay.runs[run], workload.nodes
+    nodes = workload.nodes
     running: dict[int, list[tuple[int, str]]] = {}
     for e in range(event):
         if columns.outcome[e] == BOUND:
@@ -55,12 +54,11 @@ class RunExplainer:
     Args:
         policy: policy of the run; of a portfolio the deciding member is chosen at the first question.
         workload: nodes and pods.
-        replay: the document of the runs.
-        run: position of the run.
+        columns: the run.
     """
 
-    def __init__(self, policy: Policy, workload: Workload, replay: Replay, run: int) -> None:
-        self._policy, self._workload, self._replay, self._run = policy, workload, replay, run
+    def __init__(self, policy: Policy, workload: Workload, columns: RunColumns) -> None:
+        self._policy, self._workload, self._columns = policy, workload, columns
         self._member = ""
 
     def explain(self, event: int) -> Explanation:
@@ -70,14 +68,14 @@ class RunExplainer:
             UsageError: the event is no decision.
             SteersmanError: the policy failed.
         """
-        columns = self._replay.runs[self._run]
+        columns = self._columns
         if columns.outcome[event] == FINISHED:
             raise UsageError(f"event {event} is the end of a pod, and no decision")
         if self._policy.members:
             chosen = choose_member(self._policy, self._workload)
             self._member, self._policy = chosen.name, chosen.renamed(self._policy.name)
         pod = self._workload.pods[columns.pod[event]]
-        others = pods_before(self._workload, self._replay, self._run, event)
+        others = pods_before(self._workload, columns, event)
         result = explain_placed(self._policy, self._workload, pod, others)
         result.member = self._member
         return result

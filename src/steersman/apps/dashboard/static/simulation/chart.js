@@ -1,5 +1,6 @@
 // Allocated GPU (or CPU) of each run over its events, above the slider.
 
+import { fitted } from "../shared/canvas.js";
 import { kind } from "../shared/colours.js";
 
 /** @typedef {import("./replay.js").Run} Run */
@@ -8,13 +9,9 @@ import { kind } from "../shared/colours.js";
  * @param {HTMLCanvasElement} canvas @param {Run[]} runs
  */
 export function drawChart(canvas, runs) {
-  const context = canvas.getContext("2d");
-  if (context === null) return;
-  const ratio = window.devicePixelRatio || 1;
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  canvas.width = Math.max(1, Math.round(width * ratio));
-  canvas.height = Math.max(1, Math.round(height * ratio));
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const drawing = fitted(canvas);
+  if (drawing === null) return;
+  const { context, width, height } = drawing;
   const last = Math.max(...runs.map((run) => run.time[run.time.length - 1] ?? 0), 1e-9);
   runs.forEach((run, i) => {
     const values = run.gpu.some((value) => value !== null) ? run.gpu : run.cpu;

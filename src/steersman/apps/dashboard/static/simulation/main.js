@@ -164,7 +164,7 @@ class Page {
     const texts = decisions.map(() => /** @type {Explanation | string} */ ("Working out why…"));
     this.showDetails(cards(texts));
     await Promise.all(decisions.map(async ({ run, event }, i) => {
-      texts[i] = await explanation(run, event);
+      texts[i] = await explanation(this.replay.sources[run], event);
       if (asked === this.asked) this.showDetails(cards(texts));
     }));
   }
@@ -219,10 +219,35 @@ function describe(state) {
   return `${share("GPU", run.gpu[e])}${share("CPU", run.cpu[e])}${share("fragmented", run.fragmentation[e])}last: ${last}`;
 }
 
-/** @param {number} run @param {number} event @returns {Promise<Explanation | string>} */
+/**
+ * Let a person choose among several runs, and another on the same arrivals beside it.
+ * @param {{name: string, policy: string, workload: string, seed: number, arrivals: string, problem: string}[]} runs
+ */
+function showChoice(runs) {
+  const readable = runs.map((_, i) => i).filter((i) => !runs[i].problem);
+  const query = new URLSearchParams(location.search);
+  const first = Number(query.get("first") ?? readable[0] ?? 0);
+  const alike = readable.filter((i) => i !== first && runs[i].arrivals === runs[first]?.arrivals);
+  const second = query.has("first") ? query.get("second") ?? "" : String(alike[0] ?? "");
+  const label = (/** @type {number} */ i) => (runs[i].problem ? `${runs[i].name}: cannot be read`
+    : `${runs[i].policy} on ${runs[i].workload}, seed ${runs[i].seed} (${runs[i].name})`);
+  const option = (/** @type {number} */ i) => element("option", { value: String(i) }, label(i));
+  byId("first").replaceChildren(...runs.map((_, i) => option(i)));
+  byId("second").replaceChildren(element("option", { value: "" }, "none"), ...alike.map(option));
+  byId("first").value = String(first);
+  byId("second").value = second;
+  byId("choice").hidden = runs.length < 2 || (runs.length === 2 && readable.length === 2 && alike.length === 1);
+  byId("first").addEventListener("change", () => { location.search = `?first=${byId("first").value}`; });
+  byId("second").addEventListener("change", () => {
+    location.search = `?first=${byId("first").value}${byId("second").value ? `&second=${byId("second").value}` : ""}`;
+  });
+}
+
+/** @param {number} run position among all runs @param {number} event @returns {Promise<Explanation | string>} */
 async function explanation(run, event) {
   return ask(`/api/simulation/explanation?run=${run}&event=${event}`).catch((problem) => problem.message);
 }
 
 startPage("simulation");
-ask("/api/simulation/replay").then((replay) => new Page(replay).start()).catch(showProblem);
+ask(`/api/simulation/replay${location.search}`).then((replay) => new Page(replay).start()).catch(showProblem);
+ask("/api/simulation/runs").then(showChoice).catch(showProblem);

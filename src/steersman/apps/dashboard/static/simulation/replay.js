@@ -10,7 +10,7 @@ import { fragmented } from "../shared/fragmentation.js";
  *   reason: number[], reasons: string[], gpu: (number | null)[], cpu: (number | null)[],
  *   fragmentation: (number | null)[]}} Run
  * @typedef {{workload: string, protocol: string, seed: number, nodes: NodeColumns, pods: PodColumns,
- *   profile: TypicalPod[], runs: Run[]}} Replay
+ *   profile: TypicalPod[], runs: Run[], sources: number[]}} Replay
  */
 
 export const [BOUND, FAILED, WAITING, FINISHED] = [0, 1, 2, 3];

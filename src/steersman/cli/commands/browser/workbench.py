@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from steersman.cli.commands import cluster
-from steersman.cli.commands.dashboard import PORT as DASHBOARD_PORT
+from steersman.cli.commands.browser.dashboard import PORT as DASHBOARD_PORT
 from steersman.cli.completing import contexts
 from steersman.cli.options.common import path
 from steersman.cli.output.display import say, status_if_slow

@@ -1,16 +1,17 @@
-"""`steersman dashboard`: simulated runs and live clusters in the browser."""
+"""`steersman dashboard`: runs in the browser, simulated now or read from folders, and live clusters."""
 
 from __future__ import annotations
 
 import asyncio
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.commands.browser.sources import RunArrivals, live_screen, screens_of, simulated_runs
 from steersman.cli.completing import contexts
-from steersman.cli.options.cluster import DEFAULT_CLUSTER, find_cluster
+from steersman.cli.options.cluster import DEFAULT_CLUSTER
 from steersman.cli.options.common import (
     POLICIES_HELP,
     FromNow,
@@ -33,13 +34,14 @@ from steersman.cli.options.inputs import (
     LiveSource,
     WorkloadName,
 )
-from steersman.cli.output.display import Progress, Warnings, print_text
+from steersman.cli.output.display import print_text
 from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from steersman.apps.dashboard.screens import Screen
+    from steersman.apps.dashboard.simulation.sources import RunSource
 
 MetricsUrl = Annotated[
     str | None,
@@ -80,6 +82,16 @@ MOST_POLICIES = 2
 
 
 def dashboard(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            parser=path,
+            metavar="FOLDER...",
+            help="Folders of **simulate**, **evaluate**, **train**, **tune** or **schedule** --learn, or with such "
+            "folders in them; before --policy.",
+            show_default=False,
+        ),
+    ] = None,
     nodes: Nodes = None,
     pods: Annotated[
         Path | None,
@@ -117,85 +129,43 @@ def dashboard(
     kubeconfig: WatchedKubeconfig = None,
     context: WatchedContext = None,
 ) -> None:
-    """Watch in the browser how one policy, or two beside each other, fill a cluster, or how a live one fills; ask why.
+    """Watch in the browser: runs simulated now, runs in folders, those that still learn included, and a live cluster.
 
-    Simulates the runs, then serves a page on 127.0.0.1 until Ctrl-C: GPUs of all nodes as a heat map, a time slider,
-    the decisions in which two policies differ, and the reasons for each. With --live a page of a live cluster, alone or
-    beside these. The address has a token; nothing is sent elsewhere.
+    With a workload, simulates one policy or two, and shows how they fill the cluster: GPUs of all nodes as a heat map,
+    a time slider, the decisions in which two policies differ, and the reasons for each. With folders, shows what is in
+    them: simulated runs, comparisons, and training, which can be paused and stopped from there. With --live, a cluster
+    as it is and was. Serves pages on 127.0.0.1 until Ctrl-C; the address has a token, and nothing is sent elsewhere.
 
-    **Example**: steersman dashboard --workload default-small --policy fgd steersman
+    **Examples**:
 
-    **A live cluster**: steersman dashboard --live --scheduler http://127.0.0.1:10251
+    steersman dashboard --workload default-small --policy fgd steersman
+
+    steersman dashboard my-policy comparison
+
+    steersman dashboard --live --scheduler http://127.0.0.1:10251
     """
     screens: list[Screen] = []
     if live:
-        screens.append(_live_screen(kubeconfig, context, {"scheduler": scheduler, "service": service}, telemetry))
+        screens.append(live_screen(kubeconfig, context, {"scheduler": scheduler, "service": service}, telemetry))
     elif scheduler or service or telemetry:
         raise UsageError("--scheduler, --service and --telemetry belong to --live; give that too, or leave them out")
-    if not live or nodes or pods or workload or cluster or policy:
-        protocol = protocol or Protocol.INFLATION
-        options = {"protocol": protocol.value, "seed": seed, "ratio": check_ratio(ratio, protocol), "load": load}
-        check_load(load, protocol)
-        check_mean_duration(mean_duration, protocol)
-        running = running_of(pinned, from_now, protocol)
+    protocol = protocol or Protocol.INFLATION
+    share = check_ratio(ratio, protocol)
+    check_load(load, protocol)
+    check_mean_duration(mean_duration, protocol)
+    running = running_of(pinned, from_now, protocol)
+    simulated: list[RunSource] = []
+    if not (folders or live) or policy or nodes or pods or workload or cluster:
         names = policy or ["kube-default", "steersman"]
         if len(names) > MOST_POLICIES or len(set(names)) < len(names):
             raise UsageError(f"--policy {' '.join(names)}: give one policy, or two different ones")
         read = LiveSource(cluster, *((kubeconfig, context) if cluster or not live else ()))
         inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), read, running)
-        screens.append(_simulation_screen(inputs, names, options | {"mean_duration": mean_duration}))
+        simulated = simulated_runs(names, inputs, RunArrivals(protocol, seed, share, load, mean_duration))
+    screens += screens_of(simulated, folders or [])
     from steersman.apps.runtime.tasks import run
 
     run(_serve(screens, port, browser))
-
-
-def _live_screen(
-    kubeconfig: Path | None, context: str | None, urls: Mapping[str, str | None], telemetry: Path | None
-) -> Screen:
-    """Return the screen of a live cluster.
-
-    Raises:
-        SteersmanError: there is no cluster, an address is none, or the file makes no sense.
-    """
-    from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_url
-    from steersman.apps.dashboard.live.screen import LiveScreen
-    from steersman.prometheus.configuration import read_configuration
-
-    sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
-    queries = None if telemetry is None else read_configuration(telemetry)
-    config = find_cluster(kubeconfig, context, None).config
-    return LiveScreen(config, config.context or config.cluster.server, sources, queries)
-
-
-def _simulation_screen(inputs: Inputs, names: Sequence[str], options: Mapping[str, Any]) -> Screen:
-    """Simulate policies, and return the screen of their runs.
-
-    Raises:
-        SteersmanError: a policy or the workload cannot be used.
-    """
-    from steersman.policies.registry import check_policy_names, resolve
-    from steersman.simulation.protocols import duration_warnings
-    from steersman.simulation.run import Simulator
-
-    check_policy_names(names)
-    warn = Warnings()
-    (source,) = inputs.read(warn)
-    if options["protocol"] == Protocol.TIMED:
-        warn(duration_warnings(source, options["load"], options["mean_duration"]))
-
-    from steersman.apps.dashboard.simulation.screen import SimulationScreen
-    from steersman.cli.compiling import compile_for
-
-    policies = [resolve(name) for name in names]
-    compile_for(names, (source,))
-    results, simulator = [], Simulator(source)
-    with Progress("simulating") as progress:
-        for done, each in enumerate(policies):
-            progress.update(done, len(policies))
-            results.append(simulator.run(each, record=True, **options))
-    for result in results:
-        warn(result.warnings)
-    return SimulationScreen(source, policies, results)
 
 
 async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:

@@ -1,0 +1,1 @@
+"""Comparisons of policies in the browser: what `evaluate` has written, of one folder or several."""

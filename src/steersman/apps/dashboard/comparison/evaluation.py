@@ -1,0 +1,215 @@
+"""The results in a folder of `evaluate`: its summary, and its runs as far as CSV files have them.
+
+Runs are read for what `summary.csv` has not: another baseline, and the report's sentences and curves. They go through
+the same code as in `evaluate`, so the same numbers come out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.apps.dashboard.runs.folders import FoundRun
+from steersman.apps.dashboard.runs.tables import cell_number, rows_of
+from steersman.core.errors import InputError
+from steersman.core.statistics import Interval
+from steersman.evaluation.bound.experiment_bounds import BOUND
+from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, LATENCY_CRITERIA, TIMED_CRITERIA, Criterion
+from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.results import (
+    METRICS,
+    METRICS_COLUMNS,
+    RESULTS,
+    RESULTS_COLUMNS,
+    SUMMARY,
+    SUMMARY_COLUMNS,
+)
+from steersman.evaluation.summary import SummaryRow, summarise
+from steersman.objectives.fragmentation import CAUSES
+from steersman.simulation.result import Curve, FinalNodes, Metric, Protocol, RunResult
+from steersman.simulation.run import AS_IT_IS
+
+CRITERIA = {
+    each.metric: each
+    for criteria in (LATENCY_CRITERIA, TIMED_CRITERIA, FINAL_STATE_CRITERIA)
+    for each in criteria.values()
+}
+"""What is known of metrics, by name: titles, and which values are better."""
+NO_NODES = FinalNodes((), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0))
+BESIDE = (AS_IT_IS, BOUND)
+"""What stands beside policies in result files, and is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What runs have in common in a comparison."""
+
+    workload: str
+    protocol: Protocol
+
+
+class EvaluationFolder:
+    """A folder of `evaluate`, read once.
+
+    Args:
+        run: where it is.
+
+    Raises:
+        InputError: its summary is damaged, or another file's.
+    """
+
+    def __init__(self, run: FoundRun) -> None:
+        self.run = run
+        self.summary = _summary(run)
+        self.subjects = tuple(dict.fromkeys(Subject(row.workload, row.protocol) for row in self.summary))
+        self.policies = tuple(dict.fromkeys(row.policy for row in self.summary if row.policy not in BESIDE))
+        self.metrics: dict[str, dict[str, None]] = {}
+        for row in self.summary:
+            self.metrics.setdefault(row.protocol, {})[row.metric] = None
+        based = {row.baseline for row in self.summary if row.baseline}
+        self.baseline = next(
+            (policy for policy in self.policies if policy in based), self.policies[0] if self.policies else ""
+        )
+
+    @cached_property
+    def runs(self) -> list[RunResult]:
+        """Return the runs, with their metrics, and curves of `inflation`. Raises InputError: a file is damaged."""
+        return _runs(self.run)
+
+    def rows(self, subject: Subject, metric: str, baseline: str) -> list[SummaryRow]:
+        """Return a metric's summary; differences from another baseline than the folder's are computed as there."""
+        rows = self.summary
+        if baseline != self.baseline and baseline in self.policies:
+            rows = [*self._summarised(subject.protocol, baseline), *(row for row in rows if row.policy in BESIDE)]
+        chosen = [
+            row
+            for row in rows
+            if (row.workload, row.protocol, row.metric) == (subject.workload, subject.protocol, metric)
+        ]
+        return sorted(chosen, key=lambda row: row.policy in BESIDE)
+
+    def _summarised(self, protocol: Protocol, baseline: str) -> list[SummaryRow]:
+        return summarise([run for run in self.runs if run.protocol == protocol], baseline)
+
+    def sentence(self, subject: Subject, metric: str, baseline: str) -> str:
+        """Return the report's sentence on a metric, "" if it has none for it."""
+        runs = [run for run in self.runs if run.protocol == subject.protocol]
+        if subject.workload in {run.workload for run in runs}:
+            runs = [run for run in runs if run.workload == subject.workload]
+        if not runs:
+            return ""
+        used = baseline if baseline in {run.policy for run in runs} else runs[0].policy
+        headline = Headline(runs, summarise(runs, used), used)
+        criterion = headline.criterion if headline.primary == metric else CRITERIA.get(metric)
+        return headline.with_criterion(criterion).sentence() if criterion is not None else ""
+
+    def curves(self, subject: Subject) -> dict[str, list[Curve]]:
+        """Return the curves of `inflation` runs on a workload, by policy."""
+        curves: dict[str, list[Curve]] = {}
+        for run in self.runs:
+            if (run.workload, run.protocol) == (subject.workload, subject.protocol) and len(run.curve.x) > 1:
+                curves.setdefault(run.policy, []).append(run.curve)
+        return curves
+
+
+def criterion_of(metric: str) -> Criterion | None:
+    """Return what is known of a metric beside its name."""
+    return CRITERIA.get(metric)
+
+
+def _summary(run: FoundRun) -> list[SummaryRow]:
+    rows = []
+    for line, cells in rows_of(run, SUMMARY, SUMMARY_COLUMNS):
+        given = dict(zip(SUMMARY_COLUMNS, cells, strict=True))
+
+        def number(name: str, line: int = line, given: dict[str, str] = given) -> float:
+            return cell_number(run, SUMMARY, line, name, given[name])
+
+        rows.append(
+            SummaryRow(
+                workload=given["workload"],
+                policy=given["policy"],
+                protocol=_protocol(run, SUMMARY, line, given["protocol"]),
+                metric=given["metric"],
+                unit="",
+                runs=int(number("runs")) if given["runs"] else 0,
+                mean=number("mean"),
+                interval=Interval(number("ci_low"), number("ci_high")),
+                interquartile_mean=math.nan,
+                baseline=given["baseline"],
+                difference=number("difference"),
+                difference_interval=Interval(number("difference_ci_low"), number("difference_ci_high")),
+            )
+        )
+    if not rows:
+        raise InputError(run.folder / SUMMARY, "", "", "has no row: evaluate wrote none, or was interrupted")
+    return rows
+
+
+def _protocol(run: FoundRun, name: str, line: int, text: str) -> Protocol:
+    for known in get_args(Protocol):
+        if text == known:
+            return known  # type: ignore[no-any-return]
+    problem = f"{text[:40]!r} is no protocol; one of {', '.join(get_args(Protocol))} is right"
+    raise InputError(run.folder / name, f"line {line}", "protocol", problem)
+
+
+def _runs(run: FoundRun) -> list[RunResult]:
+    """Return the runs in the order of `metrics.csv`."""
+    metrics: dict[tuple[str, str, int, Protocol], list[Metric]] = {}
+    for line, (workload, policy, seed, protocol, metric, unit, value) in rows_of(run, METRICS, METRICS_COLUMNS):
+        if policy in BESIDE:
+            continue
+        if not seed.isdigit():
+            raise InputError(run.folder / METRICS, f"line {line}", "seed", f"{seed[:40]!r} is no seed")
+        key = workload, policy, int(seed), _protocol(run, METRICS, line, protocol)
+        number = cell_number(run, METRICS, line, "value", value)
+        metrics.setdefault(key, []).append(Metric(metric, unit, number))
+    curves = _curves(run)
+    return [
+        RunResult(
+            workload=workload,
+            policy=policy,
+            seed=seed,
+            protocol=protocol,
+            curve=curves.get((workload, policy, seed), _end(of_run)) if protocol == "inflation" else _end(of_run),
+            metrics=tuple(of_run),
+            final_nodes=NO_NODES,
+        )
+        for (workload, policy, seed, protocol), of_run in metrics.items()
+    ]
+
+
+def _curves(run: FoundRun) -> dict[tuple[str, str, int], Curve]:
+    points: dict[tuple[str, str, int], list[list[float]]] = {}
+    for line, (workload, policy, seed, *cells) in rows_of(run, RESULTS, RESULTS_COLUMNS):
+        if not seed.isdigit():
+            raise InputError(run.folder / RESULTS, f"line {line}", "seed", f"{seed[:40]!r} is no seed")
+        values = [
+            cell_number(run, RESULTS, line, name, cell) for name, cell in zip(RESULTS_COLUMNS[3:], cells, strict=True)
+        ]
+        points.setdefault((workload, policy, int(seed)), []).append(values)
+    return {key: _curve(*np.array(values).T) for key, values in points.items()}
+
+
+def _end(metrics: Sequence[Metric]) -> Curve:
+    """Return a curve of one point, from the metrics at the end of a run."""
+    values = {metric.name: metric.value for metric in metrics}
+    names = ("gpu_allocation_percent", "gpu_fragmentation_percent")
+    allocated, fragmented = (np.array([values.get(name, math.nan)]) for name in names)
+    return _curve(np.zeros(1), allocated, fragmented)
+
+
+def _curve(
+    x: npt.NDArray[np.float64], allocated: npt.NDArray[np.float64], fragmented: npt.NDArray[np.float64]
+) -> Curve:
+    """Return a curve whose other quantities are unknown."""
+    unknown = np.full(len(x), np.nan)
+    causes = np.full((len(x), len(CAUSES)), np.nan)
+    return Curve(x, allocated, unknown, unknown, fragmented, causes, unknown, unknown, unknown, unknown)

@@ -1,0 +1,227 @@
+"""The screen of comparisons: a metric's summary, sentences and curves of the chosen folders of `evaluate`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from aiohttp import web
+
+from steersman.apps.dashboard.access import refused
+from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder, Subject, criterion_of
+from steersman.apps.dashboard.runs.folders import FoundRun
+from steersman.apps.dashboard.screens import json_response
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.evaluation.report.figures import curve_stats, grid
+from steersman.evaluation.summary import SummaryRow
+from steersman.simulation.result import Curve
+
+CURVES = {"gpu_allocation_percent": "GPU allocated, %", "gpu_fragmentation_percent": "GPU fragmented, % of idle GPU"}
+"""Quantities over arrivals that `results.csv` has."""
+KEPT_FOLDERS = 8
+"""Folders whose files are kept in memory."""
+
+
+class SubjectRow(msgspec.Struct, frozen=True):
+    """A workload, or `all`, in a protocol."""
+
+    workload: str
+    protocol: str
+
+
+class FolderEntry(msgspec.Struct, kw_only=True):
+    """A folder in the list, metrics by protocol; `problem` says why it cannot be shown."""
+
+    id: str
+    name: str
+    subjects: list[SubjectRow] = []
+    policies: list[str] = []
+    metrics: dict[str, list[str]] = {}
+    baseline: str = ""
+    problem: str = ""
+
+
+class MetricTitle(msgspec.Struct, kw_only=True, rename="camel"):
+    """What is known of a metric."""
+
+    title: str
+    larger_is_better: bool | None = None
+
+
+class PolicyRow(msgspec.Struct, kw_only=True, rename="camel"):
+    """A policy's metric in a folder; intervals are of 95 %, None where there is none."""
+
+    folder: str
+    policy: str
+    runs: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    baseline: str
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+
+
+class PolicyCurve(msgspec.Struct, kw_only=True):
+    """A policy's mean over seeds of a quantity in a folder."""
+
+    folder: str
+    policy: str
+    mean: list[float | None]
+
+
+class CurveChart(msgspec.Struct, kw_only=True):
+    """Curves over the arrived GPU demand, in percent of all GPUs."""
+
+    title: str
+    x: list[float]
+    curves: list[PolicyCurve]
+
+
+class ComparisonFigures(msgspec.Struct, kw_only=True):
+    """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload."""
+
+    metric: MetricTitle
+    workloads: dict[str, list[PolicyRow]]
+    sentences: dict[str, str]
+    charts: list[CurveChart]
+
+
+class ComparisonScreen:
+    """Results in folders of `evaluate`.
+
+    Args:
+        runs: where they are.
+    """
+
+    name = "comparison"
+    title = "Comparison"
+
+    def __init__(self, runs: Sequence[FoundRun]) -> None:
+        self._runs = {run.id: run for run in runs}
+        self._read: dict[str, EvaluationFolder] = {}
+        self._entries: list[FolderEntry] | None = None
+        self._lock = asyncio.Lock()  # results are read and summarised for one request at a time
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        """Return the routes of the list and of comparisons."""
+        return (
+            web.get("/api/comparison/folders", self._get_folders),
+            web.get("/api/comparison/metric", self._get_metric),
+        )
+
+    async def run(self) -> None:
+        """Return at once: results are read when a page asks."""
+
+    async def _get_folders(self, _: web.Request) -> web.Response:
+        async with self._lock:
+            if self._entries is None:
+                self._entries = await asyncio.to_thread(lambda: [self._entry(run) for run in self._runs.values()])
+        return json_response(self._entries)
+
+    def _entry(self, run: FoundRun) -> FolderEntry:
+        try:
+            found = EvaluationFolder(run)
+        except SteersmanError as error:
+            return FolderEntry(id=run.id, name=run.name, problem=str(error))
+        return FolderEntry(
+            id=run.id,
+            name=run.name,
+            subjects=[SubjectRow(each.workload, each.protocol) for each in found.subjects],
+            policies=list(found.policies),
+            metrics={protocol: list(metrics) for protocol, metrics in found.metrics.items()},
+            baseline=found.baseline,
+        )
+
+    async def _get_metric(self, request: web.Request) -> web.Response:
+        try:
+            async with self._lock:
+                return json_response(await asyncio.to_thread(self._compare, request))
+        except SteersmanError as error:
+            return refused(400, str(error))
+
+    def _compare(self, request: web.Request) -> ComparisonFigures:
+        chosen = [self._open(each) for each in request.query.getall("folder", [])]
+        if not chosen:
+            raise UsageError("folder: choose one at least")
+        workload, protocol, metric = (request.query.get(each, "") for each in ("workload", "protocol", "metric"))
+        baseline = request.query.get("baseline", "")
+        subjects = [subject for each in chosen for subject in each.subjects if subject.protocol == protocol]
+        subject = next((each for each in subjects if each.workload == workload), None)
+        if subject is None:
+            raise UsageError(f"workload {workload[:80]!r}: no chosen folder has it in protocol {protocol[:40]!r}")
+        workloads = dict.fromkeys(each.workload for each in subjects)
+        known = criterion_of(metric)
+        title = MetricTitle(title=metric.replace("_", " "))
+        if known is not None:
+            title = MetricTitle(title=known.title, larger_is_better=known.larger_is_better)
+        by_workload = {
+            name: [
+                _policy_row(each, row)
+                for each in chosen
+                for row in each.rows(Subject(name, subject.protocol), metric, baseline)
+            ]
+            for name in workloads
+        }
+        having = [each for each in chosen if subject in each.subjects]
+        sentences = {each.run.name: each.sentence(subject, metric, baseline) for each in having}
+        return ComparisonFigures(
+            metric=title,
+            workloads={name: rows for name, rows in by_workload.items() if rows},
+            sentences={name: sentence for name, sentence in sentences.items() if sentence},
+            charts=_charts(having, subject),
+        )
+
+    def _open(self, number: str) -> EvaluationFolder:
+        if number not in self._runs:
+            raise UsageError(f"folder {number[:40]!r} is none that this dashboard was started with")
+        if number not in self._read:
+            while len(self._read) >= KEPT_FOLDERS:
+                del self._read[next(iter(self._read))]
+            self._read[number] = EvaluationFolder(self._runs[number])
+        return self._read[number]
+
+
+def _policy_row(found: EvaluationFolder, row: SummaryRow) -> PolicyRow:
+    return PolicyRow(
+        folder=found.run.name,
+        policy=row.policy,
+        runs=row.runs,
+        mean=_known(row.mean),
+        low=_known(row.interval.low),
+        high=_known(row.interval.high),
+        baseline=row.baseline,
+        difference=_known(row.difference),
+        difference_low=_known(row.difference_interval.low),
+        difference_high=_known(row.difference_interval.high),
+    )
+
+
+def _charts(chosen: Sequence[EvaluationFolder], subject: Subject) -> list[CurveChart]:
+    """Return the curves of each quantity, at common points."""
+    found = [(each.run.name, policy, curves) for each in chosen for policy, curves in each.curves(subject).items()]
+    if not found:
+        return []
+    x = grid([curve for _, _, curves in found for curve in curves])
+    charts = []
+    for quantity, title in CURVES.items():
+        curves = [_policy_curve(folder, policy, of_policy, quantity, x) for folder, policy, of_policy in found]
+        if any(value is not None for curve in curves for value in curve.mean):
+            charts.append(CurveChart(title=title, x=x.tolist(), curves=curves))
+    return charts
+
+
+def _policy_curve(
+    folder: str, policy: str, curves: Sequence[Curve], quantity: str, x: npt.NDArray[np.float64]
+) -> PolicyCurve:
+    mean = curve_stats(curves, quantity, x).mean.tolist()
+    return PolicyCurve(folder=folder, policy=policy, mean=[_known(each) for each in mean])
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

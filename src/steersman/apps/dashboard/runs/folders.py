@@ -1,0 +1,163 @@
+"""Find the runs in folders by their files. Nothing outside of the folders that a person named is ever read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.evaluation.replay_file import REPLAY
+from steersman.evaluation.results import PARTIAL, PLACEMENTS, SUMMARY, TIMELINE
+
+Kind = Literal["simulation", "evaluation", "training"]
+OPTIONS = "run.json"
+MOST_FOLDERS = 5000
+"""Folders that are looked into below one that a person named."""
+MOST_BYTES = 1 << 29
+"""Of a file that is read as a whole."""
+DEPLOYMENTS_START = b"name,pod_count,"
+READ = (
+    "a folder of steersman simulate, evaluate, train or tune (their --output), of schedule --learn, or one that has "
+    "such folders in it, is right"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """A run in a folder.
+
+    Attributes:
+        kind: by its files.
+        folder: where it is, without links.
+        root: the folder that a person named; nothing outside of it is read.
+        name: what it is called: its place below the root, and the root's name.
+    """
+
+    kind: Kind
+    folder: Path
+    root: Path
+    name: str
+
+    @property
+    def id(self) -> str:
+        """What pages call it."""
+        return hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:12]
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file of the run.
+
+        Raises:
+            InputError: it is missing, no plain file, or a link that leads out of the root.
+        """
+        path = self.folder / name
+        real = path.resolve()
+        if not real.is_relative_to(self.root):
+            raise InputError(path, "", "", f"is a link out of {self.root}; a file of that folder is right")
+        if not real.exists():
+            raise InputError(path, "", "", "is missing")
+        if not real.is_file():
+            raise InputError(path, "", "", "is no file")
+        return real
+
+    def open(self, name: str, most: int = MOST_BYTES) -> BinaryIO:
+        """Open a file of the run for reading.
+
+        Raises:
+            InputError: see `file`; or it cannot be read, or is larger than `most` bytes.
+        """
+        path = self.file(name)
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            file.close()
+            raise InputError(path, "", "", f"has {size} bytes; at most {most} are read")
+        return file
+
+
+def find_runs(folders: Iterable[Path]) -> tuple[list[FoundRun], list[SteersmanError]]:
+    """Return the runs in folders, each once, and what keeps others from being read.
+
+    Raises:
+        SteersmanError: a folder does not exist, is none, or has no run in it; it says what would be right.
+    """
+    runs: dict[tuple[Path, Kind], FoundRun] = {}
+    problems: list[SteersmanError] = []
+    for given in folders:
+        root = given.resolve()
+        if not root.exists():
+            raise UsageError(f"{given}: there is no such folder; {READ}")
+        if not root.is_dir():
+            raise UsageError(f"{given}: is a file; {READ}")
+        before = len(runs), len(problems)
+        for folder, names in _below(root):
+            name = root.name if folder == root else f"{root.name}/{folder.relative_to(root)}"
+            kinds, problem = _kinds(folder, names)
+            for kind in kinds:
+                runs.setdefault((folder, kind), FoundRun(kind, folder, root, name))
+            if problem:
+                problems.append(problem)
+        if (len(runs), len(problems)) == before and not any(root in each.folder.parents for each in runs.values()):
+            if any(each.folder == root for each in runs.values()):
+                continue  # the same folder, given twice
+            raise UsageError(f"{given}: has no run in it; {READ}")
+    if not runs and problems:
+        raise problems[0]
+    return list(runs.values()), problems
+
+
+def _below(root: Path) -> Iterator[tuple[Path, set[str]]]:
+    """Yield a folder and those below it, without hidden ones and links, with the names of their files."""
+    for count, (place, folders, names) in enumerate(os.walk(root, followlinks=False), start=1):
+        if count > MOST_FOLDERS:
+            raise UsageError(f"{root}: has more than {MOST_FOLDERS} folders in it; name those of the runs")
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield Path(place), set(names)
+
+
+def _kinds(folder: Path, names: set[str]) -> tuple[Sequence[Kind], SteersmanError | None]:
+    """Return the kinds of runs in a folder by the names of its files, and what keeps one from being read."""
+    kinds: list[Kind] = []
+    if {PLACEMENTS, TIMELINE} <= names:
+        if REPLAY not in names:
+            problem = f"{REPLAY} is missing, which older versions of steersman did not write; simulate the run anew"
+            return kinds, InputError(folder, "", "", problem)
+        kinds.append("simulation")
+    elif names & {PLACEMENTS, TIMELINE, REPLAY}:
+        missing = ", ".join(sorted({PLACEMENTS, TIMELINE, REPLAY} - names))
+        return kinds, InputError(folder, "", "", f"is half of a simulated run: {missing} is missing; simulate it anew")
+    if SUMMARY in names:
+        kinds.append("evaluation")
+    elif PARTIAL in names:
+        problem = f"holds an evaluation that was interrupted ({PARTIAL}); run steersman evaluate to its end"
+        return kinds, InputError(folder, "", "", problem)
+    if OPTIONS in names:
+        kinds.append("training")
+    if not kinds and (file := _deployments(folder, names)):
+        problem = (
+            f"is the list of Deployments that steersman workload run made, not where they were placed; steersman "
+            f"dashboard --nodes FILE --pods {file} simulates it"
+        )
+        return kinds, InputError(file, "", "", problem)
+    return kinds, None
+
+
+def _deployments(folder: Path, names: set[str]) -> Path | None:
+    """Return a file of `workload run` in a folder."""
+    for name in sorted(names):
+        if name.endswith(".csv"):
+            path = folder / name
+            try:
+                if path.is_symlink() or not path.is_file():
+                    continue
+                with path.open("rb") as file:
+                    if file.readline(200).startswith(DEPLOYMENTS_START):
+                        return path
+            except OSError:
+                continue
+    return None

@@ -1,0 +1,153 @@
+"""Read CSV files of runs: whole ones, line by line, and growing ones, from where they were read last."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from steersman.apps.dashboard.runs.folders import FoundRun
+from steersman.core.errors import InputError
+
+CHUNK_BYTES = 1 << 20
+MOST_ROWS = 20_000
+"""Rows of a growing file that are kept; of more, every second, fourth, ... is."""
+LONGEST_LINE = 1 << 16
+
+
+def rows_of(run: FoundRun, name: str, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file with these columns, with their line numbers.
+
+    Raises:
+        InputError: it has other columns, a row of another length, or is no text.
+    """
+    with run.open(name) as binary, io.TextIOWrapper(binary, encoding="utf-8", newline="") as file:
+        reader = csv.reader(file)
+        try:
+            header = next(reader, [])
+            if header != list(columns):
+                problem = f"has the columns {','.join(header)[:200] or 'of no line'}; {','.join(columns)} are right"
+                raise InputError(run.folder / name, "line 1", "", problem)
+            for row in reader:
+                if len(row) != len(columns):
+                    problem = f"has {len(row)} of {len(columns)} cells: it is damaged, or was not written to its end"
+                    raise InputError(run.folder / name, f"line {reader.line_num}", "", problem)
+                yield reader.line_num, row
+        except (csv.Error, UnicodeDecodeError) as error:
+            place = f"line {reader.line_num + 1}"
+            raise InputError(run.folder / name, place, "", f"is no CSV of steersman: {error}") from None
+
+
+def cell_number(run: FoundRun, name: str, line: int, column: str, text: str) -> float:
+    """Return the number in a cell, NaN if it is empty. Raises InputError: it is none."""
+    try:
+        return float(text) if text else math.nan
+    except ValueError:
+        raise InputError(run.folder / name, f"line {line}", column, f"{text[:40]!r} is no number") from None
+
+
+class GrowingTable:
+    """Columns of numbers of a CSV file that another process appends to, or writes anew with more columns.
+
+    Args:
+        run: the run.
+        name: of the file, whose first column counts up.
+
+    Attributes:
+        generation: changes whenever earlier rows are others than before.
+        columns: numbers by name; NaN where a cell is empty.
+    """
+
+    def __init__(self, run: FoundRun, name: str) -> None:
+        self._run, self._name = run, name
+        self.generation = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.generation += 1
+        self.columns: dict[str, array[float]] = {}
+        self._header, self._offset, self._last = b"", 0, b""
+        self._read, self._stride = 0, 1
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are kept."""
+        return len(next(iter(self.columns.values()), ()))
+
+    def read(self) -> None:
+        """Read what was appended since. Half a line at the end waits for its other half.
+
+        Raises:
+            InputError: the file cannot be read, or is no such table.
+        """
+        try:
+            path = self._run.file(self._name)
+        except InputError:
+            if (self._run.folder / self._name).is_symlink():
+                raise
+            if self._offset:
+                self._forget()
+            return
+        with self._run.open(self._name, sys.maxsize) as file:
+            header = file.readline(LONGEST_LINE)
+            if not header.endswith(b"\n"):
+                if self._offset:
+                    self._forget()
+                return
+            if self._offset and not self._continues(file, header):
+                self._forget()
+            if not self._offset:
+                self._begin(header)
+            file.seek(self._offset)
+            rest = b""
+            while chunk := file.read(CHUNK_BYTES):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._add(line)
+                if len(rest) > LONGEST_LINE:
+                    raise InputError(path, f"line {self._read + 2}", "", "is too long: the file is damaged")
+
+    def _continues(self, file: BinaryIO, header: bytes) -> bool:
+        """Return whether the file still has what was read."""
+        file.seek(self._offset - len(self._last))
+        return header == self._header and file.read(len(self._last)) == self._last
+
+    def _begin(self, header: bytes) -> None:
+        names = header.decode(errors="replace").rstrip("\r\n").split(",")
+        if names[0] != "iteration":
+            problem = f"begins with the column {names[0][:40]!r}; iteration is right"
+            raise InputError(self._run.folder / self._name, "line 1", "", problem)
+        self._header, self._offset, self._last = header, len(header), header
+        self.columns = {name: array("d") for name in names}
+
+    def _add(self, line: bytes) -> None:
+        cells = line.decode(errors="replace").rstrip("\r").split(",")
+        try:
+            numbers = [float(cell) if cell else math.nan for cell in cells]
+        except ValueError:
+            numbers = []
+        if len(numbers) != len(self.columns):
+            problem = "is no row of numbers as its columns are: the file is damaged"
+            raise InputError(self._run.folder / self._name, f"line {self._read + 2}", "", problem)
+        self._offset += len(line) + 1
+        self._last = line + b"\n"
+        if self._read % self._stride == 0:
+            for column, number in zip(self.columns.values(), numbers, strict=True):
+                column.append(number)
+        self._read += 1
+        if self.rows > MOST_ROWS:
+            self._stride *= 2
+            self.generation += 1
+            self.columns = {name: column[::2] for name, column in self.columns.items()}
+
+    def since(self, generation: int, row: int) -> tuple[int, dict[str, list[float | None]]]:
+        """Return the columns from a row of a generation on: the first row that is returned, and the numbers."""
+        first = row if generation == self.generation and row <= self.rows else 0
+        return first, {
+            name: [number if math.isfinite(number) else None for number in column[first:]]
+            for name, column in self.columns.items()
+        }

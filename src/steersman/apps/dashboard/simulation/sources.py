@@ -1,0 +1,216 @@
+"""Where simulated runs come from: they were simulated just now, or `simulate` wrote them to a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from steersman.apps.dashboard.runs.folders import FoundRun
+from steersman.apps.dashboard.runs.tables import cell_number, rows_of
+from steersman.apps.dashboard.simulation.document import OUTCOMES, RecordedRun, pod_names
+from steersman.core.errors import InputError, SteersmanError
+from steersman.evaluation.replay_file import REPLAY, ReplayFile, decode_replay, policy_fingerprint
+from steersman.evaluation.results import PLACEMENTS, PLACEMENTS_COLUMNS, TIMELINE, timeline_columns
+from steersman.objectives.fragmentation import CAUSES
+from steersman.policies.base import Policy
+from steersman.policies.registry import resolve
+from steersman.simulation.result import Placements, RunResult, Timeline
+from steersman.workloads.profile import TypicalPod
+from steersman.workloads.workload import Workload
+
+NOW = "now"
+"""Where runs are that were not read from a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """A run with all of its events.
+
+    Attributes:
+        workload: nodes and pods.
+        result: the run.
+        profile: the typical pods; None: those of the workload.
+    """
+
+    workload: Workload
+    result: RunResult | RecordedRun
+    profile: Sequence[TypicalPod] | None = None
+
+
+class RunSource(Protocol):
+    """A run that can be loaded.
+
+    Attributes:
+        name: where it is.
+    """
+
+    name: str
+
+    def describe(self) -> RunLabel:
+        """Return what a list says of the run. Raises SteersmanError: it cannot be read."""
+        ...
+
+    def load(self) -> LoadedRun:
+        """Return the run. Raises SteersmanError: it cannot be read."""
+        ...
+
+    def open_policy(self) -> Policy:
+        """Return the policy. Raises SteersmanError: it cannot be had, and why."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunLabel:
+    """What a list says of a run; runs with equal `arrivals` can be compared."""
+
+    policy: str
+    workload: str
+    protocol: str
+    seed: int
+    arrivals: str
+
+
+class SimulatedRun:
+    """A run that was simulated just now.
+
+    Args:
+        workload: nodes and pods.
+        policy: its policy.
+        result: the run, with recorded placements.
+        arrivals: digest of its arrivals, see `ReplayFile.arrivals`.
+    """
+
+    def __init__(self, workload: Workload, policy: Policy, result: RunResult, arrivals: str = NOW) -> None:
+        self.name = NOW
+        self._workload, self._policy, self._result, self._arrivals = workload, policy, result, arrivals
+
+    def describe(self) -> RunLabel:
+        """Return what a list says of the run."""
+        result = self._result
+        return RunLabel(result.policy, result.workload, result.protocol, result.seed, self._arrivals)
+
+    def load(self) -> LoadedRun:
+        """Return the run."""
+        return LoadedRun(self._workload, self._result)
+
+    def open_policy(self) -> Policy:
+        """Return the policy."""
+        return self._policy
+
+
+class FolderRun:
+    """A run in a folder of `simulate`.
+
+    Args:
+        run: where it is.
+    """
+
+    def __init__(self, run: FoundRun) -> None:
+        self.name, self._run = run.name, run
+        self._label: RunLabel | None = None
+
+    def describe(self) -> RunLabel:
+        """Return what a list says of the run."""
+        if self._label is None:
+            content = self._read()
+            self._label = RunLabel(content.policy, content.workload, content.protocol, content.seed, content.arrivals())
+        return self._label
+
+    def load(self) -> LoadedRun:
+        """Return the run."""
+        content = self._read()
+        workload = content.load_workload()
+        placements = _placements(self._run, workload)
+        timeline = _timeline(self._run, content.protocol == "timed")
+        if len(placements.time) != len(timeline.time):
+            problem = f"has {len(timeline.time)} events, and {PLACEMENTS} has {len(placements.time)}; simulate it anew"
+            raise InputError(self._run.folder / TIMELINE, "", "", problem)
+        run = RecordedRun(content.policy, content.protocol, content.seed, placements, timeline)
+        return LoadedRun(workload, run, content.profile)
+
+    def open_policy(self) -> Policy:
+        """Return the policy, if it is one of steersman's own or a policy file with the same content.
+
+        Code and servers that a folder names are not run and not asked: the folder may be another person's.
+        """
+        content = self._read()
+        option = content.policy_option
+        if "://" in option or (":" in option and not option.endswith(".safetensors")):
+            raise SteersmanError(
+                f"{option} decided; code and servers that a folder names are neither run nor asked for reasons"
+            )
+        try:
+            found = policy_fingerprint(option)
+            policy = resolve(option)
+        except SteersmanError as error:
+            raise SteersmanError(f"there are no reasons without the policy: {error}") from None
+        if found != content.policy_fingerprint:
+            raise SteersmanError(f"{option} is another policy now than the one that decided, so there are no reasons")
+        return policy
+
+    def _read(self) -> ReplayFile:
+        with self._run.open(REPLAY) as file:
+            return decode_replay(self._run.folder / REPLAY, file)
+
+
+def _placements(run: FoundRun, workload: Workload) -> Placements:
+    pods, nodes = set(pod_names(workload)), {node.name: node.gpu_count for node in workload.nodes} | {"": 0}
+    times: list[float] = []
+    cells: list[list[str]] = []
+    running: dict[str, int] = {}
+    for line, (event, time, *row) in rows_of(run, PLACEMENTS, PLACEMENTS_COLUMNS):
+        problem = _problem_of(row, pods, nodes)
+        if event != str(len(times)):
+            problem = f"event {event[:40]!r}; {len(times)} is right"
+        running[row[0]] = running.get(row[0], 0) + (row[3] == "bound") - (row[3] == "finished")
+        if running[row[0]] < 0:
+            problem = f"pod {row[0][:80]!r} finished, and was not bound before"
+        if problem:
+            raise InputError(run.folder / PLACEMENTS, f"line {line}", "", problem)
+        times.append(cell_number(run, PLACEMENTS, line, "time", time))
+        cells.append(row)
+    if not times:
+        raise InputError(run.folder / PLACEMENTS, "", "", "has no event; a run with pods is right")
+    pod, node, devices, outcome, reason = (list(column) for column in zip(*cells, strict=True))
+    return Placements(np.array(times), pod, node, devices, outcome, reason)
+
+
+def _problem_of(row: Sequence[str], pods: Collection[str], nodes: Mapping[str, int]) -> str:
+    """Return what is wrong with an event of `placements.csv`, "" if nothing is."""
+    pod, node, devices, outcome, _ = row
+    if pod not in pods:
+        return f"pod {pod[:80]!r} is not in {REPLAY}"
+    if node not in nodes:
+        return f"node {node[:80]!r} is not in {REPLAY}"
+    if devices and not all(each.isdecimal() and int(each) < nodes[node] for each in devices[:400].split("-")):
+        return f"devices {devices[:40]!r} are none of the node's {nodes[node]}"
+    if outcome not in OUTCOMES:
+        return f"outcome {outcome[:40]!r}; one of {', '.join(OUTCOMES)} is right"
+    return f"outcome {outcome} without a node" if outcome in ("bound", "finished") and not node else ""
+
+
+def _timeline(run: FoundRun, timed: bool) -> Timeline:
+    columns = timeline_columns("timed" if timed else "inflation")
+    values = [
+        [cell_number(run, TIMELINE, line, name, cell) for name, cell in zip(columns, row, strict=True)]
+        for line, row in rows_of(run, TIMELINE, columns)
+    ]
+    table = np.array(values, dtype=np.float64).reshape(-1, len(columns)).T
+    _, time, arrived, gpu, cpu, memory, fragmentation, *rest = table
+    causes, (gpu_balance, cpu_balance, nodes_used, waiting) = rest[: len(CAUSES)], rest[len(CAUSES) :]
+    return Timeline(
+        time,
+        arrived,
+        gpu,
+        cpu,
+        memory,
+        fragmentation,
+        np.stack(causes, axis=1),
+        gpu_balance,
+        cpu_balance,
+        nodes_used,
+        waiting,
+    )

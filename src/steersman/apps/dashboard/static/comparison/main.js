@@ -1,0 +1,194 @@
+// The page of comparisons: folders, workload, metric and baseline are chosen; the server has the numbers.
+
+import { Chart, short } from "../shared/chart.js";
+import { kind } from "../shared/colours.js";
+import { ask, byId, element, showProblem, table } from "../shared/elements.js";
+import { startPage } from "../shared/page.js";
+import { drawBar } from "./bars.js";
+
+/**
+ * @typedef {{workload: string, protocol: string}} Subject
+ * @typedef {{id: string, name: string, subjects: Subject[], policies: string[], metrics: Record<string, string[]>, baseline: string,
+ *   problem: string}} Folder
+ * @typedef {{folder: string, policy: string, runs: number, mean: number | null, low: number | null, high: number | null,
+ *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null}} Row
+ * @typedef {{folder: string, policy: string, mean: (number | null)[]}} Curve
+ * @typedef {{metric: {title: string, largerIsBetter: boolean | null}, workloads: Record<string, Row[]>,
+ *   sentences: Record<string, string>, charts: {title: string, x: number[], curves: Curve[]}[]}} Comparison
+ */
+
+const CHOICES = ["workload", "metric", "baseline"];
+/** What decides in a protocol; in others the allocation at the end. @type {Record<string, string[]>} */
+const DECIDES = { timed: ["waiting_time_mean_seconds"], latency: ["soft_limits_kept_percent"] };
+const ALLOCATION = ["gpu_allocation_percent", "cpu_allocation_percent"];
+const ALL = "all";
+
+class Page {
+  /** @param {Folder[]} folders */
+  constructor(folders) {
+    this.folders = folders;
+    const readable = folders.filter((each) => !each.problem);
+    /** @type {Set<string>} */
+    this.chosen = new Set(readable.slice(0, 1).map((each) => each.id));
+    /** @type {Map<string, Chart>} */
+    this.charts = new Map();
+    this.asked = 0;
+    this.protocol = "";
+  }
+
+  start() {
+    byId("folders").replaceChildren(...this.folders.map((folder) => {
+      const box = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox" }));
+      box.checked = this.chosen.has(folder.id);
+      box.disabled = folder.problem !== "";
+      box.addEventListener("change", () => {
+        if (box.checked) this.chosen.add(folder.id); else this.chosen.delete(folder.id);
+        this.showChoices();
+        this.update();
+      });
+      return element("label", {}, box, folder.problem ? `${folder.name}: ${folder.problem}` : folder.name);
+    }));
+    for (const name of CHOICES) {
+      byId(name).addEventListener("change", () => {
+        if (name === "workload") this.showMetrics();
+        this.update();
+      });
+    }
+    document.addEventListener("theme", () => this.drawBars());
+    window.addEventListener("resize", () => this.drawBars());
+    byId("workloads").parentElement?.addEventListener("toggle", () => this.drawBars());
+    document.querySelector("main")?.removeAttribute("hidden");
+    byId("subject").textContent = `folders with results of evaluate: ${this.folders.length}`;
+    this.showChoices();
+    this.update();
+  }
+
+  get open() {
+    return this.folders.filter((each) => this.chosen.has(each.id));
+  }
+
+  /** What the chosen folders have; what was chosen before stays if it is there. */
+  showChoices() {
+    const subjects = this.open.flatMap((each) => each.subjects).map((each) => JSON.stringify([each.workload, each.protocol]));
+    fill("workload", [...new Set(subjects)], (text) => JSON.parse(text).join(", "), subjects.find((each) => JSON.parse(each)[1] === "inflation"));
+    this.showMetrics();
+    fill("baseline", [...new Set(this.open.flatMap((each) => each.policies))], (text) => text, this.open[0]?.baseline);
+  }
+
+  /** The metrics of the chosen workload's protocol; in another protocol than before what decides there. */
+  showMetrics() {
+    const protocol = byId("workload").value ? JSON.parse(byId("workload").value)[1] : "";
+    const metrics = [...new Set(this.open.flatMap((each) => each.metrics[protocol] ?? []))];
+    if (protocol !== this.protocol) byId("metric").replaceChildren();
+    this.protocol = protocol;
+    fill("metric", metrics, (text) => text.replaceAll("_", " "), [...(DECIDES[protocol] ?? []), ...ALLOCATION].find((each) => metrics.includes(each)));
+  }
+
+  async update() {
+    this.asked += 1;
+    const asked = this.asked;
+    if (this.open.length === 0 || !byId("workload").value) {
+      byId("sentences").replaceChildren(element("p", {}, "Choose results above."));
+      return;
+    }
+    const [workload, protocol] = JSON.parse(byId("workload").value);
+    const query = new URLSearchParams([...this.open.map((each) => ["folder", each.id]), ["workload", workload],
+      ["protocol", protocol], ["metric", byId("metric").value], ["baseline", byId("baseline").value]]);
+    try {
+      /** @type {Comparison} */
+      const found = await ask(`/api/comparison/metric?${query}`);
+      if (asked !== this.asked) return;
+      byId("problem").hidden = true;
+      this.show(found, workload);
+    } catch (problem) {
+      showProblem(problem);
+    }
+  }
+
+  /** @param {Comparison} found @param {string} workload */
+  show(found, workload) {
+    const several = this.open.length > 1;
+    const rows = found.workloads[workload] ?? [];
+    const better = { true: " Higher is better.", false: " Lower is better." }[String(found.metric.largerIsBetter)] ?? "";
+    byId("title").textContent = found.metric.title;
+    byId("sentences").replaceChildren(...Object.entries(found.sentences).map(([folder, sentence]) =>
+      element("p", {}, several ? `${folder}: ${sentence}` : sentence)));
+    this.bars = [{ name: "", rows }];
+    const others = Object.entries(found.workloads).filter(([name]) => name !== ALL);
+    this.bars.push(...(others.length > 1 ? others.map(([name, of]) => ({ name, rows: of })) : []));
+    this.drawBars();
+    byId("workloads").parentElement?.toggleAttribute("hidden", others.length < 2);
+    const titles = ["policy", ...(several ? ["from"] : []), "seeds", "mean", "95 % interval", "against", "difference", "95 % interval"];
+    const first = several ? 2 : 1;
+    byId("table").replaceChildren(table(titles, rows.map((row) => [
+      row.policy, ...(several ? [row.folder] : []), String(row.runs), number(row.mean), interval(row.low, row.high), row.baseline,
+      number(row.difference, true), interval(row.differenceLow, row.differenceHigh, true),
+    ]), [0, 1, 2, 4, 5].map((i) => i + first)));
+    byId("table").append(element("p", { class: "keys" }, `Differences are paired by seed; one is shown where zero is outside of its interval.${better}`));
+    this.showCharts(found, several);
+  }
+
+  /** @param {Comparison} found @param {boolean} several */
+  showCharts(found, several) {
+    for (const chart of this.charts.values()) chart.place.hidden = true;
+    for (const { title, x, curves } of found.charts) {
+      const lines = curves.map((each, i) => ({ label: several ? `${each.policy} (${each.folder})` : each.policy, colour: kind(i) }));
+      let chart = this.charts.get(title);
+      if (chart === undefined) {
+        const place = element("section", { "aria-label": title });
+        byId("charts").append(place);
+        chart = new Chart(place, { title, lines, x: "arrived GPU demand, % of all GPUs", height: 260, group: "comparison" });
+        this.charts.set(title, chart);
+      }
+      chart.place.hidden = false;
+      chart.setLines(lines);
+      chart.show([x, ...curves.map((each) => each.mean)]);
+    }
+  }
+
+  drawBars() {
+    const several = this.open.length > 1;
+    const drawings = (this.bars ?? []).map(({ name, rows }) => ({ name, ...barsOf(rows, several) }));
+    byId("bars").replaceChildren(...drawings.slice(0, 1).map((each) => each.place));
+    byId("workloads").replaceChildren(...drawings.slice(1).flatMap(({ name, place }) => [element("h3", {}, name), place]));
+    for (const { draw } of drawings) draw();
+  }
+}
+
+/** @param {Row[]} rows @param {boolean} several @returns {{place: HTMLElement, draw: () => void}} */
+function barsOf(rows, several) {
+  const ends = rows.flatMap((row) => [row.mean, row.low, row.high]).filter((each) => each !== null);
+  const range = { low: Math.min(0, ...ends), high: Math.max(...ends, 1e-12) };
+  /** @type {(() => void)[]} */
+  const draws = [];
+  const place = element("div", { class: "bars" });
+  rows.forEach((row, i) => {
+    const name = several ? `${row.policy} (${row.folder})` : row.policy;
+    const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { role: "img", "aria-label": `${name}: ${number(row.mean)}, ${interval(row.low, row.high) || "no interval"}` }));
+    place.append(element("span", { class: "name" }, name), canvas, element("span", { class: "value" }, number(row.mean)));
+    draws.push(() => drawBar(canvas, row, range, kind(i)));
+  });
+  return { place, draw: () => draws.forEach((each) => each()) };
+}
+
+/** @param {string} id @param {string[]} values @param {(value: string) => string} label @param {string | undefined} first */
+function fill(id, values, label, first = values[0]) {
+  const before = byId(id).value;
+  byId(id).replaceChildren(...values.map((value) => element("option", { value }, label(value))));
+  byId(id).value = values.includes(before) ? before : first ?? "";
+}
+
+/** @param {number | null} value @param {boolean} signed @returns {string} */
+function number(value, signed = false) {
+  if (value === null) return "–";
+  const text = short(Math.abs(value));
+  return value < 0 ? `−${text}` : signed ? `+${text}` : text;
+}
+
+/** @param {number | null} low @param {number | null} high @param {boolean} signed @returns {string} */
+function interval(low, high, signed = false) {
+  return low === null || high === null ? "" : `${number(low, signed)} to ${number(high, signed)}`;
+}
+
+startPage("comparison");
+ask("/api/comparison/folders").then((folders) => new Page(folders).start()).catch(showProblem);

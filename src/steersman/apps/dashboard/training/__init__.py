@@ -1,0 +1,1 @@
+"""Training runs in the browser: their curves while they learn, and requests to them."""

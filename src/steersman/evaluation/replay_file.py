@@ -1,0 +1,232 @@
+"""`replay.json.gz` of a simulated run: nodes, pods, policy and options, which a replay needs beside its CSV files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from steersman.cluster.model import Node, Pod, PodClass
+from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.core.errors import InputError
+from steersman.policies.files.policy_file import SUFFIX
+from steersman.policies.registry import PACKAGED_POLICY, policy_path
+from steersman.simulation.result import Protocol
+from steersman.training.network import fingerprint
+from steersman.workloads.profile import TypicalPod
+from steersman.workloads.workload import Recorded, SpreadSelectors, Workload
+
+REPLAY = "replay.json.gz"
+VERSION = 1
+REPLAY_START = b'{"version":'
+"""How the content of every such file begins."""
+MOST_BYTES = 1 << 29
+"""Of the file's content; openb with 8,152 pods has 1 MB."""
+MOST_GPUS = 63
+
+
+class ReplayLimits(msgspec.Struct, omit_defaults=True):
+    """Limits of latency in milliseconds; None: no limit."""
+
+    soft: float | None = None
+    hard: float | None = None
+    user: str = ""
+
+
+class ReplayPod(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A pod; `pod_class` is the position of its requests and constraints in `classes`, the rest is as in `Pod`."""
+
+    name: str
+    pod_class: int
+    namespace: str = "default"
+    labels: dict[str, str] = {}
+    priority: int = 0
+    owner: str = ""
+    creation_time: float | None = None
+    deletion_time: float | None = None
+    gpu_devices: tuple[int, ...] = ()
+    latency: ReplayLimits | None = None
+
+
+class ReplayFile(msgspec.Struct, kw_only=True):
+    """What a run was about.
+
+    Attributes:
+        version: of this layout.
+        policy: its name in results.
+        policy_option: the policy as it was asked for: a name, a weighted sum, a file, a URL or `module:Class`.
+        policy_fingerprint: of the policy file's content, "" if it is none.
+        protocol, seed, ratio, load, mean_duration, shuffle: how pods arrived.
+        workload: its name.
+        profile: the typical pods that were given; None: those of the workload.
+        nodes: in the workload's order.
+        classes: different requests and constraints of pods.
+        pods: in the workload's order.
+        services: selectors that pods are spread by.
+        recorded, from_now: see `Workload`.
+    """
+
+    version: int = VERSION
+    policy: str
+    policy_option: str
+    policy_fingerprint: str = ""
+    protocol: Protocol
+    seed: int
+    ratio: float
+    load: float | None = None
+    mean_duration: float | None = None
+    shuffle: bool = True
+    workload: str
+    profile: tuple[TypicalPod, ...] | None = None
+    nodes: tuple[Node, ...]
+    classes: tuple[PodClass, ...]
+    pods: tuple[ReplayPod, ...]
+    services: SpreadSelectors
+    recorded: tuple[Recorded | None, ...] = ()
+    from_now: bool = False
+
+    def arrivals(self) -> str:
+        """Return a digest of what two runs must have in common to have the same arrivals."""
+        options = self.protocol, self.seed, self.ratio, self.load, self.mean_duration, self.shuffle, self.from_now
+        content = self.workload, options, self.nodes, self.classes, self.pods, self.recorded
+        return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
+
+    def load_workload(self) -> Workload:
+        """Return the workload."""
+        return Workload(
+            self.workload,
+            self.nodes,
+            tuple(_pod(row, self.classes) for row in self.pods),
+            self.services,
+            recorded=self.recorded,
+            from_now=self.from_now,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Options of a simulated run, see `ReplayFile`."""
+
+    policy_option: str
+    ratio: float
+    load: float | None = None
+    mean_duration: float | None = None
+    shuffle: bool = True
+    profile: tuple[TypicalPod, ...] | None = None
+
+
+def replay_file(workload: Workload, options: RunOptions, policy: str, protocol: Protocol, seed: int) -> ReplayFile:
+    """Return the content of the file for a run of a policy of that name."""
+    classes = {each: i for i, each in enumerate(dict.fromkeys(pod.pod_class for pod in workload.pods))}
+    return ReplayFile(
+        policy=policy,
+        policy_option=options.policy_option,
+        policy_fingerprint=policy_fingerprint(options.policy_option),
+        protocol=protocol,
+        seed=seed,
+        ratio=options.ratio,
+        load=options.load,
+        mean_duration=options.mean_duration,
+        shuffle=options.shuffle,
+        workload=workload.name,
+        profile=options.profile,
+        nodes=workload.nodes,
+        classes=tuple(classes),
+        pods=tuple(_row(pod, classes[pod.pod_class]) for pod in workload.pods),
+        services=workload.services,
+        recorded=workload.recorded,
+        from_now=workload.from_now,
+    )
+
+
+def policy_fingerprint(option: str) -> str:
+    """Return the name and a digest of a policy file, "" if there is none. Raises InputError: it cannot be read."""
+    if option != PACKAGED_POLICY and not option.endswith(SUFFIX):
+        return ""
+    with policy_path(option) as file:
+        return str(fingerprint(file))
+
+
+def encode_replay(content: ReplayFile) -> bytes:
+    """Return the file's bytes, the same for the same content."""
+    return gzip.compress(msgspec.json.encode(content, order="deterministic") + b"\n", compresslevel=6, mtime=0)
+
+
+def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
+    """Return the content of a file.
+
+    Raises:
+        InputError: it is damaged, too large, or of another version.
+    """
+    try:
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            text = unpacked.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(path, "", "", f"is damaged: {error}; simulate the run anew") from None
+    if len(text) > MOST_BYTES:
+        raise InputError(path, "", "", f"has more than {MOST_BYTES >> 20} MiB, and is no file of steersman")
+    try:
+        content = msgspec.json.decode(text, type=ReplayFile)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InputError(path, "", "", f"is no replay of this version of steersman: {error}") from None
+    for problem in _problems(content):
+        raise InputError(path, "", "", problem)
+    return content
+
+
+def _problems(content: ReplayFile) -> Iterator[str]:
+    """Yield what is wrong with the content."""
+    if content.version != VERSION:
+        yield f"has version {content.version}, and {VERSION} is right; simulate the run anew"
+    if not content.nodes:
+        yield "has no nodes"
+    for node in content.nodes:
+        if not 0 <= node.gpu_count <= MOST_GPUS:
+            yield f"node {node.name} has {node.gpu_count} GPUs; 0 to {MOST_GPUS} are right"
+    for row in content.pods:
+        if not 0 <= row.pod_class < len(content.classes):
+            yield f"pod {row.name} has class {row.pod_class} of {len(content.classes)}"
+    if content.recorded and len(content.recorded) != len(content.pods):
+        yield f"has {len(content.recorded)} recorded placements of {len(content.pods)} pods"
+
+
+def _row(pod: Pod, pod_class: int) -> ReplayPod:
+    limits = pod.latency
+    soft, hard = (each if math.isfinite(each) else None for each in (limits.soft, limits.hard))
+    latency = ReplayLimits(soft, hard, limits.user)
+    return ReplayPod(
+        name=pod.name,
+        pod_class=pod_class,
+        namespace=pod.namespace,
+        labels=dict(pod.labels),
+        priority=pod.priority,
+        owner=pod.owner,
+        creation_time=pod.creation_time,
+        deletion_time=pod.deletion_time,
+        gpu_devices=pod.gpu_devices,
+        latency=latency if latency != ReplayLimits() else None,
+    )
+
+
+def _pod(row: ReplayPod, classes: tuple[PodClass, ...]) -> Pod:
+    limits = row.latency or ReplayLimits()
+    soft, hard = (math.inf if each is None else each for each in (limits.soft, limits.hard))
+    return Pod(
+        row.name,
+        classes[row.pod_class],
+        row.namespace,
+        row.labels,
+        row.priority,
+        owner=row.owner,
+        creation_time=row.creation_time,
+        deletion_time=row.deletion_time,
+        gpu_devices=row.gpu_devices,
+        latency=LatencyLimits(soft, hard, limits.user),
+    )

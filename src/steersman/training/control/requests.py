@@ -1,0 +1,86 @@
+"""Requests to a run that is learning: a file with one word, which the run looks for between two iterations.
+
+Whoever asks creates `request.txt`, which fails while another request is there; the run obeys, says so in its log, and
+removes the file. In a shell: `echo pause > FOLDER/request.txt`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from steersman.core.errors import SteersmanError, UsageError
+
+REQUEST = "request.txt"
+LOG = "log.txt"
+"""The run's log, which a process locks as long as it trains there."""
+PAUSE, CONTINUE, STOP, CHECKPOINT = "pause", "continue", "stop", "checkpoint"
+REQUESTS = (PAUSE, CONTINUE, STOP, CHECKPOINT)
+"""`pause` until `continue`; `stop` ends the run as its limits would; `checkpoint` writes the current policy."""
+LIVE_REQUESTS = (STOP, CHECKPOINT)
+"""Those of a run that decides in a live cluster: it cannot pause, since pods wait for its answers."""
+LONGEST = 100
+
+
+def post_request(folder: Path, request: str) -> None:
+    """Leave a request in the folder of a run.
+
+    Raises:
+        UsageError: there is no such request.
+        SteersmanError: no process trains there, another request is there, or the folder cannot be written.
+    """
+    if request not in REQUESTS:
+        raise UsageError(f"request {request[:40]!r}: one of {', '.join(REQUESTS)} is right")
+    if not is_training(folder):
+        raise SteersmanError(f"{folder}: no process trains there now, so nobody would answer")
+    try:
+        descriptor = os.open(folder / REQUEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    except FileExistsError:
+        raise SteersmanError(
+            f"{folder}: another request waits for the end of the iteration; ask again when {REQUEST} is gone"
+        ) from None
+    except OSError as error:
+        raise SteersmanError(f"{folder / REQUEST}: cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{request}\n")
+
+
+def pending_request(folder: Path) -> str:
+    """Return what is asked of a run, "" if nothing is; a line that is not complete yet is nothing."""
+    try:
+        descriptor = os.open(folder / REQUEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        text = file.read(LONGEST).decode(errors="replace")
+    return text.strip() if text.endswith("\n") else ""
+
+
+def remove_request(folder: Path) -> None:
+    """Remove a request that was obeyed, or that an ended run has left."""
+    with suppress(FileNotFoundError):
+        (folder / REQUEST).unlink()
+
+
+@contextmanager
+def training_in(folder: Path) -> Iterator[None]:
+    """Show to `is_training` that this process trains in the folder; nothing is shown where files cannot be locked."""
+    with open(folder / LOG, "a") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def is_training(folder: Path) -> bool:
+    """Return whether a process trains in the folder now."""
+    try:
+        with open(folder / LOG, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

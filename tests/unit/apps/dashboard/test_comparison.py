@@ -1,0 +1,162 @@
+"""The screen of comparisons: its numbers are those of `summary.csv`, and of the report where that has none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from tests.support.dashboard import AskServer, tell
+from tests.support.errors import raises
+
+from steersman.apps.dashboard.comparison.evaluation import NO_NODES, EvaluationFolder, Subject
+from steersman.apps.dashboard.comparison.screen import ComparisonScreen
+from steersman.apps.dashboard.runs.folders import FoundRun, find_runs
+from steersman.core.errors import InputError
+from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.results import write_evaluation
+from steersman.evaluation.summary import SummaryRow, summarise
+from steersman.simulation.result import Curve, Metric, Protocol, RunResult
+
+POLICIES, WORKLOADS, SEEDS = ("fgd", "best-fit", "mine"), ("one", "two"), (1, 2, 3, 4, 5, 6)
+METRIC = "gpu_allocation_percent"
+
+
+def run_of(workload: str, policy: str, seed: int, protocol: Protocol) -> RunResult:
+    random = np.random.default_rng([seed, POLICIES.index(policy), WORKLOADS.index(workload)])
+    x = np.arange(0.0, 131.0)
+    allocated = np.round(np.minimum(x, 90 + POLICIES.index(policy) + random.random(131)), 2)
+    unknown = np.full(131, np.nan)
+    curve = Curve(
+        x, allocated, unknown, unknown, np.round(x / 10, 2), np.full((131, 6), np.nan), *(unknown for _ in range(4))
+    )
+    end = float(allocated[-1])
+    metrics = (
+        Metric(METRIC, "percent", end),
+        Metric("pods_failed", "count", float(random.integers(9))),
+        Metric("waiting_time_mean_seconds", "seconds", math.nan),
+    )
+    return RunResult(workload, policy, seed, protocol, curve, metrics, NO_NODES)
+
+
+@cache
+def runs() -> tuple[RunResult, ...]:
+    return tuple(
+        run_of(workload, policy, seed, "inflation") for workload in WORKLOADS for policy in POLICIES for seed in SEEDS
+    )
+
+
+def written(folder: Path, of: tuple[RunResult, ...] | None = None, baseline: str = "fgd") -> FoundRun:
+    folder.mkdir(parents=True)
+    chosen = runs() if of is None else of
+    write_evaluation(folder, chosen, summarise(chosen, baseline))
+    return find_runs([folder])[0][0]
+
+
+def same(one: SummaryRow, other: SummaryRow) -> bool:
+    """Whether two rows say the same, as far as `summary.csv` has it: nine digits, and neither units nor quartiles."""
+    for name in ("workload", "policy", "protocol", "metric", "runs", "baseline"):
+        assert getattr(one, name) == getattr(other, name)
+    numbers = [(each.mean, *each.interval, each.difference, *each.difference_interval) for each in (one, other)]
+    assert numbers[0] == pytest.approx(numbers[1], rel=1e-8, nan_ok=True)
+    return True
+
+
+def test_the_summary_is_read_and_another_baseline_is_computed_as_evaluate_does(tmp_path: Path) -> None:
+    found = EvaluationFolder(written(tmp_path / "run"))
+    assert (found.policies, found.baseline) == (POLICIES, "fgd")
+    assert [subject.workload for subject in found.subjects] == [*WORKLOADS, "all"]
+    for baseline in POLICIES:
+        expected = summarise(runs(), baseline)
+        for workload in (*WORKLOADS, "all"):
+            rows = found.rows(Subject(workload, "inflation"), METRIC, baseline)
+            wanted = [row for row in expected if (row.workload, row.metric) == (workload, METRIC)]
+            assert all(same(row, other) for row, other in zip(rows, wanted, strict=True))
+
+
+def test_the_sentence_is_the_reports(tmp_path: Path) -> None:
+    found = EvaluationFolder(written(tmp_path / "run"))
+    summary = summarise(runs(), "best-fit")
+    expected = Headline(list(runs()), summary, "best-fit").sentence()
+    assert found.sentence(Subject("all", "inflation"), METRIC, "best-fit") == expected
+    alone = [run for run in runs() if run.workload == "two"]
+    expected = Headline(alone, summarise(alone, "fgd"), "fgd").sentence()
+    assert found.sentence(Subject("two", "inflation"), METRIC, "fgd") == expected
+    assert found.sentence(Subject("two", "inflation"), "pods_failed", "fgd") == ""
+
+
+def test_curves_are_those_of_the_runs(tmp_path: Path) -> None:
+    curves = EvaluationFolder(written(tmp_path / "run")).curves(Subject("one", "inflation"))
+    assert list(curves) == list(POLICIES)
+    (expected, *_) = (run.curve for run in runs() if run.workload == "one")
+    assert np.array_equal(curves["fgd"][0].gpu_allocation_percent, expected.gpu_allocation_percent)
+
+
+def test_other_protocols_have_a_summary_and_no_curves(tmp_path: Path) -> None:
+    timed = tuple(replace(run, protocol="timed") for run in runs() if run.workload == "one")
+    found = EvaluationFolder(written(tmp_path / "run", timed))
+    assert found.subjects == (Subject("one", "timed"),)
+    assert found.curves(found.subjects[0]) == {}
+    assert found.sentence(found.subjects[0], "waiting_time_mean_seconds", "fgd").startswith("No pod was bound")
+
+
+def test_the_screen_shows_several_folders_and_says_from_which_a_row_is(tmp_path: Path) -> None:
+    first = written(tmp_path / "first")
+    second = written(tmp_path / "second", tuple(run for run in runs() if run.workload == "one"), "mine")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "summary.csv").write_text("a,b\n")
+    screen = ComparisonScreen([*find_runs([tmp_path / "broken"])[0], first, second])
+
+    async def story(ask: AskServer) -> None:
+        broken, one, two = (await ask("/api/comparison/folders")).content
+        assert ("summary.csv" in broken["problem"], one["baseline"], two["baseline"]) == (True, "fgd", "mine")
+        query = f"workload=one&protocol=inflation&metric={METRIC}&baseline=fgd"
+        both = f"/api/comparison/metric?folder={one['id']}&folder={two['id']}&{query}"
+        found = (await ask(both)).content
+        rows = found["workloads"]["one"]
+        assert [(row["folder"], row["policy"]) for row in rows] == [
+            (f, p) for f in ("first", "second") for p in POLICIES
+        ]
+        first, second = ([row["difference"] for row in part] for part in (rows[1:3], rows[4:]))
+        assert first == pytest.approx(second, rel=1e-8), "read from summary.csv, and computed as that is"
+        assert found["metric"] == {"title": "GPU allocated at the end, %", "largerIsBetter": True}
+        assert list(found["sentences"]) == ["first", "second"]
+        allocation, fragmentation = found["charts"]
+        assert (len(allocation["curves"]), len(allocation["x"]), len(fragmentation["curves"])) == (6, 131, 6)
+        ends = [run.curve.gpu_allocation_percent[-1] for run in runs()[: len(SEEDS)]]
+        assert allocation["curves"][0]["mean"][-1] == pytest.approx(np.mean(ends))
+        for wrong, part in (
+            (f"/api/comparison/metric?{query}", "folder"),
+            (f"/api/comparison/metric?folder=../x&{query}", "../x"),
+            (f"/api/comparison/metric?folder={one['id']}&workload=three&protocol=inflation&metric=x", "three"),
+            (f"/api/comparison/metric?folder={broken['id']}&{query}", "summary.csv"),
+        ):
+            assert (await ask(quote(wrong, safe="/?=&"))).is_line(400, part)
+        unknown = (await ask(both.replace(METRIC, "nothing"))).content
+        assert (unknown["workloads"], unknown["sentences"]) == ({}, {})
+
+    tell([screen], story)
+
+
+DAMAGED = (
+    ("summary.csv", "workload,policy\n", "line 1"),
+    ("metrics.csv", "one,fgd,1,inflation,m,percent\n", "line 2"),
+    ("metrics.csv", "one,fgd,x,inflation,m,percent,1\n", "seed"),
+    ("metrics.csv", "one,fgd,1,sideways,m,percent,1\n", "protocol"),
+    ("metrics.csv", "one,fgd,1,inflation,m,percent,many\n", "value"),
+    ("results.csv", "one,fgd,1,0,\x00,1\n", "line 2"),
+)
+
+
+def test_damaged_results_name_file_and_place(tmp_path: Path) -> None:
+    for number, (file, text, where) in enumerate(DAMAGED):
+        run = written(tmp_path / str(number), runs()[:2])
+        path = tmp_path / str(number) / file
+        header = path.read_text().splitlines()[0]
+        path.write_text(text if where == "line 1" else f"{header}\n{text}")
+        with raises(InputError, path, where):
+            assert EvaluationFolder(run).runs

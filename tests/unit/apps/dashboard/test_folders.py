@@ -1,0 +1,196 @@
+"""Runs in folders: which are found, and that damaged, foreign, linked and half-written files are one line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.support.errors import raises
+
+from steersman.apps.dashboard.runs import tables
+from steersman.apps.dashboard.runs.folders import FoundRun, find_runs
+from steersman.apps.dashboard.runs.tables import GrowingTable
+from steersman.cli.main import main
+from steersman.core.errors import InputError, UsageError
+
+
+def touch(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_text("")
+    return folder
+
+
+def kinds(*folders: Path) -> list[tuple[str, str]]:
+    return [(run.name, run.kind) for run in find_runs(folders)[0]]
+
+
+def test_a_folder_is_known_by_its_files_and_a_desk_by_its_folders(tmp_path: Path) -> None:
+    desk = tmp_path / "desk"
+    touch(desk / "a", "placements.csv", "timeline.csv", "replay.json.gz", "metrics.csv")
+    touch(desk / "b" / "c", "summary.csv", "metrics.csv")
+    touch(desk / "study" / "trial-000", "run.json", "metrics.csv", "log.txt")
+    touch(desk / ".hidden", "run.json")
+    expected = [("desk/a", "simulation"), ("desk/b/c", "evaluation"), ("desk/study/trial-000", "training")]
+    assert kinds(desk) == expected
+    assert kinds(desk / "a") == [("a", "simulation")]
+    assert kinds(desk, desk / "a", desk / "b") == expected, "each once"
+    assert len({run.id for run in find_runs([desk])[0]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("placements.csv", "timeline.csv"), "replay.json.gz"),
+        (("placements.csv",), "timeline.csv"),
+        (("results.partial.csv",), "interrupted"),
+        ((), "no run"),
+        (("pods.csv",), "no run"),
+    ],
+)
+def test_what_is_no_run_is_one_line_that_says_what_would_be_right(
+    tmp_path: Path, names: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    touch(tmp_path, *names)
+    assert main(["dashboard", str(tmp_path), "--no-open"]) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert str(tmp_path) in line
+    assert said in line
+
+
+def test_deployments_of_workload_run_are_named_as_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text("name,pod_count,cpu_request,cpu_limit,mem_request,mem_limit,action\n")
+    with raises(InputError, tmp_path / "run.csv", "--pods"):
+        find_runs([tmp_path])
+
+
+def test_one_broken_run_keeps_no_others_from_being_read(tmp_path: Path) -> None:
+    touch(tmp_path / "a", "placements.csv")
+    touch(tmp_path / "b", "summary.csv")
+    runs, problems = find_runs([tmp_path])
+    assert ([run.kind for run in runs], len(problems)) == (["evaluation"], 1)
+
+
+def test_folders_that_do_not_exist(tmp_path: Path) -> None:
+    for path in (tmp_path / "no", touch(tmp_path, "file") / "file"):
+        with raises(UsageError, path):
+            find_runs([path])
+
+
+def run_in(folder: Path) -> FoundRun:
+    touch(folder, "run.json")
+    return find_runs([folder])[0][0]
+
+
+def test_nothing_out_of_the_named_folder_is_read(tmp_path: Path) -> None:
+    touch(tmp_path / "other", "run.json")
+    (tmp_path / "secret").write_text("iteration,reward\n1,2\n")
+    desk = touch(tmp_path / "desk" / "run", "run.json").parent
+    (desk / "link").symlink_to(tmp_path / "other")
+    assert kinds(desk) == [("desk/run", "training")], "links are not followed"
+    (run,) = find_runs([desk])[0]
+    (run.folder / "metrics.csv").symlink_to(tmp_path / "secret")
+    with raises(InputError, run.folder / "metrics.csv", "link"):
+        run.open("metrics.csv")
+    with raises(InputError, run.folder / "metrics.csv", "link"):
+        GrowingTable(run, "metrics.csv").read()
+    os.mkfifo(run.folder / "pipe")
+    with raises(InputError, run.folder / "pipe"):
+        run.open("pipe")
+    with raises(InputError, run.folder / "no"):
+        run.open("no")
+
+
+def test_a_link_within_the_folder_and_a_link_to_it_are_fine(tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run")
+    (run.folder / "real.csv").write_text("iteration,reward\n1,2\n")
+    (run.folder / "metrics.csv").symlink_to("real.csv")
+    table = GrowingTable(run, "metrics.csv")
+    table.read()
+    assert table.rows == 1
+    (tmp_path / "short").symlink_to(tmp_path / "run")
+    assert kinds(tmp_path / "short") == [("run", "training")]
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    (tmp_path / "run.json").write_text("x" * 100)
+    with raises(InputError, tmp_path / "run.json", "100"):
+        run.open("run.json", 99)
+
+
+def columns(table: GrowingTable) -> dict[str, list[float | None]]:
+    return table.since(0, 0)[1]
+
+
+def test_a_growing_table_reads_what_is_new_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_in(tmp_path)
+    file, table = tmp_path / "metrics.csv", GrowingTable(run, "metrics.csv")
+    table.read()
+    assert columns(table) == {}
+    file.write_text("iteration,reward\n1,0.5\n2,")
+    table.read()
+    assert columns(table) == {"iteration": [1], "reward": [0.5]}
+    with file.open("a") as out:
+        out.write("\n3,1.5\n")
+    generation = table.generation
+    read = list[int]()
+    adds = GrowingTable._add
+    monkeypatch.setattr(GrowingTable, "_add", lambda self, line: (read.append(1), adds(self, line))[1])
+    table.read()
+    assert len(read) == 2
+    assert table.since(generation, 1) == (1, {"iteration": [2, 3], "reward": [None, 1.5]})
+    table.read()
+    assert len(read) == 2, "nothing is read twice"
+
+
+def test_a_table_that_is_written_anew_is_read_anew(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    file, table = tmp_path / "metrics.csv", GrowingTable(run, "metrics.csv")
+    file.write_text("iteration,reward\n1,1\n2,2\n3,3\n")
+    table.read()
+    first = table.generation
+    file.write_text("iteration,reward,loss\n1,1,\n2,2,\n3,3,\n4,4,9\n")  # a column more
+    table.read()
+    assert table.generation > first
+    assert columns(table) == {"iteration": [1, 2, 3, 4], "reward": [1, 2, 3, 4], "loss": [None, None, None, 9]}
+    assert table.since(first, 3)[0] == 0, "who has rows of another generation gets all"
+    file.write_text("iteration,reward,loss\n1,1,\n2,7,7\n3,7,7\n4,7,7\n5,7,7\n")  # resumed after iteration 1
+    table.read()
+    assert columns(table)["reward"] == [1, 7, 7, 7, 7]
+    file.unlink()
+    table.read()
+    assert columns(table) == {}
+
+
+DAMAGED = (
+    ("a,b\n1,2\n", "line 1"),
+    ("iteration,reward\n1,2\n2\n", "line 3"),
+    ("iteration,reward\n1,x\n", "line 2"),
+    ("iteration,reward\n1,2,3\n", "line 2"),
+    ("iteration,reward\n1," + "9" * 70_000, "line 2"),
+)
+
+
+def test_a_damaged_table_names_file_and_line(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    for text, where in DAMAGED:
+        (tmp_path / "metrics.csv").write_text(text)
+        table = GrowingTable(run, "metrics.csv")
+        for _ in range(2):
+            with raises(InputError, tmp_path / "metrics.csv", where):
+                table.read()
+
+
+def test_a_table_of_many_rows_keeps_some_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MOST_ROWS", 10)
+    monkeypatch.setattr(tables, "CHUNK_BYTES", 7)
+    run = run_in(tmp_path)
+    (tmp_path / "metrics.csv").write_text("iteration\n" + "".join(f"{i}\n" for i in range(100)))
+    table = GrowingTable(run, "metrics.csv")
+    table.read()
+    kept = columns(table)["iteration"]
+    assert len(kept) <= 10
+    assert kept == list(range(0, 100, 16))

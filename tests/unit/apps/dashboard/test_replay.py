@@ -1,0 +1,196 @@
+"""Folders of `simulate` in the screen of simulations: the same document and reasons as of the run itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.support.dashboard import AskServer, tell
+from tests.support.errors import raises
+from tests.unit.apps.dashboard.test_simulation import POLICIES, results
+
+from steersman.apps.dashboard.runs.folders import find_runs
+from steersman.apps.dashboard.simulation.document import replay_of
+from steersman.apps.dashboard.simulation.screen import SimulationScreen
+from steersman.apps.dashboard.simulation.sources import FolderRun
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.core.errors import InputError, SteersmanError
+from steersman.evaluation.output import check_output, is_result
+from steersman.evaluation.replay_file import REPLAY, RunOptions, decode_replay, encode_replay, replay_file
+from steersman.evaluation.results import RUN_FILES, write_run
+from steersman.workloads.workload import Recorded, Workload
+
+
+def written(folder: Path, protocol: str = "arrivals", position: int = 0, policy: str = "") -> FolderRun:
+    workload, runs = results(protocol)
+    run = runs[position]
+    folder.mkdir(parents=True)
+    option = policy or run.policy
+    write_run(folder, run, replay_file(workload, RunOptions(option, 1.3), run.policy, run.protocol, run.seed))
+    return FolderRun(find_runs([folder])[0][0])
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "arrivals", "timed"])
+def test_a_run_read_from_its_folder_is_the_run(tmp_path: Path, protocol: str) -> None:
+    workload, runs = results(protocol)
+    loaded = written(tmp_path / "run", protocol).load()
+    assert loaded.workload == workload
+    one, other = (replay_of(workload, [run]) for run in (loaded.result, runs[0]))
+    assert msgspec.structs.replace(one.runs[0], time=[]) == msgspec.structs.replace(other.runs[0], time=[])
+    assert one.runs[0].time == pytest.approx(other.runs[0].time, rel=1e-8)
+    assert (one.profile, one.nodes, one.pods) == (other.profile, other.nodes, other.pods)
+
+
+def test_the_file_is_the_same_each_time_and_a_result_of_simulate(tmp_path: Path) -> None:
+    written(tmp_path / "one")
+    written(tmp_path / "two")
+    assert (tmp_path / "one" / REPLAY).read_bytes() == (tmp_path / "two" / REPLAY).read_bytes()
+    assert is_result(tmp_path / "one" / REPLAY)
+    check_output(tmp_path / "one", RUN_FILES)
+    (tmp_path / "one" / REPLAY).write_bytes(gzip.compress(b"mine"))
+    assert not is_result(tmp_path / "one" / REPLAY)
+
+
+def test_a_person_reads_it_with_what_python_has(tmp_path: Path) -> None:
+    written(tmp_path / "run")
+    with gzip.open(tmp_path / "run" / REPLAY) as file:
+        content = json.load(file)
+    assert [node["gpu_count"] for node in content["nodes"]] == [2, 4, 0]
+    requests = [content["classes"][pod["pod_class"]]["requests"] for pod in content["pods"]]
+    assert [each["gpu_count"] for each in requests] == [0, 1, 2] * 3
+
+
+def test_everything_that_decides_is_kept(tmp_path: Path) -> None:
+    workload, _ = results("arrivals")
+    pod = Pod(
+        "p",
+        workload.pods[0].pod_class,
+        "other",
+        {"b": "1", "a": "2"},
+        7,
+        owner="Job/x",
+        gpu_devices=(1,),
+        latency=LatencyLimits(soft=20.0, user="berlin"),
+    )
+    whole = Workload("w", workload.nodes, (pod,), workload.services, recorded=(Recorded("a", 2, True),), from_now=True)
+    content = replay_file(whole, RunOptions("fgd", 1.0, 0.9, 60.0), "fgd", "timed", 3)
+    file = tmp_path / REPLAY
+    file.write_bytes(encode_replay(content))
+    with file.open("rb") as opened:
+        assert decode_replay(file, opened).load_workload() == whole
+
+
+BROKEN_REPLAYS = (
+    (b"", "damaged"),
+    (b"\x1f\x8b\x08\x00half", "damaged"),
+    (gzip.compress(b"{}"), "version"),
+    (gzip.compress(b'{"version":1'), "version"),
+)
+BROKEN_TABLES = (
+    ("placements.csv", "p3,", "p33,", "p33"),
+    ("placements.csv", ",bound,", ",boundless,", "boundless"),
+    ("placements.csv", "\n2,", "\n7,", "event"),
+    ("placements.csv", "event,", "number,", "line 1"),
+    ("timeline.csv", "\n0,0,", "\n0,x,", "time"),
+    ("timeline.csv", "\n0,0,", "\n0,", "line 2"),
+)
+
+
+def test_a_damaged_replay_is_one_line(tmp_path: Path) -> None:
+    source = written(tmp_path / "run")
+    for content, said in BROKEN_REPLAYS:
+        (tmp_path / "run" / REPLAY).write_bytes(content)
+        with raises(InputError, tmp_path / "run" / REPLAY, said):
+            source.load()
+
+
+def test_damaged_tables_name_file_and_place(tmp_path: Path) -> None:
+    source = written(tmp_path / "run")
+    for file, old, new, where in BROKEN_TABLES:
+        path = tmp_path / "run" / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        with raises(InputError, path, where):
+            source.load()
+        path.write_text(text)
+
+
+def test_a_table_that_was_cut_is_told(tmp_path: Path) -> None:
+    source = written(tmp_path / "run")
+    path = tmp_path / "run" / "timeline.csv"
+    path.write_text("\n".join(path.read_text().splitlines()[:4]) + "\n")
+    with raises(InputError, path, "events"):
+        source.load()
+
+
+def test_no_code_and_no_server_of_a_folder_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = written(tmp_path / "run")
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Policy: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for option in ("evil:Policy", "http://127.0.0.1:1/score", "no-such-policy", "gone.safetensors"):
+        _change(tmp_path / "run", policy_option=option, policy_fingerprint="")
+        with raises(SteersmanError, option):
+            source.open_policy()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_another_policy_under_the_same_name_gives_no_reasons(tmp_path: Path) -> None:
+    source = written(tmp_path / "run")
+    assert source.open_policy().name == POLICIES[0]
+    _change(tmp_path / "run", policy_option="steersman", policy_fingerprint="steersman.safetensors 0123")
+    with raises(SteersmanError, "steersman"):
+        source.open_policy()
+
+
+def _change(folder: Path, **values: str) -> None:
+    with (folder / REPLAY).open("rb") as file:
+        content = decode_replay(folder / REPLAY, file)
+    (folder / REPLAY).write_bytes(encode_replay(msgspec.structs.replace(content, **values)))
+
+
+def test_two_folders_on_the_same_arrivals_are_beside_each_other_and_others_are_in_the_list(tmp_path: Path) -> None:
+    sources = [
+        written(tmp_path / "timed", "timed"),
+        written(tmp_path / "one"),
+        written(tmp_path / "two", position=1),
+        written(tmp_path / "broken"),
+    ]
+    (tmp_path / "broken" / REPLAY).write_bytes(b"")
+
+    async def story(ask: AskServer) -> None:
+        entries = (await ask("/api/simulation/runs")).content
+        assert [entry["policy"] for entry in entries] == ["best-fit", "best-fit", "fgd", ""]
+        assert entries[1]["arrivals"] == entries[2]["arrivals"] != entries[0]["arrivals"]
+        assert REPLAY in entries[3]["problem"]
+        first = (await ask("/api/simulation/replay")).content
+        assert (first["sources"], first["protocol"]) == ([0], "timed")
+        both = (await ask("/api/simulation/replay?first=2&second=1")).content
+        assert ([run["policy"] for run in both["runs"]], both["sources"]) == (["fgd", "best-fit"], [2, 1])
+        assert (await ask("/api/simulation/explanation?run=2&event=3")).content["policy"] == "fgd"
+        for query, part in (
+            ("first=0&second=1", "arrivals"),
+            ("first=3", REPLAY),
+            ("first=9", 9),
+            ("first=x", "first"),
+        ):
+            assert (await ask(f"/api/simulation/replay?{query}")).is_line(400, part)
+        assert (await ask("/api/simulation/explanation?run=3&event=0")).is_line(400, REPLAY)
+
+    tell([SimulationScreen(sources)], story)
+
+
+def test_a_node_with_a_billion_gpus_is_refused(tmp_path: Path) -> None:
+    source = written(tmp_path / "run")
+    with (tmp_path / "run" / REPLAY).open("rb") as file:
+        content = decode_replay(tmp_path / "run" / REPLAY, file)
+    nodes = (replace(content.nodes[0], gpu_count=10**9), *content.nodes[1:])
+    (tmp_path / "run" / REPLAY).write_bytes(encode_replay(msgspec.structs.replace(content, nodes=nodes)))
+    with raises(InputError, tmp_path / "run" / REPLAY, 10**9):
+        source.load()

@@ -1,0 +1,259 @@
+"""A run that is asked to pause, continue, stop and give its policy: by a file in its folder, with the same result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.support.errors import raises
+
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.policies.features import view
+from steersman.policies.files.policy_file import Card, Score, read_policy, write_policy
+from steersman.training.control.progress import PROGRESS, RunProgress, decode_progress, histogram
+from steersman.training.control.requests import (
+    LIVE_REQUESTS,
+    REQUEST,
+    REQUESTS,
+    is_training,
+    pending_request,
+    post_request,
+)
+from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
+
+CARD = Card(
+    name="mine", view="gpu", view_version=view("gpu").version, network="linear", objective="allocation", algorithm="dqn"
+)
+SCORE = Score("w", "return", 2.0, "rule", 1.0, 3)
+
+
+class Walk:
+    """A learner whose weight is a random walk; `after` is called after each iteration."""
+
+    def __init__(self, after: Callable[[int], None] = lambda _: None) -> None:
+        self.random, self.weight, self.done, self._after = np.random.default_rng(1), 0.0, 0, after
+
+    def iterate(self) -> dict[str, Any]:
+        self.done += 1
+        self.weight += float(self.random.normal())
+        self._after(self.done)
+        return {"reward": self.weight, "steps": float(self.done), "actions": np.array([self.done % 3, 0])}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weight": self.weight, "done": self.done, "random": json.dumps(self.random.bit_generator.state)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.weight, self.done = state["weight"], state["done"]
+        self.random.bit_generator.state = json.loads(state["random"])
+
+    def save(self, path: Path) -> None:
+        write_policy(path, msgspec.structs.replace(CARD, scores=(SCORE,)), {"w": np.array([self.weight])})
+
+
+def train(
+    folder: Path,
+    learner: Walk,
+    iterations: int = 12,
+    *,
+    obeyed: tuple[str, ...] = REQUESTS,
+    report: Callable[[TrainingProgress], None] = lambda _: None,
+) -> TrainingProgress:
+    run = TrainingRun(folder, {"algorithm": "walk"}, TrainingLimits(iterations, validate_every=5), obeyed=obeyed)
+    return run.train(learner, lambda: learner.weight, learner.save, lambda standing, _: report(standing), "tensorboard")
+
+
+def asking(folder: Path, plan: dict[int, str]) -> Callable[[int], None]:
+    """Ask for something during iterations."""
+
+    def after(iteration: int) -> None:
+        if iteration in plan:
+            post_request(folder, plan[iteration])
+
+    return after
+
+
+def progress(folder: Path) -> RunProgress:
+    return decode_progress(folder / PROGRESS, (folder / PROGRESS).read_bytes())
+
+
+def log(folder: Path) -> list[str]:
+    return [line[20:] for line in (folder / "log.txt").read_text().splitlines()]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No TensorBoard, whose import takes seconds."""
+    monkeypatch.setattr("steersman.training.tensorboard.summary_writer", lambda: None)
+    monkeypatch.setattr("steersman.training.run.POLL_SECONDS", 0.01)
+
+
+def curves(folder: Path) -> list[list[str]]:
+    """Metrics and validations without what the clock decides."""
+    files = [(folder / name).read_text() for name in ("metrics.csv", "validation.csv")]
+    rows = [line.split(",") for text in files for line in text.splitlines()]
+    return [[cell for i, cell in enumerate(row) if i not in (1, 4)] for row in rows]
+
+
+def test_a_run_that_was_paused_ends_as_one_that_never_was(tmp_path: Path) -> None:
+    train(tmp_path / "whole", Walk())
+    folder, seen = tmp_path / "paused", list[tuple[int, bool]]()
+    learner = Walk(asking(folder, {4: "pause", 9: "pause"}))
+    thread = threading.Thread(
+        target=train, args=(folder, learner), kwargs={"report": lambda s: seen.append((s.iteration, s.paused))}
+    )
+    thread.start()
+    for iteration in (4, 9):
+        until(lambda: (folder / PROGRESS).exists() and progress(folder).state == "paused")
+        assert (progress(folder).iteration, learner.done) == (iteration, iteration)
+        assert is_training(folder)
+        assert (folder / "checkpoint.safetensors").exists(), "a paused run that is killed loses nothing"
+        until(lambda: not pending_request(folder))
+        post_request(folder, "continue")
+        until(partial(lambda before: learner.done > before, iteration))
+    thread.join(60)
+    assert {(4, True), (4, False), (9, True)} <= set(seen)
+    assert curves(folder) == curves(tmp_path / "whole")
+    for name in ("policy.safetensors",):
+        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert (progress(folder).state, is_training(folder)) == ("done", False)
+    assert log(folder)[1:3] == ["by request: pause after iteration 4", "by request: continue after iteration 4"]
+
+
+def test_a_stopped_run_ends_as_if_its_limits_were_reached(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    standing = train(folder, Walk(asking(folder, {7: "stop"})))
+    whole = tmp_path / "whole"
+    train(whole, Walk(), 7)
+    assert (standing.iteration, progress(folder).state) == (7, "done")
+    assert curves(folder) == curves(whole)
+    assert (folder / "policy.safetensors").read_bytes() == (whole / "policy.safetensors").read_bytes()
+    assert log(folder)[-1].startswith("done after 7 iterations")
+
+
+def test_a_paused_run_can_be_stopped(tmp_path: Path) -> None:
+    learner = Walk(asking(tmp_path, {3: "pause"}))
+    thread = threading.Thread(target=train, args=(tmp_path, learner))
+    thread.start()
+    until(lambda: (tmp_path / PROGRESS).exists() and progress(tmp_path).state == "paused")
+    until(lambda: not (tmp_path / REQUEST).exists())
+    post_request(tmp_path, "stop")
+    thread.join(60)
+    assert learner.done == 3
+    assert [row[0] for row in curves(tmp_path)] == ["iteration", "1", "2", "3", "iteration", "3"]
+
+
+def test_the_current_policy_is_a_file_of_its_own_without_scores_of_another(tmp_path: Path) -> None:
+    learner = Walk(asking(tmp_path, {3: "checkpoint"}))
+    weights: list[float] = []
+    train(tmp_path, learner, report=lambda _: weights.append(learner.weight))
+    card, arrays = read_policy(tmp_path / "policy-000003.safetensors")
+    assert arrays["w"].tolist() == [weights[2]]
+    assert card.scores == ()
+    assert not list(tmp_path.glob("*.part"))
+    assert "by request: the current policy is in policy-000003.safetensors" in log(tmp_path)
+    train(tmp_path / "whole", Walk())
+    assert curves(tmp_path) == curves(tmp_path / "whole")
+
+
+def test_what_is_not_obeyed_is_said(tmp_path: Path) -> None:
+    learner = Walk(asking(tmp_path, {3: "pause"}))
+    train(tmp_path, learner, obeyed=LIVE_REQUESTS)
+    assert "request 'pause' is none of stop, checkpoint, and is left out" in log(tmp_path)
+    assert not (tmp_path / REQUEST).exists()
+
+    def by_hand(iteration: int) -> None:
+        if iteration == 3:
+            (tmp_path / "other" / REQUEST).write_text("dance\n")
+        if iteration == 5:
+            (tmp_path / "other" / REQUEST).write_text("sto")  # not complete yet
+
+    train(tmp_path / "other", Walk(by_hand))
+    assert [line for line in log(tmp_path / "other") if "request" in line] == [
+        "request 'dance' is none of pause, continue, stop, checkpoint, and is left out"
+    ]
+
+
+def test_requests_are_one_at_a_time_and_need_somebody_who_answers(tmp_path: Path) -> None:
+    with raises(UsageError, "dance"):
+        post_request(tmp_path, "dance")
+    with raises(SteersmanError, tmp_path):
+        post_request(tmp_path, "pause")
+
+    def twice(iteration: int) -> None:
+        if iteration == 2:
+            post_request(tmp_path, "checkpoint")
+            with raises(SteersmanError, REQUEST):
+                post_request(tmp_path, "stop")
+
+    assert train(tmp_path, Walk(twice)).iteration == 12
+
+
+def test_a_link_is_neither_read_nor_written(tmp_path: Path) -> None:
+    folder, target = tmp_path / "run", tmp_path / "elsewhere"
+    target.write_text("stop\n")
+
+    def link(iteration: int) -> None:
+        if iteration == 2:
+            (folder / REQUEST).symlink_to(target)
+            with raises(SteersmanError, REQUEST):
+                post_request(folder, "pause")
+
+    assert train(folder, Walk(link)).iteration == 12
+    assert target.read_text() == "stop\n"
+
+
+def test_a_request_that_an_ended_run_left_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / REQUEST).write_text("stop\n")
+    assert train(tmp_path, Walk()).iteration == 12
+
+
+def test_an_error_and_a_kill_are_seen(tmp_path: Path) -> None:
+    def fail(iteration: int) -> None:
+        if iteration == 3:
+            raise SteersmanError("diverged")
+
+    with raises(SteersmanError, "diverged"):
+        train(tmp_path, Walk(fail))
+    assert (progress(tmp_path).state, progress(tmp_path).iteration) == ("stopped", 2)
+    code = f"""
+import time
+from pathlib import Path
+from steersman.training.control.requests import training_in
+with training_in(Path({str(tmp_path)!r})):
+    print("here", flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        assert is_training(tmp_path)
+        process.kill()
+        process.wait(60)
+    assert not is_training(tmp_path)
+
+
+def test_histograms() -> None:
+    whole = histogram(np.array([0, 2, 2, 5]))
+    assert (whole.edges, whole.counts) == ([0, 1, 2, 3, 4, 5, 6], [1, 0, 2, 0, 0, 1])
+    wide = histogram(np.arange(1000))
+    assert (len(wide.counts), sum(wide.counts), wide.edges[0]) == (40, 1000, 0)
+    assert sum(histogram(np.array([0.1, np.nan, 0.3, np.inf])).counts) == 2
+    assert histogram(np.array([np.nan])).counts == [0]
+    assert sum(histogram(np.full(5, 7.0)).counts) == 5
