@@ -75,7 +75,8 @@ class FreshRoot:
         assert release is not None, image
         subprocess.run(["debootstrap", "--variant=minbase", release[1], str(self.root)], check=True, timeout=600)
         shutil.copy(CERTIFICATES, self.root / TRUSTED.lstrip("/"))
-        shutil.copy("/etc/resolv.conf", self.root / "etc" / "resolv.conf")
+        for name in ("hosts", "resolv.conf"):  # an engine makes both
+            shutil.copy(f"/etc/{name}", self.root / "etc" / name)
 
     def _workdir(self, folder: str) -> None:
         self.workdir = folder
