@@ -22,7 +22,7 @@ demo: .venv/base ## the main job on embedded data: every baseline, a table and a
 workbench: .venv/workbench ## JupyterLab with the tutorials, TensorBoard, the dashboard and a cluster; one Ctrl-C ends them
 	@.venv/bin/steersman workbench $(OPTIONS)
 
-notebooks: .venv/dev ## run the tutorials from start to end and write what they print (4 minutes, a control plane)
+notebooks: .venv/dev ## run the tutorials from start to end and write what they print (8 minutes, a control plane, Prometheus)
 	.venv/bin/python -m tests.support.notebooks
 
 learn: .venv/learn ## install what training needs: torch, TensorBoard, Optuna, PyTorch Geometric (CUDA build on Linux x86)

@@ -14,10 +14,14 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MOUNTED = "mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev && exec chroot {chroot}"
-OF_THE_MACHINE = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
-"""What a container engine sets up, or a machine behind a proxy needs; copied if it is there."""
-INHERITED = re.compile("(PIP|SSL|REQUESTS|CURL)_|.*_proxy$", re.IGNORECASE)
+MOUNTS = "mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev"
+CACHE = "UV_CACHE_DIR"
+"""If it is set, packages come from this folder of the machine instead of being downloaded once more."""
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+TRUSTED = "/machine-certificates.crt"
+"""A copy of the machine's certificates, which may be those of a proxy, where no package overwrites it."""
+TRUSTING = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+PROXIES = re.compile(".*_proxy$", re.IGNORECASE)
 
 
 @dataclass
@@ -51,11 +55,18 @@ class FreshRoot:
         variables = [f"{name}={value}" for name, value in self._variables().items()]
         inside = ["env", "-i", *variables, "sh", "-c", f"cd {self.workdir} && {program}"]
         chroot = ["--userspec", self.user, str(self.root), *inside]
-        return ["unshare", "--mount", "sh", "-c", MOUNTED.format(root=self.root, chroot=shlex.join(chroot))]
+        mounts = MOUNTS.format(root=self.root)
+        if CACHE in os.environ:
+            (self.root / "uv-cache").mkdir(exist_ok=True)
+            mounts += f" && mount --bind {os.environ[CACHE]} {self.root}/uv-cache"
+        return ["unshare", "--mount", "sh", "-c", f"{mounts} && exec chroot {shlex.join(chroot)}"]
 
     def _variables(self) -> dict[str, str]:
         home = "/root" if self.user == "root" else f"/home/{self.user}"
-        inherited = {name: value for name, value in os.environ.items() if INHERITED.match(name)}
+        inherited = {name: value for name, value in os.environ.items() if PROXIES.match(name)}
+        inherited |= dict.fromkeys(TRUSTING, TRUSTED)
+        if CACHE in os.environ:
+            inherited[CACHE] = "/uv-cache"
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return inherited | {"PATH": path, "HOME": home, "LANG": "C.UTF-8"} | self.environment
 
@@ -63,10 +74,9 @@ class FreshRoot:
         release = re.fullmatch(r"docker\.io/library/debian:(\w+)-slim", image)
         assert release is not None, image
         subprocess.run(["debootstrap", "--variant=minbase", release[1], str(self.root)], check=True, timeout=600)
-        for file in map(Path, OF_THE_MACHINE):
-            if file.exists():
-                (self.root / file.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, self.root / file.relative_to("/"))
+        shutil.copy(CERTIFICATES, self.root / TRUSTED.lstrip("/"))
+        for name in ("hosts", "resolv.conf"):  # an engine makes both
+            shutil.copy(f"/etc/{name}", self.root / "etc" / name)
 
     def _workdir(self, folder: str) -> None:
         self.workdir = folder

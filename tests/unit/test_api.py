@@ -79,6 +79,23 @@ def test_results_are_data_frames_and_tables_of_notebooks() -> None:
     assert all(part in text for part in ("fgd", "emptiest", "inflation", "timed"))
 
 
+def test_results_print_a_sentence_and_not_their_arrays() -> None:
+    workload = steersman.load_workload("default-small")
+    run = steersman.simulate(workload, "fgd", record=True)
+    assert repr(run) == "fgd on default-small: inflation, seed 42"
+    evaluation = steersman.evaluate(workload, ["kube-default", "fgd"], seeds=2, protocol="inflation")
+    assert repr(evaluation).startswith("fgd allocates most GPUs on default-small (inflation): ")
+    assert len(repr(evaluation)) < 400
+
+
+def test_a_cluster_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
+    with pytest.raises(SteersmanError, match="no cluster 'mine': 'steersman cluster up --name mine' starts one"):
+        steersman.connect(name="mine")
+    with pytest.raises(UsageError, match="give one of them"):
+        steersman.connect(tmp_path / "kubeconfig", name="mine")
+
+
 def test_a_name_is_escaped_where_a_notebook_shows_it() -> None:
     own = Emptiest()
     own.name = "<script>"
@@ -123,6 +140,7 @@ def test_a_trained_policy_is_what_the_command_line_trains(tmp_path: Path) -> Non
     assert trained.file.read_bytes() == (tmp_path / "cli" / "mine" / "policy.safetensors").read_bytes()
     assert trained.to_frame()["iteration"].to_list() == [1.0, 2.0]
     assert trained.summary in trained._repr_html_()
+    assert repr(trained) == f"mine: {trained.summary}. {trained.file}"
     assert steersman.simulate(workload, trained.policy).policy == "mine"
 
 

@@ -6,7 +6,9 @@ import time
 import pytest
 from tests.support.kubeconfig import UNREACHABLE
 
+import steersman
 from steersman.cli.main import main
+from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb.traces import embedded
 
@@ -74,6 +76,23 @@ def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_wit
     live = ("--learn", "live", "--kubeconfig", "kubeconfig", "--explore-anyway")
     assert main(["schedule", *live, "--options", "study/best.json"]) == 1
     assert "cannot be reached" in capsys.readouterr().err, "the options are understood"
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_in_python_what_is_given_is_fixed_and_the_rest_can_be_trained_with(tmp_path):
+    pytest.importorskip("torch")
+    task, short = DeploymentsOptions(nodes=3), {"algorithm": "dqn", "iterations": 1, "validation_episodes": 1}
+    given = {"learning_rate": 0.005}
+    found = steersman.tune(task, tmp_path / "study", trials=1, validate_every=1, settings=given, **short)
+    assert (found.finished, found.best_trial) == (1, 0)
+    assert not found.best_options.keys() & {"learning_rate", "validation_episodes"}
+    arguments = found.train_arguments
+    assert arguments["settings"].keys() == found.best_options.keys() - {"hidden"}
+    trained = steersman.train(task, tmp_path / "run", **short, **arguments)
+    assert trained.plan.network.hidden == arguments["hidden"]
+    assert trained.plan.config.batch_size == arguments["settings"]["batch_size"]
+    with_widths = steersman.tune(task, tmp_path / "other", trials=1, validate_every=1, hidden=(8,), **short)
+    assert "hidden" not in with_widths.train_arguments
 
 
 def test_a_study_of_what_makes_no_sense_ends_at_once(tmp_path, monkeypatch, capsys):
