@@ -519,7 +519,7 @@ def test_twice_as_many_pods_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatc
             looks.append(len(classes))
             return False
 
-        monkeypatch.setattr(policy_manager.comparison, "look", look)
+        monkeypatch.setattr(policy_manager.comparison, "compare_if_due", look)
         policy_manager.profile.see(PODS[0])
         keeping = asyncio.create_task(policy_manager.keep(lambda: state, lambda: None))
         for many in (10, 15, 20):
@@ -550,7 +550,7 @@ def test_nothing_is_compared_while_pods_pour_in(monkeypatch: pytest.MonkeyPatch)
         for _ in range(more):
             policy_manager.profile.see(PODS[0])
 
-    monkeypatch.setattr(policy_manager.comparison, "look", look)
+    monkeypatch.setattr(policy_manager.comparison, "compare_if_due", look)
     monkeypatch.setattr(thinking_module.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(policy_manager._keep_choice(lambda: state, lambda: None))
