@@ -19,7 +19,7 @@ from steersman.policies.base import Policy
 from steersman.policies.features import view
 from steersman.policies.files.embedded_profile import embed_profile, open_prepared
 from steersman.policies.heuristics.policy import heuristic
-from steersman.policies.linear.arrays import VIEW
+from steersman.policies.linear.arrays import GPU_VIEW
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
 from steersman.simulation.run import Simulator
 from steersman.training.search.fit import FITTED, FitOptions, fit
@@ -117,8 +117,8 @@ def _evaluate(workload: Workload, asked: Json) -> Json:
     best_true = members[today.simulators[0].select(members, protocol="inflation").best]
     fitted = fit(old, own, FitOptions(seconds=asked["fit_seconds"]))
     kept = next(each.policy for each in fitted.compared if each.name == fitted.chosen)
-    card, profile_tensors = embed_profile(old, VIEW)
-    prepared = open_prepared(old.name, card, view(VIEW), profile_tensors)
+    card, profile_tensors = embed_profile(old, GPU_VIEW)
+    prepared = open_prepared(old.name, card, view(GPU_VIEW), profile_tensors)
     assert prepared is not None
     policies: dict[str, Policy] = {
         FGD_TRUE: heuristic("fgd"),

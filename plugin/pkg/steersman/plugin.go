@@ -1,5 +1,6 @@
-// Package steersman is a score plugin for kube-scheduler: nodes are ranked by a policy of steersman, which is evaluated
-// in this process (native) or asked of a score service.
+// Package steersman is a plugin for kube-scheduler: nodes are ranked by a policy of steersman (PreScore, Score), which is
+// evaluated in this process (native) or asked of a score service, and with a service pods with a hard limit of latency
+// are kept to the nodes that keep it (PreFilter, Filter, PostFilter).
 //
 // It never costs a pod its node. Whatever goes wrong, PreScore and Score succeed, every node gets the same score, so
 // that the other plugins decide, and a counter says why.
@@ -71,15 +72,15 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	if err := plugin.createSources(ctx, logger, handle); err != nil {
 		return nil, fmt.Errorf("args.%w", err)
 	}
-	go plugin.watchFiles(ctx, plugin.limits != nil)
+	go plugin.reloadAndObserve(ctx, plugin.limits != nil)
 	return plugin, nil
 }
 
 // Name implements fwk.Plugin.
 func (p *Plugin) Name() string { return Name }
 
-// watchFiles reloads the policy file and publishes the states of the breakers from time to time.
-func (p *Plugin) watchFiles(ctx context.Context, hasLimits bool) {
+// reloadAndObserve reloads the policy file, if there is one, and publishes the states of the breakers every second.
+func (p *Plugin) reloadAndObserve(ctx context.Context, hasLimits bool) {
 	ticker := time.NewTicker(reloadInterval)
 	defer ticker.Stop()
 	for {

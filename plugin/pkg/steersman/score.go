@@ -13,7 +13,7 @@ import (
 	"steersman.dev/plugin/internal/scoring"
 )
 
-// Reasons of neutral scores, as labels of counters; the errors of native.Source and remote.Client have further ones.
+// Reasons why scores did not count (neutral, or in shadow), as labels of counters; the errors of native.Source and remote.Client have further ones.
 const (
 	reasonShadow   = "shadow"
 	reasonBreaker  = "breaker"

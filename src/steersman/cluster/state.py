@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from steersman.cluster import arrays as kernel
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, ClassArrays, NodeArrays
-from steersman.cluster.constraints import inter_pod as dynamic
+from steersman.cluster.constraints import inter_pod
 from steersman.cluster.constraints import node as static
 from steersman.cluster.constraints.inter_pod import InterPodArrays, InterPodConstraints
 from steersman.cluster.gpu_resources import GPU_RESOURCES, is_offered
@@ -374,12 +374,12 @@ class ClusterState:
         feasible = np.empty(len(self.nodes), dtype=np.bool_)
         kernel.fit_mask(self.arrays, self.class_arrays, class_id, feasible)
         if self.has_inter_pod_constraints(class_id, labels_id):
-            dynamic.terms_mask(self.term_arrays, class_id, labels_id, feasible)
+            inter_pod.inter_pod_mask(self.term_arrays, class_id, labels_id, feasible)
         return feasible
 
     def has_inter_pod_constraints(self, class_id: int, labels_id: int) -> bool:
         """Return whether other pods could keep a pod of the class with these labels from a node."""
-        return not self.terms.idle and dynamic.terms_active(self.term_arrays, class_id, labels_id)
+        return not self.terms.idle and inter_pod.has_inter_pod_rules(self.term_arrays, class_id, labels_id)
 
     def place(
         self,
@@ -414,7 +414,7 @@ class ClusterState:
             devices = int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot))
         kernel.place(self.arrays, self.class_arrays, class_id, slot, devices)
         if not self.terms.idle:
-            dynamic.terms_place(self.term_arrays, class_id, labels_id, slot)
+            inter_pod.terms_place(self.term_arrays, class_id, labels_id, slot)
         return self._note(pod, Placement(class_id, slot, devices, labels_id))
 
     def _devices_for(self, class_id: int, slot: int, held: int = 0) -> int:
@@ -459,7 +459,7 @@ class ClusterState:
         c, slot = placement.class_id, placement.slot
         kernel.remove(self.arrays, self.class_arrays, c, slot, placement.devices)
         if not self.terms.idle:
-            dynamic.terms_remove(self.term_arrays, c, placement.labels_id, slot)
+            inter_pod.terms_remove(self.term_arrays, c, placement.labels_id, slot)
         del self.placements[pod], self._pods[slot][pod]
         return placement
 

@@ -1,8 +1,8 @@
 """Compile kernels: decorators, and a cache of machine code that survives checkouts and is never stale.
 
 Numba's own cache notices a change of the file of a kernel, but not of the files whose kernels it calls, and takes a
-copy of the same file for another one. Here the cache folder's name is a digest of the file and of everything it
-imports.
+copy of the same file for another one. Here the cache folder's name is a digest of Numba's version, of the file and of
+everything of the package that it imports.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _configure() -> None:
     numba.config.reload_config()  # type: ignore[no-untyped-call]
 
 
-def _open_cache() -> None:
+def _set_up_cache() -> None:
     """Register `KernelCacheLocator` before Numba's own locators, and delete the least recently used folders."""
     own = f"{__name__}.{KernelCacheLocator.__name__}"
     others = (each.__name__ for each in CacheImpl._locator_classes)
@@ -148,7 +148,7 @@ def _load_without_scipy() -> None:
 
 
 _configure()
-_open_cache()
+_set_up_cache()
 _load_without_scipy()
 
 

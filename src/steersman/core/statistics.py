@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-COLUMNS_AT_ONCE = 128  # 10 MB of resampled means at a time
+ROWS_AT_ONCE = 128  # 10 MB of resampled means at a time
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,8 +63,8 @@ def mean_intervals(samples: Floats) -> list[Interval]:
         rows = np.flatnonzero(pattern_of.reshape(-1) == index)
         if np.count_nonzero(pattern) < 2:
             continue
-        for start in range(0, len(rows), COLUMNS_AT_ONCE):
-            block = rows[start : start + COLUMNS_AT_ONCE]
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            block = rows[start : start + ROWS_AT_ONCE]
             values = samples[block][:, pattern]
             bounds = _bca(values.mean(axis=1), _resampled_means(values), _leave_one_out(values))
             for row, (low, high) in zip(block, bounds, strict=True):

@@ -17,8 +17,10 @@ PORTFOLIO = "portfolio"
 class PortfolioPolicy(Policy):
     """Portfolio of linear policies and rules, one of which decides.
 
-    `simulation.selection.halving` selects the member. Before a selection, or if there is nothing to simulate, the first
-    member decides.
+    Short simulations select the member (`simulation.selection.halving`): `simulation.run.Simulator.member` for a run,
+    `simulation.selection.comparison.choose_member` for `prepare` and `explain`, and live
+    `apps.runtime.comparison.PolicyComparison` together with the rules. Before a selection, or if there is nothing to
+    simulate, the first member decides.
 
     Attributes:
         name: name in results, whichever member decides.

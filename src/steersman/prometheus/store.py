@@ -161,17 +161,17 @@ class MetricStore:
         """
         values, taken = self._with_all_users(values, taken, now)
         age = now - taken
-        limits, policies = [], []
+        max_ages, modes = [], []
         for column in range(values.shape[1]):
             name = FEATURES[min(column, len(FEATURES) - 1)]
-            limits.append(self.configuration.max_age(name))
-            policies.append(self.configuration.features[name].when_stale)
-        fresh = (age <= np.array(limits)) & present[:, None]
+            max_ages.append(self.configuration.max_age(name))
+            modes.append(self.configuration.features[name].when_stale)
+        fresh = (age <= np.array(max_ages)) & present[:, None]
         fresh_values = np.where(fresh, values, np.nan)
-        for column, policy in enumerate(policies):
-            if policy == "last":
+        for column, mode in enumerate(modes):
+            if mode == "last":
                 fresh_values[:, column] = np.where(present, values[:, column], np.nan)
-            elif policy == "impute" and fresh[:, column].any():
+            elif mode == "impute" and fresh[:, column].any():
                 median = float(np.median(fresh_values[fresh[:, column], column]))
                 fresh_values[present & ~fresh[:, column], column] = median
         return NodeMetricsArrays(fresh_values, fresh, age, taken, self.users)

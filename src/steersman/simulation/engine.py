@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, fits, idle_gpu, place, remove
-from steersman.cluster.constraints.inter_pod import terms_active, terms_place, terms_remove
+from steersman.cluster.constraints.inter_pod import has_inter_pod_rules, terms_place, terms_remove
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
 from steersman.objectives.fragmentation import CAUSES
@@ -467,7 +467,7 @@ def advance(
         arrival = run.queue[cursor[RETRY]] if retrying else cursor[ARRIVED]
         time = record.time[cursor[EVENTS] - 1] if retrying else arrivals.time[arrival]
         c = arrivals.class_id[arrival]
-        masked = terms_active(cluster.terms, c, arrivals.labels_id[arrival])
+        masked = has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[arrival])
         n = NONE
         if not run.infeasible_classes[c] and not (retrying and run.infeasible_at_retry[c] == cursor[RETRIED]):
             n = _choose(cluster, arrivals, run, chooser, arrival, masked)

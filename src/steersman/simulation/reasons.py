@@ -1,4 +1,4 @@
-"""Reasons why a pod was not bound, in kube-scheduler's words."""
+"""Reasons why a pod was not bound, in kube-scheduler's words where it has words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints.node import offering_nodes, reasons
+from steersman.cluster.constraints.node import constraint_reasons, offering_nodes
 from steersman.cluster.constraints.reasons import format_unschedulable, insufficient_gpu
 from steersman.cluster.state import ClusterState
 from steersman.simulation.engine import NOT_ALLOWED
@@ -46,7 +46,7 @@ class Reasons:
         if class_id not in self._static:
             table, pod_class = self._state.table, self._state.classes[class_id]
             resource = pod_class.requests.gpu_resource
-            why = reasons(table, pod_class.constraints, resource)
+            why = constraint_reasons(table, pod_class.constraints, resource)
             for slot in np.flatnonzero(~offering_nodes(table, resource)):
                 why[slot] = why[slot] or insufficient_gpu(resource)
             self._static[class_id] = Counter(filter(None, why))

@@ -68,8 +68,8 @@ class Simulator:
         self._labels_of = self._state.labels_ids(workload.pods)
         self._demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.int64)
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
-        self._unschedulable_cache = np.zeros(len(self._state.classes), dtype=np.bool_)
-        engine.find_infeasible_classes(self._state.arrays, self._state.class_arrays, self._unschedulable_cache)
+        self._fits_nowhere = np.zeros(len(self._state.classes), dtype=np.bool_)
+        engine.find_infeasible_classes(self._state.arrays, self._state.class_arrays, self._fits_nowhere)
         self._learned: tuple[str, LearnedArrays] | None = None
         self._members: dict[tuple[str, Protocol, float, float | None, float | None], Policy] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
@@ -115,7 +115,7 @@ class Simulator:
         pods = [
             pod.name
             for i, (pod, c) in enumerate(zip(self.workload.pods, self._class_of, strict=True))
-            if self._unschedulable_cache[c] and i not in standing
+            if self._fits_nowhere[c] and i not in standing
         ]
         if not pods:
             return ()
@@ -257,12 +257,12 @@ class Execution:
             known=lambda: simulator.learned_with(self.prepared),
         )
         self.eligible = simulator.workload.eligible[plan.nodes]
-        self.run = engine.new_run(self.cluster, self.arrivals, simulator._unschedulable_cache, self.eligible, seed)
+        self.run = engine.new_run(self.cluster, self.arrivals, simulator._fits_nowhere, self.eligible, seed)
         self.record = engine.new_record(self.cluster, events, reasons=record)
         if plan.standing:
             self._stand()
-        self.chooser, self.rule = self.policy.node_rule, self.policy.device_rule
-        self.scorer = self._scorer(seed) if self.chooser == kernels.SELECT_EXTERNAL else None
+        self.node_rule, self.device_rule = self.policy.node_rule, self.policy.device_rule
+        self.scorer = self._scorer(seed) if self.node_rule == kernels.SELECT_EXTERNAL else None
 
     def _stand(self) -> None:
         """Bind the pods that stay where the workload recorded them."""
@@ -309,9 +309,8 @@ class Execution:
 
     def advance(self, until: int) -> int:
         """Handle events until `until` are recorded; see `engine.advance`."""
-        return engine.advance(
-            self.cluster, self.arrivals, self.run, self.record, self.chooser, self.rule, self.plan.waits, until
-        )
+        rules = self.node_rule, self.device_rule
+        return engine.advance(self.cluster, self.arrivals, self.run, self.record, *rules, self.plan.waits, until)
 
     def _answer(self) -> None:
         """Ask a policy that is not compiled for the best node."""

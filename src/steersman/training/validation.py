@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from steersman.envs.playing import RETURN, Chooser, Figures
-from steersman.policies.files.policy_file import Score
+from steersman.policies.files.policy_file import WorkloadResult
 from steersman.training.environment import EnvironmentSpec
 
 LEAST = 1e-9
@@ -43,7 +43,7 @@ class Validator:
             gains.append(100.0 * (mean - reference_mean) / max(abs(reference_mean), LEAST))
         return float(np.mean(gains))
 
-    def scores(self) -> tuple[Score, ...]:
+    def scores(self) -> tuple[WorkloadResult, ...]:
         """Return the means of the last validation, for a model card: the return and the environment's metrics."""
         scores = []
         for name, figures in self._policy_figures.items():
@@ -52,5 +52,7 @@ class Validator:
                 means = float(figures[figure].mean()), float(baseline_figures[figure].mean())
                 if np.isfinite(means).all():  # an episode that was too short has no metrics
                     mean, baseline = (round(value, 6) for value in means)
-                    scores.append(Score(name, figure, mean, self.reference, baseline, len(self.episodes.seeds)))
+                    scores.append(
+                        WorkloadResult(name, figure, mean, self.reference, baseline, len(self.episodes.seeds))
+                    )
         return tuple(scores)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.support.errors import raises
 
 from steersman.cluster.arrays import CPU, EXTENDED, PODS
-from steersman.cluster.constraints.reasons import reasons
+from steersman.cluster.constraints.reasons import reasons_by_node
 from steersman.cluster.model import (
     Constraints,
     HostPort,
@@ -316,8 +316,8 @@ def test_reasons_name_what_a_node_lacks():
     state = ClusterState([Node("a", 1, 5, pods=0, gpu_count=1, gpu_model="A", extended=(("x.io/y", 1),))])
     wanted = Requests(2, 6, 1, gpu_count=1, gpu_milli=1000, extended=(("x.io/y", 2), ("x.io/z", 1)))
     c = state.class_id(PodClass(wanted))
-    assert reasons(state, c) == {
+    assert reasons_by_node(state, c) == {
         "a": ("Too many pods", "Insufficient cpu", "Insufficient memory", "Insufficient x.io/y", "Insufficient x.io/z")
     }
     gpu = state.class_id(PodClass(Requests(gpu_count=2, gpu_milli=500)))
-    assert reasons(state, gpu) == {"a": ("Too many pods", "Insufficient GPU")}
+    assert reasons_by_node(state, gpu) == {"a": ("Too many pods", "Insufficient GPU")}

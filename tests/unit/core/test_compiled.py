@@ -69,7 +69,7 @@ def test_machine_code_is_found_again_from_another_place_and_after_a_checkout(tmp
     for age in range(5):
         (tmp_path / "kernels" / f"old{age}").mkdir(parents=True)
         os.utime(tmp_path / "kernels" / f"old{age}", (age, age))
-    kept = f"from steersman.core import compiled; compiled.KEPT_FOLDERS = 2; compiled._open_cache();{STATE}"
+    kept = f"from steersman.core import compiled; compiled.KEPT_FOLDERS = 2; compiled._set_up_cache();{STATE}"
     assert run(kept, tmp_path) == ["[ True]", "0 1"]
     assert sorted(path.name for path in tmp_path.glob("kernels/old*")) == ["old3", "old4"]
     copy = shutil.copytree(

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.policies.features import view
-from steersman.policies.linear.arrays import VIEW, WEIGHTS, Layer
+from steersman.policies.linear.arrays import GPU_VIEW, WEIGHTS, Layer
 
 Array = npt.NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class Residual:
         self, hidden: tuple[int, ...], units: Array, *, with_fgd: bool = True, base: tuple[Layer, ...] = ()
     ) -> None:
         self.base = base
-        pod = len(view(VIEW).pod)
+        pod = len(view(GPU_VIEW).pod)
         self.shapes = list(pairwise((WEIGHTS + pod, *hidden, 1)))
         self.units = np.concatenate([units[1], units[0], [FGD_UNIT if with_fgd else 0.0], np.ones(pod)])
 

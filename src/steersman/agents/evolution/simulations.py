@@ -33,7 +33,7 @@ from steersman.objectives.measures import Objective
 from steersman.policies.base import Policy
 from steersman.policies.features import view
 from steersman.policies.heuristics.local_scores import FGD
-from steersman.policies.linear.arrays import KINDS, RULES, VIEW, WEIGHTS
+from steersman.policies.linear.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
 from steersman.policies.linear.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.linear.leftovers import TABLES
 from steersman.policies.linear.policy import LinearPolicy
@@ -240,7 +240,7 @@ def excluded_features(without: str) -> ExcludedFeatures:
     Raises:
         UsageError: a part of it is not a feature; the message lists the features.
     """
-    names = [feature.name.removesuffix("_after") for feature in view(VIEW).node[:FEATURES]]
+    names = [feature.name.removesuffix("_after") for feature in view(GPU_VIEW).node[:FEATURES]]
     out = np.zeros(FEATURES, dtype=np.bool_)
     chosen = [name.strip() for name in without.split(",") if name.strip()]
     for name in chosen:

@@ -1,4 +1,4 @@
-"""Who may read the dashboard: whoever has its token, from a page of its own."""
+"""Who may read the dashboard: whoever has its token, from a page of its own. Probes and metrics need none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+
+from steersman.apps.runtime.http_server import OPEN
 
 COOKIE = "steersman-dashboard"
 TOKEN = "token"
@@ -22,7 +24,6 @@ HEADERS = {
 }
 """Headers of every response: the page loads nothing from elsewhere, runs no inline script, and is in nobody's frame."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
-OPEN = ("/metrics", "/healthz", "/livez", "/readyz")
 
 
 def new_token() -> str:
@@ -35,7 +36,7 @@ def guard(token: str, address: str) -> Middleware:
 
     A page that names the server by a domain of its own (DNS rebinding) has another Host, and a page of another site
     another Origin; both are refused. The token comes once in the address, and then as a cookie that no script can read
-    and no other site's request carries.
+    and no other site's request carries. `OPEN` paths pass without any of these checks.
 
     Args:
         token: the token.

@@ -1,8 +1,12 @@
-"""Choice of the active policy on a live cluster: a learned policy is used only if no rule beats it there.
+"""Choice of the active policy on a live cluster: a policy file is used only if no rule beats it there.
 
 The comparison is a short simulation on the cluster's nodes, empty, with pods drawn from the recent arrivals. It runs in
 a separate process and no pod waits for it: a rule decides until the result is there. A failed comparison leaves the
 active policy in place and only logs an error and increments a metric.
+
+A portfolio's active candidate, member or rule, stays until another is clearly better, even if a rule is a little. After
+a comparison in which every candidate leaves most GPUs unallocated, what is active stays. No comparison is made of a
+policy with another objective, of one that is used unchecked, and where there are no GPUs or too few pods.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ from steersman.simulation.selection.comparison import RuleComparison, compare, m
 from steersman.workloads.shapes import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
-INITIAL_RULE = "fgd"
-"""Rule that decides until the first comparison has ended: the best published one."""
+FALLBACK_RULE = "fgd"
+"""Rule that decides until the first comparison has ended, and where a policy behind HTTP does not answer: the best
+published one."""
 LEAST_PODS = 20
 """Pods that must have arrived before a comparison."""
 MAX_SAMPLED_PODS = 2000
@@ -164,13 +169,13 @@ class PolicyComparison:
         self._basis: ComparisonBasis | None = None
         self._retry_at = 0.0
         self._logged_reason = ""
-        self.choice = PolicyChoice(heuristic(INITIAL_RULE)) if self.is_needed else self._configured_choice()
+        self.choice = PolicyChoice(heuristic(FALLBACK_RULE)) if self.is_needed else self._configured_choice()
         self._version = self.choice.version
 
     @property
     def is_needed(self) -> bool:
         """Whether the configured policy must be compared with the rules before it is used."""
-        return self.file.is_learned and not self._unchecked and not self.file.other_objective
+        return self.file.has_file and not self._unchecked and not self.file.other_objective
 
     @property
     def is_settled(self) -> bool:
@@ -180,14 +185,14 @@ class PolicyComparison:
     def _configured_choice(self) -> PolicyChoice:
         policy = self.file.policy
         member = policy.members[0].name if policy.members else ""
-        if self.file.is_learned and self.file.other_objective and not self._unchecked:
+        if self.file.has_file and self.file.other_objective and not self._unchecked:
             log.info(
                 "the policy is not compared with rules: it has another objective", objective=self.file.other_objective
             )
         return PolicyChoice(policy.default_member, member, self.file.version)
 
-    async def look(self, nodes: Sequence[Node], classes: Sequence[PodClass]) -> bool:
-        """Compare if a comparison is due, and return True if the active policy changed.
+    async def compare_if_due(self, nodes: Sequence[Node], classes: Sequence[PodClass]) -> bool:
+        """Compare if a comparison is due, activate what it chose, and return True if the active policy changed.
 
         Args:
             nodes: the cluster's nodes.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
-from steersman.apps.runtime.comparison import INITIAL_RULE, PolicyComparison
+from steersman.apps.runtime.comparison import FALLBACK_RULE, PolicyComparison
 from steersman.apps.runtime.live_profile import LiveProfile
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
@@ -70,7 +70,7 @@ class PolicyManager:
         self._warned: set[str] = set()
         self.comparison = PolicyComparison(policy, unchecked=unchecked)
         url = policy.policy.server_url
-        self.score_client = LiveScoreClient(url, INITIAL_RULE) if url else None
+        self.score_client = LiveScoreClient(url, FALLBACK_RULE) if url else None
 
     @property
     def policy(self) -> Policy:
@@ -98,8 +98,8 @@ class PolicyManager:
         }
         if url := self.deciding.server_url:
             if self.score_client is None:  # the policy of a file was replaced
-                self.score_client = LiveScoreClient(url, INITIAL_RULE)
-            return HttpDecider(cache.state, self.score_client, heuristic(INITIAL_RULE), **options)
+                self.score_client = LiveScoreClient(url, FALLBACK_RULE)
+            return HttpDecider(cache.state, self.score_client, heuristic(FALLBACK_RULE), **options)
         return Decider(cache.state, self.deciding, **options)  # type: ignore[arg-type]
 
     def _demand(self, cache: ClusterCache) -> set[int]:
@@ -169,7 +169,7 @@ class PolicyManager:
             is_due = is_due and not (self.comparison.is_needed and pods > BURST_GROWTH * previous_pods)
             previous_pods = pods
             checked_at, pods_at_check = (now, pods) if is_due else (checked_at, pods_at_check)
-            if is_due and await self.comparison.look(_nodes(state()), self.profile.classes):
+            if is_due and await self.comparison.compare_if_due(_nodes(state()), self.profile.classes):
                 log.info("the active policy changed", policy=self.deciding.name, member=self.comparison.choice.member)
                 renew()
             await asyncio.sleep(LOOK_SECONDS)
@@ -194,7 +194,7 @@ def warm_up(
     """
     candidates = [] if policy.server_url else [policy]
     if policy.is_learned or policy.server_url:
-        candidates.append(heuristic(INITIAL_RULE))
+        candidates.append(heuristic(FALLBACK_RULE))
     for candidate in candidates:
         _choose_twice(candidate, choose, telemetry=telemetry)
 

@@ -45,7 +45,7 @@ class PolicyReloader:
         self._read()
 
     @property
-    def is_learned(self) -> bool:
+    def has_file(self) -> bool:
         """Whether the policy comes from a policy file; rules and user code have none."""
         return self._card is not None
 

@@ -27,8 +27,9 @@ ANSWER_SECONDS = 2.0
 END_SECONDS = 10.0
 """Time for the agent to write its last checkpoint."""
 
-ANSWERED, LATE, ABSENT = "answered", "late", "absent"
-"""Results of a question: the agent decided; it did not in time; it is not there (yet, or any more), or still busy."""
+ANSWERED, INFEASIBLE, LATE, ABSENT = "answered", "infeasible", "late", "absent"
+"""Results of a question: the agent decided; its node is not feasible, or not any more; it did not answer in time; it is
+not there (yet, or any more), or still busy."""
 
 Row = npt.NDArray[np.float64]
 
@@ -83,7 +84,7 @@ class AgentLink:
 
     def __init__(self, connection: Connection, *, asks_fallback: bool, seconds: float = ANSWER_SECONDS) -> None:
         self.asks_fallback, self._seconds, self._connection = asks_fallback, seconds, connection
-        self.results: Counter[str] = Counter({ANSWERED: 0, LATE: 0, ABSENT: 0})
+        self.results: Counter[str] = Counter(dict.fromkeys((ANSWERED, INFEASIBLE, LATE, ABSENT), 0))
         # A message larger than the pipe's buffer waits for its reader, so that all is sent in a thread.
         self._thread = ThreadPoolExecutor(1, "agent")
         self._pending: Future[Any] = self._thread.submit(connection.recv)  # the agent's first message: it is ready
@@ -96,7 +97,10 @@ class AgentLink:
         return is_free
 
     async def ask(self, question: Question) -> int | None:
-        """Return the slot that the agent chooses; None if there is no answer in time. It must be free."""
+        """Return the slot that the agent chooses; None, counted by reason, if there is no answer in time.
+
+        The agent must be free. The caller counts an answer, by `count_answer`.
+        """
         self._pending = self._thread.submit(self._ask, question)
         answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(_retrieve)
@@ -110,8 +114,11 @@ class AgentLink:
             self.results[ABSENT] += 1
             self._end()
             return None
-        self.results[ANSWERED] += 1
         return int(answer.result())
+
+    def count_answer(self, *, is_feasible: bool) -> None:
+        """Count an answer by whether a pod can go there."""
+        self.results[ANSWERED if is_feasible else INFEASIBLE] += 1
 
     def close(self, seconds: float = END_SECONDS) -> None:
         """Tell the agent to save and to end, and wait until it has, at most so long."""

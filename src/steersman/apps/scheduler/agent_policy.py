@@ -173,9 +173,12 @@ class AgentScorer(Scorer):
 
     def choose(self, query: ScoreQuery) -> int:
         """Return the agent's answer to `ask`, once; the fallback's choice where it is none of the feasible slots."""
-        transition = self._policy.transition
+        transition, link = self._policy.transition, self._policy.link
         slot, transition.answer = transition.answer, None
-        if slot is None or not (0 <= slot < len(query.feasible) and query.feasible[slot]):
+        is_feasible = slot is not None and 0 <= slot < len(query.feasible) and bool(query.feasible[slot])
+        if slot is not None and link is not None:
+            link.count_answer(is_feasible=is_feasible)
+        if slot is None or not is_feasible:
             slot = self._choose_by_fallback(query)
         self._observations.observe(query)  # the cluster may have changed since the question
         transition.placed(self.outcome(query, slot), query.waiting)
@@ -215,7 +218,9 @@ class AgentScorer(Scorer):
         for slot in range(len(context.state.nodes)):  # it is told of no changes in between, so all slots are marked
             self._fallback.changed(slot)
         self._fallback.waiting = query.waiting
-        choice = self._fallback.choose(query.class_id, query.labels_id, query.owner_pods, query.limits, query.feasible)
+        choice = self._fallback.choose_among(
+            query.class_id, query.labels_id, query.owner_pods, query.limits, query.feasible
+        )
         return int(np.argmax(query.feasible)) if choice is None else choice.slot
 
 
@@ -252,8 +257,8 @@ class AgentMetrics(Collector):
         """Yield the metrics of one scrape."""
         questions = CounterMetricFamily(
             "steersman_agent_questions",
-            "Decisions by what the learning agent did: answered; late, absent (not ready, still busy or ended), where "
-            "the fallback decided, as for an answer that is infeasible by then.",
+            "Decisions by what the learning agent did: answered; infeasible (it answered with a node that the pod does "
+            "not fit on, or no longer), late, absent (not ready, still busy or ended), where the fallback decided.",
             labels=["result"],
         )
         for result, count in self._link.results.items():

@@ -15,7 +15,7 @@ from steersman.apps.scheduler.hints import Hints
 from steersman.apps.scheduler.queue import QueuedPod, SchedulingQueue
 from steersman.apps.scheduler.reporting import StatusReporter
 from steersman.apps.scheduler.volume_binder import VolumeBinder
-from steersman.cluster.constraints.reasons import unschedulable_message
+from steersman.cluster.constraints.reasons import FurtherRefusals, unschedulable_message
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
 from steersman.kubernetes.client import Client
@@ -114,7 +114,7 @@ class Scheduler(Listener):
         self.queue.remove(pod.key)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """Handle a node change; wake unschedulable pods if capacity may have grown."""
+        """Note a change of a node or of the pods on it, and that the loop is to look which waiting pods it may help."""
         if self.decider is not None:
             self.decider.changed(slot)
         self._changes += 1
@@ -266,9 +266,7 @@ class Scheduler(Listener):
         self.reporter.decided(time.monotonic() - began, time.thread_time() - cpu)
         if choice is None and (volumes is not None or mixing is not None):
             refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
-            self._mark_unschedulable(
-                queued, lambda: unschedulable_message(cache.state, pod.class_id, pod.labels_id, refusals), began
-            )
+            self._mark_unschedulable(queued, lambda: self._why(pod, refusals), began)
             return
         if choice is None:
             self._unschedulable_cache[pod.class_id, pod.labels_id] = self._stamp(pod), ""
@@ -314,15 +312,16 @@ class Scheduler(Listener):
         known = self._unschedulable_cache.get((pod.class_id, pod.labels_id))
         return known is not None and known[0] == self._stamp(pod)
 
-    def _why(self, pod: CachedPod) -> str:
-        """Return why a pod fits nowhere."""
+    def _why(self, pod: CachedPod, refusals: FurtherRefusals = ()) -> str:
+        """Return why a pod fits nowhere; `refusals` are what its volumes and GPU pods on nodes refuse."""
         key = pod.class_id, pod.labels_id
         stamp, why = self._unschedulable_cache.get(key, (-1, ""))
-        if stamp != self._stamp(pod) or not why:
-            why = unschedulable_message(self.cache.state, *key)
+        if refusals or stamp != self._stamp(pod) or not why:
+            why = unschedulable_message(self.cache.state, *key, refusals)
             if self.cache.node_problems:
                 why += " " + node_problems_sentence(self.cache.node_problems)
-            self._unschedulable_cache[key] = self._stamp(pod), why
+            if not refusals:  # else the reason is that of this pod alone
+                self._unschedulable_cache[key] = self._stamp(pod), why
         return why + (" steersman does not preempt pods." if pod.pod.priority > 0 else "")
 
     def _pre_bind_check(self, node: str) -> str:

@@ -29,7 +29,7 @@ PORT, AFFINITY, ANTI_AFFINITY, SPREAD, PREFERRED, SOFT_SPREAD = range(6)
 """Kinds of rules. Rules up to `SPREAD` refuse nodes; `PREFERRED` and `SOFT_SPREAD` only affect scores."""
 
 KIND, COUNTED, KEY, OWNED, WEIGHT, SELF, MIN_DOMAINS, INCLUDED = range(8)
-"""Columns of `InterPodArrays.rules`."""
+"""Columns of `InterPodArrays.rules`; `WEIGHT` of a spread is its `max_skew`."""
 RULE_COLUMNS = 8
 
 UNBOUNDED = 1 << 62
@@ -126,8 +126,8 @@ def _count(terms: InterPodArrays, c: int, labels: int, n: int, sign: int) -> Non
 
 
 @kernel
-def terms_active(terms: InterPodArrays, c: int, labels: int) -> bool:
-    """Return whether `terms_mask` could refuse a node: the class has a hard rule, or a pod's anti-affinity matches."""
+def has_inter_pod_rules(terms: InterPodArrays, c: int, labels: int) -> bool:
+    """Return whether `inter_pod_mask` could refuse a node: by a hard rule of the class, or a pod's anti-affinity."""
     for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
         if terms.rules[q, KIND] <= SPREAD:
             return True
@@ -138,8 +138,8 @@ def terms_active(terms: InterPodArrays, c: int, labels: int) -> bool:
 
 
 @kernel
-def terms_mask(terms: InterPodArrays, c: int, labels: int, out: npt.NDArray[np.bool_]) -> None:
-    """Clear out[n], [N] bool, where a rule about other pods refuses a pod of class `c` with these labels."""
+def inter_pod_mask(terms: InterPodArrays, c: int, labels: int, out: npt.NDArray[np.bool_]) -> None:
+    """Clear out[n], [N] bool, where a port, another pod or a spread refuses a pod of class `c` with these labels."""
     _existing_mask(terms, labels, out)
     for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
         _rule_mask(terms, c, labels, q, out)

@@ -190,7 +190,9 @@ def offering_nodes(table: NodeTable, gpu_resource: str) -> Mask:
     return ~foreign
 
 
-def reasons(nodes: NodeTable | Sequence[Node | None], constraints: Constraints, gpu_resource: str = "") -> list[str]:
+def constraint_reasons(
+    nodes: NodeTable | Sequence[Node | None], constraints: Constraints, gpu_resource: str = ""
+) -> list[str]:
     """Return why each slot's node does not satisfy the constraints, in kube-scheduler's words, [N].
 
     "" where it does, and in a free slot. Names of GPUs are not checked: they are a matter of resources.

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import EXTENDED, PODS
-from steersman.cluster.constraints import inter_pod as dynamic
-from steersman.cluster.constraints import node as static
+from steersman.cluster.constraints import inter_pod, node
 from steersman.cluster.gpu_resources import shown_name
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState
@@ -46,25 +45,25 @@ def refusals(
     rules = _rules(state, class_id)
     left = state.table.occupied
     left = yield from _by_constraints(state, class_id, left)
-    left = yield from _by_rules(state, class_id, labels_id, rules.get(dynamic.PORT, []), left)
+    left = yield from _by_rules(state, class_id, labels_id, rules.get(inter_pod.PORT, []), left)
     left = yield from _by_resources(state, class_id, left)
     for group in further:
         for why, refused in group:
             yield why, left & refused
         left = left & ~np.any([refused for _, refused in group], axis=0)
-    for kind in (dynamic.SPREAD, dynamic.AFFINITY, dynamic.ANTI_AFFINITY):
+    for kind in (inter_pod.SPREAD, inter_pod.AFFINITY, inter_pod.ANTI_AFFINITY):
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
     yield from _by_rules(state, class_id, labels_id, [-1], left)
 
 
-def reasons(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str, tuple[str, ...]]:
+def reasons_by_node(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str, tuple[str, ...]]:
     """Return node name -> why a pod of the class with these labels may not run there, for refused nodes alone."""
     result: dict[str, tuple[str, ...]] = {}
     for why, where in refusals(state, class_id, labels_id):
         for slot in np.flatnonzero(where).tolist():
-            node = state.nodes[slot]
-            assert node is not None
-            result[node.name] = (*result.get(node.name, ()), why)
+            refusing = state.nodes[slot]
+            assert refusing is not None
+            result[refusing.name] = (*result.get(refusing.name, ()), why)
     return result
 
 
@@ -98,13 +97,13 @@ def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:
     """Return the class's rules about other pods, by kind."""
     terms, result = state.term_arrays, dict[int, list[int]]()
     for q in range(terms.rule_start[class_id], terms.rule_start[class_id + 1]):
-        result.setdefault(int(terms.rules[q, dynamic.KIND]), []).append(q)
+        result.setdefault(int(terms.rules[q, inter_pod.KIND]), []).append(q)
     return result
 
 
 def _by_constraints(state: ClusterState, class_id: int, left: Mask) -> Refusing:
     pod_class = state.classes[class_id]
-    why = static.reasons(state.table, pod_class.constraints, pod_class.requests.gpu_resource)
+    why = node.constraint_reasons(state.table, pod_class.constraints, pod_class.requests.gpu_resource)
     refused = np.array([bool(each) for each in why], dtype=np.bool_)
     for each in dict.fromkeys(filter(None, why)):
         yield each, left & np.array([one == each for one in why], dtype=np.bool_)
@@ -136,7 +135,7 @@ def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
             column = EXTENDED + state.resources.index(requests.gpu_resource)
             free = arrays.free[:, column] if requests.gpu_milli == GPU_MILLI else 0
             enough = np.where(arrays.allocatable[:, column] > 0, free, enough)
-        offered = static.offering_nodes(state.table, requests.gpu_resource)
+        offered = node.offering_nodes(state.table, requests.gpu_resource)
         short = left & ((enough < requests.gpu_count) | ~offered)
         refused |= short
         yield insufficient_gpu(requests.gpu_resource), short
@@ -148,11 +147,11 @@ def _by_rules(state: ClusterState, class_id: int, labels_id: int, rules: list[in
     terms = state.term_arrays
     for q in rules:
         passes = np.ones(len(left), dtype=np.bool_)
-        dynamic.rule_mask(terms, class_id, labels_id, q, passes)
+        inter_pod.rule_mask(terms, class_id, labels_id, q, passes)
         refused = left & ~passes
-        kind = None if q < 0 else int(terms.rules[q, dynamic.KIND])
-        if kind == dynamic.SPREAD:
-            unlabelled = refused & (terms.domain[terms.rules[q, dynamic.KEY]] < 0)
+        kind = None if q < 0 else int(terms.rules[q, inter_pod.KIND])
+        if kind == inter_pod.SPREAD:
+            unlabelled = refused & (terms.domain[terms.rules[q, inter_pod.KEY]] < 0)
             yield NO_SPREAD_LABEL, unlabelled
             yield NO_SPREAD, refused & ~unlabelled
         else:
@@ -162,8 +161,8 @@ def _by_rules(state: ClusterState, class_id: int, labels_id: int, rules: list[in
 
 
 _RULE_REASONS = {
-    dynamic.PORT: NO_PORTS,
-    dynamic.AFFINITY: NO_AFFINITY,
-    dynamic.ANTI_AFFINITY: NO_ANTI_AFFINITY,
+    inter_pod.PORT: NO_PORTS,
+    inter_pod.AFFINITY: NO_AFFINITY,
+    inter_pod.ANTI_AFFINITY: NO_ANTI_AFFINITY,
     None: NO_EXISTING,
 }

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays
-from steersman.cluster.constraints.inter_pod import terms_active
+from steersman.cluster.constraints.inter_pod import has_inter_pod_rules
 from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
 from steersman.envs.inflation.batch import (
     AFTER,
@@ -139,7 +139,7 @@ def _observe(batch: Batch, task: BatchConfig, kept: StepCache, out: Observation,
     scene, owners, summary = scene_of(batch, kept.known, e), owners_of(batch.owners, e), batch.summary[e, NOW]
     arrival = batch.run.question[e, engine.QUESTION]
     c, owner = batch.arrivals.class_id[e, arrival], batch.owner[e, arrival]
-    masked = terms_active(terms_of(batch.terms, e), c, batch.arrivals.labels_id[e, arrival])
+    masked = has_inter_pod_rules(terms_of(batch.terms, e), c, batch.arrivals.labels_id[e, arrival])
     rows, observation, log, logged = rows_of(kept.rows, e), observation_of(out, e), batch.log[e], batch.logged[e, 0]
     write_observation(
         task.view_number, scene, owners, summary, rows, log, logged, c, owner, batch.run.mask[e], masked, observation

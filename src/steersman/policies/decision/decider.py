@@ -94,7 +94,7 @@ class Decider:
         self.policy, self.profile, self.seed = policy.default_member, profile, seed
         self.prepared = self.policy.prepared
         self._read_services, self.services = services, services()
-        self.chooser, self.rule = self.policy.node_rule, self.policy.device_rule
+        self.node_rule, self.device_rule = self.policy.node_rule, self.policy.device_rule
         self.node_metrics = NodeMetricsView(state, telemetry)
         self._leftovers = leftovers
         self._demand = set(demand)
@@ -155,43 +155,64 @@ class Decider:
     ) -> NodeChoice | None:
         """Return the policy's choice among the nodes that pass every hard constraint; None if there are none.
 
+        A decision on a pod with a hard limit is counted by the limit's outcome.
+
         Args:
             class_id: the pod's class.
             labels_id: the pod's label set.
             owner_pods: pods of the same owner; read by networks and telemetry policies.
             limits: the pod's latency limits. By the hard one the nodes that keep it with a margin are considered, else
-                those that keep it now, else all.
+                of those that keep it now (or whose zone does, where a node is not measured) the ones of the least
+                risk, else all.
             allowed: [N] bool, nodes that other constraints such as volumes leave; None: all.
 
         Raises:
             SteersmanError: a Python scorer failed, or a score is not finite.
         """
+        outcome = ""
+        if self._filters(limits):
+            candidates = self.state.mask(class_id, labels_id)
+            candidates = candidates if allowed is None else candidates & allowed
+            if candidates.any():
+                allowed, outcome = self.node_metrics.filter_by_hard_limit(class_id, candidates, owner_pods, limits)
+        choice = self.choose_among(class_id, labels_id, owner_pods, limits, allowed)
+        self.node_metrics.count_decision(outcome)
+        return choice
+
+    def choose_among(
+        self,
+        class_id: int,
+        labels_id: int,
+        owner_pods: OwnerPods,
+        limits: LatencyLimits,
+        allowed: npt.NDArray[np.bool_] | None,
+    ) -> NodeChoice | None:
+        """Return the policy's choice as `choose` does, where a hard limit excludes no further nodes and none counts."""
         self._demand.add(class_id)
         self._sync_arrays()
-        if allowed is not None or self._filters(limits):
+        if allowed is not None:
             feasible = self.state.mask(class_id, labels_id)
-            candidates = feasible if allowed is None else feasible & allowed
-            if self._filters(limits) and candidates.any():
-                candidates = self.node_metrics.filter_and_count(class_id, candidates, owner_pods, limits)
+            candidates = feasible & allowed
+            if not candidates.any():
+                return None
             if not (candidates == feasible).all():
-                if not candidates.any():
-                    return None
-                return self._choose_among(class_id, labels_id, owner_pods, limits, candidates)
-        if self.chooser == kernels.SELECT_EXTERNAL:
+                return self._choose_by_scores(class_id, labels_id, owner_pods, limits, candidates)
+        if self.node_rule == kernels.SELECT_EXTERNAL:
             return self._choose_by_scorer(class_id, labels_id, owner_pods, limits)
-        changed, chooser, rule, output = self._drain_changes(), self.chooser, self.rule, self._output
-        kernels.decide(self.cluster, changed, self._mask, self._kernel_rng, chooser, rule, class_id, labels_id, output)
+        changed, node_rule, device_rule = self._drain_changes(), self.node_rule, self.device_rule
+        rng, output = self._kernel_rng, self._output
+        kernels.decide(self.cluster, changed, self._mask, rng, node_rule, device_rule, class_id, labels_id, output)
         slot, devices = self._output.tolist()
         return None if slot == kernels.NONE else NodeChoice(slot, devices)
 
     def selects_argmax(self, limits: LatencyLimits = NO_LIMITS) -> bool:
         """Return whether `choose` is the argmax of `scores` (lowest slot on ties), so that scores alone suffice."""
-        return self.chooser == kernels.SELECT_BEST and not self._filters(limits)
+        return self.node_rule == kernels.SELECT_BEST and not self._filters(limits)
 
     def _filters(self, limits: LatencyLimits) -> bool:
         return limits.hard < math.inf and self.node_metrics.telemetry is not None
 
-    def _choose_among(
+    def _choose_by_scores(
         self,
         class_id: int,
         labels_id: int,
@@ -200,7 +221,7 @@ class Decider:
         candidates: npt.NDArray[np.bool_],
     ) -> NodeChoice:
         """Return the choice among candidates, [N] bool, of which there is at least one."""
-        if self.chooser == kernels.SELECT_RANDOM:
+        if self.node_rule == kernels.SELECT_RANDOM:
             slot = self._python_rng.choice(np.flatnonzero(candidates).tolist())
         else:
             slot = int(np.argmax(self._scores(class_id, labels_id, owner_pods, limits, candidates)))
@@ -234,7 +255,7 @@ class Decider:
         candidates: npt.NDArray[np.bool_] | None,
     ) -> npt.NDArray[np.float64]:
         """Return the scores of candidates, [N] bool, -inf elsewhere; None: all feasible slots."""
-        if self.chooser == kernels.SELECT_BEST:
+        if self.node_rule == kernels.SELECT_BEST:
             scores, mask = np.empty(len(self.state.nodes)), self._mask
             if masked := self.state.has_inter_pod_constraints(class_id, labels_id):
                 mask = self.state.mask(class_id, labels_id)
@@ -284,9 +305,9 @@ class Decider:
     def devices(self, class_id: int, slot: int) -> int:
         """Return the GPU devices, as a bit mask, for a pod of a class on a node that it fits on."""
         self.follow()
-        if self.chooser == kernels.SELECT_EXTERNAL:
+        if self.node_rule == kernels.SELECT_EXTERNAL:
             return int(best_devices(self.state.arrays, self.state.class_arrays, class_id, slot))
-        return int(kernels.devices_on(self.cluster, self.rule, class_id, slot, self._kernel_rng))
+        return int(kernels.devices_on(self.cluster, self.device_rule, class_id, slot, self._kernel_rng))
 
     def _choose_by_scorer(
         self, class_id: int, labels_id: int, owner_pods: OwnerPods, limits: LatencyLimits

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays, best_devices, fit_mask, fits
-from steersman.cluster.constraints.inter_pod import InterPodArrays, terms_active, terms_mask
+from steersman.cluster.constraints.inter_pod import InterPodArrays, has_inter_pod_rules, inter_pod_mask
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
 from steersman.core.random_numbers import next_bits, scaled
@@ -75,7 +75,7 @@ def random_below(rng: npt.NDArray[np.uint64], bound: int) -> int:
 def find_feasible(cluster: DecisionState, mask: npt.NDArray[np.bool_], c: int, labels: int) -> None:
     """Write into `mask`, [N] bool, the nodes that meet every hard constraint, inter-pod constraints included."""
     fit_mask(cluster.nodes, cluster.classes, c, mask)
-    terms_mask(cluster.terms, c, labels, mask)
+    inter_pod_mask(cluster.terms, c, labels, mask)
 
 
 @inlined_kernel
@@ -183,7 +183,7 @@ def decide(
         answer: [2] output: NODE (NONE if the pod fits nowhere) and DEVICES.
     """
     _follow(cluster, changed)
-    masked = terms_active(cluster.terms, c, labels)
+    masked = has_inter_pod_rules(cluster.terms, c, labels)
     if masked:
         find_feasible(cluster, mask, c, labels)
     n = choose_node(cluster, mask, rng, chooser, c, labels, masked)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType
 from steersman.core.errors import InputError
 from steersman.policies.features import View
-from steersman.policies.linear.arrays import VIEW
+from steersman.policies.linear.arrays import GPU_VIEW
 from steersman.policies.linear.leftovers import (
     GROUPS,
     SEQUENCES,
@@ -129,7 +129,7 @@ def embed_profile(workload: Workload, view: str) -> tuple[ProfileCard, Arrays]:
     named_gpus = tuple(pod.gpu_resource for pod in pods)
     arrays: Arrays = {f"{PROFILE}{name}": array for name, array in profile._asdict().items()}
     arrays[f"{PROFILE}accepts"] = profile.accepts.astype(np.uint8)
-    if view == VIEW:
+    if view == GPU_VIEW:
         arrays |= {f"{LEFTOVERS}{name}": array for name, array in leftover_arrays(pods, profile)._asdict().items()}
     return ProfileCard(VERSION, workload.name, len(pods), models, named_gpus if any(named_gpus) else ()), arrays
 
@@ -165,7 +165,7 @@ def open_prepared(file: str, card: ProfileCard | None, view: View, profile_tenso
         raise InputError(file, "card", "mix.resources", problem)
     reader = _Reader(file, card, profile_tensors)
     profile = reader.profile()
-    leftovers = reader.leftovers(len(profile.milli)) if view.name == VIEW else None
+    leftovers = reader.leftovers(len(profile.milli)) if view.name == GPU_VIEW else None
     for name in sorted(profile_tensors.keys() - reader.read):
         raise InputError(file, "tensor", name, f"is not one that the view {view.name!r} sees")
     digest = hashlib.sha256(repr(card).encode())

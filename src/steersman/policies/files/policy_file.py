@@ -1,4 +1,4 @@
-"""Policy files: the weights of a learned policy as safetensors, and a model card with their origin.
+"""Policy files (safetensors): a model card, weights if the policy has any, and a workload profile if one was prepared.
 
 Nothing in such a file is executed when it is read.
 """
@@ -28,7 +28,7 @@ from steersman.policies.files.embedded_profile import (
     split,
 )
 from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
-from steersman.policies.linear.arrays import KINDS, RULES, VIEW, WEIGHTS
+from steersman.policies.linear.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
 from steersman.policies.linear.policy import LinearPolicy
 from steersman.policies.networks.layers import check_arrays
 from steersman.policies.networks.numpy_networks import check_network, mlp_shapes, open_network
@@ -52,7 +52,7 @@ MAX_WEIGHT = 1e12
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WorkloadResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Results of the policy on a workload: the means of a metric, and of the baseline's with the same seeds."""
 
     workload: str
@@ -119,7 +119,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     seeds: str = ""
     settings: dict[str, str | int | float | bool] = {}
     steps: int = 0
-    scores: tuple[Score, ...] = ()
+    scores: tuple[WorkloadResult, ...] = ()
     made_by: str = ""
     profile: ProfileCard | None = msgspec.field(default=None, name="mix")
     compared_on: ComparedOn | None = None
@@ -206,14 +206,14 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
         if len(card.members) != 1 or card.members[0] not in HEURISTIC_IDS:
             raise InputError(file, "card", "members", f"must name one rule; known are {', '.join(HEURISTIC_IDS)}")
         return heuristic(card.members[0]).renamed(name)
-    if card.network == "linear" and card.view == VIEW and "head.weight" not in weights:
+    if card.network == "linear" and card.view == GPU_VIEW and "head.weight" not in weights:
         shapes: dict[str, tuple[int, ...]] = {LINEAR: (KINDS, WEIGHTS)}
         if RULE_WEIGHTS in weights:
             shapes[RULE_WEIGHTS] = KINDS, RULES
         check_arrays(file, shapes, weights)
         rules = _as_float64(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
         return LinearPolicy(name, _as_float64(weights[LINEAR]), rules)
-    if card.network == "mlp" and card.view == VIEW and _inputs(weights) == len(view.node) + len(view.pod):
+    if card.network == "mlp" and card.view == GPU_VIEW and _inputs(weights) == len(view.node) + len(view.pod):
         return _open_mlp(file, name, card, view, weights)
     return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
 
@@ -224,8 +224,8 @@ def _open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfol
     Raises:
         InputError: the names and the tensor do not match, or a rule is unknown.
     """
-    if card.view != VIEW:
-        raise InputError(file, "card", "view", f"is {card.view!r}; a portfolio has {VIEW!r}")
+    if card.view != GPU_VIEW:
+        raise InputError(file, "card", "view", f"is {card.view!r}; a portfolio has {GPU_VIEW!r}")
     weights = arrays.get(LINEAR)
     count = len(weights) if weights is not None and weights.ndim == 3 else 0
     shape = max(1, count), KINDS

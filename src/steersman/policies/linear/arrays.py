@@ -24,7 +24,7 @@ from steersman.policies.linear.leftovers import LeftoverArrays, leftover_arrays
 from steersman.policies.networks.encoding import encode_pods
 from steersman.workloads.profile import ProfileArrays, profile_arrays
 
-VIEW = "gpu"
+GPU_VIEW = "gpu"
 """Name of the weights' view (`steersman.policies.features`)."""
 
 KINDS = 4

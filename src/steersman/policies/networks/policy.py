@@ -13,7 +13,7 @@ from steersman.policies.base import ObservationChooser, Observations, Policy, Sc
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.files.embedded_profile import EmbeddedProfile
-from steersman.policies.linear.arrays import VIEW
+from steersman.policies.linear.arrays import GPU_VIEW
 from steersman.policies.networks.layers import first_best
 from steersman.policies.networks.numpy_networks import Network
 from steersman.policies.networks.observation_kernels import ObservationArrays
@@ -47,7 +47,7 @@ class NetworkPolicy(Policy):
     @property
     def needs_leftover_tables(self) -> bool:
         """Return whether the view needs them, see `Policy`."""
-        return self.view.name == VIEW
+        return self.view.name == GPU_VIEW
 
     @property
     def needs_telemetry(self) -> bool:

@@ -5,7 +5,8 @@ every policy, in an environment where that is asked for (`LatencyOptions.keep_ha
 may know (`SchedulerView`) and nothing else, so the same code serves an environment and a live scheduler. A latency is
 measured late, with errors, and before the pod is there; so a node counts as able to keep a limit if it would even with
 a margin and with a pod that uses twice its request. If no node does, an environment leaves the nodes of the least risk
-(`filter_environments`), and a live scheduler those that keep the limit as far as is known, or all (`filter_live`).
+(`filter_environments`), and a live scheduler the nodes of the least risk among those that keep the limit as far as is
+known, or all if there are none (`filter_live`).
 """
 
 from __future__ import annotations

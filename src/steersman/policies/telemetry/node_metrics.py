@@ -127,19 +127,6 @@ class NodeMetricsView:
         score_all(rule, self._substituted_view(class_id, owner_pods, limits), feasible.astype(np.int8)[None], 0, scores)
         return scores
 
-    def filter_and_count(
-        self,
-        class_id: int,
-        feasible: npt.NDArray[np.bool_],
-        owner_pods: OwnerPods,
-        limits: LatencyLimits,
-    ) -> npt.NDArray[np.bool_]:
-        """Return [N] the slots that `filter_by_hard_limit` leaves, and count the outcome: this is a decision."""
-        left, outcome = self.filter_by_hard_limit(class_id, feasible, owner_pods, limits)
-        if self.telemetry is not None and outcome:
-            self.telemetry.limits[outcome] += 1
-        return left
-
     def filter_by_hard_limit(
         self, class_id: int, feasible: npt.NDArray[np.bool_], owner_pods: OwnerPods, limits: LatencyLimits
     ) -> tuple[npt.NDArray[np.bool_], str]:
@@ -160,6 +147,11 @@ class NodeMetricsView:
         outcome = filter_live(self._substituted_view(class_id, owner_pods, limits), mask, 0)
         left: npt.NDArray[np.bool_] = mask[0] != 0
         return left, OUTCOMES.get(outcome, "")
+
+    def count_decision(self, outcome: str) -> None:
+        """Count a decision by the outcome of the pod's hard limit; "": it has none."""
+        if self.telemetry is not None and outcome:
+            self.telemetry.limits[outcome] += 1
 
     def contributions(
         self,

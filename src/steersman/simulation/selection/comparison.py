@@ -18,7 +18,7 @@ from steersman.workloads.workload import Workload
 MARGIN = 1e-9
 """Percentage points by which a policy may cost more than the best rule and count as at least as good: rounding."""
 CLEAR_POINTS = 0.25
-"""Percentage points by which a candidate must beat the active one to replace it.
+"""Percentage points by which a candidate must beat the active one of a portfolio to replace it.
 
 On 32 simulated clusters this halved how often the choice did worse than the active candidate, at no cost on average."""
 

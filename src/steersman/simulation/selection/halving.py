@@ -26,7 +26,7 @@ FIRST_SEED = 2_000_000_000
 FIRST_ROUND = 4
 MOST_DRAWS = 32
 ARRIVALS = 400_000
-"""After so many simulated arrivals (about 4 s) no further round begins."""
+"""After so many simulated arrivals (about 4 s) no further draw begins."""
 
 Play = Callable[[int, Schedule, int], float]
 """Return the cost of candidate I on a schedule, with the seed of the run."""

@@ -12,8 +12,8 @@ from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Evolution, SimulationTask, excluded_features
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.features import view
-from steersman.policies.files.policy_file import Card, Score, open_policy, read_policy, write_policy
-from steersman.policies.linear.arrays import VIEW
+from steersman.policies.files.policy_file import Card, WorkloadResult, open_policy, read_policy, write_policy
+from steersman.policies.linear.arrays import GPU_VIEW
 from steersman.policies.linear.policy import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.registry import policy_path, resolve
@@ -130,7 +130,7 @@ def _first(plan: EvolutionPlan) -> LinearPolicy | None:
     with policy_path(str(plan.start)) as file:
         card = read_policy(file)[0]
         if card.network != PORTFOLIO or plan.config.network != "linear":
-            check_start(file, card, VIEW, plan.config.network, plan.config.widths)
+            check_start(file, card, GPU_VIEW, plan.config.network, plan.config.widths)
         policy = open_policy(file, plan.name)
     start = policy.default_member.as_linear() if policy.is_learned else None
     if start is None:
@@ -172,8 +172,8 @@ def _card(plan: EvolutionPlan, search: Evolution, validator: SimulationValidator
     task, runs = plan.task, len(plan.validation_seeds)
     return Card(
         name=plan.name,
-        view=VIEW,
-        view_version=view(VIEW).version,
+        view=GPU_VIEW,
+        view_version=view(GPU_VIEW).version,
         network=plan.config.network,
         hidden=plan.config.widths,
         objective=task.objective,
@@ -188,7 +188,7 @@ def _card(plan: EvolutionPlan, search: Evolution, validator: SimulationValidator
         settings=asdict(plan.config) | plan.origin(),
         steps=search.steps,
         scores=tuple(
-            Score(workload, task.metric, round(cost, 4), plan.config.reference, round(reference, 4), runs)
+            WorkloadResult(workload, task.metric, round(cost, 4), plan.config.reference, round(reference, 4), runs)
             for workload, (cost, reference) in validator.costs.items()
         ),
         made_by=f"steersman {__version__}",

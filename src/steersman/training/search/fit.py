@@ -21,9 +21,9 @@ from steersman.core.statistics import Interval, mean_interval
 from steersman.policies.base import Policy
 from steersman.policies.features import view
 from steersman.policies.files.embedded_profile import embed_profile
-from steersman.policies.files.policy_file import Arrays, Card, ComparedOn, Score
+from steersman.policies.files.policy_file import Arrays, Card, ComparedOn, WorkloadResult
 from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
-from steersman.policies.linear.arrays import VIEW
+from steersman.policies.linear.arrays import GPU_VIEW
 from steersman.policies.linear.policy import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.simulation.arrivals import Schedule, draw
@@ -221,12 +221,12 @@ def _file(
     generations: int,
 ) -> tuple[Card, Arrays]:
     """Return the card and tensors of a policy file that is complete by itself."""
-    profile, profile_tensors = embed_profile(workload, VIEW)
+    profile, profile_tensors = embed_profile(workload, GPU_VIEW)
     metric = options.task.metric
     card = Card(
         name=kept.name,
-        view=VIEW,
-        view_version=view(VIEW).version,
+        view=GPU_VIEW,
+        view_version=view(GPU_VIEW).version,
         network=kept.policy.saved_as,
         members=() if kept.policy.is_learned else (kept.name,),
         objective=options.task.objective,
@@ -238,7 +238,7 @@ def _file(
         seeds=f"{options.seed} for the search, {len(kept.costs)} held-back draws",
         settings={k: v for k, v in asdict(options).items() if v is not None} | {"generations": generations},
         scores=tuple(
-            Score(workload.name, metric, round(kept.mean, 4), each.name, round(each.mean, 4), len(each.costs))
+            WorkloadResult(workload.name, metric, round(kept.mean, 4), each.name, round(each.mean, 4), len(each.costs))
             for each in compared
             if each.name != kept.name
         ),

@@ -28,7 +28,7 @@ from steersman.core.processes import Workers
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.heuristics.policy import heuristic
-from steersman.policies.linear.arrays import KINDS, RULES, VIEW
+from steersman.policies.linear.arrays import GPU_VIEW, KINDS, RULES
 from steersman.policies.linear.policy import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.simulation.arrivals import resample
@@ -211,8 +211,8 @@ def _costs(arena: CandidateEvaluator, policies: Sequence[LinearPolicy]) -> npt.N
 def _card(plan: PortfolioPlan, members: Members, steps: int) -> Card:
     return Card(
         name="steersman",
-        view=VIEW,
-        view_version=view(VIEW).version,
+        view=GPU_VIEW,
+        view_version=view(GPU_VIEW).version,
         network=PORTFOLIO,
         members=(*members, *CHOOSABLE_RULES),
         objective="allocation",

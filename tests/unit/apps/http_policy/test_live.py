@@ -11,14 +11,20 @@ import aiohttp
 import pytest
 import structlog
 from aiohttp import web
+from tests.support.servers.fake_prometheus import LATENCY, Told
 from tests.support.servers.live_cluster import PODS, LiveDouble, node, pod
 from tests.support.servers.score_servers import answering, names_of
 from tests.unit.apps.scheduler.test_binding import Bindings, bind
 
 from steersman.apps.http_policy import live
+from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
+from steersman.cluster.model import Node, PodClass, Requests
+from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
+from steersman.policies.registry import resolve
 
 NODES = "/api/v1/nodes"
 Get = Callable[[str], Awaitable[str]]
@@ -229,3 +235,15 @@ def test_a_pod_that_is_asked_about_when_the_lease_is_lost_is_queued_again(monkey
 
     with answering(answer) as url:
         scheduling(url, story)
+
+
+def test_a_decision_on_a_pod_with_a_hard_limit_counts_once_where_the_rule_decides() -> None:
+    told, state = Told(), ClusterState([Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)])
+    told.tell(LATENCY, {"n0": 20.0, "n1": 150.0, "n2": 150.0})
+    client = LiveScoreClient("http://127.0.0.1:1/scores", "fgd")
+    decider = HttpDecider(state, client, resolve("fgd"), telemetry=told)
+    client.answer.scores = {"gone": 1.0}  # of the nodes that it scored none is there any more
+    choice = decider.choose(state.class_id(PodClass(Requests(cpu_milli=250))), limits=LatencyLimits(hard=100))
+    assert choice is not None
+    assert choice.slot == 0
+    assert sum(told.limits.values()) == 1

@@ -19,6 +19,7 @@ from typing import cast
 import numpy as np
 import pytest
 from tests.support.errors import raises
+from tests.support.servers.fake_prometheus import CPU, LATENCY, Told
 from tests.unit.evaluation.test_generated import policy_file
 
 from steersman.agents.actor_critic import ActorCritic
@@ -30,10 +31,19 @@ from steersman.apps.learner.agent_env import LiveEnv
 from steersman.apps.learner.agent_process import run_agent
 from steersman.apps.learner.others import OtherSchedulers
 from steersman.apps.learner.plan import LivePlan, build_agent, init_run, live_plan
-from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, LATE, AgentLink, DecisionOutcome, Question
+from steersman.apps.scheduler.agent_link import (
+    ABSENT,
+    ANSWERED,
+    INFEASIBLE,
+    LATE,
+    AgentLink,
+    DecisionOutcome,
+    Question,
+)
 from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentScorer, AgentSettings, agent_policy
 from steersman.cli.options.live_learning import LiveLearning, live_plan_of
 from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
@@ -41,13 +51,14 @@ from steersman.objectives import registry
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.files.policy_file import read_policy
-from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.registry import resolve
+from steersman.policies.telemetry.node_metrics import Telemetry
 from steersman.training.network import NetworkPlan
 from steersman.training.run import RunEndedError
 
 NODES = tuple(Node(f"node-{i}", 8000, 32 << 30, pods=110) for i in range(6))
 POD = PodClass(Requests(cpu_milli=500, memory_bytes=1 << 30))
+LIMITED = LatencyLimits(soft=35, hard=100)
 
 
 def plan_of(algorithm: str = "dqn", network: str = "mlp", **settings: object) -> LivePlan:
@@ -58,11 +69,17 @@ def plan_of(algorithm: str = "dqn", network: str = "mlp", **settings: object) ->
 class Scheduler:
     """The decisions of a scheduler with an agent, without a cluster."""
 
-    def __init__(self, plan: LivePlan, link: AgentLink | None, fallback: str = "least-allocated") -> None:
+    def __init__(
+        self,
+        plan: LivePlan,
+        link: AgentLink | None,
+        fallback: str = "least-allocated",
+        telemetry: Telemetry | None = None,
+    ) -> None:
         settings = AgentSettings(plan.algorithm, plan.find_view(), registry.resolve(plan.objective), link)
-        self.policy: AgentPolicy = agent_policy(settings, heuristic(fallback), None)
+        self.policy: AgentPolicy = agent_policy(settings, resolve(fallback), telemetry)
         self.state = ClusterState(NODES)
-        self.decider = Decider(self.state, self.policy)
+        self.decider = Decider(self.state, self.policy, telemetry=telemetry)
         self.slots: list[int] = []
         self.running: list[str] = []
 
@@ -80,11 +97,11 @@ class Scheduler:
             if len(self.running) == 48:
                 self.clear()
 
-    def ask(self, name: str) -> int:
+    def ask(self, name: str, limits: LatencyLimits = NO_LIMITS) -> int:
         """Ask about a pod; its class."""
         c = self.state.class_id(POD)
         if self.decider.asks_first:
-            asyncio.run(self.decider.ask(Pod(name, POD), c, 0, NO_OWNER_PODS))
+            asyncio.run(self.decider.ask(Pod(name, POD, latency=limits), c, 0, NO_OWNER_PODS))
         return c
 
     def clear(self) -> None:
@@ -195,9 +212,9 @@ def test_the_agent_says_that_it_is_ready_when_slow_imports_are_over(tmp_path, mo
 class SlowAgent:
     """The other end of a link, by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks_fallback: bool = False) -> None:
         here, self.connection = multiprocessing.Pipe()
-        self.link = AgentLink(here, asks_fallback=False, seconds=0.2)
+        self.link = AgentLink(here, asks_fallback=asks_fallback, seconds=0.2)
 
     def ready(self) -> Connection:
         self.connection.send(None)
@@ -224,7 +241,7 @@ def test_a_late_answer_is_dropped_and_the_agent_is_told_what_was_done():
     scheduler.place(3)
     rule.place(3)
     assert scheduler.slots == rule.slots
-    assert other.link.results == {ANSWERED: 0, LATE: 1, ABSENT: 2}, "one question at a time"
+    assert other.link.results == {ANSWERED: 0, INFEASIBLE: 0, LATE: 1, ABSENT: 2}, "one question at a time"
     first = agent_end.recv()
     assert first.previous is None
     agent_end.send(5)
@@ -332,6 +349,7 @@ def test_an_answer_that_no_longer_fits_is_replaced_by_the_rule():
     choice = scheduler.decider.choose(c)
     assert choice is not None
     assert choice.slot == 0
+    assert other.link.results == {ANSWERED: 0, INFEASIBLE: 1, LATE: 0, ABSENT: 0}
 
 
 @pytest.mark.parametrize("wrong", [17, -1])
@@ -344,6 +362,25 @@ def test_a_slot_without_a_node_is_no_answer(wrong):
     scheduler.place(1)
     thread.join()
     assert scheduler.slots == [0]
+    assert other.link.results == {ANSWERED: 0, INFEASIBLE: 1, LATE: 0, ABSENT: 0}
+
+
+@pytest.mark.parametrize("fallback", ["least-allocated", "random", "kube-default", "la"])
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_decision_counts_once_as_one_with_a_hard_limit(fallback, is_ready):
+    other, told = SlowAgent(asks_fallback=True), Told()
+    told.tell(LATENCY, {node.name: 20.0 for node in NODES})
+    told.tell(CPU, {node.name: 10.0 for node in NODES})
+    scheduler = Scheduler(plan_of(), other.link, fallback, told)
+    if is_ready:
+        agent_end = other.ready()
+        thread = threading.Thread(target=lambda: (agent_end.recv(), agent_end.send(-1)))
+        thread.start()
+    c = scheduler.ask("pod", LIMITED)
+    if is_ready:
+        thread.join()
+    assert scheduler.decider.choose(c, limits=LIMITED) is not None
+    assert told.limits == {"kept safely": 1}
 
 
 def test_a_dead_agent_costs_nothing():

@@ -98,7 +98,7 @@ def comparison(spec: str | Path = "steersman", **options: Any) -> PolicyComparis
 
 
 def look(made: PolicyComparison, nodes: Sequence[Node] = (), pods: Sequence[PodClass] = PODS) -> bool:
-    return asyncio.run(made.look(nodes or some_nodes(), pods))
+    return asyncio.run(made.compare_if_due(nodes or some_nodes(), pods))
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_with_nothing_to_compare_it_is_said_once(nodes: int, pods: int) -> None:
     there = [Node("none", 8000, 1 << 30)] if nodes < 0 else some_nodes(nodes)
     with capture_logs() as log:
         for _ in range(3):
-            assert not asyncio.run(made.look(there, CPU_PODS if pods < 0 else PODS[:pods]))
+            assert not asyncio.run(made.compare_if_due(there, CPU_PODS if pods < 0 else PODS[:pods]))
     assert [each["event"] for each in log] == ["the policy cannot be compared with rules yet"]
     assert made.choice.policy.name == log[0]["decides"] == "fgd"
     assert made.failures == 0
@@ -519,7 +519,7 @@ def test_twice_as_many_pods_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatc
             looks.append(len(classes))
             return False
 
-        monkeypatch.setattr(policy_manager.comparison, "look", look)
+        monkeypatch.setattr(policy_manager.comparison, "compare_if_due", look)
         policy_manager.profile.see(PODS[0])
         keeping = asyncio.create_task(policy_manager.keep(lambda: state, lambda: None))
         for many in (10, 15, 20):
@@ -550,7 +550,7 @@ def test_nothing_is_compared_while_pods_pour_in(monkeypatch: pytest.MonkeyPatch)
         for _ in range(more):
             policy_manager.profile.see(PODS[0])
 
-    monkeypatch.setattr(policy_manager.comparison, "look", look)
+    monkeypatch.setattr(policy_manager.comparison, "compare_if_due", look)
     monkeypatch.setattr(thinking_module.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(policy_manager._keep_choice(lambda: state, lambda: None))

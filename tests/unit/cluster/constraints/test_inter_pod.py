@@ -20,7 +20,7 @@ from steersman.cluster.constraints.inter_pod import (
     SOFT_SPREAD,
     WEIGHT,
     InterPodArrays,
-    terms_active,
+    has_inter_pod_rules,
 )
 from steersman.cluster.model import (
     Constraints,
@@ -401,7 +401,7 @@ class Both:
         found = {node.name: bool(mask[slot]) for slot, node in enumerate(self.state.nodes) if node is not None}
         assert found == {name: not why for name, why in expected.items()}
         assert not any(mask[slot] for slot, node in enumerate(self.state.nodes) if node is None)
-        assert explaining.reasons(self.state, c, labels) == {name: why for name, why in expected.items() if why}
+        assert explaining.reasons_by_node(self.state, c, labels) == {name: why for name, why in expected.items() if why}
         backwards = self.state.permuted(np.arange(len(mask))[::-1])
         assert (backwards.mask(c, labels) == mask[::-1]).all()
         return [name for name, ok in found.items() if ok]
@@ -699,7 +699,7 @@ def test_the_reason_tells_a_missing_key_from_a_skew():
     put(state, 0, app="a")
     pod = Pod("x", PodClass(Requests(), spread()), labels={"app": "a"})
     text = "node(s) didn't match pod topology spread constraints"
-    found = explaining.reasons(state, state.class_id(pod.pod_class), state.labels_id(pod))
+    found = explaining.reasons_by_node(state, state.class_id(pod.pod_class), state.labels_id(pod))
     assert found == {"n0": (text,), "n2": (f"{text} (missing required label)",)}
 
 
@@ -719,5 +719,5 @@ def test_a_class_without_rules_pays_nothing_unless_somebody_excludes_it():
     assert state.terms.idle
     put(state, 0, Constraints(anti_affinity=(PodAffinityTerm(APP, "zone"),)))
     matched = state.labels_id(Pod("x", PodClass(Requests()), labels={"app": "a"}))
-    assert not terms_active(state.term_arrays, plain, 0)
-    assert terms_active(state.term_arrays, plain, matched)
+    assert not has_inter_pod_rules(state.term_arrays, plain, 0)
+    assert has_inter_pod_rules(state.term_arrays, plain, matched)

@@ -5,8 +5,8 @@ import pytest
 from steersman.cluster.constraints.node import (
     NodeTable,
     allowed_nodes,
+    constraint_reasons,
     eligible_nodes,
-    reasons,
     restricted_names,
     term_nodes,
 )
@@ -190,15 +190,15 @@ def test_the_first_filter_that_fails_is_the_reason():
         node("other", taints=(Taint("x"),)),
         None,
     ]
-    assert reasons(nodes, wanted) == [
+    assert constraint_reasons(nodes, wanted) == [
         "",
         "node(s) were unschedulable",
         "node(s) didn't match the requested node name",
         "",
     ]
-    assert reasons([node("ok", taints=(Taint("x"),))], wanted) == ["node(s) had untolerated taint(s)"]
-    assert reasons([node("ok")], wanted) == ["node(s) didn't match Pod's node affinity/selector"]
-    assert reasons([node("ok", {"a": "1"})], wanted) == ["node(s) didn't have the requested GPU model"]
+    assert constraint_reasons([node("ok", taints=(Taint("x"),))], wanted) == ["node(s) had untolerated taint(s)"]
+    assert constraint_reasons([node("ok")], wanted) == ["node(s) didn't match Pod's node affinity/selector"]
+    assert constraint_reasons([node("ok", {"a": "1"})], wanted) == ["node(s) didn't have the requested GPU model"]
 
 
 def test_affinity_to_names_restricts_the_nodes_that_are_looked_at():
@@ -210,8 +210,8 @@ def test_affinity_to_names_restricts_the_nodes_that_are_looked_at():
     assert restricted_names(affinity(named("a"), named("b"))) == {"a", "b"}
     assert restricted_names(affinity(named("a", "b"))) == frozenset()
     elsewhere = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-    assert reasons([node("a"), node("b", unschedulable=True)], affinity(named("a"))) == ["", elsewhere]
-    assert reasons([node("a"), None], affinity(named("a", "b"))) == ["pod affinity terms conflict", ""]
+    assert constraint_reasons([node("a"), node("b", unschedulable=True)], affinity(named("a"))) == ["", elsewhere]
+    assert constraint_reasons([node("a"), None], affinity(named("a", "b"))) == ["pod affinity terms conflict", ""]
 
 
 def test_a_table_follows_its_nodes():

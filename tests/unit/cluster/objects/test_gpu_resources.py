@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 from steersman.apps.scheduler.binder import binding
 from steersman.cluster import gpu_resources
-from steersman.cluster.constraints.reasons import counted, reasons, unschedulable_message
+from steersman.cluster.constraints.reasons import counted, reasons_by_node, unschedulable_message
 from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, Requests, gpu_types
 from steersman.cluster.objects.decoding import GPU_INDEX_KEY, node_from_object, pod_from_object
@@ -245,8 +245,8 @@ def test_reasons_name_the_resource_as_kube_scheduler_does():
     few = state.class_id(
         replace(pod_of(2, NVIDIA).pod_class, requests=Requests(65_000, 1, 0, 2, 1000, gpu_resource=NVIDIA))
     )
-    assert reasons(state, few)["a"] == ("Insufficient cpu", "Insufficient nvidia.com/gpu")
-    assert reasons(state, few)["c"] == ("Insufficient cpu",)
+    assert reasons_by_node(state, few)["a"] == ("Insufficient cpu", "Insufficient nvidia.com/gpu")
+    assert reasons_by_node(state, few)["c"] == ("Insufficient cpu",)
     share = state.class_id(pod_of(1, SHARED_GPUS, 500).pod_class)
     assert counted(state, share) == {"Insufficient GPU": 4}
 
@@ -348,7 +348,7 @@ def test_whatever_decides_every_pod_gets_what_it_asks_for(
         c = state.class_id(pod.pod_class)
         feasible = [each.fits(pod) for each in plain]
         assert state.mask(c)[: len(nodes)].tolist() == feasible
-        for slot, why in reasons(state, c).items():
+        for slot, why in reasons_by_node(state, c).items():
             assert not feasible[state.slots[slot]]
             assert why == (f"Insufficient {gpu_resources.shown_name(pod.requests.gpu_resource)}",)
         choice = decider.choose(c)

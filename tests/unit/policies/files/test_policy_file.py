@@ -12,7 +12,7 @@ from tests.support.errors import raises
 from steersman.agents.evolution.simulations import fgd_weights
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.features import GPU
-from steersman.policies.files.policy_file import CARD, Card, Score, read_policy, write_policy
+from steersman.policies.files.policy_file import CARD, Card, WorkloadResult, read_policy, write_policy
 from steersman.policies.registry import resolve
 
 CARD_OF_TEST = Card(
@@ -24,7 +24,7 @@ CARD_OF_TEST = Card(
     algorithm="evolution",
     training=("default",),
     test=("cpu072",),
-    scores=(Score("default", "gpu_unallocated_percent", 3.7, "fgd", 4.6, 3),),
+    scores=(WorkloadResult("default", "gpu_unallocated_percent", 3.7, "fgd", 4.6, 3),),
     settings={"population": 20, "strategy": "cma-es"},
 )
 

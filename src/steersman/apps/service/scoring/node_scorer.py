@@ -391,7 +391,7 @@ class NodeScorer:
 
     def refused(self, c: int, labels: int) -> dict[str, tuple[str, ...]]:
         """Return node -> why a pod of the class with these labels may not run there."""
-        return reasons.reasons(self.decider.state, c, labels)
+        return reasons.reasons_by_node(self.decider.state, c, labels)
 
     def _reset_index(self) -> None:
         """Reset the index of names after nodes were added or deleted."""

@@ -20,7 +20,7 @@ from steersman.workloads.formats.openb import traces
 from steersman.workloads.generators.deployments import is_deployments
 from steersman.workloads.workload import Workload
 
-POD_COLUMNS = (*traces.POD_COLUMNS, "gpu_spec", "creation_time", "deletion_time")
+WRITTEN_POD_COLUMNS = (*traces.POD_COLUMNS, "gpu_spec", "creation_time", "deletion_time")
 MIB = 1 << 20
 
 
@@ -79,7 +79,7 @@ class OpenbCsv(WorkloadFormat):
             _write_csv(folder / "nodes.csv", traces.NODE_COLUMNS, (_node_cells(node) for node in workload.nodes))
             _check_readable(traces.read_nodes, folder / "nodes.csv", "node", losses)
         if workload.pods:
-            _write_csv(folder / "pods.csv", POD_COLUMNS, (_pod_cells(pod) for pod in workload.pods))
+            _write_csv(folder / "pods.csv", WRITTEN_POD_COLUMNS, (_pod_cells(pod) for pod in workload.pods))
             _check_readable(traces.read_pods, folder / "pods.csv", "pod", losses)
 
 

@@ -1,4 +1,4 @@
-"""openb traces: the node and pod lists (CSV) of a production GPU cluster, read strictly and written back.
+"""openb traces: the node and pod lists (CSV) of a production GPU cluster, read strictly.
 
 Format: pods `name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec,...,creation_time,deletion_time]`, nodes
 `sn,cpu_milli,memory_mib,gpu,model`; further columns are ignored. Source: Weng et al., "Beware of Fragmentation", USENIX
