@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,11 @@ def test_the_image_is_made_and_its_workbench_answers(tmp_path: Path) -> None:
     service = yaml.safe_load((CHECKOUT / "deploy" / "compose.yaml").read_text())["services"]["workbench"]
     context = (CHECKOUT / "deploy" / service["build"]["context"]).resolve()
     fresh = FreshRoot(tmp_path / "root", context)
-    fresh.follow(context / service["build"]["dockerfile"])
-    assert fresh.user != "root"
-    with started(fresh) as addresses:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, fresh.root, ignore_errors=True)  # 7 GB
+        fresh.follow(context / service["build"]["dockerfile"])
+        assert fresh.user != "root"
+        addresses = stack.enter_context(started(fresh))
         assert addresses.keys() == {"JupyterLab", "TensorBoard", "dashboard"}
         assert [status(address) for address in addresses.values()] == [200, 200, 200]
         base = addresses["JupyterLab"].split("/lab?")[0]
