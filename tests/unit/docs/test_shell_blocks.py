@@ -14,7 +14,9 @@ from steersman.core.errors import SteersmanError
 
 NO_COMMANDS = {
     "docs/explanation/architecture.md": 1,  # the layers
+    "docs/how-to/dashboard.md": 1,  # a file that a shell writes
     "docs/how-to/operate.md": 1,  # lines of a log
+    "docs/reference/files.md": 1,  # a file of a run, read by pandas
     "deploy/kube-scheduler/README.md": 1,  # a line of a log
 }
 """Indented blocks that are no commands, by page."""

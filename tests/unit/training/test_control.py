@@ -19,7 +19,7 @@ from tests.support.errors import raises
 
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.policies.features import view
-from steersman.policies.files.policy_file import Card, Score, read_policy, write_policy
+from steersman.policies.files.policy_file import Card, WorkloadResult, read_policy, write_policy
 from steersman.training.control.progress import PROGRESS, RunProgress, decode_progress, histogram
 from steersman.training.control.requests import (
     LIVE_REQUESTS,
@@ -34,7 +34,7 @@ from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
 CARD = Card(
     name="mine", view="gpu", view_version=view("gpu").version, network="linear", objective="allocation", algorithm="dqn"
 )
-SCORE = Score("w", "return", 2.0, "rule", 1.0, 3)
+SCORE = WorkloadResult("w", "return", 2.0, "rule", 1.0, 3)
 
 
 class Walk:
