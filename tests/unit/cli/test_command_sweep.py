@@ -45,7 +45,7 @@ COMMANDS: dict[str, Options] = {
     "aliases": {},
     "completion": {"": "bash"},
     "demo": {"--output": "new"},
-    "docs": {"--no-open": ""},
+    "docs": {},
     "evaluate": {"--policy": "fgd", "--output": "new", **FILES},
     "dashboard": {"--policy": "fgd", **FILES},
     "explain": {"--pod": "p1", "--policy": "fgd", **FILES},
