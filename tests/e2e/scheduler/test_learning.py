@@ -80,7 +80,7 @@ def test_an_agent_learns_from_nothing_where_it_schedules(
     assert sum(results.values()) >= made
     assert answered >= 0.5 * made
     steps = list(csv.DictReader((learned / "metrics.csv").read_text().splitlines()))[-1]["steps"]
-    assert answered >= float(steps) >= 0.8 * answered
+    assert answered + results["infeasible"] >= float(steps) >= 0.8 * answered
     shown = cluster.must("policy", "show", str(learned / "policy.safetensors"), "--format", "json")
     assert f'"algorithm": "{algorithm}"' in shown
     config = json.loads((learned / "run.json").read_text())["config"]
