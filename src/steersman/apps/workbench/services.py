@@ -100,8 +100,8 @@ def tensorboard(port: int, folder: Path) -> LocalService:
 
 
 def dashboard(port: int) -> LocalService:
-    """Return the dashboard; its page compares two policies on simulated runs."""
-    command = ["-m", "steersman", "dashboard", "--port", str(port), "--no-open"]
+    """Return the dashboard: the cluster as it is, and two policies on simulated runs."""
+    command = ["-m", "steersman", "dashboard", "--port", str(port), "--no-open", "--live"]
     command += ["--workload", "default-small", "--policy", "kube-default", "steersman"]
     return LocalService("dashboard", "--dashboard-port", port, command, "/readyz")
 
