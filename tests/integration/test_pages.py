@@ -31,7 +31,8 @@ DATA: dict[str, Callable[[str], object]] = {
 }
 """Readers of the languages that are no programs."""
 TRAINED: dict[str, Any] = {"iterations": 1}
-"""What a page's training is cut down to: that it works is shown, not that it learns."""
+TUNED: dict[str, Any] = {"iterations": 1, "trials": 1}
+"""What a page's training and tuning are cut down to: that they work is shown, not that anything is learned."""
 QUICK = (
     "aliases",
     "completion",
@@ -71,8 +72,9 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    train = steersman.api.train
+    train, tune = steersman.api.train, steersman.api.tune
     monkeypatch.setattr(steersman.api, "train", lambda *given, **options: train(*given, **options | TRAINED))
+    monkeypatch.setattr(steersman.api, "tune", lambda *given, **options: tune(*given, **options | TUNED))
     monkeypatch.setattr(extensions, "_registered", {})
     monkeypatch.setattr(steersman.api, "connect", lambda: SimpleNamespace(workload=small_workload))
 
