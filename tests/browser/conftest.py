@@ -37,7 +37,7 @@ def chromium() -> str:
     return next(path for path in map(shutil.which, NAMES) if path is not None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it lives an event loop runs, and other modules' tests cannot start theirs
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
