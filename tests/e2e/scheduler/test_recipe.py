@@ -1,4 +1,4 @@
-"""The documentation's recipe for a dump of one's own cluster, word for word, on what kubectl prints of a real control plane."""
+"""The recipe for a dump of one's own cluster, word for word as the documentation has it, on what kubectl prints."""
 
 from __future__ import annotations
 
