@@ -236,7 +236,7 @@ GPU = View(
 
 TELEMETRY = View(
     name="telemetry",
-    version=1,
+    version=2,
     node=(
         Feature("cores", "7 doublings", 0, 2, "log2(1 + allocatable cores)."),
         Feature("cpu_requested_before", "allocatable", 0, 1, "Share of the node's CPU that is requested."),

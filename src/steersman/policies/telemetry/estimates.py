@@ -1,8 +1,8 @@
 """Estimates from metrics and requests together: a node's use once the pod runs there.
 
 A metric is older than the pods that came since, and many pods of a Deployment come at once. So measurements are
-corrected by what is known exactly: requests bound and freed since then, times the recent ratio of use to requests.
-Missing metrics are NaN and never taken as a value.
+corrected by what is known exactly, requests bound and freed since then: what came uses as much of its requests as the
+cluster does, what left took its part of what its node used. Missing metrics are NaN and never taken as a value.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from steersman.policies.telemetry.requests import class_of, cpu_allocatable, cpu
 
 USE_PRIOR = 0.6
 """CPU used over CPU requested, as long as nothing is measured."""
+PRIOR_SHARE = 0.05
+"""What that is worth beside measurements: requests of this share of the CPU. Where little is requested, most of what is
+used is the nodes' own."""
 LEAST_USE, MOST_USE = 0.1, 2.0
 
 
@@ -37,7 +40,7 @@ class Rates(NamedTuple):
     """Averages of the cluster's metrics, over nodes whose metrics exist.
 
     Attributes:
-        use: CPU used over CPU requested.
+        use: CPU used over CPU requested, near `USE_PRIOR` where little is requested.
         connections: established TCP connections for each pod.
         cpu_mean: mean of the nodes' estimated current shares of CPU used; NaN: none is known.
         cpu_square: mean of its square.
@@ -56,16 +59,19 @@ class Rates(NamedTuple):
 @inlined_kernel
 def rates(view: SchedulerView, e: int) -> Rates:
     """Return the averages of environment `e`."""
-    used, total_requested, connections, pods = 0.0, 0.0, 0.0, 0.0
+    used, total_requested, allocatable, connections, pods = 0.0, 0.0, 0.0, 0.0, 0.0
     for n in range(view.counts[e, NODES]):
         cpu = view.measured[e, n, CPU_USED]
         if not math.isnan(cpu):
             used += cpu / 100.0 * cpu_allocatable(view, e, n)
             total_requested += cpu_requested(view, e, n) - view.since[e, n, REQUESTED_SINCE]
+            allocatable += cpu_allocatable(view, e, n)
         if not math.isnan(view.measured[e, n, CONNECTIONS]):
             connections += view.measured[e, n, CONNECTIONS]
             pods += running(view, e, n) - view.since[e, n, PODS_SINCE]
-    use = min(max(used / total_requested, LEAST_USE), MOST_USE) if total_requested > 0.0 else USE_PRIOR
+    worth = PRIOR_SHARE * allocatable
+    use = (used + USE_PRIOR * worth) / (total_requested + worth) if allocatable > 0.0 else USE_PRIOR
+    use = min(max(use, LEAST_USE), MOST_USE)
     each = connections / pods if pods > 0.0 else 0.0
     total, squares, averages = 0.0, 0.0, 0
     sum_connections, most, counted = 0.0, 0.0, 0
@@ -88,13 +94,22 @@ def rates(view: SchedulerView, e: int) -> Rates:
 
 @inlined_kernel
 def _cpu_share(view: SchedulerView, e: int, n: int, use: float, extra: int) -> float:
-    measured = view.measured[e, n, CPU_USED] / 100.0
-    return float(max(measured + use * (view.since[e, n, REQUESTED_SINCE] + extra) / cpu_allocatable(view, e, n), 0.0))
+    measured, since = view.measured[e, n, CPU_USED] / 100.0, view.since[e, n, REQUESTED_SINCE]
+    left = _left(measured, float(cpu_requested(view, e, n)), since)
+    return float(left + use * (max(since, 0.0) + extra) / cpu_allocatable(view, e, n))
 
 
 @inlined_kernel
 def _connections(view: SchedulerView, e: int, n: int, each: float, extra: int) -> float:
-    return float(max(view.measured[e, n, CONNECTIONS] + each * (view.since[e, n, PODS_SINCE] + extra), 0.0))
+    since = view.since[e, n, PODS_SINCE]
+    left = _left(view.measured[e, n, CONNECTIONS], float(running(view, e, n)), since)
+    return float(left + each * (max(since, 0.0) + extra))
+
+
+@inlined_kernel
+def _left(measured: float, now: float, since: float) -> float:
+    """Return what is left of a measured value if `now` is what is there, and it changed by `since` meanwhile."""
+    return measured * now / (now - since) if since < 0.0 else measured
 
 
 @inlined_kernel

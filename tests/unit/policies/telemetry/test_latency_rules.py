@@ -30,6 +30,9 @@ from steersman.workloads.generators.latency_settings import LatencySettings
 from steersman.workloads.workload import SpreadSelectors
 
 SMALL = LatencySettings(nodes=4, max_nodes=5, pods=60)
+BURSTS = LatencySettings(
+    nodes=50, max_nodes=50, pods=600, replicas=10, scrape_interval=1.0, copies=30, copy_interval=0.3, copy_pause=4.0
+)
 
 
 def started(settings=SMALL, count=1, seed=0):
@@ -100,17 +103,19 @@ def test_kube_default_is_kube_schedulers():
 
 def slow_rates(view, e):
     """CPU used for a request, connections for a pod: as `telemetry_estimates` says."""
-    used = asked = connections = pods = 0.0
+    used = asked = worth = connections = pods = 0.0
     for n in range(view.counts[e, NODES]):
         row = e * view.zone.shape[1] + n
         taken = view.nodes.allocatable[row] - view.nodes.free[row]
         if not np.isnan(view.measured[e, n, CPU_USED]):
             used += view.measured[e, n, CPU_USED] / 100 * view.nodes.allocatable[row, 0]
             asked += taken[0] - view.since[e, n, 0]
+            worth += 0.05 * view.nodes.allocatable[row, 0]
         if not np.isnan(view.measured[e, n, CONNECTIONS]):
             connections += view.measured[e, n, CONNECTIONS]
             pods += taken[2] - view.since[e, n, 1]
-    return min(max(used / asked, 0.1), 2.0) if asked > 0 else 0.6, connections / pods if pods > 0 else 0.0
+    use = (used + 0.6 * worth) / (asked + worth) if worth else 0.6
+    return min(max(use, 0.1), 2.0), connections / pods if pods > 0 else 0.0
 
 
 def slow_after(core, e, what):
@@ -120,13 +125,36 @@ def slow_after(core, e, what):
     after = np.full(core.max_nodes, np.nan)
     request = view.pods.request[e * core.settings.pods + view.counts[e, POD], 0]
     for n in range(view.counts[e, NODES]):
-        capacity = view.nodes.allocatable[e * core.max_nodes + n, 0]
+        capacity = view.nodes.allocatable[e * core.max_nodes + n]
+        taken = capacity - view.nodes.free[e * core.max_nodes + n]
+        arrived, left = np.maximum(view.since[e, n], 0), np.maximum(-view.since[e, n], 0)
         if what == "cpu":
-            share = view.measured[e, n, CPU_USED] / 100 + use * (view.since[e, n, 0] + request) / capacity
+            share = view.measured[e, n, CPU_USED] / 100 * (1 - left[0] / max(taken[0] + left[0], 1))
+            after[n] = share + use * (arrived[0] + request) / capacity[0]
         else:
-            share = view.measured[e, n, CONNECTIONS] + each * (view.since[e, n, 1] + 1)
-        after[n] = max(share, 0.0)
+            share = view.measured[e, n, CONNECTIONS] * (1 - left[1] / max(taken[2] + left[1], 1))
+            after[n] = share + each * (arrived[1] + 1)
     return after
+
+
+@pytest.mark.parametrize("settings", [BURSTS, BURSTS._replace(nodes=4, max_nodes=4, replicas=2), LatencySettings()])
+def test_estimates_of_use_are_nearer_to_the_truth_than_measurements(settings):
+    """Where pods came or left since: the first copies on an almost empty cluster, the last ones that are deleted."""
+    core = started(settings, count=4, seed=11)
+    view, squares = core.simulator.scheduler_view, {"measured": [], "estimated": []}
+    for _ in play(core, "least-allocated", settings.pods - 20):
+        for e in range(core.count):
+            changed = view.since[e, : settings.nodes, 0] != 0
+            request = view.pods.request[e * settings.pods + view.counts[e, POD], 0]
+            capacity = view.nodes.allocatable[e * core.max_nodes :, 0][: settings.nodes]
+            estimated = slow_after(core, e, "cpu")[: settings.nodes] - slow_rates(view, e)[0] * request / capacity
+            measured, truth = view.measured[e, : settings.nodes, CPU_USED] / 100, core.loads(e)[:, 0]
+            known = changed & ~np.isnan(measured)
+            squares["measured"].append((measured - truth)[known] ** 2)
+            squares["estimated"].append((estimated - truth)[known] ** 2)
+            assert (estimated[known] >= 0).all()
+    errors = {name: float(np.sqrt(np.mean(np.concatenate(each)))) for name, each in squares.items()}
+    assert errors["estimated"] < 0.98 * errors["measured"]
 
 
 @pytest.mark.parametrize(("rule", "what"), [("least-allocated", "cpu"), ("least-connections", "connections")])

@@ -228,8 +228,8 @@ def test_a_sample_in_the_middle_has_seen_a_part() -> None:
     told.now += 5
     told.tell(CPU, {"n0": 10.0, "n1": 10.0})  # of the last 15 s
     scores = node_metrics.scores(LEAST_ALLOCATED, c, np.ones(2, np.bool_))
-    use = (0.1 * 4000 + 0.1 * 4000) / (1000 / 3)
-    rate = min(use, 2.0)
+    worth = 0.05 * 2 * 4000
+    rate = (0.1 * 4000 + 0.1 * 4000 + 0.6 * worth) / (1000 / 3 + worth)
     assert scores[1] - scores[0] == pytest.approx(rate * (1000 - 1000 / 3) / 4000)
 
 
