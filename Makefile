@@ -11,7 +11,7 @@ TSC := npx --yes --package typescript@5.9.3 tsc
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit test-bounds test-integration test-browser test-image test-e2e test-go test-chaos lint format wheel krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit test-bounds test-integration test-browser test-image test-e2e test-go programs test-chaos lint format wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ test-image: .venv/dev ## the image of deploy/compose.yaml in a fresh root, witho
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes)
 	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/e2e
+
+programs: .venv/dev ## build what test-e2e starts into the cache: the control plane, the plugin (8 minutes, once; needs Go)
+	.venv/bin/python -m tests.support.programs
 
 test-go: ## the plugin's Go: format, vet, staticcheck, tests with the race detector (needs Go)
 	cd plugin && test -z "$$(gofmt -l .)" && go vet ./... && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... && \

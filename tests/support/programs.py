@@ -1,0 +1,14 @@
+"""Build or fetch what end-to-end tests start, into the user's cache: `python -m tests.support.programs`.
+
+Tests do the same where it is missing; a compiler that runs before them takes no time of theirs.
+"""
+
+from tests.e2e.telemetry import prometheus
+from tests.support.servers.plugin_scheduler import plugged_scheduler
+
+from steersman.apps.local_cluster.control_plane import build
+
+if __name__ == "__main__":
+    print(prometheus.programs())
+    print(build.programs(lambda *_: None, print))
+    print(plugged_scheduler().parent)
