@@ -32,8 +32,9 @@ AXE = "axe-core@4.10.3"
 def chromium() -> str:
     """The browser's path; Debian's package is installed where there is none."""
     if not any(map(shutil.which, NAMES)):
-        for command in (("apt-get", "update", "-q"), ("apt-get", "install", "-y", "-q", "chromium")):
-            subprocess.run(command, check=True, capture_output=True, timeout=600)
+        for command in ("update", "-q"), ("install", "-y", "-q", "chromium"):
+            waiting = ("apt-get", "-o", "DPkg::Lock::Timeout=300")  # for another that installs
+            subprocess.run([*waiting, *command], check=True, capture_output=True, timeout=600)
     return next(path for path in map(shutil.which, NAMES) if path is not None)
 
 

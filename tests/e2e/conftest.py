@@ -18,6 +18,12 @@ from steersman.apps.local_cluster.control_plane import build, servers
 STEERSMAN = Path(sys.executable).with_name("steersman")
 NODES = 10
 NAME = "e2e"
+LONGEST = ("test_live_notebooks.py", "test_chaos.py", "test_learning.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no worker waits for another at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ __all__ = ["scheduler_program"]
 NAME = "objectives"
 OBJECTIVES = ("ma", "la", "lc", "p0")
 DEFAULT = "default"
-DEPLOYMENTS, BURST, ROUNDS = 30, 15, 2
+DEPLOYMENTS, BURST, ROUNDS = 30, 15, 1
 CPU_CORES, REQUEST_CORES, AGENTS = 16, 0.25, 2
 SOFT, HARD = 35, 100
 LIMITS = {"latencySoftConstraint": str(SOFT), "latencyHardConstraint": str(HARD)}
@@ -170,7 +170,7 @@ def show(measured: Telemetry, names: list[str], now: Placed) -> None:
 def play(
     cluster: LocalCluster, measured: Telemetry, names: list[str], scheduler: str, services: list[Running]
 ) -> list[Placed]:
-    """Create 30 Deployments in bursts, half of them with limits, look, delete them, and once more."""
+    """Create 30 Deployments in bursts, half of them with limits, look, and delete them, `ROUNDS` times."""
     idle = {name: 100.0 * cpu_used(n, 0) for n, name in enumerate(names)}
     found = []
     for turn in range(ROUNDS):
