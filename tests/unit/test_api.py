@@ -76,7 +76,10 @@ def test_results_are_data_frames_and_tables_of_notebooks() -> None:
     assert set(summary["baseline"]) == {"", "fgd"}
     text = evaluation._repr_html_()
     assert text.count("<table>") == 2
-    assert all(part in text for part in ("fgd", "emptiest", "inflation", "timed"))
+    assert all(part in text for part in ("fgd (baseline)", "emptiest", "inflation", "timed"))
+    # The short titles are explained below the table, each once.
+    assert text.count("GPU %: GPU allocated at the end, %;") == 1
+    assert text.count("Diff. points: Difference from fgd, points;") == 1
 
 
 def test_results_print_a_sentence_and_not_their_arrays() -> None:

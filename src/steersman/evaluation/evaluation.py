@@ -16,7 +16,7 @@ from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
 from steersman.evaluation.output import staged
 from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
-from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.headline import Headline, count
 from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.results import EVALUATION_FILES, REPORT, write_evaluation
@@ -213,17 +213,20 @@ def _compare(
 
 
 def _html(headline: Headline) -> str:
+    """Return a comparison's table for notebooks, what its short titles mean, and its sentences."""
     others = headline.others(headline.workload)
     order = [*headline.order(headline.workload), *others]
     columns = headline.columns(headline.workload)
-    head = "".join(f"<th>{escape(column.short)}</th>" for column in columns)
+    names = others | {headline.baseline: f"{headline.baseline} (baseline)"}
+    head = "".join(f'<th title="{escape(column.title)}">{escape(column.short)}</th>' for column in columns)
     rows = "".join(
-        f"<tr><th>{escape(others.get(policy, policy))}</th>"
+        f"<tr><th>{escape(names.get(policy, policy))}</th>"
         + "".join(f"<td>{escape(column.cells[policy].text)}</td>" for column in columns)
         + "</tr>"
         for policy in order
     )
+    meanings = dict.fromkeys(f"{each.short}: {each.title}" for each in columns if each.short != each.title)
     sentences = " ".join(filter(None, [*headline.sentences(), headline.bound_sentence()]))
-    title = f"{headline.workload}: {headline.protocol}, {len(headline.seeds)} seeds"
+    title = f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}"
     table = f"<table><caption>{escape(title)}</caption><tr><th>Policy</th>{head}</tr>{rows}</table>"
-    return f"{table}<p>{escape(sentences)}</p>"
+    return f"{table}<p><small>{escape('; '.join(meanings))}.</small></p><p>{escape(sentences)}</p>"

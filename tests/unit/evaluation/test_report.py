@@ -145,7 +145,12 @@ def test_who_allocates_more_and_fails_more_pods_is_said_to() -> None:
     assert "no difference shown in the pods that fail" in unclear
     # That others fail fewer is said also where the baseline does not.
     third = [made_run("best-fit", 42 + i, allocation=94.0 + i / 10, failed=2.0) for i in range(5)]
-    assert "but it fails 6.0 pods [5.4, 6.6] more than best-fit" in sentence([*runs([8, 9, 7, 8, 8]), *third])
+    both = "; it fails 12.0 pods [11.4, 12.6] fewer than kube-default, but it fails 6.0 pods [5.4, 6.6] more than best"
+    assert both in sentence([*runs([8, 9, 7, 8, 8]), *third])
+    equal = "; it fails as many pods as kube-default, but it fails 18.0 pods [18.0, 18.0] more than best-fit; "
+    assert equal in sentence([*runs([20, 20, 20, 20, 20]), *third])
+    nothing = "; no difference from kube-default shown in the pods that fail, but it fails "
+    assert nothing in sentence([*runs([10, 30, 20, 15, 28]), *third])
 
 
 @settings(max_examples=60)
@@ -220,7 +225,7 @@ def test_the_headline_of_pods_without_gpus_is_about_cpu_though_the_cluster_has_s
     assert "CPU allocated at the end, %" in page.text
     assert "CPU unallocated" in page.text
     assert not {"w0-causes", "w0-fragmentation"} & page.ids("plot")
-    assert "GPU fragmentation, % of idle GPU" not in page.text
+    assert "GPU fragmentation: idle GPU" not in page.text
 
 
 def test_the_headline_of_equal_outcomes_says_so() -> None:

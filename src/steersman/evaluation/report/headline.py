@@ -34,7 +34,7 @@ FAILED, STILL_WAITING = "pods_failed", "pods_waiting"
 INTERVAL = "95 % interval"
 
 OTHER_COLUMNS = (
-    ("GPU fragmentation, % of idle GPU", "Frag. %", "gpu_fragmentation_percent", 1),
+    ("GPU fragmentation: idle GPU that a pod of the workload cannot use, %", "Frag. %", "gpu_fragmentation_percent", 1),
     ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95_seconds", 0),
     ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
     ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
@@ -376,32 +376,45 @@ class Headline:
         return f"{text}{brackets(ends, digits)} {sign} {than} {other}"
 
     def _pods(self, best: str, known: Sequence[str]) -> tuple[str, bool]:
-        """Return the pods that the best policy leaves out against others, and whether another is shown to be better."""
-        workload, metric = self.workload, self.unplaced_metric
-        digits = self._digits(metric)
-        against = {each: self.difference(workload, metric, best, each) for each in known[1:]}
+        """Return the pods that the best policy leaves out against others, and whether another is shown to be better.
+
+        The first comparison is with the policy that the gain refers to; if another leaves out fewer, both are named.
+        """
+        reference = self._reference(known)
+        against = {each: self.difference(self.workload, self.unplaced_metric, best, each) for each in known[1:]}
         fewer = {each: result for each, result in against.items() if result.is_significant and result.mean > 0}
-        if fewer:
-            other = self._reference(known)
-            if other not in fewer:
-                other = max(fewer, key=lambda each: fewer[each].mean)
-            result = fewer[other]
-            left = "leaves" if self.timed else "fails"
-            what = " waiting" if self.timed else ""
-            many = f"{result.mean:,.{digits}f} pods{brackets(result.interval, digits)}"
-            than = "" if other == self._reference(known) else f" than {other}"
-            return f", but it {left} {many} more{what}{than}", True
-        other = self._reference(known)
-        result = against[other]
-        if not math.isfinite(result.mean):
-            return "", False
         verb, what = ("leaves", " waiting") if self.timed else ("fails", "")
+        if reference in fewer:
+            return f", but it {verb} {self._pods_amount(fewer[reference])} more{what}", True
+        text = self._no_more_pods(against[reference], reference if fewer else "")
+        if not fewer:
+            return text, False
+        other = max(fewer, key=lambda each: fewer[each].mean)
+        return f"{text}, but it {verb} {self._pods_amount(fewer[other])} more{what} than {other}", True
+
+    def _no_more_pods(self, result: Difference, reference: str) -> str:
+        """Return that the best policy leaves out fewer pods, as many, or that nothing is shown.
+
+        Args:
+            result: the difference of its pods from the reference's.
+            reference: its name, empty if the sentence goes on to no other policy.
+        """
+        verb, what = ("leaves", " waiting") if self.timed else ("fails", "")
+        if not math.isfinite(result.mean):
+            return ""
         if result.is_significant:
-            ends = brackets(Interval(-result.interval.high, -result.interval.low), digits)
-            return f"; it {verb} {-result.mean:,.{digits}f} pods{ends} fewer{what}", False
+            low, high = result.interval
+            amount = self._pods_amount(Difference(-result.mean, Interval(-high, -low), result.pairs))
+            return f"; it {verb} {amount} fewer{what}{f' than {reference}' if reference else ''}"
         if result.interval.low == result.interval.high == 0:
-            return f"; it {verb} as many pods{what}", False
-        return f"; no difference shown in the pods {'left waiting' if self.timed else 'that fail'}", False
+            return f"; it {verb} as many pods{what}{f' as {reference}' if reference else ''}"
+        which = "left waiting" if self.timed else "that fail"
+        return f"; no difference {f'from {reference} ' if reference else ''}shown in the pods {which}"
+
+    def _pods_amount(self, result: Difference) -> str:
+        """Return a difference in pods with its interval."""
+        digits = self._digits(self.unplaced_metric)
+        return f"{result.mean:,.{digits}f} pods{brackets(result.interval, digits)}"
 
     def bound_sentence(self) -> str:
         """Return the sentence on what is left to gain, empty without a bound."""

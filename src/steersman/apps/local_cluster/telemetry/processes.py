@@ -73,7 +73,8 @@ def find_program() -> str:
     if program is None:
         raise SteersmanError(
             "--telemetry needs Prometheus, and there is no program 'prometheus' on the PATH; 'apt-get install "
-            "prometheus' installs it, or put the program of a release of Prometheus into a folder of the PATH"
+            "prometheus' installs it and starts it as a service, too; the program alone, of a release of Prometheus, "
+            "in a folder of the PATH is enough"
         )
     return program
 
