@@ -29,12 +29,13 @@ NAMED = 3
 """Most policies that a sentence names; of more it gives the number."""
 BOUND_LABEL = "bound (LP)"
 """Displayed name of the policy `bound` of the result files."""
-GPU_METRICS = ("gpu_fragmentation_percent", "gpu_allocation_over_time_percent")
 FAILED, STILL_WAITING = "pods_failed", "pods_waiting"
+FRAGMENTED = "gpu_fragmentation_percent"
+GPU_METRICS = (FRAGMENTED, "gpu_allocation_over_time_percent")
 INTERVAL = "95 % interval"
 
 OTHER_COLUMNS = (
-    ("GPU fragmentation: idle GPU that a pod of the workload cannot use, %", "Frag. %", "gpu_fragmentation_percent", 1),
+    ("Idle GPU that a pod drawn from the workload cannot use, % of all idle GPU", "Frag. %", FRAGMENTED, 1),
     ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95_seconds", 0),
     ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
     ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),

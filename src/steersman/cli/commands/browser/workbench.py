@@ -83,7 +83,9 @@ def workbench(
         )
         check_new(services.CLUSTER)  # what was there before stays
         try:
-            cluster.up(services.CLUSTER, count, kubeconfig=kubeconfig, context=context, yes=True)
+            # Pods of a cluster that was there must not be scheduled on nodes that start no container.
+            taint = kubeconfig is not None or context is not None
+            cluster.up(services.CLUSTER, count, kubeconfig=kubeconfig, context=context, kwok_taint=taint, yes=True)
             environment = services.environment_of(require(services.CLUSTER).kubeconfig)
             with running(every, Path(scratch), environment) as started:
                 for each in started:
