@@ -22,6 +22,7 @@ CLASSES = {
     ),
     "Environments": (
         "steersman.envs.deployments.environment.DeploymentsOptions",
+        "steersman.workloads.generators.deployments.DeploymentSettings",
         "steersman.envs.inflation.episodes.WorkloadOptions",
         "steersman.envs.latency.environment.LatencyOptions",
     ),
