@@ -13,6 +13,8 @@ import { ClusterState, FINISHED, differences, eventsUntil } from "./replay.js";
 /** @typedef {{state: ClusterState, map: HeatMap, status: HTMLElement}} View */
 
 const FRAME_SECONDS = 1 / 60;
+/** Protocol of a recording of a scheduler. */
+const RECORDED = "recorded";
 
 class Page {
   /** @param {Replay} replay */
@@ -46,9 +48,10 @@ class Page {
 
   start() {
     const { replay } = this;
-    const arrivals = replay.protocol === "timed" ? "events" : "arrivals";
-    byId("subject").textContent = `${replay.workload}: ${replay.nodes.name.length} nodes, ${this.lead.time.length} ${arrivals}, `
-      + `protocol ${replay.protocol}, seed ${replay.seed}`;
+    const isRecorded = replay.protocol === RECORDED;
+    const arrivals = replay.protocol === "timed" || isRecorded ? "events" : "arrivals";
+    byId("subject").textContent = `${replay.workload}: ${replay.nodes.name.length} nodes, ${this.lead.time.length} ${arrivals}`
+      + `${isRecorded ? "; the nodes' sizes are assumed: the file does not have them" : `, protocol ${replay.protocol}, seed ${replay.seed}`}`;
     byId("time").max = this.lead.time.length;
     const groups = Object.keys(replay.nodes.groups);
     byId("group").append(...["model", ...groups].map((name) => element("option", { value: name }, name)));
@@ -221,7 +224,7 @@ function describe(state) {
 
 /**
  * Let a person choose among several runs, and another on the same arrivals beside it.
- * @param {{name: string, policy: string, workload: string, seed: number, arrivals: string, problem: string}[]} runs
+ * @param {{name: string, policy: string, workload: string, protocol: string, seed: number, arrivals: string, problem: string}[]} runs
  */
 function showChoice(runs) {
   const readable = runs.map((_, i) => i).filter((i) => !runs[i].problem);
@@ -230,7 +233,8 @@ function showChoice(runs) {
   const alike = readable.filter((i) => i !== first && runs[i].arrivals === runs[first]?.arrivals);
   const second = query.has("first") ? query.get("second") ?? "" : String(alike[0] ?? "");
   const label = (/** @type {number} */ i) => (runs[i].problem ? `${runs[i].name}: cannot be read`
-    : `${runs[i].policy} on ${runs[i].workload}, seed ${runs[i].seed} (${runs[i].name})`);
+    : runs[i].protocol === RECORDED ? `${runs[i].name}, ${runs[i].policy}`
+      : `${runs[i].policy} on ${runs[i].workload}, seed ${runs[i].seed} (${runs[i].name})`);
   const option = (/** @type {number} */ i) => element("option", { value: String(i) }, label(i));
   byId("first").replaceChildren(...runs.map((_, i) => option(i)));
   byId("second").replaceChildren(element("option", { value: "" }, "none"), ...alike.map(option));
