@@ -64,13 +64,12 @@ class Page {
     byId("mode").addEventListener("change", () => this.redraw());
     byId("group").addEventListener("change", () => this.layOut());
     byId("search").addEventListener("change", () => this.chooseNode(replay.nodes.name.indexOf(byId("search").value)));
-    byId("previous").addEventListener("click", () => this.goToDifference(this.difference - 1));
-    byId("next").addEventListener("click", () => this.goToDifference(this.difference + 1));
+    byId("previous").addEventListener("click", () => this.goToDifference(this.differenceBefore()));
+    byId("next").addEventListener("click", () => this.goToDifference(this.differenceAfter()));
     document.addEventListener("theme", () => this.redraw());
     document.addEventListener("keydown", (event) => this.onKey(event));
     window.addEventListener("resize", () => this.layOut());
     document.querySelector("main")?.removeAttribute("hidden");
-    this.showDifference();
     this.layOut();
     this.show(this.lead.time.length);
   }
@@ -96,6 +95,7 @@ class Page {
   /** Show the clusters after so many events of the first run. @param {number} count */
   show(count) {
     this.at = Math.max(0, Math.min(this.lead.time.length, count));
+    if (this.differences[this.difference]?.a !== this.at) this.difference = -1;
     const time = this.at === 0 ? -1 : this.lead.time[this.at - 1];
     for (const { state, map, status } of this.views) {
       const until = state.run === this.lead ? this.at : eventsUntil(state.run, time);
@@ -107,6 +107,7 @@ class Page {
     byId("time").setAttribute("aria-valuetext", `event ${this.at}`);
     const moment = this.replay.protocol === "timed" ? `, ${Math.round(Math.max(0, time))} s` : "";
     byId("now").textContent = `event ${this.at} of ${this.lead.time.length}${moment}`;
+    this.showDifference();
   }
 
   toggle() {
@@ -172,6 +173,18 @@ class Page {
     }));
   }
 
+  /** The difference that follows the present event; the first at the end of the run. @returns {number} */
+  differenceAfter() {
+    if (this.at >= this.lead.time.length) return this.differences.length ? 0 : -1;
+    return this.differences.findIndex(({ a }, i) => a >= this.at && i !== this.difference);
+  }
+
+  /** @returns {number} the last difference before the present event, -1: none */
+  differenceBefore() {
+    const after = this.differences.findIndex(({ a }) => a >= this.at);
+    return (after < 0 ? this.differences.length : after) - 1;
+  }
+
   /** @param {number} index */
   goToDifference(index) {
     if (index < 0 || index >= this.differences.length) return;
@@ -181,14 +194,13 @@ class Page {
     this.show(a);
     const taken = [this.lead.node[a], this.replay.runs[1].node[b]];
     this.views.forEach(({ map }, run) => map.choose(-1, [taken[run], taken[1 - run]].filter((n) => n >= 0)));
-    this.showDifference();
     this.explain([{ run: 0, event: a }, { run: 1, event: b }]);
   }
 
   showDifference() {
     const all = this.differences.length;
-    byId("previous").disabled = this.difference <= 0;
-    byId("next").disabled = this.difference >= all - 1;
+    byId("previous").disabled = this.differenceBefore() < 0;
+    byId("next").disabled = this.differenceAfter() < 0;
     const at = this.difference < 0 ? "" : `${this.difference + 1} of `;
     const first = all && this.difference < 0 ? `; the first is event ${this.differences[0].a}` : "";
     byId("difference").textContent = `${at}${all} decisions differ${first}`;
@@ -202,7 +214,7 @@ class Page {
     const action = {
       " ": () => this.toggle(), ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1),
       Home: () => this.step(-Infinity), End: () => this.step(Infinity),
-      n: () => this.goToDifference(this.difference + 1), p: () => this.goToDifference(this.difference - 1),
+      n: () => this.goToDifference(this.differenceAfter()), p: () => this.goToDifference(this.differenceBefore()),
     }[event.key];
     if (action === undefined) return;
     event.preventDefault();
