@@ -72,6 +72,24 @@ def test_several_files_are_compared_and_their_names_are_text(browser: Browser, a
         assert page.locator("img").count() == 0
 
 
+def test_a_damaged_file_keeps_no_other_from_being_shown(
+    browser: Browser, serve: Callable[..., str], tmp_path: Path
+) -> None:
+    write_rows(ROWS, tmp_path / "run.csv")
+    write_rows(ROWS, tmp_path / "torn.csv")
+    with (tmp_path / "torn.csv").open("a") as file:
+        file.write("web,x")
+    # A browser logs every refusal, so this page is not `opened`.
+    page = browser.new_page()
+    page.goto(serve(str(tmp_path)))
+    expect(page.locator("#problem")).to_contain_text("torn.csv, line 4")
+    expect(page.locator("#runs-of-deployments h2")).to_have_text([f"{tmp_path.name}/run.csv"])
+    write_rows(ROWS, tmp_path / "torn.csv")
+    expect(page.locator("#problem")).to_be_hidden(timeout=20_000)
+    expect(page.locator("#runs-of-deployments section")).to_have_count(2)
+    page.close()
+
+
 def test_a_recording_is_shown_node_by_node_and_moment_by_moment(browser: Browser, address: str, desk: Path) -> None:
     rows = read_bindings(desk / "sched_1.csv")
     with opened(browser, address) as page:

@@ -52,7 +52,9 @@ class Page {
 
   start() {
     document.querySelector("main")?.removeAttribute("hidden");
-    for (const event of ["theme", "resize"]) (event === "theme" ? document : window).addEventListener(event, () => this.views.forEach((view) => view.draw()));
+    const redraw = () => this.views.forEach((view) => view.draw());
+    document.addEventListener("theme", redraw);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
     this.showFiles();
     this.follow();
   }
@@ -62,7 +64,6 @@ class Page {
     try {
       if (this.shown) this.files = await ask("/api/workload/files");
       await this.update();
-      byId("problem").hidden = true;
     } catch (problem) {
       showProblem(problem);
     }
@@ -84,14 +85,23 @@ class Page {
 
   async update() {
     const chosen = this.files.filter((each) => this.chosen.has(each.id));
+    /** @type {string[]} one damaged file keeps no other from being shown */
+    const problems = [];
     await Promise.all(chosen.map(async (file) => {
       if (this.read.get(file.id)?.version === file.version && file.version) return;
-      this.read.set(file.id, { version: file.version, content: await ask(`/api/workload/file?file=${file.id}`) });
+      try {
+        this.read.set(file.id, { version: file.version, content: await ask(`/api/workload/file?file=${file.id}`) });
+      } catch (problem) {
+        this.read.delete(file.id);
+        problems.push(problem instanceof Error ? problem.message : String(problem));
+      }
     }));
-    const shown = chosen.map((file) => `${file.id}/${file.version}`).join(" ");
+    byId("problem").hidden = problems.length === 0;
+    byId("problem").textContent = problems.join(" ");
+    const read = chosen.filter((file) => this.read.has(file.id)).map((file) => ({ file, content: this.read.get(file.id)?.content }));
+    const shown = read.map(({ file }) => `${file.id}/${file.version}`).join(" ") || "nothing";
     if (shown === this.shown) return;
-    this.shown = shown || "nothing";
-    const read = chosen.map((file) => ({ file, content: this.read.get(file.id)?.content }));
+    this.shown = shown;
     this.showCharts(read);
     this.showRecordings(read.filter(({ file }) => file.kind === "bindings"));
     byId("runs-of-deployments").replaceChildren(...read.filter(({ file }) => file.kind === "deployments").map(deploymentsPart));
