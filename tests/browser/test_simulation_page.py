@@ -97,6 +97,23 @@ def test_differences_are_those_of_the_runs_with_both_explanations(browser: Brows
             expect(cards.nth(run)).to_contain_text("prefers")
         page.keyboard.press("p")
         expect(page.locator("#difference")).to_contain_text(f"1 of {len(differ)}")
+        expect(page.locator("#previous")).to_be_disabled()
+
+
+def test_the_next_difference_is_the_one_after_the_slider(browser: Browser, small: str, replay: Any) -> None:
+    one, other = replay.runs
+    differ = [e for e in range(len(one.time)) if one.node[e] != other.node[e]]
+    middle = differ[len(differ) // 2]
+    with opened(browser, small) as page:
+        page.locator("#time").fill(str(middle))
+        page.click("#next")
+        expect(page.locator("#difference")).to_contain_text(f"{len(differ) // 2 + 1} of {len(differ)}")
+        expect(page.locator("#now")).to_contain_text(f"event {middle} of")
+        page.locator("#time").fill(str(middle))
+        page.click("#previous")
+        expect(page.locator("#difference")).to_contain_text(f"{len(differ) // 2} of {len(differ)}")
+        page.locator("#time").fill(str(differ[-1] + 1))
+        expect(page.locator("#difference")).to_contain_text("the first is event")
 
 
 def test_playing_goes_to_the_end_and_keys_step(browser: Browser, small: str, replay: Any) -> None:

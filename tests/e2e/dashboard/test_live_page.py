@@ -79,6 +79,7 @@ def test_the_page_follows_the_cluster(cluster: LocalCluster, address: str, brows
         )
         expect(page.locator("#latency tbody tr").first).to_be_visible(timeout=SLOW)
         assert page.locator("#chart-pods .lines span").count() >= 10
+        expect(page.locator("#chart-waiting .lines span")).to_have_text(["all 1", "Insufficient cpu 1"])
 
         for width in (1400, 390):
             page.set_viewport_size({"width": width, "height": 1000})

@@ -15,9 +15,10 @@ from gymnasium import spaces
 
 from steersman.agents.base import Step
 from steersman.agents.buffers.replay import unflatten
-from steersman.agents.buffers.scheduler_csv import is_scheduler_csv, read_bindings, read_transitions
+from steersman.agents.buffers.scheduler_csv import is_scheduler_csv, read_transitions
 from steersman.agents.networks.tensors import Actions, Arrays, sample_candidates, take
 from steersman.core.errors import InputError
+from steersman.workloads.recorded_bindings import read_bindings
 
 CHUNK = 256
 _KEYS = {"actions", "rewards", "terminated", "truncated"}

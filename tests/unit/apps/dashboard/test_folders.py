@@ -60,12 +60,6 @@ def test_what_is_no_run_is_one_line_that_says_what_would_be_right(
     assert said in line
 
 
-def test_deployments_of_workload_run_are_named_as_what_they_are(tmp_path: Path) -> None:
-    (tmp_path / "run.csv").write_text("name,pod_count,cpu_request,cpu_limit,mem_request,mem_limit,action\n")
-    with raises(InputError, tmp_path / "run.csv", "--pods"):
-        find_runs([tmp_path])
-
-
 def test_one_broken_run_keeps_no_others_from_being_read(tmp_path: Path) -> None:
     touch(tmp_path / "a", "placements.csv")
     touch(tmp_path / "b", "summary.csv")

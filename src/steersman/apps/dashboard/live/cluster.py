@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
@@ -18,7 +18,7 @@ from steersman.apps.dashboard.live.documents import (
     UseColumns,
     WaitingGroup,
 )
-from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed
+from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed, reason_without_counts
 from steersman.apps.top.model import BindingRate
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Node
@@ -104,6 +104,7 @@ class ClusterWatch(Listener):
         self._order_of = -1
         self._rate = BindingRate()
         self._groups_of, self._groups = -1, list[WaitingGroup]()
+        self._reasons_of, self._reasons = -1, Counter[str]()
         self.began = False
 
     def begin(self) -> None:
@@ -182,6 +183,13 @@ class ClusterWatch(Listener):
         """Return the number of pods on each node."""
         state = self.cache.state
         return {name: len(state.pods_on(slot)) for name, slot in state.slots.items()}
+
+    def waiting_by_reason(self) -> Mapping[str, int]:
+        """Return the number of waiting pods by reason, without the numbers of nodes in it."""
+        if self._reasons_of != self.waiting.version:
+            self._reasons_of = self.waiting.version
+            self._reasons = Counter(reason_without_counts(pod) for pod in self.waiting.pods.values())
+        return self._reasons
 
     def summary(self, now: float) -> Summary:
         """Return counts of the whole cluster."""

@@ -141,10 +141,19 @@ class ChartLine(LiveDocument):
 
 
 class HistoryDocument(LiveDocument):
-    """Charts of a time: times of the samples, mean pods on a node by group, other series by name, latency by node."""
+    """Charts of a time.
+
+    Attributes:
+        time: of the samples.
+        pods: mean pods on a node, by group.
+        waiting: waiting pods, by reason.
+        series: other series by name.
+        latencies: by node.
+    """
 
     time: list[float]
     pods: list[ChartLine]
+    waiting: list[ChartLine]
     series: dict[str, list[float | None]]
     latencies: list[NodeLatency]
 

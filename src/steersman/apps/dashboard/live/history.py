@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,21 +20,30 @@ MOST_NODES = 8192
 """Nodes whose pods are counted; beyond it those gone for longest are forgotten, then new ones left out."""
 MOST_LINES = 20
 """Lines of a graph; beyond it the smaller groups of nodes are one."""
+MOST_REASONS = 32
+"""Reasons of waiting pods that are kept; beyond it that of longest ago is one of the others."""
+MOST_REASON_LINES = 7
+"""Lines of a graph of reasons."""
 MOST_POINTS = 360
 """Points of a line; more are thinned out."""
 UNKNOWN = np.iinfo(np.uint16).max
 OTHERS = "all others"
+OTHER_REASONS = "other reasons"
 
 Floats = npt.NDArray[np.float64]
 
 
 class _Ring:
-    """Samples `step` seconds apart or more, the oldest overwritten: times, [S]; series, [S]; pods, [S, columns]."""
+    """Samples `step` seconds apart or more, the oldest overwritten.
+
+    Times, each series and each reason are [S], pods [S, columns].
+    """
 
     def __init__(self, step: float, size: int) -> None:
         self.step, self.size, self.count = step, size, 0
         self.times = np.full(size, -math.inf)
         self.series: dict[str, npt.NDArray[np.float32]] = {}
+        self.reasons: dict[str, npt.NDArray[np.float32]] = {}
         self.pods = np.full((size, 0), UNKNOWN, dtype=np.uint16)
 
     @property
@@ -45,7 +55,9 @@ class _Ring:
         rows = np.arange(max(0, self.count - self.size), self.count) % self.size
         return rows[(self.times[rows] >= since) & (self.times[rows] <= until)]
 
-    def write(self, now: float, values: Mapping[str, float], pods: npt.NDArray[np.uint16]) -> None:
+    def write(
+        self, now: float, values: Mapping[str, float], pods: npt.NDArray[np.uint16], waiting: Mapping[str, float]
+    ) -> None:
         row = self.count % self.size
         self.count += 1
         self.times[row], self.pods[row] = now, pods
@@ -53,6 +65,16 @@ class _Ring:
             self.series[name] = np.full(self.size, math.nan, dtype=np.float32)
         for name, column in self.series.items():
             column[row] = values.get(name, math.nan)
+        for name in waiting.keys() - self.reasons.keys():
+            self.reasons[name] = np.zeros(self.size, dtype=np.float32)
+        for name, column in self.reasons.items():
+            column[row] = waiting.get(name, 0)
+
+    def merge(self, reason: str, into: str) -> None:
+        """Add a reason's pods to another's."""
+        column = self.reasons.pop(reason, None)
+        if column is not None:
+            self.reasons[into] = self.reasons[into] + column if into in self.reasons else column
 
     def widen(self, columns: int) -> None:
         more = np.full((self.size, columns - self.pods.shape[1]), UNKNOWN, dtype=np.uint16)
@@ -70,7 +92,8 @@ class Lines:
 class ClusterHistory:
     """What a cluster was like in the last day.
 
-    Memory is bounded whatever names come: `MOST_SERIES` series and `MOST_NODES` nodes of `FINE` and `COARSE` samples.
+    Memory is bounded whatever names come: `MOST_SERIES` series, `MOST_REASONS` reasons and `MOST_NODES` nodes of `FINE`
+    and `COARSE` samples.
     """
 
     def __init__(self) -> None:
@@ -80,6 +103,9 @@ class ClusterHistory:
         self._gone: dict[str, float] = {}
         self._names: set[str] = set()
         self._sums: dict[str, tuple[float, int]] = {}
+        self._reasons: dict[str, float] = {}  # when pods waited for each last
+        self._waited = Counter[str]()
+        self._samples = 0  # of `_waited`
 
     def is_due(self, now: float) -> bool:
         """Return whether a sample is due."""
@@ -89,12 +115,16 @@ class ClusterHistory:
     def bytes(self) -> int:
         """Bytes of all samples."""
         return sum(
-            ring.times.nbytes + ring.pods.nbytes + sum(each.nbytes for each in ring.series.values())
+            ring.times.nbytes
+            + ring.pods.nbytes
+            + sum(each.nbytes for columns in (ring.series, ring.reasons) for each in columns.values())
             for ring in (self._fine, self._coarse)
         )
 
-    def sample(self, now: float, values: Mapping[str, float], pods: Mapping[str, int]) -> None:
-        """Add a sample: numbers by the name of their series, and the pods on each node."""
+    def sample(
+        self, now: float, values: Mapping[str, float], pods: Mapping[str, int], waiting: Mapping[str, int]
+    ) -> None:
+        """Add a sample: numbers by the name of their series, the pods on each node, and waiting pods by reason."""
         self._forget(now, pods)
         row = np.full(self._fine.pods.shape[1], UNKNOWN, dtype=np.uint16)
         for name, count in pods.items():
@@ -109,10 +139,16 @@ class ClusterHistory:
         for name, value in kept.items():
             total, count = self._sums.get(name, (0.0, 0))
             self._sums[name] = total + value, count + 1
-        self._fine.write(now, kept, row)
+        reasons = self._bounded(now, waiting)
+        self._waited.update(reasons)
+        self._samples += 1
+        self._fine.write(now, kept, row, reasons)
         if now - self._coarse.newest >= self._coarse.step:
-            self._coarse.write(now, {name: total / count for name, (total, count) in self._sums.items()}, row)
+            means = {name: count / self._samples for name, count in self._waited.items()}
+            self._coarse.write(now, {name: total / count for name, (total, count) in self._sums.items()}, row, means)
             self._sums.clear()
+            self._waited.clear()
+            self._samples = 0
 
     def numbers(self, since: float, until: float) -> Lines:
         """Return all series between two times."""
@@ -151,6 +187,47 @@ class ClusterHistory:
         if also in self._columns:
             values[also] = pods[:, self._columns[also]]
         return Lines(times, values)
+
+    def waiting(self, since: float, until: float) -> Lines:
+        """Return the waiting pods by reason between two times: those of most pods, and the others together."""
+        fine, coarse, times = self._rows(since, until)
+        lines: dict[str, Floats] = {}
+        for name in (*sorted(self._reasons), OTHER_REASONS):
+            parts = [
+                ring.reasons[name][rows] if name in ring.reasons else np.zeros(len(rows))
+                for ring, rows in ((self._coarse, coarse), (self._fine, fine))
+            ]
+            lines[name] = np.concatenate(parts).astype(np.float64)
+        rest = lines.pop(OTHER_REASONS)
+        ranked = sorted(((name, line) for name, line in lines.items() if line.any()), key=lambda item: -item[1].sum())
+        rest = rest + sum((line for _, line in ranked[MOST_REASON_LINES:]), np.zeros(len(times)))
+        values = dict(ranked[:MOST_REASON_LINES])
+        if rest.any():
+            values[OTHER_REASONS] = rest
+        return Lines(times, values)
+
+    def _bounded(self, now: float, waiting: Mapping[str, int]) -> Counter[str]:
+        """Return the waiting pods by reasons of which there are few; note when each reason was there last."""
+        result = Counter[str]()
+        for name in self._reasons.keys() & waiting.keys():
+            self._reasons[name] = now
+        for name, count in sorted(waiting.items(), key=lambda item: (-item[1], item[0])):
+            if name not in self._reasons:
+                if len(self._reasons) >= MOST_REASONS:
+                    oldest = min(self._reasons, key=lambda each: self._reasons[each])
+                    if self._reasons[oldest] == now:
+                        result[OTHER_REASONS] += count
+                        continue
+                    self._merge(oldest)
+                self._reasons[name] = now
+            result[name] += count
+        return result
+
+    def _merge(self, reason: str) -> None:
+        del self._reasons[reason]
+        for ring in (self._fine, self._coarse):
+            ring.merge(reason, OTHER_REASONS)
+        self._waited[OTHER_REASONS] += self._waited.pop(reason, 0)
 
     def _rows(self, since: float, until: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
         """Return rows of fine samples, of coarse ones from before these, and the times of the coarse, then the fine."""

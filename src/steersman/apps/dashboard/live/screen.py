@@ -126,7 +126,7 @@ class LiveScreen:
             }
             values |= {f"rule {rule}": rate for rule, rate in self._cluster.rules.rates().items()}
             values |= {row.series: row.value for row in metrics.rows if row.series and row.value is not None}
-            self._history.sample(now, values, self._cluster.pods_by_node())
+            self._history.sample(now, values, self._cluster.pods_by_node(), self._cluster.waiting_by_reason())
         self._stream.tick(summary, metrics)
 
     async def _get_history(self, request: web.Request) -> web.Response:
@@ -138,10 +138,12 @@ class LiveScreen:
         groups = self._node_groups(request.query.get("by", ""))
         pods = self._history.pods(until - seconds, until, groups, request.query.get("node", ""))
         numbers = self._history.numbers(until - seconds, until)
+        waiting = self._history.waiting(until - seconds, until)
         return json_response(
             HistoryDocument(
                 time=pods.times.round(1).tolist(),
                 pods=[ChartLine(label=name, values=_values(line)) for name, line in pods.values.items()],
+                waiting=[ChartLine(label=name, values=_values(line)) for name, line in waiting.values.items()],
                 series={name: _values(line) for name, line in numbers.values.items()},
                 latencies=self._with_users(self._cluster.latencies(until - seconds)),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ class _PodStatusHead(msgspec.Struct, frozen=True):
     status: _PodConditions = _PodConditions()
 
 
+NOT_TRIED = "not tried yet"
+NODES_AVAILABLE = re.compile(r"0/\d+ nodes are available: (.*?)(\.?|\. .*)", re.DOTALL)
+COUNTED = re.compile(r"\d+ (.+)", re.DOTALL)
+
 _decode = msgspec.json.Decoder(_PodStatusHead).decode
 
 
@@ -61,6 +66,19 @@ class WaitingPod:
     since: float
     reason: str = ""
     message: str = ""
+
+
+def reason_without_counts(pod: WaitingPod) -> str:
+    """Return why a pod waits, without the numbers of nodes, by which each attempt would have a reason of its own.
+
+    `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: ...` is
+    `Insufficient cpu, node(s) were unschedulable`.
+    """
+    text = pod.message or pod.reason or NOT_TRIED
+    if (match := NODES_AVAILABLE.fullmatch(text)) is None:
+        return text
+    parts = {counted[1] if (counted := COUNTED.fullmatch(part)) else part for part in match[1].split(", ")}
+    return ", ".join(sorted(parts))
 
 
 @dataclass(slots=True)

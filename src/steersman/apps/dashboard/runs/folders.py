@@ -1,9 +1,11 @@
-"""Find the runs in folders by their files. Nothing outside of the folders that a person named is ever read."""
+"""Find the runs in folders and files. Nothing outside of the folders that a person named is ever read."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,40 +14,48 @@ from typing import BinaryIO, Literal
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.replay_file import REPLAY
 from steersman.evaluation.results import PARTIAL, PLACEMENTS, SUMMARY, TIMELINE
+from steersman.workloads.files import CSV_SUFFIXES
+from steersman.workloads.generators import deployments
 
-Kind = Literal["simulation", "evaluation", "training"]
+Kind = Literal["simulation", "evaluation", "training", "deployments", "bindings"]
+FileKind = Literal["deployments", "bindings"]
 OPTIONS = "run.json"
 MOST_FOLDERS = 5000
 """Folders that are looked into below one that a person named."""
 MOST_BYTES = 1 << 29
 """Of a file that is read as a whole."""
-DEPLOYMENTS_START = b"name,pod_count,"
+HEADER_BYTES = 4096
+"""Of a CSV file that are read to tell its kind."""
+BINDINGS_COLUMNS = {"pod_name", "action", "reward"}
+"""Columns by which a recording of a scheduler is told from other files; those of nodes may be thousands."""
 READ = (
-    "a folder of steersman simulate, evaluate, train or tune (their --output), of schedule --learn, or one that has "
-    "such folders in it, is right"
+    "a folder of steersman simulate, evaluate, train or tune (their --output), of schedule --learn, one that has such "
+    "folders in it, a CSV file of workload run or a recording of a scheduler is right"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A run in a folder.
+    """A run in a folder, or in a file of its own.
 
     Attributes:
         kind: by its files.
         folder: where it is, without links.
-        root: the folder that a person named; nothing outside of it is read.
+        root: the folder that a person named, or that of the file; nothing outside of it is read.
         name: what it is called: its place below the root, and the root's name.
+        table: name of the file that is the run, "" where the folder is.
     """
 
     kind: Kind
     folder: Path
     root: Path
     name: str
+    table: str = ""
 
     @property
     def id(self) -> str:
         """What pages call it."""
-        return hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:12]
+        return hashlib.sha256(os.fsencode(self.folder / self.table)).hexdigest()[:12]
 
     def file(self, name: str) -> Path:
         """Return the path of a file of the run.
@@ -80,31 +90,38 @@ class FoundRun:
         return file
 
 
-def find_runs(folders: Iterable[Path]) -> tuple[list[FoundRun], list[SteersmanError]]:
-    """Return the runs in folders, each once, and what keeps others from being read.
+def find_runs(given_paths: Iterable[Path]) -> tuple[list[FoundRun], list[SteersmanError]]:
+    """Return the runs in folders and files, each once, and what keeps others from being read.
 
     Raises:
-        SteersmanError: a folder does not exist, is none, or has no run in it; it says what would be right.
+        SteersmanError: a path does not exist, or there is no run in it; it says what would be right.
     """
     runs: dict[tuple[Path, Kind], FoundRun] = {}
     problems: list[SteersmanError] = []
-    for given in folders:
+    for given in given_paths:
         root = given.resolve()
         if not root.exists():
-            raise UsageError(f"{given}: there is no such folder; {READ}")
+            raise UsageError(f"{given}: there is no such file or folder; {READ}")
         if not root.is_dir():
-            raise UsageError(f"{given}: is a file; {READ}")
+            if (of_file := _kind_of_file(root)) is None:
+                raise UsageError(f"{given}: is no CSV of workload run and no recording of a scheduler; {READ}")
+            runs.setdefault((root, of_file), FoundRun(of_file, root.parent, root.parent, root.name, root.name))
+            continue
         before = len(runs), len(problems)
         for folder, names in _below(root):
             name = root.name if folder == root else f"{root.name}/{folder.relative_to(root)}"
             kinds, problem = _kinds(folder, names)
             for kind in kinds:
                 runs.setdefault((folder, kind), FoundRun(kind, folder, root, name))
+            for table in sorted(names):
+                if (of_file := _kind_of_file(folder / table)) is not None:
+                    found = FoundRun(of_file, folder, root, f"{name}/{table}", table)
+                    runs.setdefault((folder / table, of_file), found)
             if problem:
                 problems.append(problem)
         if (len(runs), len(problems)) == before and not any(root in each.folder.parents for each in runs.values()):
             if any(each.folder == root for each in runs.values()):
-                continue  # the same folder, given twice
+                continue  # the same folder, given twice, or a file in it
             raise UsageError(f"{given}: has no run in it; {READ}")
     if not runs and problems:
         raise problems[0]
@@ -138,26 +155,21 @@ def _kinds(folder: Path, names: set[str]) -> tuple[Sequence[Kind], SteersmanErro
         return kinds, InputError(folder, "", "", problem)
     if OPTIONS in names:
         kinds.append("training")
-    if not kinds and (file := _deployments(folder, names)):
-        problem = (
-            f"is the list of Deployments that steersman workload run made, not where they were placed; steersman "
-            f"dashboard --nodes FILE --pods {file} simulates it"
-        )
-        return kinds, InputError(file, "", "", problem)
     return kinds, None
 
 
-def _deployments(folder: Path, names: set[str]) -> Path | None:
-    """Return a file of `workload run` in a folder."""
-    for name in sorted(names):
-        if name.endswith(".csv"):
-            path = folder / name
-            try:
-                if path.is_symlink() or not path.is_file():
-                    continue
-                with path.open("rb") as file:
-                    if file.readline(200).startswith(DEPLOYMENTS_START):
-                        return path
-            except OSError:
-                continue
-    return None
+def _kind_of_file(path: Path) -> FileKind | None:
+    """Return what a CSV file is by its columns; None for links and other files."""
+    if not path.name.endswith(CSV_SUFFIXES):
+        return None
+    try:
+        if path.is_symlink() or not path.is_file():
+            return None
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            header = file.readline(HEADER_BYTES).decode("utf-8-sig", errors="replace")
+    except (OSError, EOFError, zlib.error):
+        return None
+    columns = {cell.strip() for cell in header.split(",")}
+    if columns >= set(deployments.COLUMNS):
+        return "deployments"
+    return "bindings" if columns >= BINDINGS_COLUMNS else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +21,9 @@ OUTCOMES = ("bound", "failed", "waiting", "finished")
 NOWHERE = -1
 """Node of an event without one."""
 
+RecordedProtocol = Protocol | Literal["recorded"]
+"""How pods of a replay arrived; those of a recording did on a live cluster."""
+
 T = TypeVar("T")
 
 
@@ -29,7 +32,7 @@ class RecordedRun:
     """What a replay needs of a run, see `RunResult`."""
 
     policy: str
-    protocol: Protocol
+    protocol: RecordedProtocol
     seed: int
     placements: Placements | None
     timeline: Timeline | None
@@ -79,7 +82,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
 
     Attributes:
         workload: its name.
-        protocol: `inflation`, `arrivals` or `timed`.
+        protocol: `inflation`, `arrivals` or `timed`; `recorded` of a recording.
         seed: seed of the arrivals.
         nodes, pods, profile: what runs are about.
         runs: by policy, in the order in which they were asked for.

@@ -1,11 +1,11 @@
-"""What the dashboard shows: a live cluster, runs simulated now, runs in folders."""
+"""What the dashboard shows: a live cluster, runs simulated now, runs in folders and files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from steersman.cli.options.cluster import find_cluster
 from steersman.cli.options.common import Protocol
@@ -95,21 +95,27 @@ def _digest(source: Workload, policy: str, arrivals: RunArrivals) -> str:
     return replay_file(source, options, policy, protocol, arrivals.seed).arrivals()
 
 
-def screens_of(simulated: Sequence[RunSource], folders: Sequence[Path]) -> list[Screen]:
-    """Return the screens of simulated runs and of what is in folders, without those that have nothing to show."""
+def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Screen]:
+    """Return the screens of simulated runs and of what is in folders and files, without those with nothing to show."""
     from steersman.apps.dashboard.comparison.screen import ComparisonScreen
-    from steersman.apps.dashboard.runs.folders import find_runs
+    from steersman.apps.dashboard.runs.folders import Kind, find_runs
+    from steersman.apps.dashboard.simulation.recordings import RecordingRun
     from steersman.apps.dashboard.simulation.screen import SimulationScreen
     from steersman.apps.dashboard.simulation.sources import FolderRun
     from steersman.apps.dashboard.training.screen import TrainingScreen
+    from steersman.apps.dashboard.workload.screen import WorkloadScreen
 
-    found, problems = find_runs(folders)
+    found, problems = find_runs(given)
     Warnings()([str(problem) for problem in problems])
-    by_kind = {kind: [run for run in found if run.kind == kind] for kind in ("simulation", "training", "evaluation")}
-    sources = [*simulated, *map(FolderRun, by_kind["simulation"])]
-    screens: list[Screen] = [SimulationScreen(sources)] if sources else []
+    by_kind = {kind: [run for run in found if run.kind == kind] for kind in get_args(Kind)}
+    simulations = [*simulated, *map(FolderRun, by_kind["simulation"])]
+    played = [*simulations, *map(RecordingRun, by_kind["bindings"])]
+    screens: list[Screen] = [SimulationScreen(played)] if played else []
     if by_kind["training"]:
-        screens.append(TrainingScreen(folders, by_kind["training"]))
+        screens.append(TrainingScreen(given, by_kind["training"]))
     if by_kind["evaluation"]:
         screens.append(ComparisonScreen(by_kind["evaluation"]))
+    if by_kind["deployments"] or by_kind["bindings"]:
+        screen = WorkloadScreen([*by_kind["deployments"], *by_kind["bindings"]])
+        screens.insert(len(screens) if simulations else 0, screen)  # what a recording says comes before its replay
     return screens

@@ -9,17 +9,18 @@ import pytest
 
 from steersman.apps.dashboard.live import history as module
 from steersman.apps.dashboard.live.history import COARSE, FINE, MOST_SERIES, OTHERS, ClusterHistory
+from steersman.apps.dashboard.live.status import WaitingPod, reason_without_counts
 
 DAY = 86_400
 MOST_BYTES = 40 << 20
-"""Of the largest history: 8,192 nodes and 128 series."""
+"""Of the largest history: 8,192 nodes, 128 series and 32 reasons."""
 
 
 def fed(seconds: float, nodes: int = 3, step: float = 5.0) -> ClusterHistory:
     history = ClusterHistory()
     for i in range(int(seconds / step)):
         now = step * i
-        history.sample(now, {"waiting": float(i)}, {f"n{n}": n + i % 7 for n in range(nodes)})
+        history.sample(now, {"waiting": float(i)}, {f"n{n}": n + i % 7 for n in range(nodes)}, {})
     return history
 
 
@@ -60,7 +61,7 @@ def test_a_node_that_comes_late_or_goes_has_gaps_and_not_anothers_values() -> No
     history = ClusterHistory()
     for i in range(10):
         there = {"stays": 1} | ({"early": 5} if i < 5 else {"late": 9})
-        history.sample(5.0 * i, {}, there)
+        history.sample(5.0 * i, {}, there, {})
     lines = history.pods(0, math.inf, {"early": "early", "late": "late", "stays": "stays"})
     assert np.isnan(lines.values["late"][:5]).all()
     assert lines.values["late"][5:].tolist() == [9.0] * 5
@@ -70,7 +71,7 @@ def test_a_node_that_comes_late_or_goes_has_gaps_and_not_anothers_values() -> No
 def test_columns_of_nodes_that_are_gone_are_used_again() -> None:
     history = ClusterHistory()
     for i in range(0, 2 * DAY, 60):
-        history.sample(float(i), {}, {f"n{i // 3600}": 1})
+        history.sample(float(i), {}, {f"n{i // 3600}": 1}, {})
     assert history._fine.pods.shape[1] == 64
     assert "n0" not in history._columns
 
@@ -82,11 +83,15 @@ def test_memory_has_a_bound_whatever_names_come(monkeypatch: pytest.MonkeyPatch)
     size = 0
     for i in range(2 * DAY // 300):
         values = {f"metric {i} {j}": 1.0 for j in range(3)}
-        history.sample(300.0 * i, values, {f"node-{i}-{j}": 3 for j in range(30)})
+        reasons = {f"reason {i} {j}": 1 for j in range(module.MOST_REASONS + 3)}
+        history.sample(300.0 * i, values, {f"node-{i}-{j}": 3 for j in range(30)}, reasons)
         if i == 400:
             size = history.bytes
     assert history.bytes == size
     assert len(history._columns) <= 64
+    waiting = history.waiting(0, math.inf)
+    assert len(waiting.values) == module.MOST_REASON_LINES + 1
+    assert sum(waiting.values.values()).tolist() == [module.MOST_REASONS + 3] * len(waiting.times)
     assert len(history.numbers(0, math.inf).values) == MOST_SERIES
     assert history.pods(0, math.inf, {f"node-{i}-0": "x"}, also="").values["x"][-1] == 3.0
 
@@ -95,7 +100,64 @@ def test_the_largest_history_is_small() -> None:
     history = ClusterHistory()
     for i in range(3):
         values = {f"metric {j}": 1.0 for j in range(MOST_SERIES + 10)}
-        history.sample(60.0 * i, values, {f"node-{j}": 1 for j in range(module.MOST_NODES + 10)})
+        reasons = {f"reason {j}": 1 for j in range(module.MOST_REASONS + 10)}
+        history.sample(60.0 * i, values, {f"node-{j}": 1 for j in range(module.MOST_NODES + 10)}, reasons)
     samples = FINE[1] + COARSE[1]
-    assert history.bytes == samples * (8 + 2 * module.MOST_NODES + 4 * MOST_SERIES)
+    assert history.bytes == samples * (8 + 2 * module.MOST_NODES + 4 * (MOST_SERIES + module.MOST_REASONS + 1))
     assert history.bytes < MOST_BYTES
+
+
+def test_waiting_pods_are_counted_by_reason() -> None:
+    history = ClusterHistory()
+    for i in range(36):
+        history.sample(5.0 * i, {}, {}, {"cpu": 3} if i < 24 else {"cpu": 1, "taint": 2})
+    lines = history.waiting(0, math.inf)
+    assert list(lines.values) == ["cpu", "taint"], "of most pods first"
+    assert lines.values["cpu"].tolist() == [3] * 24 + [1] * 12
+    assert lines.values["taint"].tolist() == [0] * 24 + [2] * 12
+    assert list(history.waiting(0, 100).values) == ["cpu"]
+
+
+def test_a_coarse_sample_has_the_mean_of_waiting_pods() -> None:
+    history = ClusterHistory()
+    for i in range(3 * FINE[1]):
+        history.sample(5.0 * i, {}, {}, {"cpu": 12} if i % 12 == 0 else {})
+    early = history.waiting(60, 3600)
+    assert set(early.values["cpu"].tolist()) == {1.0}
+
+
+def test_a_reason_that_is_long_gone_makes_room_for_a_new_one_and_no_pod_is_lost() -> None:
+    history = ClusterHistory()
+    for i in range(module.MOST_REASONS + 10):
+        history.sample(5.0 * i, {}, {}, {f"reason {i}": 100 if i == 41 else 1})
+    lines = history.waiting(0, math.inf)
+    assert next(iter(lines.values)) == "reason 41"
+    assert len(lines.values) == module.MOST_REASON_LINES + 1
+    assert sum(lines.values.values()).tolist() == [1.0] * 41 + [100.0]
+    assert len(history._fine.reasons) == module.MOST_REASONS + 1
+
+
+MESSAGES = (
+    (
+        "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint {a: b}. preemption: 0/5 nodes "
+        "are available: 5 No preemption victims found for incoming pod.",
+        "Insufficient cpu, node(s) had untolerated taint {a: b}",
+    ),
+    ("0/10 nodes are available: 10 Insufficient memory.", "Insufficient memory"),
+    (
+        "0/9 nodes are available: 9 Insufficient cpu. no new claims to deallocate, preemption: 0/9 nodes are "
+        "available: 9 Preemption is not helpful for scheduling.",
+        "Insufficient cpu",
+    ),
+    (
+        "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+        "pod has unbound immediate PersistentVolumeClaims",
+    ),
+    ("no nodes available to schedule pods", "no nodes available to schedule pods"),
+    ("", "not tried yet"),
+)
+
+
+@pytest.mark.parametrize(("message", "reason"), MESSAGES)
+def test_a_reason_is_the_same_whatever_the_number_of_nodes(message: str, reason: str) -> None:
+    assert reason_without_counts(WaitingPod("default-scheduler", 0.0, "", message)) == reason

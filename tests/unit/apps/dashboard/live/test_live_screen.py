@@ -15,8 +15,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.support.servers.fake_api_server import failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 
+from steersman.apps.dashboard.live import history, stream
 from steersman.apps.dashboard.live import screen as screen_module
-from steersman.apps.dashboard.live import stream
 from steersman.apps.dashboard.live.screen import LiveScreen
 from steersman.apps.dashboard.server import application
 from steersman.cli.main import main
@@ -153,6 +153,32 @@ def test_a_browser_gets_a_snapshot_and_then_what_changed() -> None:
     watched(story, pods=3)
 
 
+def test_waiting_pods_have_a_history_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "FINE", (0.1, 720))
+
+    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+        async def last() -> dict[str, float]:
+            document = await browser.ask("/api/live/history?seconds=600&ago=0&by=model&node=")
+            return {line["label"]: line["values"][-1] for line in document["waiting"]}
+
+        for i, why in enumerate(("Insufficient cpu", "Insufficient cpu", "Insufficient memory")):
+            message = f"0/2 nodes are available: {i % 2 + 1} {why}."
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            double.put(PODS, {**pod(f"waits-{i}", cpu="1000"), "status": {"conditions": [condition]}})
+
+        async def until_last(wanted: dict[str, float]) -> None:
+            end = time.monotonic() + SECONDS
+            while await last() != wanted:
+                assert time.monotonic() < end
+                await asyncio.sleep(0.05)
+
+        await until_last({"Insufficient cpu": 2, "Insufficient memory": 1})
+        double.remove(PODS, "waits-2")
+        await until_last({"Insufficient cpu": 2, "Insufficient memory": 0})
+
+    watched(story)
+
+
 def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None:
     async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
         waits = pod("waits", cpu="1000")
@@ -174,8 +200,8 @@ def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None
         assert bound["rules"]["most-even"] is True
         card = await browser.ask("/api/live/node?name=node-0")
         assert [each["name"] for each in card["pods"]] == ["default/comes"]
-        history = await browser.ask("/api/live/history?seconds=600&ago=0&by=model&node=")
-        assert [row["node"] for row in history["latencies"]] == ["node-0"]
+        charts = await browser.ask("/api/live/history?seconds=600&ago=0&by=model&node=")
+        assert [row["node"] for row in charts["latencies"]] == ["node-0"]
         assert [each["name"] for each in await browser.ask("/api/live/waiting")] == ["default/waits"]
 
     watched(story)

@@ -5,7 +5,7 @@ import { ask, byId, element, showProblem, table } from "../shared/elements.js";
 
 /** @typedef {(number | null)[]} Values */
 /**
- * @typedef {{time: number[], pods: {label: string, values: Values}[], series: Record<string, Values>,
+ * @typedef {{time: number[], pods: {label: string, values: Values}[], waiting: {label: string, values: Values}[], series: Record<string, Values>,
  *   latencies: {node: string, pods: number, median: number, p90: number, user: number | null}[]}} HistoryDocument
  */
 
@@ -29,7 +29,7 @@ export class Graphs {
     this.pods = made("chart-pods", "Pods per node", {});
     this.success = made("chart-success", "Success in the last 30 decisions", { unit: "%", most: 100 });
     this.rate = made("chart-rate", "Bindings per second", { lines: [{ label: "bindings", }], unit: "/s" });
-    this.waiting = made("chart-waiting", "Waiting pods", { lines: [{ label: "pods" }] });
+    this.waiting = made("chart-waiting", "Waiting pods by reason", { lines: [{ label: "all" }] });
     this.requested = made("chart-requested", "Requested", { lines: [{ label: "GPU" }, { label: "CPU" }], unit: "%", most: 100 });
     this.shown = made("chart-metric", "A metric", { lines: [{ label: "value" }] });
     byId("window").addEventListener("change", () => { this.seconds = Number(byId("window").value); this.refresh(); });
@@ -71,7 +71,8 @@ export class Graphs {
     this.success.setLines([{ label: rule || "no rule" }]);
     this.success.show([time, series[`rule ${rule}`] ?? nothing]);
     this.rate.show([time, series["bindings per second"] ?? nothing]);
-    this.waiting.show([time, series["pods waiting"] ?? nothing]);
+    this.waiting.setLines([{ label: "all" }, ...history.waiting.map(({ label }) => ({ label }))]);
+    this.waiting.show([time, series["pods waiting"] ?? nothing, ...history.waiting.map(({ values }) => values)]);
     this.requested.show([time, series["GPU requested"] ?? nothing, series["CPU requested"] ?? nothing]);
     byId("chart-metric").hidden = this.metric === "";
     if (this.metric) {

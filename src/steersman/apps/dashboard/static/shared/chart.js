@@ -4,7 +4,7 @@ import uPlot from "../uplot/uPlot.esm.js";
 import { kind } from "./colours.js";
 import { element } from "./elements.js";
 
-/** @typedef {(number | null)[]} Values null: nothing is known there */
+/** @typedef {(number | null | undefined)[]} Values null: nothing is known there; undefined: the line goes on without a point there */
 /** @typedef {{label: string, colour?: string, dashed?: boolean, points?: boolean}} Line */
 /**
  * What a chart shows.
@@ -38,6 +38,8 @@ export class Chart {
     this.data = [[], ...options.lines.map(() => [])];
     /** @type {[number, number] | null} the part of the x axis that is shown, null: all */
     this.range = null;
+    /** @type {number[]} places of the x axis with a dashed line */
+    this.marks = [];
     this.plot = this.makePlot();
     this.showLegend();
     document.addEventListener("theme", () => this.plot.redraw());
@@ -75,6 +77,7 @@ export class Chart {
           this.zoom(from, to);
         }],
         setCursor: [() => this.showLegend()],
+        drawAxes: [(plot) => this.drawMarks(plot)],
         ready: [(plot) => plot.over.addEventListener("dblclick", () => this.zoom(-Infinity, Infinity))],
       },
     }, this.data, this.canvas);
@@ -94,6 +97,28 @@ export class Chart {
     this.data = columns;
     this.plot.setData(columns);
     this.showLegend();
+  }
+
+  /** Mark places of the x axis from the next `show` on. @param {number[]} marks */
+  setMarks(marks) {
+    this.marks = marks;
+  }
+
+  /** @param {uPlot} plot */
+  drawMarks(plot) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.strokeStyle = colour("--quiet")();
+    ctx.setLineDash([4, 4]);
+    ctx.beginPath();
+    for (const mark of this.marks) {
+      const x = Math.round(plot.valToPos(mark, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+    }
+    ctx.stroke();
+    ctx.restore();
   }
 
   /** Have other lines from the next `show` on. @param {Line[]} lines */
@@ -128,7 +153,8 @@ export class Chart {
     const last = this.data[0].length - 1;
     const at = this.plot.cursor.idx ?? last;
     const value = (/** @type {number} */ i, /** @type {number} */ index) => {
-      const found = this.data[i + 1][index];
+      let found = this.data[i + 1][index];
+      for (let before = index - 1; found === undefined && before >= 0; before -= 1) found = this.data[i + 1][before];
       return found === null || found === undefined ? "–" : `${short(found)}${unit ? ` ${unit}` : ""}`;
     };
     const where = at === last || at < 0 ? [] : [element("span", {}, this.options.x === undefined ? moment(this.data[0][at], 1) : `${this.options.x} ${short(this.data[0][at])}`)];

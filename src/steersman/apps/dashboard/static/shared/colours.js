@@ -1,6 +1,7 @@
 // Colours for the colour-blind: cividis for amounts (Nuñez et al., 2018), Okabe and Ito's palette for kinds.
 
-const CIVIDIS = ["#00204c", "#213d6b", "#555b6c", "#7b7a77", "#a59c74", "#d3c064", "#ffe945"];
+/** Without its darkest part, which cannot be told from the background of a dark page. */
+const CIVIDIS = ["#213d6b", "#555b6c", "#7b7a77", "#a59c74", "#d3c064", "#ffe945"];
 const KINDS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
 const STEPS = 64;

@@ -13,6 +13,8 @@ import { ClusterState, FINISHED, differences, eventsUntil } from "./replay.js";
 /** @typedef {{state: ClusterState, map: HeatMap, status: HTMLElement}} View */
 
 const FRAME_SECONDS = 1 / 60;
+/** Protocol of a recording of a scheduler. */
+const RECORDED = "recorded";
 
 class Page {
   /** @param {Replay} replay */
@@ -46,9 +48,10 @@ class Page {
 
   start() {
     const { replay } = this;
-    const arrivals = replay.protocol === "timed" ? "events" : "arrivals";
-    byId("subject").textContent = `${replay.workload}: ${replay.nodes.name.length} nodes, ${this.lead.time.length} ${arrivals}, `
-      + `protocol ${replay.protocol}, seed ${replay.seed}`;
+    const isRecorded = replay.protocol === RECORDED;
+    const arrivals = replay.protocol === "timed" || isRecorded ? "events" : "arrivals";
+    byId("subject").textContent = `${replay.workload}: ${replay.nodes.name.length} nodes, ${this.lead.time.length} ${arrivals}`
+      + `${isRecorded ? "; the nodes' sizes are assumed: the file does not have them" : `, protocol ${replay.protocol}, seed ${replay.seed}`}`;
     byId("time").max = this.lead.time.length;
     const groups = Object.keys(replay.nodes.groups);
     byId("group").append(...["model", ...groups].map((name) => element("option", { value: name }, name)));
@@ -61,13 +64,12 @@ class Page {
     byId("mode").addEventListener("change", () => this.redraw());
     byId("group").addEventListener("change", () => this.layOut());
     byId("search").addEventListener("change", () => this.chooseNode(replay.nodes.name.indexOf(byId("search").value)));
-    byId("previous").addEventListener("click", () => this.goToDifference(this.difference - 1));
-    byId("next").addEventListener("click", () => this.goToDifference(this.difference + 1));
+    byId("previous").addEventListener("click", () => this.goToDifference(this.differenceBefore()));
+    byId("next").addEventListener("click", () => this.goToDifference(this.differenceAfter()));
     document.addEventListener("theme", () => this.redraw());
     document.addEventListener("keydown", (event) => this.onKey(event));
     window.addEventListener("resize", () => this.layOut());
     document.querySelector("main")?.removeAttribute("hidden");
-    this.showDifference();
     this.layOut();
     this.show(this.lead.time.length);
   }
@@ -93,6 +95,7 @@ class Page {
   /** Show the clusters after so many events of the first run. @param {number} count */
   show(count) {
     this.at = Math.max(0, Math.min(this.lead.time.length, count));
+    if (this.differences[this.difference]?.a !== this.at) this.difference = -1;
     const time = this.at === 0 ? -1 : this.lead.time[this.at - 1];
     for (const { state, map, status } of this.views) {
       const until = state.run === this.lead ? this.at : eventsUntil(state.run, time);
@@ -104,6 +107,7 @@ class Page {
     byId("time").setAttribute("aria-valuetext", `event ${this.at}`);
     const moment = this.replay.protocol === "timed" ? `, ${Math.round(Math.max(0, time))} s` : "";
     byId("now").textContent = `event ${this.at} of ${this.lead.time.length}${moment}`;
+    this.showDifference();
   }
 
   toggle() {
@@ -169,6 +173,18 @@ class Page {
     }));
   }
 
+  /** The difference that follows the present event; the first at the end of the run. @returns {number} */
+  differenceAfter() {
+    if (this.at >= this.lead.time.length) return this.differences.length ? 0 : -1;
+    return this.differences.findIndex(({ a }, i) => a >= this.at && i !== this.difference);
+  }
+
+  /** @returns {number} the last difference before the present event, -1: none */
+  differenceBefore() {
+    const after = this.differences.findIndex(({ a }) => a >= this.at);
+    return (after < 0 ? this.differences.length : after) - 1;
+  }
+
   /** @param {number} index */
   goToDifference(index) {
     if (index < 0 || index >= this.differences.length) return;
@@ -178,14 +194,13 @@ class Page {
     this.show(a);
     const taken = [this.lead.node[a], this.replay.runs[1].node[b]];
     this.views.forEach(({ map }, run) => map.choose(-1, [taken[run], taken[1 - run]].filter((n) => n >= 0)));
-    this.showDifference();
     this.explain([{ run: 0, event: a }, { run: 1, event: b }]);
   }
 
   showDifference() {
     const all = this.differences.length;
-    byId("previous").disabled = this.difference <= 0;
-    byId("next").disabled = this.difference >= all - 1;
+    byId("previous").disabled = this.differenceBefore() < 0;
+    byId("next").disabled = this.differenceAfter() < 0;
     const at = this.difference < 0 ? "" : `${this.difference + 1} of `;
     const first = all && this.difference < 0 ? `; the first is event ${this.differences[0].a}` : "";
     byId("difference").textContent = `${at}${all} decisions differ${first}`;
@@ -199,7 +214,7 @@ class Page {
     const action = {
       " ": () => this.toggle(), ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1),
       Home: () => this.step(-Infinity), End: () => this.step(Infinity),
-      n: () => this.goToDifference(this.difference + 1), p: () => this.goToDifference(this.difference - 1),
+      n: () => this.goToDifference(this.differenceAfter()), p: () => this.goToDifference(this.differenceBefore()),
     }[event.key];
     if (action === undefined) return;
     event.preventDefault();
@@ -221,7 +236,7 @@ function describe(state) {
 
 /**
  * Let a person choose among several runs, and another on the same arrivals beside it.
- * @param {{name: string, policy: string, workload: string, seed: number, arrivals: string, problem: string}[]} runs
+ * @param {{name: string, policy: string, workload: string, protocol: string, seed: number, arrivals: string, problem: string}[]} runs
  */
 function showChoice(runs) {
   const readable = runs.map((_, i) => i).filter((i) => !runs[i].problem);
@@ -230,7 +245,8 @@ function showChoice(runs) {
   const alike = readable.filter((i) => i !== first && runs[i].arrivals === runs[first]?.arrivals);
   const second = query.has("first") ? query.get("second") ?? "" : String(alike[0] ?? "");
   const label = (/** @type {number} */ i) => (runs[i].problem ? `${runs[i].name}: cannot be read`
-    : `${runs[i].policy} on ${runs[i].workload}, seed ${runs[i].seed} (${runs[i].name})`);
+    : runs[i].protocol === RECORDED ? `${runs[i].name}, ${runs[i].policy}`
+      : `${runs[i].policy} on ${runs[i].workload}, seed ${runs[i].seed} (${runs[i].name})`);
   const option = (/** @type {number} */ i) => element("option", { value: String(i) }, label(i));
   byId("first").replaceChildren(...runs.map((_, i) => option(i)));
   byId("second").replaceChildren(element("option", { value: "" }, "none"), ...alike.map(option));

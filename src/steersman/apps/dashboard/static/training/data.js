@@ -9,7 +9,6 @@
  *   pending: string, problem: string}} Head
  * @typedef {{generation: number, first: number, columns: Record<string, (number | null)[]>}} TableNews
  * @typedef {{head: Head, tables: Record<string, TableNews>, log: string[]}} News
- * @typedef {{x: number[], y: (number | null)[]}} Column
  */
 
 const KEY = "iteration";
@@ -50,27 +49,9 @@ export class RunData {
     return this.tables[table]?.columns[name]?.some((value) => value !== null) ?? false;
   }
 
-  /** @param {string} table @param {string} name @returns {Column} */
+  /** @param {string} table @param {string} name @returns {import("../shared/merging.js").Column} */
   column(table, name) {
     const { columns } = this.tables[table];
     return { x: /** @type {number[]} */ (columns[KEY]), y: columns[name] };
   }
-}
-
-/**
- * Columns of several runs at common places of the x axis, as a chart takes them.
- * @param {Column[]} columns @returns {[number[], ...(number | null)[][]]}
- */
-export function merged(columns) {
-  const x = columns.every((each) => each.x === columns[0].x) ? columns[0].x
-    : [...new Set(columns.flatMap((each) => each.x))].sort((one, other) => one - other);
-  const place = new Map(x.map((value, i) => [value, i]));
-  const aligned = columns.map((column) => {
-    if (column.x === x) return column.y;
-    /** @type {(number | null)[]} */
-    const values = new Array(x.length).fill(null);
-    column.x.forEach((value, i) => { values[place.get(value) ?? 0] = column.y[i]; });
-    return values;
-  });
-  return [x, ...aligned];
 }

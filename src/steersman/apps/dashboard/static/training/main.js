@@ -3,8 +3,9 @@
 import { Chart } from "../shared/chart.js";
 import { kind } from "../shared/colours.js";
 import { ask, byId, element, showProblem } from "../shared/elements.js";
+import { merged } from "../shared/merging.js";
 import { startPage } from "../shared/page.js";
-import { RunData, merged } from "./data.js";
+import { RunData } from "./data.js";
 import { drawHistogram } from "./histogram.js";
 
 /** @typedef {import("./data.js").Head} Head */

@@ -1,0 +1,1 @@
+"""Files of `workload run`, and recordings of a scheduler, in the browser."""

@@ -1,0 +1,188 @@
+"""AAML's recordings of a scheduler, `sched_*.csv`: the pods that were bound, and what was in use on each node.
+
+A row is a pod that was bound: `pod_name,action,reward,done,cpu_request,memory_request,cpu_usage_node_0,...`. The usage
+in it was read after the pod was bound, often after its whole Deployment was.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from steersman.cluster.model import Node, PodClass, Requests
+from steersman.core.errors import InputError
+from steersman.workloads.formats.openb.traces import csv_error, read_text
+from steersman.workloads.generators.deployments import CONTROL_PLANE, cluster
+from steersman.workloads.topology import Hierarchy, label_nodes
+
+COLUMNS = ("pod_name", "action", "reward", "done", "cpu_request", "memory_request")
+NODE_COLUMN = re.compile(r"(cpu_usage|memory_usage|pod_count)_node_(0|[1-9][0-9]{0,3})")
+USAGE, MEMORY_USAGE, POD_COUNT = "cpu_usage_node_{}", "memory_usage_node_{}", "pod_count_node_{}"
+CORES_BELOW, GIB_BELOW = 100, 100
+"""Requests below these are cores and GiB, others milli-CPU and MiB: AAML wrote quantities without their units."""
+NODE_CPU, NODE_MEMORY, NODE_PODS, SERVERS_PER_RACK = 64, "256Gi", 110, 4
+"""Nodes of AAML's clusters, and racks as in the environment `Deployments-v0`."""
+FREE_FROM = 0.5
+"""Mean usage in the first row from which the columns are free shares; AAML's own recordings have these."""
+CLEARED_SHARE = 0.5
+"""The cluster was cleared where less than this share of the CPU that its pods request is in use."""
+CLEARED_PODS = 20
+"""Pods of which the recorded usage may lag behind, or be ahead of, the row that it is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBinding:
+    """A row: a pod that was bound.
+
+    Attributes:
+        line: its line in the file.
+        name: name of the pod.
+        node: index of its node, the action.
+        reward: as recorded.
+        done: whether it was the last pod of its Deployment.
+        cpu_milli, memory_bytes: its requests.
+        usage: recorded share of each node's CPU, in use or free.
+        memory_usage, pods: recorded share of each node's memory, likewise, and its number of pods; empty where the
+            file has no such columns.
+    """
+
+    line: int
+    name: str
+    node: int
+    reward: float
+    done: bool
+    cpu_milli: int
+    memory_bytes: int
+    usage: tuple[float, ...]
+    memory_usage: tuple[float, ...] = ()
+    pods: tuple[float, ...] = ()
+
+    @property
+    def owner(self) -> str:
+        """Name of its Deployment: that of the pod without the suffixes of ReplicaSet and pod."""
+        return self.name.rsplit("-", 2)[0]
+
+
+def read_bindings(file: Path) -> list[RecordedBinding]:
+    """Read a recording. Raises InputError: names file, line and column."""
+    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        nodes = _check_header(file, header)
+        rows = []
+        for cells in reader:
+            if not cells:
+                continue
+            where = f"line {reader.line_num}"
+            if len(cells) != len(header):
+                raise InputError(file, where, "", f"has {len(cells)} cells where the header has {len(header)}")
+            row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+            rows.append(_row(file, reader.line_num, row, nodes))
+    except csv.Error as error:
+        raise csv_error(file, reader.line_num, error) from None
+    if not rows:
+        raise InputError(file, "", "", "has no pods, only a header")
+    return rows
+
+
+def clearings(rows: Sequence[RecordedBinding]) -> list[int]:
+    """Return the positions of the rows before which the cluster was cleared."""
+    positions, requested = [], 0.0
+    for i, row in enumerate(rows):
+        if requested > CLEARED_PODS and used_cores(rows, i) < CLEARED_SHARE * requested:
+            positions.append(i)
+            requested = 0.0
+        requested += row.cpu_milli / 1000
+    return positions
+
+
+def has_free_shares(rows: Sequence[RecordedBinding]) -> bool:
+    """Return whether the usage of a recording is what is free."""
+    return bool(np.mean(rows[0].usage) > FREE_FROM)
+
+
+def used_cores(rows: Sequence[RecordedBinding], i: int) -> float:
+    """Return the cores that row `i` says to be in use on all nodes."""
+    usage = rows[i].usage
+    used = [1 - share for share in usage] if has_free_shares(rows) else usage
+    return float(np.mean(used)) * NODE_CPU * len(usage)
+
+
+def recorded_nodes(rows: Sequence[RecordedBinding]) -> tuple[Node, ...]:
+    """Return the nodes of a recording; AAML's clusters had equal ones."""
+    nodes = cluster(len(rows[0].usage), cpu=str(NODE_CPU), memory=NODE_MEMORY, pods=NODE_PODS)
+    return label_nodes(tuple(node for node in nodes if node.name != CONTROL_PLANE), Hierarchy(SERVERS_PER_RACK))
+
+
+def recorded_class(row: RecordedBinding) -> PodClass:
+    """Return the class of a recorded pod."""
+    return PodClass(Requests(row.cpu_milli, row.memory_bytes, cpu_nonzero_milli=row.cpu_milli))
+
+
+def _check_header(file: Path, header: list[str]) -> int:
+    """Return the number of nodes. Raises InputError: the header is another one."""
+    right = f"{','.join(COLUMNS)},{USAGE.format(0)},... is right"
+    for column in COLUMNS:
+        if header.count(column) != 1:
+            problem = "column is missing" if column not in header else "column appears twice"
+            raise InputError(file, "line 1", column, f"{problem}; {right}")
+    others = [column for column in header if column not in COLUMNS]
+    for column in others:
+        if not NODE_COLUMN.fullmatch(column) or others.count(column) > 1:
+            problem = "column appears twice" if others.count(column) > 1 else "column is unknown"
+            raise InputError(file, "line 1", column, f"{problem}; {right}")
+    usage = [column for column in others if column.startswith("cpu_usage")]
+    for i in range(max(1, len(usage))):
+        if USAGE.format(i) not in usage:
+            raise InputError(file, "line 1", USAGE.format(i), f"column is missing; {right}")
+    return len(usage)
+
+
+def _row(file: Path, line: int, row: Mapping[str, str], nodes: int) -> RecordedBinding:
+    def number(column: str, check: Callable[[float], bool], right: str) -> float:
+        try:
+            value = float(row[column])
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and check(value)):
+            raise InputError(file, f"line {line}", column, f"{row[column]!r} is wrong; {right} is right")
+        return value
+
+    def whole(column: str, low: int, high: int) -> int:
+        right = f"a whole number from {low} to {high}"
+        return int(number(column, lambda value: low <= value <= high and value == int(value), right))
+
+    for column in row:
+        if NODE_COLUMN.fullmatch(column):
+            number(column, lambda value: value >= 0, "a number of 0 or more")
+    usage = tuple(
+        number(USAGE.format(i), lambda value: value <= 1, "a share of the node's CPU, 0 to 1,") for i in range(nodes)
+    )
+
+    def each_node(column: str) -> tuple[float, ...]:
+        if any(column.format(i) not in row for i in range(nodes)):
+            return ()
+        return tuple(float(row[column.format(i)]) for i in range(nodes))
+
+    if not row["pod_name"] or not row["pod_name"].isprintable():
+        raise InputError(file, f"line {line}", "pod_name", f"{row['pod_name']!r} is wrong; the name of a pod is right")
+    cpu, memory = whole("cpu_request", 0, 1_000_000), whole("memory_request", 0, 10_000_000)
+    return RecordedBinding(
+        line=line,
+        name=row["pod_name"],
+        node=whole("action", 0, nodes - 1),
+        reward=number("reward", lambda value: abs(value) < 1e9, "a number"),
+        done=bool(whole("done", 0, 1)),
+        cpu_milli=cpu * 1000 if cpu < CORES_BELOW else cpu,
+        memory_bytes=memory << 30 if memory < GIB_BELOW else memory << 20,
+        usage=usage,
+        memory_usage=each_node(MEMORY_USAGE),
+        pods=each_node(POD_COUNT),
+    )

@@ -1,0 +1,202 @@
+"""Files of `workload run` and recordings of a scheduler: what pages are sent of them is what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.dashboard import AskServer, tell
+from tests.support.scheduler_csv import write_scheduler_csv
+
+from steersman.apps.dashboard.runs.folders import find_runs
+from steersman.apps.dashboard.simulation.document import replay_of
+from steersman.apps.dashboard.simulation.recordings import RecordingRun
+from steersman.apps.dashboard.workload import sampling
+from steersman.apps.dashboard.workload.bindings import bindings_document
+from steersman.apps.dashboard.workload.deployments import deployments_document
+from steersman.apps.dashboard.workload.screen import WorkloadScreen
+from steersman.cli.commands.browser.sources import screens_of
+from steersman.cli.main import main
+from steersman.core.errors import SteersmanError
+from steersman.workloads.generators.deployments import DELETE, Row, write_rows
+from steersman.workloads.recorded_bindings import clearings, read_bindings
+
+WEB, DB = Row("web", 3, "500m", "1", "1Gi", "2Gi"), Row("db", 2, "2", "2", "4Gi", "4Gi")
+GONE = replace(WEB, action=DELETE), replace(DB, action=DELETE)
+
+
+def recorded(file: Path, **options: Any) -> Path:
+    write_scheduler_csv(file, **options)
+    return file
+
+
+def test_what_deployments_request_is_summed_step_by_step() -> None:
+    document = deployments_document([WEB, DB, *GONE, WEB])
+    assert document.step == [1, 2, 3, 4], "what is deleted together is one step"
+    assert document.pods == [3, 5, 0, 3]
+    assert document.deployments == [1, 2, 0, 1]
+    assert document.cpu == [1.5, 5.5, 0, 1.5]
+    assert document.memory == [3, 11, 0, 3]
+    assert document.resets == [3]
+    assert [(each.steps, each.pods, each.cpu) for each in document.fillings] == [((1, 3), 5, 5.5), ((4, 4), 3, 1.5)]
+    assert [(each.name, each.created, each.deleted) for each in document.list] == [
+        ("web", 1, 3),
+        ("db", 2, 3),
+        ("web", 4, None),
+    ]
+
+
+def test_a_file_that_begins_with_deletions_and_one_that_ends_filled() -> None:
+    document = deployments_document([*GONE, WEB, DB, GONE[0]])
+    assert document.pods == [0, 3, 5, 2]
+    assert document.resets == []
+    assert [each.steps for each in document.fillings] == [(1, 4)]
+
+
+def test_of_a_long_file_peaks_and_resets_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling.chosen_rows, "__defaults__", (10, ()))
+    rows = [row for _ in range(8) for row in (WEB, DB, *GONE)]
+    document = deployments_document(rows)
+    assert len(document.step) <= 10 + 10
+    assert max(document.pods) == 5
+    assert document.step[-1] == 24
+
+
+def test_a_recording_says_what_is_in_use_on_each_node(tmp_path: Path) -> None:
+    rows = read_bindings(recorded(tmp_path / "sched_1.csv", nodes=4))
+    document = bindings_document(rows)
+    cpu, memory, pods = document.quantities
+    assert (document.pods, document.bound[-1], len(document.nodes)) == (len(rows), len(rows), 4)
+    assert document.resets == clearings(rows)
+    assert len(document.resets) == 1
+    used = 100 * (1 - np.array([row.usage for row in rows]))
+    assert np.allclose(np.array(cpu.values).T, used, atol=0.01)
+    assert np.allclose(document.deviation, used.std(axis=1), atol=0.01)
+    assert np.allclose(document.mean, used.mean(axis=1), atol=0.01)
+    assert [pods.values[n][-1] for n in range(4)] == list(rows[-1].pods)
+    assert not pods.counted
+    assert max(map(max, memory.values)) > 0
+
+
+def test_pods_are_counted_where_a_recording_has_no_such_columns(tmp_path: Path) -> None:
+    rows = read_bindings(recorded(tmp_path / "sched_1.csv", nodes=4))
+    document = bindings_document([replace(row, memory_usage=(), pods=()) for row in rows])
+    assert [each.title for each in document.quantities] == ["CPU in use", "Pods"]
+    pods = document.quantities[-1]
+    assert pods.counted
+    assert np.array(pods.values).T.tolist() == [list(row.pods) for row in rows]
+
+
+def test_many_nodes_have_fewer_moments(tmp_path: Path) -> None:
+    document = bindings_document(read_bindings(recorded(tmp_path / "sched_1.csv", nodes=900, fillings=1, load=0.05)))
+    assert len(document.nodes) == 900
+    assert len(document.bound) <= 222 + 1
+    assert document.bound[-1] == document.pods
+
+
+def test_a_recording_is_replayed_as_a_run(tmp_path: Path) -> None:
+    (found,) = find_runs([recorded(tmp_path / "sched_1.csv", nodes=4)])[0]
+    rows, run = read_bindings(tmp_path / "sched_1.csv"), RecordingRun(found)
+    loaded = run.load()
+    replay = replay_of(loaded.workload, [loaded.result], loaded.profile)
+    (columns,) = replay.runs
+    bound = [node for node, outcome in zip(columns.node, columns.outcome, strict=True) if outcome == 0]
+    assert bound == [row.node for row in rows]
+    finished = columns.outcome.count(3)
+    assert finished == clearings(rows)[0], "all pods from before the clearing"
+    left: dict[int, int] = {}
+    for node, outcome in zip(columns.node, columns.outcome, strict=True):
+        left[node] = left.get(node, 0) + (1 if outcome == 0 else -1)
+    assert [left[n] for n in range(4)] == list(rows[-1].pods)
+    assert columns.cpu[-1] == pytest.approx(100 * (1 - np.mean(rows[-1].usage)), abs=0.1)
+    assert (replay.protocol, run.describe().protocol) == ("recorded", "recorded")
+    with pytest.raises(SteersmanError, match="reasons"):
+        run.open_policy()
+
+
+def test_names_of_pods_that_occur_twice_are_told_apart(tmp_path: Path) -> None:
+    file = recorded(tmp_path / "sched_1.csv", nodes=4)
+    header, first, second, *_ = file.read_text().splitlines()
+    cells = second.split(",")
+    file.write_text("\n".join((header, first, ",".join([first.split(",")[0], *cells[1:]]))) + "\n")
+    (found,) = find_runs([file])[0]
+    names = [pod.name for pod in RecordingRun(found).load().workload.pods]
+    assert names == [first.split(",")[0], f"{first.split(',')[0]} (2)"]
+
+
+def desk(folder: Path) -> Path:
+    write_rows([WEB, DB, *GONE], folder / "run.csv")
+    recorded(folder / "sched_1.csv", nodes=4)
+    (folder / "notes.csv").write_text("a,b\n1,2\n")
+    return folder
+
+
+def test_a_folder_and_its_files_have_their_screens(tmp_path: Path) -> None:
+    desk(tmp_path)
+    assert [screen.name for screen in screens_of([], [tmp_path])] == ["workload", "simulation"]
+    assert [screen.name for screen in screens_of([], [tmp_path / "run.csv"])] == ["workload"]
+    runs, _ = find_runs([tmp_path, tmp_path / "run.csv"])
+    assert [(run.kind, run.table) for run in runs] == [("deployments", "run.csv"), ("bindings", "sched_1.csv")]
+    assert len({run.id for run in runs}) == 2
+
+
+@pytest.mark.parametrize("name", ["notes.csv", "notes.txt"])
+def test_a_file_of_another_kind_is_one_line(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    assert main(["dashboard", str(tmp_path / name), "--no-open"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert name in line
+    assert "workload run" in line
+
+
+def test_a_compressed_file_is_found_and_a_link_out_is_not(tmp_path: Path) -> None:
+    import gzip
+
+    folder, other = tmp_path / "desk", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    write_rows([WEB], other / "run.csv")
+    (folder / "run.csv.gz").write_bytes(gzip.compress((other / "run.csv").read_bytes()))
+    (folder / "link.csv").symlink_to(other / "run.csv")
+    assert [run.table for run in find_runs([folder])[0]] == ["run.csv.gz"]
+
+
+def test_a_page_gets_a_file_and_gets_it_anew_when_it_has_grown(tmp_path: Path) -> None:
+    file = desk(tmp_path) / "run.csv"
+    screen = WorkloadScreen(find_runs([tmp_path])[0])
+
+    async def story(ask: AskServer) -> None:
+        first, second = (await ask("/api/workload/files")).content
+        assert [first["kind"], second["kind"]] == ["deployments", "bindings"]
+        assert (await ask(f"/api/workload/file?file={first['id']}")).content["pods"] == [3, 5, 0]
+        assert (await ask(f"/api/workload/file?file={second['id']}")).content["nodes"][0] == "node-0000"
+        write_rows([WEB, DB, *GONE, DB], file)
+        (again, _) = (await ask("/api/workload/files")).content
+        assert again["version"] != first["version"]
+        assert (await ask(f"/api/workload/file?file={first['id']}")).content["pods"] == [3, 5, 0, 2]
+        assert (await ask("/api/workload/file?file=no")).is_line(404, "no such file")
+
+    tell([screen], story)
+
+
+def test_a_damaged_file_is_one_line_until_it_is_mended(tmp_path: Path) -> None:
+    file = desk(tmp_path) / "run.csv"
+    whole = file.read_text()
+    file.write_text(whole + "web,x,")
+    screen = WorkloadScreen(find_runs([file])[0])
+
+    async def story(ask: AskServer) -> None:
+        (entry,) = (await ask("/api/workload/files")).content
+        assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, "run.csv", "line 6")
+        (entry,) = (await ask("/api/workload/files")).content
+        assert "line 6" in entry["problem"]
+        file.write_text(whole)
+        assert (await ask(f"/api/workload/file?file={entry['id']}")).content["pods"] == [3, 5, 0]
+        file.unlink()
+        (entry,) = (await ask("/api/workload/files")).content
+        assert "missing" in entry["problem"]
+
+    tell([screen], story)
