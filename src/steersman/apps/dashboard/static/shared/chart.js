@@ -21,6 +21,7 @@ import { element } from "./elements.js";
 
 const HEIGHT = 180;
 const NARROW = 160;
+const LABEL_WIDTH = 68; // of a time with seconds
 const DASHES = [[], [6, 4], [2, 3]];
 const KINDS = 8;
 const DAY = 86400;
@@ -62,7 +63,7 @@ export class Chart {
         y: { range: (_, least, most) => /** @type {[number, number]} */ (this.heightRange(least, most)) },
       },
       axes: [
-        { ...axis(), size: 36, ...(options.x === undefined ? { values: (_, at, __, ___, step) => at.map((each) => moment(each, step)) } : { label: options.x, labelSize: 20 }) },
+        { ...axis(), size: 36, space: LABEL_WIDTH, ...(options.x === undefined ? { values: (_, at, __, ___, step) => at.map((each) => moment(each, step)) } : { label: options.x, labelSize: 20 }) },
         { ...axis(), size: 56, values: (_, at) => at.map((each) => `${short(each)}${options.unit === "%" ? " %" : ""}`) },
       ],
       series: [{}, ...options.lines.map((line, i) => ({
