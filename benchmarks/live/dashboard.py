@@ -151,6 +151,8 @@ async def _fill(kubeconfig: Path) -> None:
         nodes = [msgspec.json.decode(raw)["metadata"]["name"] for raw in (await client.list("/api/v1/nodes")).items]
         pods = (pod_object(i, nodes[i % len(nodes)]) for i in range(PODS))
         await run_concurrently(partial(client.create, PATH, each) for each in pods)
+        while any(b'"phase":"Running"' not in bytes(raw) for raw in (await client.list(PATH)).items):
+            await asyncio.sleep(1)  # KWOK still changes pods, which is no rest
 
 
 async def _churn(client: Client) -> None:
