@@ -220,7 +220,12 @@ def test_a_policy_of_gradients_on_the_view_gpu_is_a_network(tmp_path):
             {"view": "gpu", "view_version": GPU.version},
             r"is of shape \[4, 49\]; \[4, 122\] is right",
         ),
-        ("linear", None, {"view": "telemetry", "view_version": TELEMETRY.version}, r"is of shape \[4, 49\]; \[4, 63\] is right"),
+        (
+            "linear",
+            None,
+            {"view": "telemetry", "view_version": TELEMETRY.version},
+            r"is of shape \[4, 49\]; \[4, 63\] is right",
+        ),
         ("deepsets", lambda a: a["rho.0.bias"].fill(np.nan), {}, "not a finite number"),
         ("gnn", lambda a: a.pop("attention.0.att"), {}, r"attention.0.att: is missing; \[1, 4, 2\] is right"),
         ("gnn", None, {"normalisation": "batch"}, "norm.0.weight: is missing"),
