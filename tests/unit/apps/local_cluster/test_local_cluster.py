@@ -325,7 +325,7 @@ class FakeClient:
     async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
         self.deleted.append(path)
         if path.endswith("/pods"):
-            self.pods[path.split("/")[4]] = 2 if self.times else 0
+            self.pods[path.split("/")[4]] = 2 if self.times > 0 else 0
             self.times -= 1
 
 
