@@ -302,7 +302,9 @@ def _pods(random: np.random.Generator, owners: tuple[_Owner, ...], nodes: tuple[
     seconds = np.array([owner.seconds for owner in owners])[drawn]
     duration = np.maximum(60.0, random.lognormal(np.log(seconds), 0.7))
     load = float(random.uniform(0.7, 1.2))
-    rate = load * capacity / float((demand[drawn] * duration).mean())
+    # Where no drawn pod requests a GPU, what is requested on average.
+    asked = float((demand[drawn] * duration).mean()) or float(weights @ demand) * float(duration.mean())
+    rate = load * capacity / asked
     created = np.cumsum(random.exponential(1 / rate, count))
     numbers = [0] * len(owners)
     pods = []

@@ -1,5 +1,6 @@
 """Random clusters: what is drawn makes sense, covers what it promises, and is the same for the same seed."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -78,3 +79,9 @@ def test_command(tmp_path, capsys) -> None:
     assert sorted(path.name for path in (tmp_path / "two").iterdir()) == ["validation-1", "validation-2"]
     assert main(["workload", "random", "--nodes", "9-5", "--output", str(tmp_path / "bad")]) == 2
     assert len(capsys.readouterr().err.splitlines()[-1:]) == 1
+
+
+def test_a_small_cluster_may_draw_no_pod_with_gpus():
+    workload = random_cluster(123, nodes=(1, 12))
+    assert not any(pod.requests.gpu_total_milli for pod in workload.pods)
+    assert all(pod.creation_time is not None and math.isfinite(pod.creation_time) for pod in workload.pods)
