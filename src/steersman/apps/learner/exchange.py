@@ -83,8 +83,8 @@ class PolicyExchange:
         active_rewards, candidate_rewards = _rewards(active, bindings), _rewards(candidate, bindings)
         differences = candidate_rewards - active_rewards
         blocks = differences[: len(differences) // TEST_BLOCK * TEST_BLOCK].reshape(-1, TEST_BLOCK).mean(axis=1)
-        low, high = mean_interval(blocks)
-        is_better = bool(low > 0.0)
+        low, high = (round(limit, 6) for limit in mean_interval(blocks))
+        is_better = low > 0.0  # as it is logged: less than that is no gain
         if is_better:
             _replace(self._folder, candidate)
             self._digest = digest_of(active)
@@ -93,8 +93,8 @@ class PolicyExchange:
             "reward": round(float(active_rewards.mean()), 6),
             "reward_of_candidate": round(float(candidate_rewards.mean()), 6),
             "difference": round(float(blocks.mean()), 6),
-            "low": round(low, 6),
-            "high": round(high, 6),
+            "low": low,
+            "high": high,
         }
         result = EXCHANGED if is_better else KEPT
         _append(self._folder, {"result": result, **figures, "policy": digest_of(active)})

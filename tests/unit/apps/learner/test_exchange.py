@@ -39,13 +39,13 @@ def policy(file: Path, feature: int, sign: float) -> None:
     write_policy(file, card, arrays)
 
 
-def bindings(count: int, gain: float, seed: int = 0) -> list[ObservedBinding]:
+def bindings(count: int, gain: float, seed: int = 0, noise: float = 0.1) -> list[ObservedBinding]:
     """Decisions in which the node with the highest first feature earns `gain` more, with noise."""
     rng = np.random.default_rng(seed)
     result = []
     for _ in range(count):
         nodes = rng.random((5, COUNTS.node)).astype(np.float32)
-        rewards = rng.normal(0.0, 0.1, 5)
+        rewards = rng.normal(0.0, noise, 5)
         rewards[nodes[:, 0].argmax()] += gain
         pod = np.zeros(COUNTS.pod, dtype=np.float32)
         pod[0] = 1.0
@@ -61,11 +61,11 @@ def bindings(count: int, gain: float, seed: int = 0) -> list[ObservedBinding]:
     return result
 
 
-def exchange(folder: Path, gain: float, seed: int = 0) -> tuple[PolicyExchange, bool]:
+def exchange(folder: Path, gain: float, seed: int = 0, noise: float = 0.1) -> tuple[PolicyExchange, bool]:
     """A test of the highest first feature against the lowest."""
     policy(folder / POLICY, 0, -1.0)
     tested = PolicyExchange(folder)
-    for binding in bindings(ENOUGH, gain, seed):
+    for binding in bindings(ENOUGH, gain, seed, noise):
         assert not tested.is_due
         tested.hold_back(binding)
     assert tested.is_due
@@ -104,6 +104,12 @@ def test_a_worse_or_equal_candidate_is_not_used(tmp_path, gain):
     assert read_policy(tmp_path / POLICY)[1]["head.weight"].min() == -1.0
     assert not (tmp_path / PREVIOUS).exists()
     assert [row["result"] for row in rows(tmp_path)] == ["kept"]
+
+
+def test_a_gain_that_is_logged_as_none_is_none(tmp_path):
+    _, is_used = exchange(tmp_path, 2e-7, noise=0.0)
+    assert not is_used
+    assert [(row["result"], float(row["low"])) for row in rows(tmp_path)] == [("kept", 0.0)]
 
 
 def test_equal_candidates_are_rarely_taken_for_better(tmp_path):
