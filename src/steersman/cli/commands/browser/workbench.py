@@ -70,7 +70,8 @@ def workbench(
     from steersman.kubernetes.config import load
 
     services.check_packages()
-    if kubeconfig is not None or context is not None:
+    in_existing = kubeconfig is not None or context is not None
+    if in_existing:
         load(kubeconfig, context)  # what is wrong with it is said before anything starts
     opened = services.default_folder() if folder is None else folder.absolute()
     if not opened.is_dir():
@@ -84,8 +85,9 @@ def workbench(
         check_new(services.CLUSTER)  # what was there before stays
         try:
             # Pods of a cluster that was there must not be scheduled on nodes that start no container.
-            taint = kubeconfig is not None or context is not None
-            cluster.up(services.CLUSTER, count, kubeconfig=kubeconfig, context=context, kwok_taint=taint, yes=True)
+            cluster.up(
+                services.CLUSTER, count, kubeconfig=kubeconfig, context=context, kwok_taint=in_existing, yes=True
+            )
             environment = services.environment_of(require(services.CLUSTER).kubeconfig)
             with running(every, Path(scratch), environment) as started:
                 for each in started:

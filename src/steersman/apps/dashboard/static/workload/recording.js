@@ -13,12 +13,10 @@ import { element, table } from "../shared/elements.js";
 
 const [LEAST_ROW, MOST_ROW, MOST_HEIGHT, NAMES] = [4, 18, 480, 76];
 const NAMED_FROM = 12;
-let views = 0;
 
 export class RecordingView {
   /** @param {string} name of the file @param {Bindings} content */
   constructor(name, content) {
-    views += 1;
     this.content = content;
     this.select = /** @type {HTMLSelectElement} */ (element("select"));
     this.slider = /** @type {HTMLInputElement} */ (element("input", { type: "range", min: "0", "aria-label": `Moment of ${name}` }));
@@ -60,6 +58,12 @@ export class RecordingView {
     return Number(this.slider.value);
   }
 
+  /** Height of a node's row, and width of the names before it, pixels. */
+  get layout() {
+    const row = Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(MOST_HEIGHT / this.content.nodes.length)));
+    return { row, left: row >= NAMED_FROM ? NAMES : 0 };
+  }
+
   draw() {
     const { bound, nodes, quantities } = this.content;
     this.now.textContent = `${bound[this.at]} of ${this.content.pods} pods bound`;
@@ -72,14 +76,12 @@ export class RecordingView {
   drawMap() {
     const { nodes, bound, resets } = this.content;
     const { title, unit, values } = this.quantity;
-    const row = Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(MOST_HEIGHT / nodes.length)));
+    const { row, left } = this.layout;
     this.canvas.style.height = `${row * nodes.length + 1}px`;
     const drawing = fitted(this.canvas);
     if (drawing === null) return;
     const { context, width, height } = drawing;
     const style = getComputedStyle(document.documentElement);
-    const named = row >= NAMED_FROM;
-    const left = named ? NAMES : 0;
     const cell = (width - left) / bound.length;
     const most = unit === "%" ? 100 : Math.max(1, ...values.map((each) => each.reduce((one, other) => Math.max(one, other), 0)));
     const idle = style.getPropertyValue("--idle");
@@ -87,7 +89,7 @@ export class RecordingView {
       context.fillStyle = value === 0 ? idle : amount(value / most);
       context.fillRect(left + i * cell, n * row, Math.ceil(cell), row - (row > LEAST_ROW ? 1 : 0));
     }));
-    if (named) {
+    if (left) {
       context.fillStyle = style.getPropertyValue("--text");
       context.font = "12px system-ui, sans-serif";
       context.textBaseline = "middle";
@@ -119,9 +121,8 @@ export class RecordingView {
 
   /** @param {MouseEvent} event @returns {number} */
   columnAt({ offsetX }) {
-    const { nodes, bound } = this.content;
-    const row = Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(MOST_HEIGHT / nodes.length)));
-    const left = row >= NAMED_FROM ? NAMES : 0;
+    const { bound } = this.content;
+    const { left } = this.layout;
     return Math.max(0, Math.min(bound.length - 1, Math.floor(((offsetX - left) / (this.canvas.clientWidth - left)) * bound.length)));
   }
 }
