@@ -50,9 +50,10 @@ test-e2e: .venv/dev ## tests against a running control plane (builds it once, so
 programs: .venv/dev ## build what test-e2e starts into the cache: the control plane, the plugin (8 minutes, once; needs Go)
 	.venv/bin/python -m tests.support.programs
 
+# With -race everywhere, Kubernetes is compiled once for all three.
 test-go: ## the plugin's Go: format, vet, staticcheck, tests with the race detector (needs Go)
-	cd plugin && test -z "$$(gofmt -l .)" && go vet ./... && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... && \
-	go test -race ./...
+	cd plugin && test -z "$$(gofmt -l .)" && export GOFLAGS=-race && go vet ./... && \
+	go run -race=false honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... && go test ./...
 
 plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's plugins (needs Go)
 	cd plugin && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${version#v1.} && \

@@ -25,7 +25,10 @@ import (
 	"steersman.dev/plugin/internal/scoring"
 )
 
-const deadline = 100 * time.Millisecond
+const (
+	deadline = 30 * time.Second       // for what answers, on however busy a machine
+	short    = 100 * time.Millisecond // for what never does
+)
 
 // named is a node of which the name is known and nothing else.
 type named struct {
@@ -84,7 +87,12 @@ func snapshotOf(all *[]fwk.NodeInfo) scoring.Snapshot {
 
 func scoresOf(t testing.TB, client *Client, nodes []fwk.NodeInfo) ([]int64, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	return scoresWithin(t, deadline, client, nodes)
+}
+
+func scoresWithin(t testing.TB, timeout time.Duration, client *Client, nodes []fwk.NodeInfo) ([]int64, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	out := make([]int64, len(nodes))
 	return out, client.Scores(ctx, somePod(), nodes, out)

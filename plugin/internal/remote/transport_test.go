@@ -111,7 +111,7 @@ func ask(t *testing.T, endpoint string, d *reloadingClient) error {
 	t.Helper()
 	nodes := nodesNamed("a1")
 	client := &Client{endpoint: endpoint, reloadingClient: d, nodes: snapshotNodes{list: snapshotOf(&nodes)}}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	return client.Scores(ctx, somePod(), nodes, make([]int64, 1))
 }
@@ -176,7 +176,7 @@ func TestFilesAreLookedAtInTheBackground(t *testing.T) {
 		t.Error("asked without a token")
 	}
 	write(t, token, []byte("secret"))
-	end := time.Now().Add(5 * time.Second)
+	end := time.Now().Add(deadline)
 	for ask(t, server.URL, d) != nil {
 		if time.Now().After(end) {
 			t.Fatal("the file is not read")
