@@ -1,5 +1,7 @@
 """A real control plane for all end-to-end tests: built once, started once a session, gone afterwards."""
 
+import http.client
+import json
 import os
 import signal
 import subprocess
@@ -9,15 +11,27 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from steersman.apps.local_cluster import record
 from steersman.apps.local_cluster.control_plane import build, servers
+from steersman.kubernetes import config
+from steersman.kubernetes.credentials import Credentials
 
 STEERSMAN = Path(sys.executable).with_name("steersman")
 NODES = 10
 NAME = "e2e"
+COLLECTIONS = {
+    "events": "/apis/events.k8s.io/v1/namespaces/default/events",
+    "nodes": "/api/v1/nodes",
+    "persistentvolumeclaims": "/api/v1/namespaces/default/persistentvolumeclaims",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "pods": "/api/v1/namespaces/default/pods",
+}
+"""What tests look at again and again, by kubectl's name, and its path."""
 LONGEST = ("test_live_notebooks.py", "test_chaos.py", "test_learning.py")
 
 
@@ -59,6 +73,26 @@ class LocalCluster:
         )
         assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        """Return the objects of a kind; those with a namespace of `default`.
+
+        Without kubectl, since tests ask again and again until something is there, and each start of kubectl takes a
+        tenth of a second of a core from the servers that they wait for.
+        """
+        kubeconfig = config.load(self.kubeconfig)
+        server = urlsplit(kubeconfig.cluster.server)
+        context = Credentials(kubeconfig).context
+        connection = http.client.HTTPSConnection(str(server.hostname), server.port, context=context, timeout=60)
+        try:
+            connection.request("GET", COLLECTIONS[kind])
+            answer = connection.getresponse()
+            content = json.load(answer)
+        finally:
+            connection.close()
+        assert answer.status == 200, content
+        found: list[dict[str, Any]] = content["items"]
+        return found
 
 
 def until(holds: Callable[[], object], seconds: float = 60.0) -> None:

@@ -46,7 +46,7 @@ GPU_NODES = "sn,cpu_milli,memory_mib,gpu,model\nwith-gpus,96000,786432,8,A10\nwi
 
 
 def running(cluster: LocalCluster) -> int:
-    pods = json.loads(cluster.kubectl("get", "pods", "-o", "json"))["items"]
+    pods = cluster.objects("pods")
     return sum(1 for pod in pods if pod["status"]["phase"] == "Running" and pod["spec"].get("nodeName"))
 
 
@@ -55,7 +55,7 @@ def rows(cluster: LocalCluster, name: str = NAME) -> list[dict[str, str]]:
 
 
 def test_the_nodes_are_ready_and_read_back_as_what_was_asked_for(cluster: LocalCluster) -> None:
-    listed = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    listed = cluster.objects("nodes")
     found = sorted((node_from_object(node) for node in listed), key=lambda node: node.name)
     assert found == prepared(equal_nodes(NODES, parse_shape("64cpu,256Gi,110pods")))
     table = cluster.must("cluster", "nodes", "--name", NAME)

@@ -48,7 +48,7 @@ def test_a_process_of_this_machine_simulates_nodes(foreign: tuple[LocalCluster, 
 
     until(is_running)
     cluster.must("cluster", "nodes", "remove", "--count", "3", *options[:2])
-    assert not json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    assert not cluster.objects("nodes")
     cluster.must("cluster", "kwok", "remove", *options)
     assert "was not installed" in cluster.steersman("cluster", "kwok", "remove", *options).stderr
 

@@ -1,6 +1,5 @@
 """`steersman workload` on a real API server, with kube-scheduler at work."""
 
-import json
 import shutil
 import signal
 import subprocess
@@ -98,7 +97,7 @@ def test_pods_of_a_trace_come_and_go_and_a_snapshot_answers_what_if(cluster: Loc
     trace.write_text("\n".join([header, *lines]) + "\n")
     said = workload(cluster, "replay", str(trace), "--speed", "3600", "--scheduler-name", "default-scheduler")
     assert "created 180 pods, deleted 30" in said
-    there = json.loads(cluster.kubectl("get", "pods", "--output", "json"))["items"]
+    there = cluster.objects("pods")
     assert sorted(pod["metadata"]["name"] for pod in there) == sorted(f"stays-{i}" for i in range(150))
     for more in ((), ("--free", "--anonymise")):
         file = tmp_path / f"mine{len(more)}.yaml"

@@ -1,6 +1,5 @@
 """GPUs that pods share, in a real kube-scheduler: the plugin SteersmanGpuShare and its annotations."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -134,7 +133,7 @@ def test_pods_share_devices_of_the_models_they_accept(gpus: LocalCluster, schedu
         assert (devices["p100-0", 0], devices["p100-0", 1]) == (1000, 1000)
         assert {found["many"], found["either"]} == {"v100-0", "v100-1"}
         create(gpus, sharing("late", 1, 1, "P100"), sharing("wide", 9), sharing("unknown", 1, 1, "H100"))
-        others = len(json.loads(gpus.kubectl("get", "nodes", "-o", "json"))["items"]) - len(NODES)
+        others = len(gpus.objects("nodes")) - len(NODES)
         until(lambda: why(gpus, "late"))
         assert f"{others + 3} node(s) didn't have so many GPUs" in (until_said(gpus, "wide"))
         assert "3 node(s) didn't have the GPU model" in until_said(gpus, "unknown")
@@ -239,7 +238,7 @@ DRIVER = "gpu.example.com"
 @pytest.fixture
 def device_class(gpus: LocalCluster) -> Iterator[str]:
     """A DeviceClass that serves nvidia.com/gpu, and a node of which a driver offers one device; the node's name."""
-    nodes = json.loads(gpus.kubectl("get", "nodes", "-o", "json"))["items"]
+    nodes = gpus.objects("nodes")
     node = next(each["metadata"]["name"] for each in nodes if each["metadata"]["name"] not in NODES)
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}

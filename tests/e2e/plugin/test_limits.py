@@ -1,6 +1,5 @@
 """Hard limits of latency in kube-scheduler: they restrict where a pod goes first, and never evict another pod."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -56,9 +55,7 @@ def _configuration(cluster: LocalCluster, service: Running) -> dict[str, Any]:
 def test_a_limit_evicts_no_pod_while_another_node_is_free(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
 ) -> None:
-    names = sorted(
-        each["metadata"]["name"] for each in json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
-    )
+    names = sorted(each["metadata"]["name"] for each in cluster.objects("nodes"))
     near, far = names[:NEAR], set(names[NEAR:])
     create(cluster, priority_class(LOW, 1), priority_class(HIGH, 1000))
     try:

@@ -112,7 +112,7 @@ def four(control_plane: LocalCluster) -> Iterator[LocalCluster]:
 
 
 def node_names(cluster: LocalCluster) -> list[str]:
-    found = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    found = cluster.objects("nodes")
     return sorted(each["metadata"]["name"] for each in found)
 
 
@@ -150,7 +150,7 @@ def nginx(name: str, scheduler: str, *, limited: bool) -> dict[str, Any]:
 
 def placed(cluster: LocalCluster, names: list[str]) -> Placed:
     """Where pods are now. Pods that go are not there."""
-    found = json.loads(cluster.kubectl("get", "pods", "-o", "json"))["items"]
+    found = cluster.objects("pods")
     pods, limited = Counter[str](), Counter[str]()
     for each in found:
         node = each["spec"].get("nodeName")

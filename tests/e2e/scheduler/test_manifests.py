@@ -214,7 +214,7 @@ def write_kubeconfig(file: Path, config: KubeConfig) -> None:
 
 def placed(cluster: LocalCluster) -> bool:
     """Whether the pods that fit are bound, and the one that does not says why."""
-    pods = json.loads(cluster.kubectl("get", "pods", "-o", "json"))["items"]
+    pods = cluster.objects("pods")
     bound = [pod for pod in pods if pod["spec"]["schedulerName"] == "steersman" and pod["spec"].get("nodeName")]
     (large,) = (pod for pod in pods if pod["metadata"]["name"] == "p4")
     return len(bound) == 4 and any(

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,7 @@ def busy(control_plane: LocalCluster) -> Iterator[LocalCluster]:
         cluster.kubectl("patch", "deployment", "small", "-p", json.dumps(change))
         cluster.kubectl("rollout", "status", "deployment", "small", "--timeout=60s")
         cluster.kubectl("apply", "-f", "-", stdin=OTHERS.replace("NODE", names[0].partition("/")[2]))
+        time.sleep(1.1)  # times of creation are whole seconds, and the large pods must be the last to come
         cluster.kubectl("apply", "-f", "-", stdin=controller("Deployment", "large", NODES - 2, 8))
         until(lambda: len([pod for pod in pods(cluster) if finished(pod)]) == 3)
         until(lambda: count(cluster, bound=True) == 2 * NODES + 2 + NODES + 2 and count(cluster, bound=False) == NODES)

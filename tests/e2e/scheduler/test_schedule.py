@@ -80,9 +80,7 @@ def create(cluster: LocalCluster, *objects: dict[str, Any]) -> None:
 
 
 def pods(cluster: LocalCluster) -> dict[str, dict[str, Any]]:
-    return {
-        each["metadata"]["name"]: each for each in json.loads(cluster.kubectl("get", "pods", "-o", "json"))["items"]
-    }
+    return {each["metadata"]["name"]: each for each in cluster.objects("pods")}
 
 
 def bound(cluster: LocalCluster) -> dict[str, str]:
@@ -91,7 +89,7 @@ def bound(cluster: LocalCluster) -> dict[str, str]:
 
 def events(cluster: LocalCluster, reason: str) -> dict[str, str]:
     """Notes by pod, of the pods that there are."""
-    found = json.loads(cluster.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+    found = cluster.objects("events")
     there = {each["metadata"]["uid"] for each in pods(cluster).values()}
     told = [each for each in found if each["reason"] == reason and each["regarding"]["uid"] in there]
     return {each["regarding"]["name"]: each["note"] for each in told}

@@ -4,7 +4,6 @@ No CSI driver runs: a provisioner here makes a volume for each claim that has a 
 same pods, a rule each, one after the other, and must agree on who is bound, on the zone, and on why a pod waits.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -62,17 +61,12 @@ def with_claim(name: str, scheduler: str, claim_name: str, **spec: Any) -> dict[
     return pod(name, volumes=volumes, **{"schedulerName": scheduler, **spec})
 
 
-def listed(cluster: LocalCluster, kind: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(cluster.kubectl("get", kind, "-o", "json"))["items"]
-    return found
-
-
 def provision(cluster: LocalCluster) -> None:
     """Make a volume in the zone of the selected node for each claim that has one, as a CSI provisioner does."""
-    zones = {each["metadata"]["name"]: each["metadata"]["labels"][ZONE] for each in listed(cluster, "nodes")}
-    there = {each["metadata"]["name"] for each in listed(cluster, "persistentvolumes")}
+    zones = {each["metadata"]["name"]: each["metadata"]["labels"][ZONE] for each in cluster.objects("nodes")}
+    there = {each["metadata"]["name"] for each in cluster.objects("persistentvolumes")}
     made = []
-    for each in listed(cluster, "persistentvolumeclaims"):
+    for each in cluster.objects("persistentvolumeclaims"):
         meta = each["metadata"]
         node = meta.get("annotations", {}).get(SELECTED)
         if node and f"for-{meta['name']}" not in there:
@@ -91,7 +85,7 @@ def provision(cluster: LocalCluster) -> None:
 @pytest.fixture
 def zones(cluster: LocalCluster) -> Iterator[LocalCluster]:
     """The nodes in three zones."""
-    names = [each["metadata"]["name"] for each in listed(cluster, "nodes")]
+    names = [each["metadata"]["name"] for each in cluster.objects("nodes")]
     for i, name in enumerate(names):
         cluster.kubectl("label", "node", name, f"{ZONE}={'abc'[i % 3]}", "--overwrite")
     yield cluster
@@ -119,7 +113,10 @@ def scene(cluster: LocalCluster, scheduler: str) -> tuple[dict[str, str], dict[s
     phases = {"now": "Bound"}
     until(
         lambda: (
-            phases.items() <= {e["metadata"]["name"]: e["status"].get("phase") for e in listed(cluster, "pvc")}.items()
+            phases.items()
+            <= {
+                e["metadata"]["name"]: e["status"].get("phase") for e in cluster.objects("persistentvolumeclaims")
+            }.items()
         )
     )
     names = [*(f"static-{i}" for i in range(3)), *(f"new-{i}" for i in range(6)), *(f"c-{i}" for i in range(4))]
@@ -138,10 +135,10 @@ def scene(cluster: LocalCluster, scheduler: str) -> tuple[dict[str, str], dict[s
     until(settled, 60)
     create(cluster, with_claim("second", scheduler, "now"))
     until(lambda: "second" in events(cluster, "FailedScheduling"))
-    labels = {each["metadata"]["name"]: each["metadata"]["labels"][ZONE] for each in listed(cluster, "nodes")}
+    labels = {each["metadata"]["name"]: each["metadata"]["labels"][ZONE] for each in cluster.objects("nodes")}
     where = {name: labels[node] for name, node in bound(cluster).items()}
-    by_name = {each["metadata"]["name"]: each for each in listed(cluster, "pv")}
-    for each in listed(cluster, "pvc"):
+    by_name = {each["metadata"]["name"]: each for each in cluster.objects("persistentvolumes")}
+    for each in cluster.objects("persistentvolumeclaims"):
         if each["metadata"]["name"] in where and each["metadata"]["name"] in pods(cluster):
             (term,) = by_name[each["spec"]["volumeName"]]["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
             assert where[each["metadata"]["name"]] in term["matchExpressions"][0]["values"], each
@@ -195,7 +192,7 @@ def feasible(cluster: LocalCluster, scheduler: str) -> dict[str, set[str]]:
 
     Each pod may go to one node alone, so who is bound says which nodes a scheduler takes for feasible.
     """
-    labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in listed(cluster, "nodes")}
+    labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.objects("nodes")}
     names = sorted(labels)
     group = "storage.k8s.io/v1"
     in_c = [{"matchLabelExpressions": [{"key": ZONE, "values": ["c"]}]}]
@@ -253,7 +250,12 @@ def feasible(cluster: LocalCluster, scheduler: str) -> dict[str, set[str]]:
         claim("labelled", "at-once", "ReadWriteMany", "2Gi"),
         claim("never", "at-once", size="9Gi"),
     )
-    until(lambda: {"bound", "labelled"} <= {e["metadata"]["name"] for e in listed(cluster, "pvc") if _is_bound(e)})
+    until(
+        lambda: (
+            {"bound", "labelled"}
+            <= {e["metadata"]["name"] for e in cluster.objects("persistentvolumeclaims") if _is_bound(e)}
+        )
+    )
     kinds = {
         "local": ("local", {}),
         "anywhere": ("anywhere", {}),

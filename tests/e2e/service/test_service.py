@@ -47,9 +47,7 @@ def test_its_opinion_follows_the_cluster(cluster: LocalCluster, tmp_path: Path) 
     try:
         until(lambda: running.said("watching") or process.poll() is not None, 240)
         assert running.get("readyz").endswith("readyz check passed\n")
-        names = [
-            each["metadata"]["name"] for each in json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
-        ]
+        names = [each["metadata"]["name"] for each in cluster.objects("nodes")]
         wanted = pod("wanted", "1")
         first = ask(running, "/v1/scores", {"pod": wanted})
         assert (len(first["scores"]), first["neutral"]) == (len(names), "")

@@ -1,7 +1,6 @@
 """`examples/b`, an example of a score service for GPU pods: all its pods are assigned, simulated and on a cluster."""
 
 import csv
-import json
 import re
 import shutil
 from collections import Counter
@@ -77,7 +76,7 @@ def there(cluster: LocalCluster) -> Iterator[LocalCluster]:
 
 def assigned(cluster: LocalCluster) -> dict[str, tuple[str, str]]:
     """Node and devices of pods that have a node."""
-    found = json.loads(cluster.kubectl("get", "pods", "-o", "json"))["items"]
+    found = cluster.objects("pods")
     return {
         pod["metadata"]["name"]: (
             pod["spec"]["nodeName"],

@@ -35,7 +35,7 @@ STALE_SECONDS = 10
 
 @pytest.fixture(scope="module")
 def names(control_plane: LocalCluster) -> list[str]:
-    found = json.loads(control_plane.kubectl("get", "nodes", "-o", "json"))["items"]
+    found = control_plane.objects("nodes")
     return sorted(each["metadata"]["name"] for each in found)
 
 
