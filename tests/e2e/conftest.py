@@ -25,11 +25,15 @@ STEERSMAN = Path(sys.executable).with_name("steersman")
 NODES = 10
 NAME = "e2e"
 COLLECTIONS = {
+    "csidrivers": "/apis/storage.k8s.io/v1/csidrivers",
+    "csinodes": "/apis/storage.k8s.io/v1/csinodes",
+    "csistoragecapacities": "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities",
     "events": "/apis/events.k8s.io/v1/namespaces/default/events",
     "nodes": "/api/v1/nodes",
     "persistentvolumeclaims": "/api/v1/namespaces/default/persistentvolumeclaims",
     "persistentvolumes": "/api/v1/persistentvolumes",
     "pods": "/api/v1/namespaces/default/pods",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
 }
 """What tests look at again and again, by kubectl's name, and its path."""
 LONGEST = ("test_live_notebooks.py", "test_chaos.py", "test_learning.py")
@@ -80,19 +84,27 @@ class LocalCluster:
         Without kubectl, since tests ask again and again until something is there, and each start of kubectl takes a
         tenth of a second of a core from the servers that they wait for.
         """
+        found: list[dict[str, Any]] = self._ask("GET", kind)["items"]
+        return found
+
+    def delete_all(self, kind: str) -> None:
+        """Delete the objects of a kind by one request and wait until they are gone; kubectl does each by itself."""
+        self._ask("DELETE", kind)
+        until(lambda: not self.objects(kind))
+
+    def _ask(self, method: str, kind: str) -> dict[str, Any]:
         kubeconfig = config.load(self.kubeconfig)
         server = urlsplit(kubeconfig.cluster.server)
         context = Credentials(kubeconfig).context
         connection = http.client.HTTPSConnection(str(server.hostname), server.port, context=context, timeout=60)
         try:
-            connection.request("GET", COLLECTIONS[kind])
+            connection.request(method, COLLECTIONS[kind])
             answer = connection.getresponse()
-            content = json.load(answer)
+            content: dict[str, Any] = json.load(answer)
         finally:
             connection.close()
         assert answer.status == 200, content
-        found: list[dict[str, Any]] = content["items"]
-        return found
+        return content
 
 
 def until(holds: Callable[[], object], seconds: float = 60.0) -> None:

@@ -22,7 +22,14 @@ NOBODY = "kubernetes.io/no-provisioner"
 HOSTNAME = "kubernetes.io/hostname"
 LIMITED, MEASURED = "csi.limited.example.com", "csi.measured.example.com"
 """Drivers: of which some nodes attach one volume alone, and of which it is known how much storage there is."""
-STORAGE = "pvc", "pv", "storageclass", "csinode", "csidriver", "csistoragecapacity"
+STORAGE = (
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "storageclasses",
+    "csinodes",
+    "csidrivers",
+    "csistoragecapacities",
+)
 
 
 def of(kind: str, name: str, group: str = "v1", **body: Any) -> dict[str, Any]:
@@ -154,7 +161,7 @@ def reason(note: str) -> str:
 def cleared(cluster: LocalCluster) -> None:
     cluster.must("cluster", "clean", "--name", cluster.name)
     for kind in STORAGE:
-        cluster.kubectl("delete", kind, "--all", "--wait=true")
+        cluster.delete_all(kind)
 
 
 def test_both_schedulers_bind_the_same_claims(zones: LocalCluster, tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ SCHEDULER = "steersman"
 PODS = "/api/v1/namespaces/default/pods"
 TYPICAL_SHARE = 0.1
 """Of each workload's pods that ran on the cluster the day before, and are gone."""
-QUIET_SECONDS = 15.0
+QUIET_SECONDS = 12.0
 """Longer than a pod that fitted nowhere waits for its next turn (10 s at most, of either scheduler)."""
 PATIENCE_SECONDS = 120.0
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.05
 RULES = ("fgd",)
 """Policies that decide without having been compared."""
 CHOSEN = (
