@@ -187,8 +187,7 @@ def play(
         cluster.kubectl("delete", "deployments,replicasets,pods", "-l", "round=this", "--wait=false")
         until(lambda: sum(placed(cluster, names).pods) == 0)
         show(measured, names, placed(cluster, names))
-        for service in services:
-            settled(service, measured, CPU_QUERY, idle, CPU_TOLERANCE)
+        settled(measured, CPU_QUERY, idle, CPU_TOLERANCE, *services)
         time.sleep(CALM_SECONDS)
     return found
 

@@ -64,17 +64,19 @@ def fresh(running: Running, feature: str, count: int = NODES) -> bool:
     return figure(running, "steersman_telemetry_nodes", feature=feature, state="fresh") == count
 
 
-def settled(running: Running, measured: Telemetry, query: str, wanted: dict[str, float], within: float) -> None:
-    """Wait until Prometheus says so of nodes, and the scheduler has asked it since."""
+def settled(measured: Telemetry, query: str, wanted: dict[str, float], within: float, *everyone: Running) -> None:
+    """Wait until Prometheus says so of nodes, and each of the programs has asked it since."""
 
     def said() -> bool:
         found = measured.ask(query)
         return all(abs(found.get(node, -1e9) - value) <= within for node, value in wanted.items())
 
+    def rounds(running: Running) -> float:
+        return figure(running, "steersman_telemetry_rounds_total", result="complete")
+
     until(said)
-    rounds = "steersman_telemetry_rounds_total"
-    begin = figure(running, rounds, result="complete")
-    until(lambda: figure(running, rounds, result="complete") >= begin + 2)
+    goals = [(running, rounds(running) + 2) for running in everyone]
+    until(lambda: all(rounds(running) >= goal for running, goal in goals))
 
 
 @contextmanager
@@ -121,11 +123,11 @@ def test_objectives_follow_what_is_measured(
     file = written(measured, tmp_path)
     with scheduling(cluster, tmp_path, "--policy", policy, "--telemetry", str(file)) as running:
         until(lambda: fresh(running, "cpu_used_percent") and fresh(running, "tcp_connections"))
-        settled(running, measured, CPU_QUERY, cpu(measured), within=5)
+        settled(measured, CPU_QUERY, cpu(measured), 5, running)
         assert place(cluster, "first") == wanted
         if policy == "ma":
             measured.nodes[names[7]].cpu = 0.7
-            settled(running, measured, CPU_QUERY, cpu(measured), within=5)
+            settled(measured, CPU_QUERY, cpu(measured), 5, running)
             assert place(cluster, "second") == wanted  # a node in use, so that the others stay empty
 
 
@@ -160,7 +162,7 @@ def test_a_hard_limit_is_kept_as_long_as_it_is_known_who_keeps_it(
 
         measured.start()
         latency = {name: node.latency["rome"] for name, node in measured.nodes.items()}
-        settled(running, measured, "steersman_probe_latency_milliseconds", latency, within=0)
+        settled(measured, "steersman_probe_latency_milliseconds", latency, 0, running)
         until(lambda: fresh(running, "latency_milliseconds"))
         assert place(cluster, "again", LIMITS) in near, running.get("metrics")
         told = [line["event"] for line in running.log()]
@@ -177,7 +179,7 @@ def test_p0_fills_near_nodes_first(
     file = written(measured, tmp_path)
     with scheduling(cluster, tmp_path, "--policy", "p0", "--telemetry", str(file)) as running:
         until(lambda: fresh(running, "latency_milliseconds") and fresh(running, "cpu_used_percent"))
-        settled(running, measured, CPU_QUERY, cpu(measured), within=5)
+        settled(measured, CPU_QUERY, cpu(measured), 5, running)
         create(cluster, *(pod(f"limited-{i}", "500m", LIMITS) for i in range(8)))
         until(lambda: len(bound(cluster)) == 8)
         assert set(bound(cluster).values()) == {names[1]}  # the fullest of those within the soft limit, and no other
@@ -199,7 +201,7 @@ def test_a_stale_value_is_what_the_configuration_says(
     with scheduling(cluster, tmp_path, "--policy", "lc", "--telemetry", str(file)) as running:
         until(lambda: fresh(running, "tcp_connections"))
         connections = {name: node.connections for name, node in measured.nodes.items()}
-        settled(running, measured, "node_netstat_Tcp_CurrEstab", connections, within=0)
+        settled(measured, "node_netstat_Tcp_CurrEstab", connections, 0, running)
         measured.nodes[names[2]].there = False
         until(lambda: fresh(running, "tcp_connections", NODES - 1))
         assert place(cluster, "last") == names[2]
@@ -255,7 +257,7 @@ def test_a_learned_policy_decides_by_what_is_measured(
     options = ("--policy", str(policy), "--telemetry", str(file))
     with scheduling(cluster, tmp_path, *options) as running:
         until(lambda: fresh(running, "latency_milliseconds") and fresh(running, "cpu_used_percent"))
-        settled(running, measured, CPU_QUERY, cpu(measured), within=5)
+        settled(measured, CPU_QUERY, cpu(measured), 5, running)
         assert place(cluster, "free") == names[5]
         assert place(cluster, "limited", LIMITS) == names[0]  # the idlest of those that keep the limit
         explained = cluster.must(
