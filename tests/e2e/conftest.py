@@ -36,7 +36,7 @@ COLLECTIONS = {
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
 }
 """What tests look at again and again, by kubectl's name, and its path."""
-LONGEST = ("test_live_notebooks.py", "test_chaos.py", "test_learning.py")
+LONGEST = ("test_live_notebooks.py", "test_learning.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -22,18 +24,25 @@ DEPLOYMENTS = (
 )
 
 
-def trained(cluster: LocalCluster, folder: Path, network: str) -> Path:
-    """A policy of a few hundred decisions on simulated nodes."""
-    options = "--algorithm dqn --protocol deployments --iterations 12 --discount 0 --hidden 16 --batch-size 64"
-    cluster.must("train", *options.split(), "--network", network, "--output", str(folder / network))
-    return folder / network / "policy.safetensors"
+@pytest.fixture(scope="module")
+def trained(control_plane: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The policy files of a few hundred decisions on simulated nodes, by network; each is trained once."""
+    folder = tmp_path_factory.mktemp("trained")
+
+    @cache
+    def train(network: str) -> Path:
+        options = "--algorithm dqn --protocol deployments --iterations 12 --discount 0 --hidden 16 --batch-size 64"
+        control_plane.must("train", *options.split(), "--network", network, "--output", str(folder / network))
+        return folder / network / "policy.safetensors"
+
+    return train
 
 
 @pytest.mark.parametrize("network", ["mlp", "gnn"])
 def test_a_network_fills_a_cluster_twice_and_goes_on_learning(
-    cluster: LocalCluster, tmp_path: Path, network: str
+    cluster: LocalCluster, trained: Callable[[str], Path], tmp_path: Path, network: str
 ) -> None:
-    policy, learned, record = trained(cluster, tmp_path, network), tmp_path / "learned", tmp_path / "record.csv"
+    policy, learned, record = trained(network), tmp_path / "learned", tmp_path / "record.csv"
     before = policy.read_bytes()
     arguments = ("--policy", str(policy), "--learn", str(learned))
     with scheduling(cluster, tmp_path, *arguments) as running:
@@ -129,9 +138,9 @@ def test_dqn_also_learns_from_what_kube_scheduler_binds_until_nobody_observes_it
 
 
 def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_start(
-    cluster: LocalCluster, tmp_path: Path
+    cluster: LocalCluster, trained: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    policy, learned = trained(cluster, tmp_path, "mlp"), tmp_path / "learned"
+    policy, learned = trained("mlp"), tmp_path / "learned"
     arguments = ("--policy", str(policy), "--learn", str(learned))
     with scheduling(cluster, tmp_path, *arguments) as running:
         until(lambda: running.said("the agent is ready"), 120)
@@ -150,14 +159,16 @@ def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_
         until(lambda: "continuing at iteration" in (learned / "log.txt").read_text(), 90)
         (child,) = children(running.process.pid)
     until(lambda: not alive(child))
-    other = trained(cluster, tmp_path, "linear")
+    other = trained("linear")
     done = cluster.steersman("schedule", "--name", cluster.name, "--policy", str(other), "--learn", str(learned))
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith(f"error: {learned / 'run.json'}: the run has network")
 
 
-def test_a_service_learns_from_kube_scheduler_and_says_what_it_tested(cluster: LocalCluster, tmp_path: Path) -> None:
-    policy, learned, log = trained(cluster, tmp_path, "mlp"), tmp_path / "learned", tmp_path / "serve.log"
+def test_a_service_learns_from_kube_scheduler_and_says_what_it_tested(
+    cluster: LocalCluster, trained: Callable[[str], Path], tmp_path: Path
+) -> None:
+    policy, learned, log = trained("mlp"), tmp_path / "learned", tmp_path / "serve.log"
     command = [STEERSMAN, "serve", "--name", cluster.name, "--port", "0", "--policy", str(policy), "--unchecked"]
     with log.open("w") as stream:
         process = subprocess.Popen(
