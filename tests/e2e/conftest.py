@@ -87,6 +87,10 @@ class LocalCluster:
         found: list[dict[str, Any]] = self._ask("GET", kind)["items"]
         return found
 
+    def node_names(self) -> list[str]:
+        """Return the names of the nodes in order."""
+        return sorted(each["metadata"]["name"] for each in self.objects("nodes"))
+
     def delete_all(self, kind: str) -> None:
         """Delete the objects of a kind by one request and wait until they are gone; kubectl does each by itself."""
         self._ask("DELETE", kind)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -64,10 +63,7 @@ func TestLimitsThatMakeNoSenseAreErrors(t *testing.T) {
 	if limit, err := client.Limit(t.Context(), somePod(), nodes); err != nil || limit.Nodes != nil || limit.Outcome != "other" {
 		t.Errorf("%+v, %v", limit, err)
 	}
-	hanging := asking(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		<-r.Context().Done()
-	}, &nodes)
+	hanging := asking(t, hang, &nodes)
 	ctx, cancel := context.WithTimeout(t.Context(), short)
 	defer cancel()
 	if _, err := hanging.Limit(ctx, somePod(), nodes); !errors.Is(err, context.DeadlineExceeded) {

@@ -87,10 +87,10 @@ func snapshotOf(all *[]fwk.NodeInfo) scoring.Snapshot {
 
 func scoresOf(t testing.TB, client *Client, nodes []fwk.NodeInfo) ([]int64, error) {
 	t.Helper()
-	return scoresWithin(t, deadline, client, nodes)
+	return scoresWithTimeout(t, deadline, client, nodes)
 }
 
-func scoresWithin(t testing.TB, timeout time.Duration, client *Client, nodes []fwk.NodeInfo) ([]int64, error) {
+func scoresWithTimeout(t testing.TB, timeout time.Duration, client *Client, nodes []fwk.NodeInfo) ([]int64, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()

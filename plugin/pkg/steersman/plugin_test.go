@@ -187,11 +187,7 @@ func TestWhateverGoesWrongAllNodesAreEqual(t *testing.T) {
 		{"declines", "declined", false, func(context.Context, []int64) error { return &remote.Declined{Reason: "canary"} }},
 	} {
 		t.Run(each.name, func(t *testing.T) {
-			timeout := "5s"
-			if each.name == "hangs" {
-				timeout = "20ms"
-			}
-			plugin := plugged(t, `{"policy": "best-fit", "timeout": "`+timeout+`", "breaker": {"failures": 3, "open": "1h"}}`, nodes)
+			plugin := plugged(t, `{"policy": "best-fit", "timeout": "20ms", "breaker": {"failures": 3, "open": "1h"}}`, nodes)
 			calls := 0
 			plugin.source = source(func(ctx context.Context, out []int64) error {
 				calls++
@@ -203,7 +199,7 @@ func TestWhateverGoesWrongAllNodesAreEqual(t *testing.T) {
 				if scores, _ := cycle(t, plugin, podOf("1"), nodes); !allNeutral(scores) {
 					t.Errorf("%v", scores)
 				}
-				if took := time.Since(began); took > 30*time.Second {
+				if took := time.Since(began); took > 2*time.Second {
 					t.Errorf("it took %s", took)
 				}
 			}

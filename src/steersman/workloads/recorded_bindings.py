@@ -96,7 +96,7 @@ def clearings(rows: Sequence[RecordedBinding]) -> list[int]:
     """Return the positions of the rows before which the cluster was cleared."""
     positions, requested, is_free = [], 0.0, has_free_shares(rows)
     for i, row in enumerate(rows):
-        if requested > CLEARED_PODS and used_cores(row, is_free) < CLEARED_SHARE * requested:
+        if requested > CLEARED_PODS and cpu_usage_cores(row, is_free) < CLEARED_SHARE * requested:
             positions.append(i)
             requested = 0.0
         requested += row.cpu_milli / 1000
@@ -108,7 +108,7 @@ def has_free_shares(rows: Sequence[RecordedBinding]) -> bool:
     return bool(np.mean(rows[0].usage) > FREE_FROM)
 
 
-def used_cores(row: RecordedBinding, is_free: bool) -> float:
+def cpu_usage_cores(row: RecordedBinding, is_free: bool) -> float:
     """Return the cores that a row says to be in use on all nodes, see `has_free_shares`."""
     used = [1 - share for share in row.usage] if is_free else row.usage
     return float(np.mean(used)) * NODE_CPU * len(row.usage)

@@ -52,7 +52,7 @@ def annotate(cluster: LocalCluster, name: str, *arguments: str) -> str:
 
 
 def some_node(cluster: LocalCluster) -> str:
-    return str(cluster.objects("nodes")[0]["metadata"]["name"])
+    return cluster.node_names()[0]
 
 
 def plugged_pod(name: str, **spec: Any) -> dict[str, Any]:

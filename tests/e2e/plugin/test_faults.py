@@ -148,7 +148,7 @@ def test_prometheus_that_is_gone_costs_no_pod(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The service decides by what is measured, and by requests as long as nothing is; without it nodes are equal."""
-    names = sorted(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split())
+    names = cluster.node_names()
     nodes = {name: Node(connections=5 if name == names[3] else 500) for name in names}
     with telemetry(tmp_path / "telemetry", nodes) as measured:
         file, table = tmp_path / "telemetry.yaml", []

@@ -55,7 +55,7 @@ def _configuration(cluster: LocalCluster, service: Running) -> dict[str, Any]:
 def test_a_limit_evicts_no_pod_while_another_node_is_free(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
 ) -> None:
-    names = sorted(each["metadata"]["name"] for each in cluster.objects("nodes"))
+    names = cluster.node_names()
     near, far = names[:NEAR], set(names[NEAR:])
     create(cluster, priority_class(LOW, 1), priority_class(HIGH, 1000))
     try:

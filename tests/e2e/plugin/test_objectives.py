@@ -104,16 +104,11 @@ def four(control_plane: LocalCluster) -> Iterator[LocalCluster]:
         cluster.must("cluster", "up", "--name", NAME, "--count", str(len(LATENCIES)), "--node-shape", shape)
         kubeconfig = next(path for path in folder.rglob("kubeconfig") if NAME in str(path))
         cluster = LocalCluster(NAME, environment, kubeconfig, kubectl)
-        agents = [agent(f"agent-{i}-{name}", name) for name in node_names(cluster) for i in range(AGENTS)]
+        agents = [agent(f"agent-{i}-{name}", name) for name in cluster.node_names() for i in range(AGENTS)]
         cluster.kubectl("create", "-f", "-", stdin=listed(agents))
         yield cluster
     finally:
         cluster.steersman("cluster", "down", "--name", NAME)
-
-
-def node_names(cluster: LocalCluster) -> list[str]:
-    found = cluster.objects("nodes")
-    return sorted(each["metadata"]["name"] for each in found)
 
 
 def listed(objects: list[dict[str, Any]]) -> str:
@@ -150,9 +145,8 @@ def nginx(name: str, scheduler: str, *, limited: bool) -> dict[str, Any]:
 
 def placed(cluster: LocalCluster, names: list[str]) -> Placed:
     """Where pods are now. Pods that go are not there."""
-    found = cluster.objects("pods")
     pods, limited = Counter[str](), Counter[str]()
-    for each in found:
+    for each in cluster.objects("pods"):
         node = each["spec"].get("nodeName")
         if node and not each["metadata"].get("deletionTimestamp"):
             pods[node] += 1
@@ -215,7 +209,7 @@ def schedulers(
 def test_each_objective_is_better_at_its_own_measure_than_the_default(
     four: LocalCluster, scheduler_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = node_names(four)
+    names = four.node_names()
     nodes = {name: Node(latency={"rome": LATENCIES[n]}) for n, name in enumerate(names)}
     with telemetry(tmp_path / "telemetry", nodes) as measured:
         show(measured, names, placed(four, names))

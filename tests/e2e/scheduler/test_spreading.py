@@ -22,7 +22,7 @@ HEARD_SECONDS = 1.0
 @pytest.fixture
 def zones(cluster: LocalCluster) -> Iterator[dict[str, str]]:
     """Node -> zone."""
-    names = cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+    names = cluster.node_names()
     where = {name: "b" if i < SMALL else "a" for i, name in enumerate(sorted(names))}
     for zone in ("a", "b"):
         cluster.kubectl("label", "nodes", "--overwrite", *(n for n in where if where[n] == zone), f"{ZONE}={zone}")

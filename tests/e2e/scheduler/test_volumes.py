@@ -92,7 +92,7 @@ def provision(cluster: LocalCluster) -> None:
 @pytest.fixture
 def zones(cluster: LocalCluster) -> Iterator[LocalCluster]:
     """The nodes in three zones."""
-    names = [each["metadata"]["name"] for each in cluster.objects("nodes")]
+    names = cluster.node_names()
     for i, name in enumerate(names):
         cluster.kubectl("label", "node", name, f"{ZONE}={'abc'[i % 3]}", "--overwrite")
     yield cluster

@@ -47,7 +47,7 @@ def test_its_opinion_follows_the_cluster(cluster: LocalCluster, tmp_path: Path) 
     try:
         until(lambda: running.said("watching") or process.poll() is not None, 240)
         assert running.get("readyz").endswith("readyz check passed\n")
-        names = [each["metadata"]["name"] for each in cluster.objects("nodes")]
+        names = cluster.node_names()
         wanted = pod("wanted", "1")
         first = ask(running, "/v1/scores", {"pod": wanted})
         assert (len(first["scores"]), first["neutral"]) == (len(names), "")
@@ -172,7 +172,7 @@ def test_without_the_api_server_it_has_no_opinion_until_it_is_back(cluster: Loca
             assert set(scores) == {50}
             way.mend()
             until(lambda: ask(running, "/v1/scores", question)["neutral"] == "")
-            target = cluster.kubectl("get", "nodes", "-o", "name").split()[-1].removeprefix("node/")
+            target = cluster.node_names()[-1]
             create(cluster, pod("there", "5", nodeName=target))
             until(lambda: ask(running, "/v1/suggestions", question)["node"] == target)
     finally:

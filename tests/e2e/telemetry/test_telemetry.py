@@ -35,8 +35,7 @@ STALE_SECONDS = 10
 
 @pytest.fixture(scope="module")
 def names(control_plane: LocalCluster) -> list[str]:
-    found = control_plane.objects("nodes")
-    return sorted(each["metadata"]["name"] for each in found)
+    return control_plane.node_names()
 
 
 @pytest.fixture(scope="module")

@@ -33,11 +33,11 @@ from steersman.workloads.recorded_bindings import (
     USAGE,
     RecordedBinding,
     clearings,
+    cpu_usage_cores,
     has_free_shares,
     read_bindings,
     recorded_class,
     recorded_nodes,
-    used_cores,
 )
 
 SUFFIXES = CSV_SUFFIXES
@@ -84,7 +84,7 @@ def read_transitions(file: Path) -> SchedulerTransitions:
             seen.append(play.bind(row))
         except SteersmanError as error:
             raise InputError(file, f"line {row.line}", "action", str(error)) from None
-    used = used_cores(rows[-1], has_free_shares(rows))
+    used = cpu_usage_cores(rows[-1], has_free_shares(rows))
     if abs(used - play.cores) > max(MOST_UNEXPLAINED * cores, CLEARED_PODS):
         problem = (
             f"{used:.0f} of {cores} CPUs are in use, and the pods before request {play.cores:.0f}; a recording that "

@@ -95,20 +95,20 @@ def rates(view: SchedulerView, e: int) -> Rates:
 @inlined_kernel
 def _cpu_share(view: SchedulerView, e: int, n: int, use: float, extra: int) -> float:
     measured, since = view.measured[e, n, CPU_USED] / 100.0, view.since[e, n, REQUESTED_SINCE]
-    left = _remaining(measured, float(cpu_requested(view, e, n)), since)
+    left = _use_after_departures(measured, float(cpu_requested(view, e, n)), since)
     return float(left + use * (max(since, 0.0) + extra) / cpu_allocatable(view, e, n))
 
 
 @inlined_kernel
 def _connections(view: SchedulerView, e: int, n: int, each: float, extra: int) -> float:
     since = view.since[e, n, PODS_SINCE]
-    left = _remaining(view.measured[e, n, CONNECTIONS], float(running(view, e, n)), since)
+    left = _use_after_departures(view.measured[e, n, CONNECTIONS], float(running(view, e, n)), since)
     return float(left + each * (max(since, 0.0) + extra))
 
 
 @inlined_kernel
-def _remaining(measured: float, now: float, since: float) -> float:
-    """Return what is left of a measured value if `now` is what is there, and it changed by `since` meanwhile."""
+def _use_after_departures(measured: float, now: float, since: float) -> float:
+    """Return what is left of a measured use if `now` is what is there, and it changed by `since` meanwhile."""
     return measured * now / (now - since) if since < 0.0 else measured
 
 

@@ -46,7 +46,7 @@ class RecordingRun:
     def load(self) -> LoadedRun:
         """Return the run. Raises InputError: it is damaged."""
         rows = self._rows()
-        nodes, names = recorded_nodes(rows), _numbered([row.name for row in rows])
+        nodes, names = recorded_nodes(rows), _deduplicated_names([row.name for row in rows])
         pods = tuple(Pod(name, recorded_class(row)) for name, row in zip(names, rows, strict=True))
         placements, cpu = _events(rows, names, nodes)
         unknown = np.full(len(cpu), np.nan)
@@ -98,7 +98,7 @@ def _events(
     return Placements(np.array(time), pod, node, nothing, outcome, nothing), np.array(cpu)
 
 
-def _numbered(names: Sequence[str]) -> list[str]:
+def _deduplicated_names(names: Sequence[str]) -> list[str]:
     """Return the names, with numbers behind those that occur again."""
     seen = Counter[str]()
     result = []
