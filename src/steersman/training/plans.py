@@ -9,6 +9,7 @@ from typing import Any
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import SimulationTask
 from steersman.agents.registry import EVOLUTION, IN_ENVIRONMENTS, ON_WORKLOADS, AlgorithmSpec, find_algorithm
+from steersman.core.config.fields import make_config
 from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
@@ -92,7 +93,7 @@ def make_plan(
                 validation=tuple(validation),
                 test=tuple(test),
                 task=SimulationTask(objective or DEFAULT_OBJECTIVES[protocol], protocol, ratio, load),
-                config=EvolutionConfig(**settings),
+                config=make_config(EvolutionConfig, settings, spec.label),
                 seed=seed,
                 start=start,
                 **({"validation_seeds": _validation_seeds(episodes)} if episodes else {}),
@@ -106,7 +107,7 @@ def make_plan(
         name=name,
         algorithm=algorithm,
         scene=_environment(source, protocol, tuple(validation)),
-        config=spec.config(**settings),
+        config=make_config(spec.config, settings, spec.label),
         network=NetworkPlan(network, start=start, **of_network),
         seed=seed,
         reference=reference,

@@ -283,14 +283,17 @@ def test_a_shadow_binds_nothing_and_reports(cluster: LocalCluster, tmp_path: Pat
         create(cluster, *(pod(f"web-{i}", schedulerName="default-scheduler") for i in range(20)), pod("ours"))
         until(lambda: len(bound(cluster)) == 20)
         until(lambda: len((output / "decisions.csv").read_text().splitlines()) == 21)
+        create(cluster, pod("whole", "63", schedulerName="default-scheduler"))
+        until(lambda: running.said("pending pod placed"))
         running.process.send_signal(signal.SIGINT)
         running.process.wait(20)
-    assert "ours" not in bound(cluster)
+    assert not {"ours", "whole"} & bound(cluster).keys()
     rows = dict(line.split(",", 1) for line in (output / "summary.csv").read_text().splitlines())
     actual, alternative = rows["nodes_in_use"].split(",")
     assert int(actual) == len(set(bound(cluster).values()))
     assert int(alternative) < int(actual)  # most-allocated packs, the default spreads
     assert rows["decisions"] == "20,20"
+    assert rows["unplaced"] == "2,1", "a node that is still empty has room for `whole`"
 
 
 def test_a_changed_policy_file_is_read_anew(cluster: LocalCluster, tmp_path: Path) -> None:

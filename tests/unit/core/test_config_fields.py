@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, get_args, get_origin
 import pytest
 
 from steersman.agents import configs
-from steersman.core.config.fields import COUNT, FloatRange, Option, check_config, config_fields
+from steersman.core.config.fields import COUNT, FloatRange, Option, check_config, config_fields, make_config
 from steersman.core.errors import UsageError
 from steersman.workloads.generators.latency_settings import LatencySettings
 
@@ -44,12 +44,24 @@ def test_fields_of_named_tuples_and_dataclasses_are_read_alike():
     [
         ({"size": 0}, "--size 0 does not work; a whole number of 1 or more is right"),
         ({"kind": "c"}, "--kind c is unknown; a or b is right"),
+        ({"size": "3"}, "--size '3' does not work; a whole number is right"),
+        ({"size": 1.5}, "--size 1.5 does not work; a whole number is right"),
+        ({"size": True}, "--size True does not work; a whole number is right"),
     ],
 )
 def test_a_value_out_of_range_is_named(wrong, message):
     check_config(Example())
     with pytest.raises(UsageError, match=message):
         check_config(Example(**wrong))
+
+
+def test_settings_by_name_are_checked():
+    config = make_config(configs.DQNConfig, {"batch_size": 8, "learning_rate": 1}, "DQN")
+    assert (config.batch_size, config.learning_rate) == (8, 1)
+    with pytest.raises(UsageError, match=r"^actor_learning_rate is no option of DQN; it has discount, learning_rate"):
+        make_config(configs.DQNConfig, {"actor_learning_rate": 0.1}, "DQN")
+    with pytest.raises(UsageError, match=r"--learning-rate '0.1' does not work; a number is right"):
+        make_config(configs.DQNConfig, {"learning_rate": "0.1"}, "DQN")
 
 
 @pytest.mark.parametrize("config", [*CONFIGS, LatencySettings])

@@ -2,7 +2,7 @@
 
 For every pod that the other scheduler binds: where would the policy have put it *in the same state of the cluster* (how
 often do they agree), and where in a cluster that had followed the policy since the shadow began (how would the cluster
-look now)?
+look now)? There, pods that the other scheduler finds no node for are tried, too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TextIO
 
+import msgspec
 import numpy as np
 import structlog
 
@@ -36,6 +37,8 @@ from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.policies.decision.decider import Decider, NodeChoice
 
+PENDING_SECONDS = 1.0
+"""Time between attempts to place pods that wait."""
 COLUMNS = ("time", "pod", "scheduler_node", "policy_node", "agrees", "alternative_node")
 
 log = structlog.get_logger("shadow")
@@ -50,7 +53,7 @@ class ClusterSummary:
         cpu_percent, memory_percent, gpu_percent: requested share of what is allocatable.
         cpu_deviation_percent: standard deviation over nodes of the requested share of CPU.
         fragmented_gpus: idle GPUs that typical pods cannot use.
-        unplaced: pods that fit on no node.
+        unplaced: pods without a node.
     """
 
     nodes_in_use: int
@@ -92,15 +95,19 @@ class ShadowCluster:
         self.decider = self._make_decider(self.cache)
 
     def choose(self, pod: CachedPod, owner_pods: OwnerPods) -> NodeChoice | None:
-        """Return the policy's choice in this cluster."""
+        """Return the policy's choice in this cluster; None: there is no feasible node, or the policy has failed."""
         if self.decider is None:
             self.renew()
         assert self.decider is not None
         mixing = self.cache.gpu_pods.refusal(self.cache.state, pod.pod.requests)
         allowed = None if mixing is None else ~mixing[1]
-        return self.decider.choose(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency, allowed)
+        try:
+            return self.decider.choose(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency, allowed)
+        except SteersmanError as error:
+            log.error("no decision", pod=pod.key, error=str(error))
+            return None
 
-    def summary(self, unplaced: int) -> ClusterSummary:
+    def summary(self) -> ClusterSummary:
         """Return the summary of this cluster."""
         if self.decider is None:
             self.renew()
@@ -117,29 +124,101 @@ class ShadowCluster:
             gpu_percent=_percent(*(each[eligible].sum() for each in self.cache.state.gpu_use_by_node())),
             cpu_deviation_percent=100.0 * float(shares.std()) if some.any() else 0.0,
             fragmented_gpus=float(self.decider.cluster.fragments.total[eligible].sum()) / GPU_MILLI,
-            unplaced=unplaced,
+            unplaced=sum(not pod.node for pod in self.cache.pods.values()),
         )
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    conditions: tuple[_PodCondition, ...] | None = None
+
+
+class _PodConditions(msgspec.Struct, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
+_conditions = msgspec.json.Decoder(_PodConditions).decode
+UNSCHEDULABLE = _PodCondition("PodScheduled", "False", "Unschedulable")
 
 
 class CounterfactualCache(ClusterCache):
     """Cache of a cluster in which the other scheduler's pods are where the policy puts them.
 
     Pods that were bound before the shadow began, and those of all other schedulers, are where they are.
+
+    Attributes:
+        cluster: what the policy decides in.
+        scheduler_name: `schedulerName` of the pods that the policy places.
+        began: whether it places them yet.
+        pending: those that it found no node for, and those that the other scheduler says are unschedulable, by key.
+        has_new: whether one of these was not tried yet.
     """
 
     cluster: ShadowCluster
-    scheduler_name: str = ""
-    began: bool = False
+
+    def __init__(
+        self, client: Client, listener: Listener, selectors: Selectors | None = None, *, scheduler_name: str
+    ) -> None:
+        super().__init__(client, listener, selectors)
+        self.scheduler_name = scheduler_name
+        self.began = False
+        self.pending: dict[str, CachedPod] = {}
+        self.has_new = False
+
+    def place_pending(self) -> None:
+        """Try the pending pods, those of the highest priority first."""
+        self.has_new = False
+        refused: set[tuple[int, int, str]] = set()
+        for pod in sorted(self.pending.values(), key=lambda pod: -pod.pod.priority):
+            alike = (pod.class_id, pod.labels_id, pod.pod.owner)
+            if alike in refused:
+                continue
+            if self._place_by_policy(pod):
+                log.debug("pending pod placed", pod=pod.key, node=pod.node)
+            else:
+                refused.add(alike)
+
+    def delete_pod(self, key: str) -> None:
+        """Remove a deleted or finished pod."""
+        self.pending.pop(key, None)
+        super().delete_pod(key)
+
+    def _settle(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw, *, new: bool) -> None:
+        super()._settle(pod, head, raw, new=new)
+        if pod.pod.scheduler_name != self.scheduler_name or head.spec.node_name or pod.node:
+            return
+        if self._waits_for_room(pod) and UNSCHEDULABLE in (_conditions(raw).status.conditions or ()):
+            self.has_new |= pod.key not in self.pending
+            self.pending[pod.key] = pod
+        else:
+            self.pending.pop(pod.key, None)
+
+    def _waits_for_room(self, pod: CachedPod) -> bool:
+        """Return whether the policy knows all that a pending pod may wait for."""
+        return not (pod.gated or pod.deleting or pod.nominated or pod.claims or pod.unmodelled)
 
     def _on_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
         if not self.began or pod.pod.scheduler_name != self.scheduler_name:
             super()._on_bound(pod, node, head)
-        elif not pod.node:
-            choice = self.cluster.choose(pod, self.owner_pods(pod.pod))
-            if choice is not None:
-                chosen = self.state.nodes[choice.slot]
-                assert chosen is not None
-                self._put(pod, chosen.name, choice.devices)
+            return
+        pod.assumed = False
+        self._nominate(pod, "")
+        if not pod.node and pod.key not in self.pending and not self._place_by_policy(pod):
+            self.pending[pod.key] = pod
+
+    def _place_by_policy(self, pod: CachedPod) -> bool:
+        """Place a pod where the policy wants it, and return whether there is such a node."""
+        choice = self.cluster.choose(pod, self.owner_pods(pod.pod))
+        if choice is None:
+            return False
+        self.pending.pop(pod.key, None)
+        self.assume(pod, choice.slot, choice.devices)
+        return True
 
 
 class _ForwardingListener(Listener):
@@ -147,6 +226,7 @@ class _ForwardingListener(Listener):
 
     def __init__(self) -> None:
         self.cluster: ShadowCluster | None = None
+        self.has_grown = False
         self.added_hook: Callable[[CachedPod], None] | None = None
         self.bound_hook: Callable[[CachedPod], None] | None = None
 
@@ -162,11 +242,13 @@ class _ForwardingListener(Listener):
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
         """See `kubernetes.cache.cluster_cache.Listener`."""
+        self.has_grown |= may_have_grown
         if self.cluster is not None and self.cluster.decider is not None:
             self.cluster.decider.changed(slot)
 
     def on_rebuilt(self) -> None:
         """See `kubernetes.cache.cluster_cache.Listener`."""
+        self.has_grown = True
         if self.cluster is not None and self.cluster.decider is not None:
             self.cluster.renew()
 
@@ -197,15 +279,13 @@ class Shadow:
         output: TextIO | None = None,
     ) -> None:
         listener, other_listener = _ForwardingListener(), _ForwardingListener()
-        actual, alternative = (
-            ClusterCache(client, listener, selectors),
-            CounterfactualCache(client, other_listener, selectors),
-        )
+        actual = ClusterCache(client, listener, selectors)
+        alternative = CounterfactualCache(client, other_listener, selectors, scheduler_name=shadowed)
         self.actual, self.alternative = ShadowCluster(actual, make_decider), ShadowCluster(alternative, make_decider)
         listener.cluster, other_listener.cluster = self.actual, self.alternative
         listener.bound_hook, listener.added_hook = self._compare, came
-        alternative.cluster, alternative.scheduler_name = self.alternative, shadowed
-        self._alternative, self.shadowed = alternative, shadowed
+        alternative.cluster = self.alternative
+        self._alternative, self._listener, self.shadowed = alternative, other_listener, shadowed
         # Reflectors that feed both, and those that the real cluster starts once a pod needs them; no volume claims.
         others = {each: None for cache in (actual, alternative) for each in cache.reflectors[2:]}
         self.reflectors: tuple[Reflector, ...] = (
@@ -234,6 +314,11 @@ class Shadow:
             self.renew()
             self._alternative.began = True
             log.info("shadowing", scheduler=self.shadowed, nodes=len(self.actual.cache.state.slots))
+            while True:
+                if self._listener.has_grown or self._alternative.has_new:
+                    self._listener.has_grown = False
+                    self._alternative.place_pending()
+                await asyncio.sleep(PENDING_SECONDS)
 
     def renew(self) -> None:
         """Rebuild both deciders after the policy or its workload profile changed."""
@@ -242,10 +327,7 @@ class Shadow:
 
     def pictures(self) -> tuple[ClusterSummary, ClusterSummary]:
         """Return the summaries of the cluster and of the counterfactual one."""
-        own_pods = [pod for pod in self.alternative.cache.pods.values() if pod.pod.scheduler_name == self.shadowed]
-        lost = sum(1 for pod in own_pods if not pod.node and self.actual.cache.pods[pod.key].node)
-        waiting = sum(1 for pod in self.actual.cache.pods.values() if not pod.node)
-        return self.actual.summary(waiting), self.alternative.summary(waiting + lost)
+        return self.actual.summary(), self.alternative.summary()
 
     def _compare(self, pod: CachedPod) -> None:
         """Compare a binding of the scheduler with the policy's choice in the state before it."""
@@ -254,11 +336,7 @@ class Shadow:
         if pod.key not in self.actual.cache.state.placements or self.actual.decider is None:
             return
         with self.actual.cache.unplaced(pod) as owner_pods:
-            try:
-                choice = self.actual.choose(pod, owner_pods)
-            except SteersmanError as error:
-                log.error("no decision", pod=pod.key, error=str(error))
-                choice = None
+            choice = self.actual.choose(pod, owner_pods)
         self._count(pod, choice)
 
     def _count(self, pod: CachedPod, choice: NodeChoice | None) -> None:

@@ -16,6 +16,8 @@ from steersman.core.errors import MissingExtraError
 ADDRESS = "127.0.0.1"
 CLUSTER = "workbench"
 """Name of the cluster, for `--name`."""
+TUTORIALS = Path(__file__).resolve().parents[4] / "docs" / "tutorials"
+"""Folder of the tutorials in a checkout."""
 RUNS = "runs"
 """Folder of training runs in the folder of notebooks, which TensorBoard shows."""
 NEWS = "@jupyterlab/apputils-extension:announcements"
@@ -61,8 +63,7 @@ def check_packages() -> None:
 
 def default_folder() -> Path:
     """Return the folder of the tutorials in a checkout, else the working directory."""
-    tutorials = Path(__file__).resolve().parents[4] / "docs" / "tutorials"
-    return tutorials if tutorials.is_dir() else Path.cwd()
+    return TUTORIALS if TUTORIALS.is_dir() else Path.cwd()
 
 
 def jupyterlab(port: int, folder: Path, scratch: Path) -> LocalService:
@@ -77,7 +78,10 @@ def jupyterlab(port: int, folder: Path, scratch: Path) -> LocalService:
     """
     token = secrets.token_urlsafe(24)
     command = ["-m", "jupyterlab", "--no-browser", f"--ServerApp.ip={ADDRESS}", f"--ServerApp.port={port}"]
-    command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--LabApp.extension_manager=readonly"]
+    # Tutorials link to pages beside their folder, which JupyterLab opens only below its root.
+    root = TUTORIALS.parent if folder == TUTORIALS else folder
+    command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={root}", f"--ServerApp.preferred_dir={folder}"]
+    command += ["--LabApp.extension_manager=readonly"]
     command += ["--allow-root"] if os.geteuid() == 0 else []
     page = scratch / "labconfig" / "page_config.json"
     page.parent.mkdir()

@@ -13,7 +13,7 @@ from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cli.options.algorithms import options_of
 from steersman.cli.options.training import NetworkOptions, Normalisation
 from steersman.cli.options.training_plan import TrainOptions
-from steersman.core.config.fields import check_effects, config_fields, options_without_effect
+from steersman.core.config.fields import KINDS, check_effects, config_fields, is_of_kind, options_without_effect
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.networks.registry import find_network
 
@@ -26,8 +26,6 @@ COMMON: dict[str, type[Any]] = {
     "reference": str,
 }
 """What a file may say beside the options of an algorithm."""
-
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def merge_options(options: TrainOptions) -> TrainOptions:
@@ -117,12 +115,9 @@ def _value(file: Path, name: str, value: Any, kind: Any) -> Any:
         if value not in choices:
             raise InputError(file, "", name, f"is {value!r}; {', '.join(choices)} are right")
         return kind(value) if isinstance(kind, type) else value
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is float and numeric:
-        return float(value)
-    if type(value) is not kind:
-        raise InputError(file, "", name, f"is {value!r}; {WORDS[kind]} is right")
-    return value
+    if not is_of_kind(value, kind):
+        raise InputError(file, "", name, f"is {value!r}; {KINDS[kind]} is right")
+    return kind(value)
 
 
 def _choices(kind: Any) -> list[str]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from steersman.core.errors import UsageError
 
@@ -41,6 +42,10 @@ class FloatRange:
     log: bool = False
 
 
+KINDS: dict[type[Any], str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+"""Types of options, and their names in error messages."""
+
+Config = TypeVar("Config")
 Choices = tuple[int | float | str, ...]
 SearchSpace = FloatRange | Choices
 
@@ -95,15 +100,42 @@ def check_config(config: Any) -> None:
     """Check every field of a configuration against its `Option`.
 
     Raises:
-        UsageError: a value is out of range, or none of the choices; the message names the option as the command line
-            spells it.
+        UsageError: a value is of another type, out of range, or none of the choices; the message names the option as
+            the command line spells it.
     """
     for name, field in config_fields(type(config)).items():
         value, valid = getattr(config, name), field.option.valid
+        if field.type in KINDS and not is_of_kind(value, field.type):
+            raise UsageError(f"{flag(name)} {value!r} does not work; {KINDS[field.type]} is right")
         if get_origin(field.type) is Literal and value not in get_args(field.type):
             raise UsageError(f"{flag(name)} {value} is unknown; {' or '.join(get_args(field.type))} is right")
         if valid is not None and not valid.holds(value):
             raise UsageError(f"{flag(name)} {value} does not work; {valid.text} is right")
+
+
+def is_of_kind(value: object, kind: type[Any]) -> bool:
+    """Return whether a value is of one of the types of `KINDS`; whole numbers are floats, too, but no truth values."""
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -> Config:
+    """Return a configuration with these values by name.
+
+    Args:
+        config: its class.
+        settings: the values; those left out have their default.
+        label: what it configures, for errors.
+
+    Raises:
+        UsageError: it has no field of such a name, or a value is invalid.
+    """
+    known = inspect.signature(config).parameters
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"{name} is no option of {label}; it has {', '.join(known)}")
+    return config(**settings)
 
 
 def options_without_effect(config: Any) -> dict[str, tuple[str, str]]:

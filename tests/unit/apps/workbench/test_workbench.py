@@ -69,7 +69,16 @@ def test_every_server_listens_on_this_machine_alone_and_tokens_are_not_among_arg
 
 
 def test_the_tutorials_are_what_is_opened_in_a_checkout() -> None:
-    assert (services.default_folder() / "01-quickstart.ipynb").exists()
+    folder = services.default_folder()
+    assert (folder / "01-quickstart.ipynb").exists()
+
+
+def test_links_of_the_tutorials_are_below_the_root_of_jupyterlab(tmp_path: Path) -> None:
+    for folder, root in ((services.TUTORIALS, services.TUTORIALS.parent), (tmp_path, tmp_path)):
+        scratch = tmp_path / folder.name
+        scratch.mkdir()
+        command = services.jupyterlab(1234, folder, scratch).command
+        assert {f"--ServerApp.root_dir={root}", f"--ServerApp.preferred_dir={folder}"} <= set(command)
 
 
 def server(port: int, program: str = SERVER) -> LocalService:
