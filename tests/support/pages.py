@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = (
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if ".ipynb_checkpoints" not in page.parts),
     *sorted((ROOT / "deploy").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 )

@@ -59,6 +59,30 @@ class PodHead(NamedHead, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
 
+class PodCondition(msgspec.Struct, frozen=True):
+    """Condition of a pod's `status`."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Conditions(msgspec.Struct, frozen=True):
+    conditions: list[PodCondition] | None = None
+
+
+class _PodConditions(msgspec.Struct, frozen=True):
+    status: _Conditions = _Conditions()
+
+
+def scheduled_condition(raw: msgspec.Raw) -> PodCondition:
+    """Return the condition `PodScheduled` of a pod, an empty one before a scheduler has tried it."""
+    conditions = _pod_conditions(raw).status.conditions or ()
+    return next((each for each in conditions if each.type == "PodScheduled"), PodCondition())
+
+
+_pod_conditions = msgspec.json.Decoder(_PodConditions).decode
 pod_head = msgspec.json.Decoder(PodHead).decode
 named_head = msgspec.json.Decoder(NamedHead).decode
 whole: Any = msgspec.json.Decoder().decode

@@ -280,10 +280,12 @@ def test_a_shadow_binds_nothing_and_reports(cluster: LocalCluster, tmp_path: Pat
     with scheduling(
         cluster, logs, "--policy", "most-allocated", "--shadow", "--output", str(output), begins="shadowing"
     ) as running:
-        create(cluster, *(pod(f"web-{i}", schedulerName="default-scheduler") for i in range(20)), pod("ours"))
+        theirs = {"schedulerName": "default-scheduler"}
+        create(cluster, *(pod(f"web-{i}", **theirs) for i in range(20)), pod("ours"))
         until(lambda: len(bound(cluster)) == 20)
         until(lambda: len((output / "decisions.csv").read_text().splitlines()) == 21)
-        create(cluster, pod("whole", "63", schedulerName="default-scheduler"))
+        create(cluster, *(pod(f"on-{name}", nodeName=name, **theirs) for name in cluster.node_names()))
+        create(cluster, pod("whole", "64", **theirs))
         until(lambda: running.said("pending pod placed"))
         running.process.send_signal(signal.SIGINT)
         running.process.wait(20)
@@ -292,7 +294,7 @@ def test_a_shadow_binds_nothing_and_reports(cluster: LocalCluster, tmp_path: Pat
     actual, alternative = rows["nodes_in_use"].split(",")
     assert int(actual) == len(set(bound(cluster).values()))
     assert int(alternative) < int(actual)  # most-allocated packs, the default spreads
-    assert rows["decisions"] == "20,20"
+    assert rows["decisions"] == "30,30"
     assert rows["unplaced"] == "2,1", "a node that is still empty has room for `whole`"
 
 

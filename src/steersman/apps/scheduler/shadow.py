@@ -32,7 +32,7 @@ from steersman.kubernetes.cache.cluster_cache import (
     PodFeed,
 )
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import PodHead
+from steersman.kubernetes.objects import PodHead, scheduled_condition
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.policies.decision.decider import Decider, NodeChoice
@@ -128,24 +128,6 @@ class ShadowCluster:
         )
 
 
-class _PodCondition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-
-
-class _PodStatus(msgspec.Struct, frozen=True):
-    conditions: tuple[_PodCondition, ...] | None = None
-
-
-class _PodConditions(msgspec.Struct, frozen=True):
-    status: _PodStatus = _PodStatus()
-
-
-_conditions = msgspec.json.Decoder(_PodConditions).decode
-UNSCHEDULABLE = _PodCondition("PodScheduled", "False", "Unschedulable")
-
-
 class CounterfactualCache(ClusterCache):
     """Cache of a cluster in which the other scheduler's pods are where the policy puts them.
 
@@ -192,7 +174,7 @@ class CounterfactualCache(ClusterCache):
         super()._settle(pod, head, raw, new=new)
         if pod.pod.scheduler_name != self.scheduler_name or head.spec.node_name or pod.node:
             return
-        if self._waits_for_room(pod) and UNSCHEDULABLE in (_conditions(raw).status.conditions or ()):
+        if self._waits_for_room(pod) and scheduled_condition(raw).reason == "Unschedulable":
             self.has_new |= pod.key not in self.pending
             self.pending[pod.key] = pod
         else:

@@ -13,6 +13,7 @@ import msgspec
 from steersman.apps.top.model import is_ready
 from steersman.apps.top.objects import decode_node
 from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
+from steersman.kubernetes.objects import scheduled_condition
 from steersman.kubernetes.watch import EventType, object_key
 
 LONGEST_MESSAGE = 500
@@ -28,21 +29,9 @@ class _PodTarget(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str = DEFAULT_SCHEDULER
 
 
-class _PodCondition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class _PodConditions(msgspec.Struct, frozen=True):
-    conditions: list[_PodCondition] | None = None
-
-
 class _PodStatusHead(msgspec.Struct, frozen=True):
     metadata: _PodMeta
     spec: _PodTarget = _PodTarget()
-    status: _PodConditions = _PodConditions()
 
 
 NOT_TRIED = "not tried yet"
@@ -108,7 +97,7 @@ class WaitingFeed:
         if kind == "DELETED" or pod.spec.node_name:
             self._drop(key)
             return
-        last = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), _PodCondition())
+        last = scheduled_condition(obj)
         known = self.pods.get(key)
         since = known.since if known else self.clock() if self._listed else _unix(pod.metadata.creation_timestamp)
         waiting = WaitingPod(pod.spec.scheduler_name, since, last.reason, last.message[:LONGEST_MESSAGE])
