@@ -77,6 +77,21 @@ def test_the_state_is_the_simulations_whichever_way_time_goes(browser: Browser, 
             assert lost == pytest.approx(columns.fragmentation[event - 1], abs=0.002)
 
 
+def test_the_end_of_the_slider_is_the_end_of_both_runs(browser: Browser, serve: Callable[..., str]) -> None:
+    workload = steersman.load_workload(WORKLOAD)
+    results = {
+        name: steersman.simulate(workload, name, protocol="timed", load=1.2, seed=SEED, record=True)
+        for name in ("fgd", "random")
+    }
+    ends = {name: replay_of(workload, [result]).runs[0] for name, result in results.items()}
+    names = sorted(ends, key=lambda name: ends[name].time[-1])
+    assert ends[names[0]].time[-1] < ends[names[1]].time[-1], "the second run is the longer one"
+    options = ("--protocol", "timed", "--load", "1.2", "--seed", str(SEED))
+    with opened(browser, serve("--workload", WORKLOAD, "--policy", *names, *options)) as page:
+        for run in range(2):
+            expect(page.locator(".run p").nth(run)).to_contain_text("GPU 0.0 %, CPU 0.0 %, ")
+
+
 def test_differences_are_those_of_the_runs_with_both_explanations(browser: Browser, small: str, replay: Any) -> None:
     one, other = replay.runs
     differ = [e for e in range(len(one.time)) if one.node[e] != other.node[e]]

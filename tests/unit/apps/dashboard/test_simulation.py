@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.support.errors import raises
 from yarl import URL
 
 import steersman
-from steersman.apps.dashboard.access import COOKIE
 from steersman.apps.dashboard.server import application
 from steersman.apps.dashboard.simulation.document import OUTCOMES, Replay, replay_of
 from steersman.apps.dashboard.simulation.explanations import RunExplainer, pods_before
@@ -156,7 +156,6 @@ def test_only_who_has_the_token_may_read() -> None:
                 {},
                 {"Authorization": "Bearer wrong"},
                 {"Authorization": f"Basic {TOKEN}"},
-                {"Cookie": f"{COOKIE}=wrong"},
             ):
                 status, text, headers = await ask(path, **given)
                 assert (status, len(text.splitlines())) == (401, 1), (path, given)
@@ -167,6 +166,7 @@ def test_only_who_has_the_token_may_read() -> None:
         assert (status, headers["Location"]) == (303, "/")
         assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in headers["Set-Cookie"].split(";")}
         cookie = headers["Set-Cookie"].partition(";")[0]
+        assert (await ask("/", Cookie=cookie.partition("=")[0] + "=wrong"))[0] == 401
         status, _, headers = await ask("/", Cookie=cookie)
         assert (status, headers["Location"]) == (303, "/simulation/")
         status, text, _ = await ask("/simulation/", Cookie=cookie)
@@ -177,6 +177,18 @@ def test_only_who_has_the_token_may_read() -> None:
     served(story)
 
 
+def test_dashboards_on_other_ports_have_cookies_of_their_own() -> None:
+    def client() -> TestClient[web.Request, web.Application]:
+        return TestClient(TestServer(application([], TOKEN, "127.0.0.1")))
+
+    async def run() -> None:
+        async with client() as one, client() as other:
+            answers = [await each.get(f"/?token={TOKEN}", allow_redirects=False) for each in (one, other)]
+            assert len({name for answer in answers for name in answer.cookies}) == 2
+
+    asyncio.run(run())
+
+
 def test_other_sites_and_other_names_of_the_server_are_refused() -> None:
     async def story(ask: Ask) -> None:
         for headers in (
@@ -185,6 +197,10 @@ def test_other_sites_and_other_names_of_the_server_are_refused() -> None:
             {"Origin": "http://127.0.0.1:1"},
             {"Host": "evil.example"},
             {"Host": "127.0.0.1.evil.example:80"},
+            {"Host": "[abc"},
+            {"Host": "[::1"},
+            {"Host": "a]b"},
+            {"Origin": "http://["},
         ):
             status, text, answered = await ask("/api/simulation/replay", **GOOD, **headers)
             assert (status, len(text.splitlines())) == (403, 1), headers

@@ -62,7 +62,10 @@ export class HeatMap {
     const values = nodes.groups[this.group] ?? nodes.model;
     /** @type {Map<string, number[]>} */
     const groups = new Map();
-    values.forEach((value, n) => groups.set(value, [...(groups.get(value) ?? []), n]));
+    values.forEach((value, n) => {
+      const members = groups.get(value);
+      if (members) members.push(n); else groups.set(value, [n]);
+    });
     const sorted = [...groups].sort((one, other) => other[1].length - one[1].length || (one[0] < other[0] ? -1 : 1));
     this.places = new Array(values.length);
     this.headings = [];

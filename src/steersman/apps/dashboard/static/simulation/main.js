@@ -21,6 +21,7 @@ class Page {
   constructor(replay) {
     this.replay = replay;
     this.lead = replay.runs[0];
+    this.end = Math.max(...replay.runs.map((run) => run.time.at(-1) ?? -1));
     /** Number of the first run's events that were applied. */
     this.at = 0;
     this.playing = false;
@@ -92,11 +93,11 @@ class Page {
     showLegend(byId("legend"), byId("mode").value, this.views[0].map.models);
   }
 
-  /** Show the clusters after so many events of the first run. @param {number} count */
+  /** Show the clusters after so many events of the first run; after its last, after all of every run. @param {number} count */
   show(count) {
     this.at = Math.max(0, Math.min(this.lead.time.length, count));
     if (this.differences[this.difference]?.a !== this.at) this.difference = -1;
-    const time = this.at === 0 ? -1 : this.lead.time[this.at - 1];
+    const time = this.at === this.lead.time.length ? this.end : this.at === 0 ? -1 : this.lead.time[this.at - 1];
     for (const { state, map, status } of this.views) {
       const until = state.run === this.lead ? this.at : eventsUntil(state.run, time);
       const changed = state.seek(until);
