@@ -18,6 +18,8 @@ from steersman.core.errors import UsageError
 SECONDS = 5.0
 TIMEOUT_SECONDS = 4.0
 LARGEST_BODY = 16 << 20
+LONGEST_LINE = 1000
+"""Characters of a sample that is shown."""
 MOST_ROWS = 40
 """Rows of a source; labels are its own, and there may be many."""
 
@@ -86,7 +88,9 @@ def read_samples(text: str) -> Samples:
     """
     names = {shown.name for shown in SHOWN}
     wanted = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # labels may have other ends of lines
+        if len(line) > LONGEST_LINE:
+            continue
         name = line.split(" ")[2] if line.startswith(("# TYPE ", "# HELP ")) and line.count(" ") >= 2 else line
         name = name.partition("{")[0].partition(" ")[0]
         if name in names or name.removesuffix("_bucket") in names or f"{name}_total" in names:
@@ -94,9 +98,12 @@ def read_samples(text: str) -> Samples:
     if not wanted and "# TYPE " not in text:
         raise ValueError("that is no Prometheus text")
     result: Samples = {}
-    for family in text_string_to_metric_families("\n".join(wanted) + "\n"):
-        for sample in family.samples:
-            result.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    try:
+        for family in text_string_to_metric_families("\n".join(wanted) + "\n"):
+            for sample in family.samples:
+                result.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = float(sample.value)
+    except (LookupError, ArithmeticError) as error:  # of the parser, and of integers that are no float
+        raise ValueError(f"that is no Prometheus text: {error}") from error
     return result
 
 
@@ -121,6 +128,8 @@ def _rows(
         )
 
     there = now.get(shown.name, {})
+    if shown.kind in ("state", "share"):
+        there = {labels: value for labels, value in there.items() if shown.label in dict(labels)}
     match shown.kind:
         case "duration":
             for title, part in (("median", 0.5), ("99th percentile", 0.99)):
@@ -176,7 +185,7 @@ def _quantile(before: Mapping[Labels, float], now: Mapping[Labels, float], part:
         edge = float(dict(labels).get("le", "inf"))
         counts[edge] = counts.get(edge, 0.0) + value - before.get(labels, 0.0)
     edges = sorted(counts)
-    if not edges or counts[edges[-1]] <= 0:
+    if not edges or not counts[edges[-1]] > 0:  # NaN neither
         return None
     wanted, low, below = part * counts[edges[-1]], 0.0, 0.0
     for edge in edges:

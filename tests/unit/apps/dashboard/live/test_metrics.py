@@ -75,7 +75,44 @@ def test_nothing_is_shown_that_is_not_there_and_labels_have_a_limit() -> None:
     assert len(shown("scheduler", many, many)) == MOST_ROWS
 
 
-@pytest.mark.parametrize("text", ["<html>", "steersman_pending_pods{ 1", ""])
+NOTHING = "# TYPE steersman_nothing gauge\n"
+AGREEMENT = "steersman_service_agreement_total"
+BUCKET = "steersman_plugin_decision_duration_seconds_bucket"
+
+
+@pytest.mark.parametrize(
+    ("samples", "rows"),
+    [
+        ("steersman_plugin_breaker_state 1", {}),
+        (f"{AGREEMENT} 3", {}),
+        (
+            f'{AGREEMENT} 3\n{AGREEMENT}{{agrees="true"}} 1\n{AGREEMENT}{{agrees="false"}} 1',
+            {"agreement with the policy": 50.0},
+        ),
+        ("steersman_leader_election_master_status NaN", {"leads": None}),
+        ("steersman_leader_election_master_status +Inf", {"leads": None}),
+        ("steersman_leader_election_master_status 1\nsteersman_leader_election_master_status 0", {"leads": 0.0}),
+        ('steersman_pending_pods{queue="a\u2028b"} 3', {"pending pods a\u2028b": 3.0}),
+        (f'steersman_pending_pods{{queue="{"x" * (1 << 20)}"}} 3', {}),
+        (f'{BUCKET}{{le="0.1"}} 4', {"scores, median": 50.0, "scores, 99th percentile": 99.0}),
+        (f'{BUCKET}{{le="0.1"}} NaN\n{BUCKET}{{le="+Inf"}} NaN', {}),
+    ],
+)
+def test_odd_samples_are_left_out_or_have_no_value(samples: str, rows: dict[str, float | None]) -> None:
+    assert shown("scheduler", NOTHING, f"{NOTHING}{samples}\n") == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html>",
+        "steersman_pending_pods{ 1",
+        'steersman_pending_pods{a="b", ="x"} 1',
+        f"steersman_pending_pods {10**400}",
+        f"steersman_pending_pods 1 {10**400}",
+        "",
+    ],
+)
 def test_what_is_no_prometheus_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         read_samples(text)
