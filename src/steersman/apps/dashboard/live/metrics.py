@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import aiohttp
@@ -17,7 +18,8 @@ from steersman.core.errors import UsageError
 
 SECONDS = 5.0
 TIMEOUT_SECONDS = 4.0
-LARGEST_BODY = 16 << 20
+LARGEST_BODY = 4 << 20
+"""Bytes of an answer that is read."""
 LONGEST_LINE = 1000
 """Characters of a sample that is shown."""
 MOST_ROWS = 40
@@ -109,10 +111,8 @@ def read_samples(text: str) -> Samples:
 
 def rows_of(source: str, before: Samples, now: Samples, seconds: float, unix: float) -> list[MetricRow]:
     """Return the rows that two answers make, `seconds` apart."""
-    rows: list[MetricRow] = []
-    for shown in SHOWN:
-        rows += _rows(source, shown, before, now, seconds, unix)
-    return rows[:MOST_ROWS]
+    rows = (row for shown in SHOWN for row in _rows(source, shown, before, now, seconds, unix))
+    return list(islice(rows, MOST_ROWS))
 
 
 def _rows(
@@ -239,11 +239,12 @@ class MetricsSource:
                 async for chunk in answer.content.iter_chunked(1 << 16):
                     body += chunk
                     if len(body) > LARGEST_BODY:
-                        raise ValueError("that is no Prometheus text")
+                        problem = f"answers with more than {LARGEST_BODY >> 20} MiB"
+                        break
                 if answer.status != 200:
                     problem = f"answers with status {answer.status}"
-                else:
-                    self._take(read_samples(body.decode(errors="replace")))
+                elif not problem:
+                    await asyncio.to_thread(self._take, body.decode(errors="replace"))
         except ValueError:
             problem = "does not answer with Prometheus metrics"
         except TimeoutError:
@@ -254,8 +255,8 @@ class MetricsSource:
             self.rows, self._samples = [], {}
         self.status = SourceStatus(source=self.status.source, url=self.status.url, problem=problem)
 
-    def _take(self, samples: Samples) -> None:
-        now = time.monotonic()
+    def _take(self, text: str) -> None:
+        samples, now = read_samples(text), time.monotonic()
         self.rows = rows_of(self.status.source, self._samples, samples, now - self._asked, time.time())
         self._samples, self._asked = samples, now
 
