@@ -212,11 +212,11 @@ class ClusterWatch(Listener):
             odd=len(self.cache.node_problems),
         )
 
-    def latencies(self, since: float) -> list[NodeLatency]:
-        """Return how long pods waited that were bound since then, by node: those with the highest medians."""
+    def latencies(self, since: float, until: float) -> list[NodeLatency]:
+        """Return how long pods waited that were bound in a time, by node: those with the highest medians."""
         waited: dict[str, list[float]] = {}
         for binding in self.bindings:
-            if binding.time >= since:
+            if since <= binding.time <= until:
                 waited.setdefault(binding.node, []).append(binding.waited)
         rows = [
             NodeLatency(node=node, pods=len(there), median=round(median(there), 3), p90=round(_p90(there), 3))

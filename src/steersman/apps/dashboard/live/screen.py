@@ -145,7 +145,7 @@ class LiveScreen:
                 pods=[ChartLine(label=name, values=_values(line)) for name, line in pods.values.items()],
                 waiting=[ChartLine(label=name, values=_values(line)) for name, line in waiting.values.items()],
                 series={name: _values(line) for name, line in numbers.values.items()},
-                latencies=self._with_users(self._cluster.latencies(until - seconds)),
+                latencies=self._with_users(self._cluster.latencies(until - seconds, until)),
             )
         )
 

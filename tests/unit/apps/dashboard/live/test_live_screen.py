@@ -202,6 +202,8 @@ def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None
         assert [each["name"] for each in card["pods"]] == ["default/comes"]
         charts = await browser.ask("/api/live/history?seconds=600&ago=0&by=model&node=")
         assert [row["node"] for row in charts["latencies"]] == ["node-0"]
+        before = await browser.ask("/api/live/history?seconds=600&ago=3600&by=model&node=")
+        assert before["latencies"] == []
         assert [each["name"] for each in await browser.ask("/api/live/waiting")] == ["default/waits"]
 
     watched(story)
