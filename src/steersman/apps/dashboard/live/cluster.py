@@ -80,7 +80,7 @@ class ClusterWatch(Listener):
         change: incremented with every change of a node's pods.
         bindings: the last ones, the newest last.
         bound: number of all that were seen.
-        began: whether the first list is complete.
+        began: whether the first lists of nodes and pods are complete.
     """
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.time) -> None:
@@ -107,8 +107,18 @@ class ClusterWatch(Listener):
         self._reasons_of, self._reasons = -1, Counter[str]()
         self.began = False
 
+    async def listed(self) -> None:
+        """Return when nodes and pods are known."""
+        for reflector in self._main:
+            await reflector.synced.wait()
+
+    @property
+    def synced(self) -> bool:
+        """Whether all is known that rules read, also Services, controllers and what pods refer to."""
+        return all(reflector.synced.is_set() for reflector in self.reflectors)
+
     def begin(self) -> None:
-        """Compare and count bindings from now on: the first list is complete."""
+        """Count bindings from now on: nodes and pods are known. Bindings are compared while everything is."""
         self.rules.renew_profile(self.cache)
         self.began = True
         self.layout += 1
@@ -131,7 +141,11 @@ class ClusterWatch(Listener):
             return
         now = self._clock()
         self.bound += 1
-        rules = self.rules.compare(self.cache, pod)
+        rules: dict[str, bool] = {}
+        if self.synced:
+            rules = self.rules.compare(self.cache, pod)
+        else:
+            self.rules.skipped += 1
         self.bindings.append(SeenBinding(now, pod.key, pod.node, max(0.0, now - waiting.since), rules))
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:

@@ -97,8 +97,7 @@ class LiveScreen:
                     group.create_task(self._telemetry.run())
                 for reflector in self._cluster.reflectors:
                     group.create_task(reflector.run())
-                for reflector in self._cluster.reflectors:
-                    await reflector.synced.wait()
+                await self._cluster.listed()
                 self._cluster.begin()
                 await self._tick()
 

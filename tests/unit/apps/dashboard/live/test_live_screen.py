@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from tests.support.servers.fake_api_server import failure
+from tests.support.servers.fake_api_server import Fault, failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 
 from steersman.apps.dashboard.live import history, stream
@@ -104,8 +104,8 @@ async def bind(double: LiveDouble, screen: LiveScreen, name: str, there: str) ->
 Story = Callable[[LiveDouble, LiveScreen, Browser], Awaitable[None]]
 
 
-def watched(story: Story, nodes: int = 2, pods: int = 0) -> None:
-    """Run a story with a cluster of so many nodes, its screen, and a browser."""
+def watched(story: Story, nodes: int = 2, pods: int = 0, fault: Fault | None = None) -> None:
+    """Run a story with a cluster of so many nodes, its screen, and a browser; without a fault all is listed first."""
 
     async def run() -> None:
         async with LiveDouble() as double:
@@ -114,10 +114,12 @@ def watched(story: Story, nodes: int = 2, pods: int = 0) -> None:
                 double.put(NODES, node(f"node-{i}"))
             for i in range(pods):
                 double.put(PODS, pod(f"old-{i}", on=f"node-{i % nodes}"))
+            double.fault = fault
             screen = LiveScreen(double.config(), "double")
             running = asyncio.create_task(screen.run())
             async with TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client:
-                await until(lambda: screen._cluster.began or running.done())
+                cluster = screen._cluster
+                await until(lambda: (cluster.began and (fault or cluster.synced)) or running.done())
                 await story(double, screen, Browser(client))
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -339,6 +341,28 @@ def test_an_outage_is_said_and_the_watch_goes_on_after_it() -> None:
             await until(lambda: "node-2" in events.pods())
 
     watched(story)
+
+
+def test_a_collection_that_is_not_needed_keeps_no_page_waiting() -> None:
+    """Bindings are compared with rules from when all is known that these read."""
+
+    async def fail(request: Any) -> Any:
+        return failure(500, "InternalError") if request.path == "/api/v1/services" else None
+
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        async with browser.events() as events:
+            await until(lambda: events.pods() == {"node-0": 1, "node-1": 0})
+            await bind(double, screen, "early", "node-1")
+            assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 0)
+            assert [each["name"] for each in (await browser.ask("/api/live/node?name=node-1"))["pods"]] == [
+                "default/early"
+            ]
+            double.fault = None
+            await until(lambda: screen._cluster.synced)
+            await bind(double, screen, "late", "node-1")
+            assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 1)
+
+    watched(story, pods=1, fault=fail)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/pods"])
