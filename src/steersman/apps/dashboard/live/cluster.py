@@ -53,7 +53,7 @@ class SeenBinding:
         time: Unix time.
         pod: namespace and name.
         node: its node.
-        waited: seconds from when the pod was seen first.
+        waited: seconds from when the pod came.
         rules: rules with an opinion, and whether they agree.
     """
 
@@ -86,12 +86,12 @@ class ClusterWatch(Listener):
     def __init__(self, client: Client, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.cache = ClusterCache(client, self, Selectors(client))
-        self.waiting = WaitingFeed(clock)
+        self.waiting = WaitingFeed(self._pod_bound, clock)
         self.rules = RuleAgreement()
         self._readiness = ReadinessFeed(self._readiness_changed)
         self._main = (
             Reflector(client, NODES_PATH, TeeHandler(NodeFeed(self.cache), self._readiness)),
-            # The cache first: how long a pod waited is read when it reports the binding.
+            # The cache first: a binding is compared with rules in the state that has it.
             Reflector(client, PODS_PATH, TeeHandler(PodFeed(self.cache), self.waiting), {"fieldSelector": UNFINISHED}),
         )
         self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.reflectors[2:])
@@ -134,20 +134,6 @@ class ClusterWatch(Listener):
         """See `Listener`."""
         self.rules.see(pod)
 
-    def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `Listener`."""
-        waiting = self.waiting.pods.get(pod.key)
-        if not self.began or waiting is None:
-            return
-        now = self._clock()
-        self.bound += 1
-        rules: dict[str, bool] = {}
-        if self.synced:
-            rules = self.rules.compare(self.cache, pod)
-        else:
-            self.rules.skipped += 1
-        self.bindings.append(SeenBinding(now, pod.key, pod.node, max(0.0, now - waiting.since), rules))
-
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
         """See `Listener`."""
         self.rules.changed(slot)
@@ -164,6 +150,18 @@ class ClusterWatch(Listener):
         self.rules.renew(self.cache)
         self._laid_out = {slot: _looks(node) for slot, node in enumerate(self.cache.state.nodes) if node is not None}
         self.layout += 1
+
+    def _pod_bound(self, key: str, waited: float) -> None:
+        pod = self.cache.pods.get(key)
+        if not self.began or pod is None:
+            return
+        self.bound += 1
+        rules: dict[str, bool] = {}
+        if self.synced:
+            rules = self.rules.compare(self.cache, pod)
+        else:
+            self.rules.skipped += 1
+        self.bindings.append(SeenBinding(self._clock(), key, pod.node, waited, rules))
 
     def _readiness_changed(self, name: str) -> None:
         if (slot := self.cache.state.slots.get(name)) is not None:

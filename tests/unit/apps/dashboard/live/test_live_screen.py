@@ -7,6 +7,8 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -363,6 +365,34 @@ def test_a_collection_that_is_not_needed_keeps_no_page_waiting() -> None:
             assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 1)
 
     watched(story, pods=1, fault=fail)
+
+
+@pytest.mark.parametrize("relists", [True, False])
+def test_a_pod_that_is_bound_during_an_outage_waited_as_long_as_the_cluster_says(relists: bool) -> None:
+    """Whether pods are listed again after it, or the watch is resumed."""
+    came = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=30)
+
+    async def fail(request: Any) -> Any:
+        return failure(410, "Expired") if relists and "watch" in request.query else failure(503, "ServiceUnavailable")
+
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        cluster, new = screen._cluster, pod("new")
+        new["metadata"]["creationTimestamp"] = came.isoformat()
+        double.put(PODS, new)
+        await until(lambda: "default/new" in cluster.waiting.pods)
+        cluster.waiting.pods["default/new"] = replace(cluster.waiting.pods["default/new"], since=came.timestamp())
+        double.fault = fail
+        double.end_watches()
+        await until(lambda: cluster.age > 0)
+        bound = (came + timedelta(seconds=3)).isoformat()
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
+        double.put(PODS, {**double.objects[PODS, "new"], "status": {"conditions": [condition]}})
+        double.bind("new", "node-1")
+        double.fault = None
+        await until(lambda: cluster.bound == 1)
+        assert (await browser.ask("/api/live/pod?name=default/new"))["waited"] == 3
+
+    watched(story)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/pods"])
