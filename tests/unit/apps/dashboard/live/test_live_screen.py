@@ -19,6 +19,7 @@ from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, po
 
 from steersman.apps.dashboard.live import history, stream
 from steersman.apps.dashboard.live import screen as screen_module
+from steersman.apps.dashboard.live.explanations import EXPLAINED
 from steersman.apps.dashboard.live.screen import LiveScreen
 from steersman.apps.dashboard.server import application
 from steersman.cli.main import main
@@ -298,6 +299,17 @@ def test_it_explains_as_the_command_does() -> None:
             assert (status, len(text.splitlines())) == (400, 1), query
 
     watched(story, pods=1)
+
+
+def test_without_a_node_nothing_is_explained() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        double.put(PODS, pod("waits"))
+        await until(lambda: screen._cluster.waiting.pods)
+        for policy in EXPLAINED:
+            explained = await browser.ask(f"/api/live/explanation?pod=default/waits&policy={policy}")
+            assert explained == (400, "the cluster has no node\n"), policy
+
+    watched(story, nodes=0)
 
 
 def test_wrong_questions_are_one_line_and_all_need_the_token() -> None:
