@@ -191,6 +191,11 @@ class ClusterWatch(Listener):
         self._lay_out()
         return self._use([slot for slot, at in self._changed_at.items() if at > change and slot in self._positions])
 
+    def use_of(self, slot: int) -> UseColumns:
+        """Return what is on a node."""
+        self._lay_out()
+        return self._use([slot])
+
     def pods_by_node(self) -> dict[str, int]:
         """Return the number of pods on each node."""
         state = self.cache.state

@@ -285,6 +285,17 @@ def test_names_from_the_cluster_are_data() -> None:
     watched(story)
 
 
+def test_a_node_card_has_the_requests_of_all_pods_and_lists_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen_module, "PODS_LISTED", 2)
+
+    async def story(_: LiveDouble, __: LiveScreen, browser: Browser) -> None:
+        card = await browser.ask("/api/live/node?name=node-0")
+        assert (len(card["pods"]), card["leftOut"]) == (2, 3)
+        assert (card["usedCpu"], card["usedMemory"]) == (5000, 5 * 1024)
+
+    watched(story, nodes=1, pods=5)
+
+
 def test_it_explains_as_the_command_does() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         double.put(PODS, pod("waits", cpu="65"))
