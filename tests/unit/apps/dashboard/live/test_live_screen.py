@@ -272,6 +272,23 @@ def test_a_client_that_never_reads_costs_no_memory_and_delays_nobody(monkeypatch
     watched(story, nodes=1000)
 
 
+def test_a_page_too_many_is_told_so_and_the_next_one_after_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MOST_CLIENTS", 1)
+
+    async def story(_: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        async with browser.events() as first:
+            await until(lambda: first.pods())
+            async with browser.events() as second:
+                await until(lambda: second.all)
+                assert second.all == [("refused", "1 pages are open already; close one")]
+                assert screen._stream.clients == 1
+        await until(lambda: not screen._stream.clients)
+        async with browser.events() as third:
+            await until(lambda: third.pods())
+
+    watched(story)
+
+
 def test_names_from_the_cluster_are_data() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         await bind(double, screen, HOSTILE, "node-0")
