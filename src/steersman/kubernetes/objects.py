@@ -59,13 +59,14 @@ class PodHead(NamedHead, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
 
-class PodCondition(msgspec.Struct, frozen=True):
+class PodCondition(msgspec.Struct, frozen=True, rename="camel"):
     """Condition of a pod's `status`."""
 
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class _Conditions(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ class RuleAgreement:
 
     Attributes:
         recent: by rule, whether it agreed in the last decisions on which it had an opinion.
-        skipped: bindings that were not compared, since time was spent.
+        skipped: bindings that were not compared, since time was spent or something that rules read was not known.
         profile: typical pods of the cluster, for rules that need them.
     """
 

@@ -53,7 +53,7 @@ class SeenBinding:
         time: Unix time.
         pod: namespace and name.
         node: its node.
-        waited: seconds from when the pod was seen first.
+        waited: seconds from when the pod came.
         rules: rules with an opinion, and whether they agree.
     """
 
@@ -80,18 +80,18 @@ class ClusterWatch(Listener):
         change: incremented with every change of a node's pods.
         bindings: the last ones, the newest last.
         bound: number of all that were seen.
-        began: whether the first list is complete.
+        began: whether the first lists of nodes and pods are complete.
     """
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.cache = ClusterCache(client, self, Selectors(client))
-        self.waiting = WaitingFeed(clock)
+        self.waiting = WaitingFeed(self._pod_bound, clock)
         self.rules = RuleAgreement()
         self._readiness = ReadinessFeed(self._readiness_changed)
         self._main = (
             Reflector(client, NODES_PATH, TeeHandler(NodeFeed(self.cache), self._readiness)),
-            # The cache first: how long a pod waited is read when it reports the binding.
+            # The cache first: a binding is compared with rules in the state that has it.
             Reflector(client, PODS_PATH, TeeHandler(PodFeed(self.cache), self.waiting), {"fieldSelector": UNFINISHED}),
         )
         self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.reflectors[2:])
@@ -107,8 +107,18 @@ class ClusterWatch(Listener):
         self._reasons_of, self._reasons = -1, Counter[str]()
         self.began = False
 
+    async def listed(self) -> None:
+        """Return when nodes and pods are known."""
+        for reflector in self._main:
+            await reflector.synced.wait()
+
+    @property
+    def synced(self) -> bool:
+        """Whether all is known that rules read, also Services, controllers and what pods refer to."""
+        return all(reflector.synced.is_set() for reflector in self.reflectors)
+
     def begin(self) -> None:
-        """Compare and count bindings from now on: the first list is complete."""
+        """Count bindings from now on: nodes and pods are known. Bindings are compared while everything is."""
         self.rules.renew_profile(self.cache)
         self.began = True
         self.layout += 1
@@ -123,16 +133,6 @@ class ClusterWatch(Listener):
     def on_pod_added(self, pod: CachedPod) -> None:
         """See `Listener`."""
         self.rules.see(pod)
-
-    def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `Listener`."""
-        waiting = self.waiting.pods.get(pod.key)
-        if not self.began or waiting is None:
-            return
-        now = self._clock()
-        self.bound += 1
-        rules = self.rules.compare(self.cache, pod)
-        self.bindings.append(SeenBinding(now, pod.key, pod.node, max(0.0, now - waiting.since), rules))
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
         """See `Listener`."""
@@ -150,6 +150,18 @@ class ClusterWatch(Listener):
         self.rules.renew(self.cache)
         self._laid_out = {slot: _looks(node) for slot, node in enumerate(self.cache.state.nodes) if node is not None}
         self.layout += 1
+
+    def _pod_bound(self, key: str, waited: float) -> None:
+        pod = self.cache.pods.get(key)
+        if not self.began or pod is None:
+            return
+        self.bound += 1
+        rules: dict[str, bool] = {}
+        if self.synced:
+            rules = self.rules.compare(self.cache, pod)
+        else:
+            self.rules.skipped += 1
+        self.bindings.append(SeenBinding(self._clock(), key, pod.node, waited, rules))
 
     def _readiness_changed(self, name: str) -> None:
         if (slot := self.cache.state.slots.get(name)) is not None:
@@ -178,6 +190,11 @@ class ClusterWatch(Listener):
         """Return what is on the nodes that changed after a change."""
         self._lay_out()
         return self._use([slot for slot, at in self._changed_at.items() if at > change and slot in self._positions])
+
+    def use_of(self, slot: int) -> UseColumns:
+        """Return what is on a node."""
+        self._lay_out()
+        return self._use([slot])
 
     def pods_by_node(self) -> dict[str, int]:
         """Return the number of pods on each node."""
@@ -212,11 +229,11 @@ class ClusterWatch(Listener):
             odd=len(self.cache.node_problems),
         )
 
-    def latencies(self, since: float) -> list[NodeLatency]:
-        """Return how long pods waited that were bound since then, by node: those with the highest medians."""
+    def latencies(self, since: float, until: float) -> list[NodeLatency]:
+        """Return how long pods waited that were bound in a time, by node: those with the highest medians."""
         waited: dict[str, list[float]] = {}
         for binding in self.bindings:
-            if binding.time >= since:
+            if since <= binding.time <= until:
                 waited.setdefault(binding.node, []).append(binding.waited)
         rows = [
             NodeLatency(node=node, pods=len(there), median=round(median(there), 3), p90=round(_p90(there), 3))

@@ -188,7 +188,7 @@ class PodRow(LiveDocument):
 
 
 class NodeCard(LiveDocument):
-    """A node with its pods; `left_out` of them are not listed."""
+    """A node with its pods; `left_out` of them are not listed, but are in `used_cpu` and `used_memory`."""
 
     name: str
     state: str
@@ -196,6 +196,8 @@ class NodeCard(LiveDocument):
     gpus: int
     cpu: int
     memory: int
+    used_cpu: int
+    used_memory: int
     labels: dict[str, str]
     pods: list[PodRow]
     left_out: int

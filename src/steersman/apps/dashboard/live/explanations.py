@@ -45,7 +45,7 @@ class LiveExplainer:
             policy: one of `EXPLAINED`.
 
         Raises:
-            UsageError: there is no such pod or policy.
+            UsageError: there is no such pod or policy, or no node.
             SteersmanError: the policy failed.
         """
         if policy not in EXPLAINED:
@@ -55,6 +55,8 @@ class LiveExplainer:
             if key not in pods:
                 raise UsageError(f"pod: {key!r} is not in the cluster; it may have ended")
             nodes = tuple(node for node in self._cache.state.nodes if node is not None)
+            if not nodes:
+                raise UsageError("the cluster has no node")
             services = LiveSpreadSelectors(self._cache.selectors)()
             pod, _, _ = pods.pop(key)
             others = list(pods.values())

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import aiohttp
@@ -17,7 +18,10 @@ from steersman.core.errors import UsageError
 
 SECONDS = 5.0
 TIMEOUT_SECONDS = 4.0
-LARGEST_BODY = 16 << 20
+LARGEST_BODY = 4 << 20
+"""Bytes of an answer that is read."""
+LONGEST_LINE = 1000
+"""Characters of a sample that is shown."""
 MOST_ROWS = 40
 """Rows of a source; labels are its own, and there may be many."""
 
@@ -86,7 +90,9 @@ def read_samples(text: str) -> Samples:
     """
     names = {shown.name for shown in SHOWN}
     wanted = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # labels may have other ends of lines
+        if len(line) > LONGEST_LINE:
+            continue
         name = line.split(" ")[2] if line.startswith(("# TYPE ", "# HELP ")) and line.count(" ") >= 2 else line
         name = name.partition("{")[0].partition(" ")[0]
         if name in names or name.removesuffix("_bucket") in names or f"{name}_total" in names:
@@ -94,18 +100,19 @@ def read_samples(text: str) -> Samples:
     if not wanted and "# TYPE " not in text:
         raise ValueError("that is no Prometheus text")
     result: Samples = {}
-    for family in text_string_to_metric_families("\n".join(wanted) + "\n"):
-        for sample in family.samples:
-            result.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    try:
+        for family in text_string_to_metric_families("\n".join(wanted) + "\n"):
+            for sample in family.samples:
+                result.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = float(sample.value)
+    except (LookupError, ArithmeticError) as error:  # of the parser, and of integers that are no float
+        raise ValueError(f"that is no Prometheus text: {error}") from error
     return result
 
 
 def rows_of(source: str, before: Samples, now: Samples, seconds: float, unix: float) -> list[MetricRow]:
     """Return the rows that two answers make, `seconds` apart."""
-    rows: list[MetricRow] = []
-    for shown in SHOWN:
-        rows += _rows(source, shown, before, now, seconds, unix)
-    return rows[:MOST_ROWS]
+    rows = (row for shown in SHOWN for row in _rows(source, shown, before, now, seconds, unix))
+    return list(islice(rows, MOST_ROWS))
 
 
 def _rows(
@@ -121,6 +128,8 @@ def _rows(
         )
 
     there = now.get(shown.name, {})
+    if shown.kind in ("state", "share"):
+        there = {labels: value for labels, value in there.items() if shown.label in dict(labels)}
     match shown.kind:
         case "duration":
             for title, part in (("median", 0.5), ("99th percentile", 0.99)):
@@ -176,7 +185,7 @@ def _quantile(before: Mapping[Labels, float], now: Mapping[Labels, float], part:
         edge = float(dict(labels).get("le", "inf"))
         counts[edge] = counts.get(edge, 0.0) + value - before.get(labels, 0.0)
     edges = sorted(counts)
-    if not edges or counts[edges[-1]] <= 0:
+    if not edges or not counts[edges[-1]] > 0:  # NaN neither
         return None
     wanted, low, below = part * counts[edges[-1]], 0.0, 0.0
     for edge in edges:
@@ -230,11 +239,12 @@ class MetricsSource:
                 async for chunk in answer.content.iter_chunked(1 << 16):
                     body += chunk
                     if len(body) > LARGEST_BODY:
-                        raise ValueError("that is no Prometheus text")
+                        problem = f"answers with more than {LARGEST_BODY >> 20} MiB"
+                        break
                 if answer.status != 200:
                     problem = f"answers with status {answer.status}"
-                else:
-                    self._take(read_samples(body.decode(errors="replace")))
+                elif not problem:
+                    await asyncio.to_thread(self._take, body.decode(errors="replace"))
         except ValueError:
             problem = "does not answer with Prometheus metrics"
         except TimeoutError:
@@ -245,8 +255,8 @@ class MetricsSource:
             self.rows, self._samples = [], {}
         self.status = SourceStatus(source=self.status.source, url=self.status.url, problem=problem)
 
-    def _take(self, samples: Samples) -> None:
-        now = time.monotonic()
+    def _take(self, text: str) -> None:
+        samples, now = read_samples(text), time.monotonic()
         self.rows = rows_of(self.status.source, self._samples, samples, now - self._asked, time.time())
         self._samples, self._asked = samples, now
 

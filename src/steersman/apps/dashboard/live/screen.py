@@ -97,8 +97,7 @@ class LiveScreen:
                     group.create_task(self._telemetry.run())
                 for reflector in self._cluster.reflectors:
                     group.create_task(reflector.run())
-                for reflector in self._cluster.reflectors:
-                    await reflector.synced.wait()
+                await self._cluster.listed()
                 self._cluster.begin()
                 await self._tick()
 
@@ -145,7 +144,7 @@ class LiveScreen:
                 pods=[ChartLine(label=name, values=_values(line)) for name, line in pods.values.items()],
                 waiting=[ChartLine(label=name, values=_values(line)) for name, line in waiting.values.items()],
                 series={name: _values(line) for name, line in numbers.values.items()},
-                latencies=self._with_users(self._cluster.latencies(until - seconds)),
+                latencies=self._with_users(self._cluster.latencies(until - seconds, until)),
             )
         )
 
@@ -173,9 +172,9 @@ class LiveScreen:
         cluster, name = self._cluster, request.query.get("name", "")
         slot = cluster.cache.state.slots.get(name)
         node = None if slot is None else cluster.cache.state.nodes[slot]
-        if node is None:
+        if slot is None or node is None:
             return refused(404, "there is no such node; it may have been deleted")
-        pods = cluster.cache.pods_on(name)
+        pods, use = cluster.cache.pods_on(name), cluster.use_of(slot)
         return json_response(
             NodeCard(
                 name=name,
@@ -184,6 +183,8 @@ class LiveScreen:
                 gpus=node.gpu_count,
                 cpu=node.cpu_milli,
                 memory=node.memory_bytes >> 20,
+                used_cpu=use.cpu[0],
+                used_memory=use.memory[0],
                 labels=dict(node.labels),
                 pods=self._rows(pods[:PODS_LISTED]),
                 left_out=max(0, len(pods) - PODS_LISTED),

@@ -13,11 +13,13 @@ import msgspec
 from steersman.apps.top.model import is_ready
 from steersman.apps.top.objects import decode_node
 from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
-from steersman.kubernetes.objects import scheduled_condition
+from steersman.kubernetes.objects import PodCondition, scheduled_condition
 from steersman.kubernetes.watch import EventType, object_key
 
 LONGEST_MESSAGE = 500
 """Characters of a scheduler's reason that are kept."""
+RESOLUTION_SECONDS = 1.0
+"""Of times in objects."""
 
 
 class _PodMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -75,11 +77,13 @@ class WaitingFeed:
     """Handler of pod events that keeps those without a node.
 
     Attributes:
+        bound: called with the key of a pod that got a node, and the seconds that it waited.
         clock: Unix time.
         pods: by namespace and name.
         version: incremented with every change.
     """
 
+    bound: Callable[[str, float], None]
     clock: Callable[[], float] = time.time
     pods: dict[str, WaitingPod] = field(default_factory=dict)
     version: int = 0
@@ -94,11 +98,13 @@ class WaitingFeed:
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
         key, pod = object_key(obj), _decode(obj)
+        known, last = self.pods.get(key), scheduled_condition(obj)
         if kind == "DELETED" or pod.spec.node_name:
             self._drop(key)
+            if known and kind != "DELETED":
+                seen = max(0.0, self.clock() - known.since)
+                self.bound(key, _waited(seen, pod.metadata.creation_timestamp, last))
             return
-        last = scheduled_condition(obj)
-        known = self.pods.get(key)
         since = known.since if known else self.clock() if self._listed else _unix(pod.metadata.creation_timestamp)
         waiting = WaitingPod(pod.spec.scheduler_name, since, last.reason, last.message[:LONGEST_MESSAGE])
         if waiting != known:
@@ -136,6 +142,21 @@ class ReadinessFeed:
         if is_broken != (name in self.not_ready):
             (self.not_ready.add if is_broken else self.not_ready.discard)(name)
             self._changed(name)
+
+
+def _waited(seen: float, created: str, scheduled: PodCondition) -> float:
+    """Return how long a pod waited: as was seen, if the times in its object allow that; else by these.
+
+    They differ after an outage: what happened in it is heard of at its end. Both times in the object are of the API
+    server's clock, so ours may be wrong.
+    """
+    try:
+        began, end = (datetime.fromisoformat(each or "") for each in (created, scheduled.last_transition_time))
+        recorded = (end - began).total_seconds()
+    except (ValueError, TypeError):  # TypeError: one has no time zone
+        return seen
+    is_known = scheduled.status == "True" and recorded >= 0
+    return recorded if is_known and abs(seen - recorded) > RESOLUTION_SECONDS else seen
 
 
 def _unix(timestamp: str) -> float:

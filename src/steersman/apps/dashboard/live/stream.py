@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from steersman.apps.dashboard.access import HEADERS, refused
+from steersman.apps.dashboard.access import HEADERS
 from steersman.apps.dashboard.live.cluster import ClusterWatch
 from steersman.apps.dashboard.live.documents import Metrics, Summary
 
@@ -77,15 +77,20 @@ class Stream:
         return b"".join(parts)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Answer a browser until it leaves."""
-        if self.clients >= MOST_CLIENTS:
-            return refused(503, f"{MOST_CLIENTS} pages are open already; close one")
+        """Answer a browser until it leaves; one too many gets the event `refused` alone.
+
+        A status other than 200 would not say why, and the browser would not try again: an EventSource shows no body of
+        such a response.
+        """
         headers = HEADERS | {"Content-Type": "text/event-stream"}
+        if self.clients >= MOST_CLIENTS:
+            reason = f"{MOST_CLIENTS} pages are open already; close one"
+            return web.Response(body=_event("refused", reason), headers=headers)
         response = web.StreamResponse(headers=headers)
         self.clients += 1
         try:
             await response.prepare(request)
-            await self._send(response)
+            await self._send(request, response)
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()
@@ -93,10 +98,10 @@ class Stream:
             self.clients -= 1
         return response
 
-    async def _send(self, response: web.StreamResponse) -> None:
+    async def _send(self, request: web.Request, response: web.StreamResponse) -> None:
         loop, seen = asyncio.get_running_loop(), Seen()
         sent = loop.time()
-        while True:
+        while request.transport is not None:
             ticked = self._ticked
             body, seen = self.message(seen)
             if not body and loop.time() - sent >= HEARTBEAT_SECONDS:

@@ -7,16 +7,19 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from tests.support.servers.fake_api_server import failure
+from tests.support.servers.fake_api_server import Fault, failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 
 from steersman.apps.dashboard.live import history, stream
 from steersman.apps.dashboard.live import screen as screen_module
+from steersman.apps.dashboard.live.explanations import EXPLAINED
 from steersman.apps.dashboard.live.screen import LiveScreen
 from steersman.apps.dashboard.server import application
 from steersman.cli.main import main
@@ -104,8 +107,8 @@ async def bind(double: LiveDouble, screen: LiveScreen, name: str, there: str) ->
 Story = Callable[[LiveDouble, LiveScreen, Browser], Awaitable[None]]
 
 
-def watched(story: Story, nodes: int = 2, pods: int = 0) -> None:
-    """Run a story with a cluster of so many nodes, its screen, and a browser."""
+def watched(story: Story, nodes: int = 2, pods: int = 0, fault: Fault | None = None) -> None:
+    """Run a story with a cluster of so many nodes, its screen, and a browser; without a fault all is listed first."""
 
     async def run() -> None:
         async with LiveDouble() as double:
@@ -114,10 +117,12 @@ def watched(story: Story, nodes: int = 2, pods: int = 0) -> None:
                 double.put(NODES, node(f"node-{i}"))
             for i in range(pods):
                 double.put(PODS, pod(f"old-{i}", on=f"node-{i % nodes}"))
+            double.fault = fault
             screen = LiveScreen(double.config(), "double")
             running = asyncio.create_task(screen.run())
             async with TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client:
-                await until(lambda: screen._cluster.began or running.done())
+                cluster = screen._cluster
+                await until(lambda: (cluster.began and (fault or cluster.synced)) or running.done())
                 await story(double, screen, Browser(client))
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -202,6 +207,8 @@ def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None
         assert [each["name"] for each in card["pods"]] == ["default/comes"]
         charts = await browser.ask("/api/live/history?seconds=600&ago=0&by=model&node=")
         assert [row["node"] for row in charts["latencies"]] == ["node-0"]
+        before = await browser.ask("/api/live/history?seconds=600&ago=3600&by=model&node=")
+        assert before["latencies"] == []
         assert [each["name"] for each in await browser.ask("/api/live/waiting")] == ["default/waits"]
 
     watched(story)
@@ -265,6 +272,23 @@ def test_a_client_that_never_reads_costs_no_memory_and_delays_nobody(monkeypatch
     watched(story, nodes=1000)
 
 
+def test_a_page_too_many_is_told_so_and_the_next_one_after_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MOST_CLIENTS", 1)
+
+    async def story(_: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        async with browser.events() as first:
+            await until(lambda: first.pods())
+            async with browser.events() as second:
+                await until(lambda: second.all)
+                assert second.all == [("refused", "1 pages are open already; close one")]
+                assert screen._stream.clients == 1
+        await until(lambda: not screen._stream.clients)
+        async with browser.events() as third:
+            await until(lambda: third.pods())
+
+    watched(story)
+
+
 def test_names_from_the_cluster_are_data() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         await bind(double, screen, HOSTILE, "node-0")
@@ -276,6 +300,17 @@ def test_names_from_the_cluster_are_data() -> None:
             assert (await answer.json())["pods"][0]["name"] == f"default/{HOSTILE}"
 
     watched(story)
+
+
+def test_a_node_card_has_the_requests_of_all_pods_and_lists_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen_module, "PODS_LISTED", 2)
+
+    async def story(_: LiveDouble, __: LiveScreen, browser: Browser) -> None:
+        card = await browser.ask("/api/live/node?name=node-0")
+        assert (len(card["pods"]), card["leftOut"]) == (2, 3)
+        assert (card["usedCpu"], card["usedMemory"]) == (5000, 5 * 1024)
+
+    watched(story, nodes=1, pods=5)
 
 
 def test_it_explains_as_the_command_does() -> None:
@@ -292,6 +327,17 @@ def test_it_explains_as_the_command_does() -> None:
             assert (status, len(text.splitlines())) == (400, 1), query
 
     watched(story, pods=1)
+
+
+def test_without_a_node_nothing_is_explained() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        double.put(PODS, pod("waits"))
+        await until(lambda: screen._cluster.waiting.pods)
+        for policy in EXPLAINED:
+            explained = await browser.ask(f"/api/live/explanation?pod=default/waits&policy={policy}")
+            assert explained == (400, "the cluster has no node\n"), policy
+
+    watched(story, nodes=0)
 
 
 def test_wrong_questions_are_one_line_and_all_need_the_token() -> None:
@@ -335,6 +381,56 @@ def test_an_outage_is_said_and_the_watch_goes_on_after_it() -> None:
             double.put(NODES, node("node-2"))
             await until(lambda: events.last("summary")["age"] == 0)
             await until(lambda: "node-2" in events.pods())
+
+    watched(story)
+
+
+def test_a_collection_that_is_not_needed_keeps_no_page_waiting() -> None:
+    """Bindings are compared with rules from when all is known that these read."""
+
+    async def fail(request: Any) -> Any:
+        return failure(500, "InternalError") if request.path == "/api/v1/services" else None
+
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        async with browser.events() as events:
+            await until(lambda: events.pods() == {"node-0": 1, "node-1": 0})
+            await bind(double, screen, "early", "node-1")
+            assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 0)
+            assert [each["name"] for each in (await browser.ask("/api/live/node?name=node-1"))["pods"]] == [
+                "default/early"
+            ]
+            double.fault = None
+            await until(lambda: screen._cluster.synced)
+            await bind(double, screen, "late", "node-1")
+            assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 1)
+
+    watched(story, pods=1, fault=fail)
+
+
+@pytest.mark.parametrize("relists", [True, False])
+def test_a_pod_that_is_bound_during_an_outage_waited_as_long_as_the_cluster_says(relists: bool) -> None:
+    """Whether pods are listed again after it, or the watch is resumed."""
+    came = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=30)
+
+    async def fail(request: Any) -> Any:
+        return failure(410, "Expired") if relists and "watch" in request.query else failure(503, "ServiceUnavailable")
+
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        cluster, new = screen._cluster, pod("new")
+        new["metadata"]["creationTimestamp"] = came.isoformat()
+        double.put(PODS, new)
+        await until(lambda: "default/new" in cluster.waiting.pods)
+        cluster.waiting.pods["default/new"] = replace(cluster.waiting.pods["default/new"], since=came.timestamp())
+        double.fault = fail
+        double.end_watches()
+        await until(lambda: cluster.age > 0)
+        bound = (came + timedelta(seconds=3)).isoformat()
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
+        double.put(PODS, {**double.objects[PODS, "new"], "status": {"conditions": [condition]}})
+        double.bind("new", "node-1")
+        double.fault = None
+        await until(lambda: cluster.bound == 1)
+        assert (await browser.ask("/api/live/pod?name=default/new"))["waited"] == 3
 
     watched(story)
 

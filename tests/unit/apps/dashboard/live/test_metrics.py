@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Awaitable, Callable
 
 import aiohttp
@@ -12,7 +13,16 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from prometheus_client import generate_latest
 
-from steersman.apps.dashboard.live.metrics import MOST_ROWS, MetricsSource, metrics_url, read_samples, rows_of
+from steersman.apps.dashboard.live import metrics
+from steersman.apps.dashboard.live.metrics import (
+    LARGEST_BODY,
+    MOST_ROWS,
+    MetricsSource,
+    Samples,
+    metrics_url,
+    read_samples,
+    rows_of,
+)
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.service.metrics import ServiceMetrics
 from steersman.core.errors import UsageError
@@ -36,12 +46,12 @@ def shown(source: str, before: str, now: str, seconds: float = 10.0) -> dict[str
 
 
 def test_a_schedulers_metrics_are_rates_numbers_and_durations() -> None:
-    metrics = SchedulerMetrics(MetricSources(pending=lambda: {"active": 3}, profile_age=lambda: 12.0))
-    before = generate_latest(metrics.registry).decode()
+    written = SchedulerMetrics(MetricSources(pending=lambda: {"active": 3}, profile_age=lambda: 12.0))
+    before = generate_latest(written.registry).decode()
     for _ in range(20):
-        metrics.attempt("scheduled", 0.01)
-        metrics.decided(0.003, 0.003)
-    rows = shown("scheduler", before, generate_latest(metrics.registry).decode())
+        written.attempt("scheduled", 0.01)
+        written.decided(0.003, 0.003)
+    rows = shown("scheduler", before, generate_latest(written.registry).decode())
     assert rows["pending pods active"] == 3
     assert rows["attempts scheduled"] == 2.0
     assert rows["age of the workload profile"] == 12.0
@@ -50,14 +60,14 @@ def test_a_schedulers_metrics_are_rates_numbers_and_durations() -> None:
 
 
 def test_a_services_metrics_are_shown() -> None:
-    metrics = ServiceMetrics(lambda: 2.5)
-    metrics.scored("default/a", "n1")
-    metrics.scored("default/b", "n1")
-    metrics.bound("default/a", "n1")
-    metrics.bound("default/b", "n2")
-    before = generate_latest(metrics.registry).decode()
-    metrics.neutral("busy")
-    rows = shown("service", before, generate_latest(metrics.registry).decode())
+    written = ServiceMetrics(lambda: 2.5)
+    written.scored("default/a", "n1")
+    written.scored("default/b", "n1")
+    written.bound("default/a", "n1")
+    written.bound("default/b", "n2")
+    before = generate_latest(written.registry).decode()
+    written.neutral("busy")
+    rows = shown("service", before, generate_latest(written.registry).decode())
     assert rows["agreement with the policy"] == 50.0
     assert rows["age of the service's state"] == 2.5
 
@@ -75,7 +85,44 @@ def test_nothing_is_shown_that_is_not_there_and_labels_have_a_limit() -> None:
     assert len(shown("scheduler", many, many)) == MOST_ROWS
 
 
-@pytest.mark.parametrize("text", ["<html>", "steersman_pending_pods{ 1", ""])
+NOTHING = "# TYPE steersman_nothing gauge\n"
+AGREEMENT = "steersman_service_agreement_total"
+BUCKET = "steersman_plugin_decision_duration_seconds_bucket"
+
+
+@pytest.mark.parametrize(
+    ("samples", "rows"),
+    [
+        ("steersman_plugin_breaker_state 1", {}),
+        (f"{AGREEMENT} 3", {}),
+        (
+            f'{AGREEMENT} 3\n{AGREEMENT}{{agrees="true"}} 1\n{AGREEMENT}{{agrees="false"}} 1',
+            {"agreement with the policy": 50.0},
+        ),
+        ("steersman_leader_election_master_status NaN", {"leads": None}),
+        ("steersman_leader_election_master_status +Inf", {"leads": None}),
+        ("steersman_leader_election_master_status 1\nsteersman_leader_election_master_status 0", {"leads": 0.0}),
+        ('steersman_pending_pods{queue="a\u2028b"} 3', {"pending pods a\u2028b": 3.0}),
+        (f'steersman_pending_pods{{queue="{"x" * (1 << 20)}"}} 3', {}),
+        (f'{BUCKET}{{le="0.1"}} 4', {"scores, median": 50.0, "scores, 99th percentile": 99.0}),
+        (f'{BUCKET}{{le="0.1"}} NaN\n{BUCKET}{{le="+Inf"}} NaN', {}),
+    ],
+)
+def test_odd_samples_are_left_out_or_have_no_value(samples: str, rows: dict[str, float | None]) -> None:
+    assert shown("scheduler", NOTHING, f"{NOTHING}{samples}\n") == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html>",
+        "steersman_pending_pods{ 1",
+        'steersman_pending_pods{a="b", ="x"} 1',
+        f"steersman_pending_pods {10**400}",
+        f"steersman_pending_pods 1 {10**400}",
+        "",
+    ],
+)
 def test_what_is_no_prometheus_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         read_samples(text)
@@ -125,3 +172,34 @@ def test_a_server_that_answers_otherwise_is_said_and_no_redirect_is_followed() -
 
     asyncio.run(ask())
     assert gone.status.problem.startswith("does not answer: ")
+
+
+def test_an_answer_that_is_too_large_is_said() -> None:
+    async def large(_: web.Request) -> web.Response:
+        return web.Response(text=PLUGIN + "#\n" * (LARGEST_BODY // 2))
+
+    assert asked(large).status.problem == "answers with more than 4 MiB"
+
+
+def test_metrics_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def read(text: str) -> Samples:
+        began.set()
+        assert may_go_on.wait(10), "the event loop stood still"
+        return read_samples(text)
+
+    monkeypatch.setattr(metrics, "read_samples", read)
+
+    tasks: list[asyncio.Task[None]] = []
+
+    async def go_on() -> None:
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        may_go_on.set()
+
+    async def text(_: web.Request) -> web.Response:
+        tasks.append(asyncio.create_task(go_on()))
+        return web.Response(text=PLUGIN)
+
+    assert asked(text).rows

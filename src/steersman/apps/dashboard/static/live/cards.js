@@ -8,7 +8,7 @@ import { explanationParts } from "../shared/explanation.js";
  * @typedef {{name: string, scheduler: string, node: string, cpu: number, memory: number, gpus: number, milli: number,
  *   devices: number[], since: number | null, waited: number | null, reason: string, rules: Record<string, boolean>}} PodRow
  * @typedef {{name: string, state: string, model: string, gpus: number, cpu: number, memory: number,
- *   labels: Record<string, string>, pods: PodRow[], leftOut: number}} NodeDetails
+ *   usedCpu: number, usedMemory: number, labels: Record<string, string>, pods: PodRow[], leftOut: number}} NodeDetails
  */
 
 /** @param {string} text @param {() => void} onClick @returns {HTMLElement} */
@@ -20,14 +20,12 @@ export function link(text, onClick) {
 
 /** @param {NodeDetails} node @param {(pod: string) => void} onPod @returns {HTMLElement} */
 export function nodeCard(node, onPod) {
-  const cpu = node.pods.reduce((sum, pod) => sum + pod.cpu, 0);
-  const memory = node.pods.reduce((sum, pod) => sum + pod.memory, 0);
   const gpus = node.gpus ? `, ${node.gpus} ${node.model || "GPUs"}` : "";
   const rows = node.pods.map((pod) => [link(pod.name, () => onPod(pod.name)), (pod.cpu / 1000).toString(), devices(pod)]);
   const more = node.leftOut ? `; ${node.leftOut} more are not listed` : "";
   return element("article", { class: "card" },
     element("h2", {}, node.state ? `${node.name} (${node.state})` : node.name),
-    element("p", {}, `${(cpu / 1000).toFixed(1)} of ${(node.cpu / 1000).toFixed(1)} CPU, ${(memory / 1024).toFixed(1)} of `
+    element("p", {}, `${(node.usedCpu / 1000).toFixed(1)} of ${(node.cpu / 1000).toFixed(1)} CPU, ${(node.usedMemory / 1024).toFixed(1)} of `
       + `${(node.memory / 1024).toFixed(1)} GiB${gpus}; ${node.pods.length + node.leftOut} pods${more}`),
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Pods on ${node.name}` },
       table(["pod (choose one for the reasons)", "CPU", "GPUs"], rows, [1])));

@@ -179,10 +179,16 @@ function showSnapshot(event) {
 }
 
 startPage("live");
+/** Why the server ends the stream, "" if it has not said. */
+let refusal = "";
 const stream = new EventSource("/api/live/stream");
 stream.addEventListener("snapshot", showSnapshot);
 stream.addEventListener("use", (event) => page?.apply(JSON.parse(event.data)));
 stream.addEventListener("summary", (event) => page?.showSummary(JSON.parse(event.data)));
 stream.addEventListener("metrics", (event) => page?.showMetrics(JSON.parse(event.data)));
 stream.addEventListener("open", () => { byId("problem").hidden = true; });
-stream.addEventListener("error", () => showProblem("The server does not answer; what is shown may be old."));
+stream.addEventListener("refused", (event) => { refusal = JSON.parse(event.data); });
+stream.addEventListener("error", () => {
+  showProblem(refusal || "The server does not answer; what is shown may be old.");
+  refusal = "";
+});
