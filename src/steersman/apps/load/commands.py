@@ -156,7 +156,7 @@ async def _drive(
             await store.end()
         raise
     place.say(_plan(rows, manner, state.done))
-    driver = DeploymentLoadGenerator(place.client, store, state, rows, manner, log, report)
+    driver = DeploymentLoadGenerator(place.client, store, state, rows, manner, log, report, place.say)
     return await _cleaned_if_removed(place.client, state, {place.namespace}, driver.run())
 
 

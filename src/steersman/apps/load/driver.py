@@ -112,6 +112,7 @@ class DeploymentLoadGenerator:
         manner: options.
         log: CSV of finished rows.
         report: called with the number of finished rows and of all.
+        say: called with what is worth knowing during the run.
     """
 
     def __init__(
@@ -123,9 +124,10 @@ class DeploymentLoadGenerator:
         manner: FillOptions,
         log: RowLog,
         report: Callable[[int, int], None] = lambda _, __: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.client, self.store, self.state, self.rows, self.manner = client, store, state, rows, manner
-        self.log, self.report = log, report
+        self.log, self.report, self._say = log, report, say
         self.fleet = RunPodTracker(client, state.id)
         self.tally = FillStats()
         self._path = DEPLOYMENTS.format(store.namespace)
@@ -185,6 +187,11 @@ class DeploymentLoadGenerator:
         """Wait until every Deployment has its pods and these have nodes, for `patience` seconds at most."""
         expected = sum(row.pod_count for row in self._there.values())
         if not await self.fleet.until(lambda: self.fleet.bound >= expected, self.manner.patience):
+            if not self.tally.timed_out:
+                self._say(
+                    f"{expected - self.fleet.bound} of {expected} pods have no node after {self.manner.patience:g} s; "
+                    f"does scheduler {self.manner.scheduler_name!r} run, and have the nodes room? The run goes on"
+                )
             self.tally.timed_out += 1
 
     async def _create_next(self, row: Row) -> None:

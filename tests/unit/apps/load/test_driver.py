@@ -136,9 +136,11 @@ def test_the_next_deployment_waits_for_pods_without_a_node_but_not_for_ever():
         double.bind_after = 3.0
         tally = await fill(client)
         assert tally.timed_out == 0
-        slow = clock()
+        slow, said = clock(), list[str]()
         double.bind_after = None
-        tally = await fill(client)
+        place = RunTarget(client, "default", said.append)
+        tally = await commands.fill(place, SETTINGS, (42,), MANNER, None, lambda *_: None)
+        assert len([line for line in said if "does scheduler 'steersman' run" in line]) == 1
         assert tally.timed_out == tally.deployments
         adds = len(expected()) / 2
         assert slow == pytest.approx(adds * 3.0 + 2.0, abs=0.1)
