@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import opened
@@ -196,6 +197,43 @@ def test_a_training_is_followed_paused_continued_and_stopped(browser: Browser, a
         expect(page.locator("#log")).to_contain_text("done after")
         expect(page.locator("#charts")).to_contain_text("Validation")
     assert (folder / "policy.safetensors").exists()
+
+
+def test_a_damaged_run_keeps_no_other_from_being_shown(
+    browser: Browser, serve: Callable[..., str], tmp_path: Path
+) -> None:
+    for name, table in (("good", "iteration,reward\n1,0.5\n"), ("torn", "nonsense\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text('{"algorithm": "dqn"}')
+        (tmp_path / name / "metrics.csv").write_text(table)
+    # A browser logs every refusal, so this page is not `opened`.
+    page = browser.new_page()
+    page.goto(serve(str(tmp_path)))
+    expect(page.locator("#state")).to_contain_text("dqn")
+    page.click("#overlay summary")
+    page.locator("#others label", has_text="torn").locator("input").check()
+    expect(page.locator("#problem")).to_contain_text("torn/metrics.csv")
+    written = RunProgress(
+        state="done",
+        iteration=7,
+        seconds=1.0,
+        iterations=10,
+        minutes=None,
+        validate_every=1,
+        patience=0,
+        stale=0,
+        best=None,
+        best_iteration=0,
+        requests=(),
+        histograms={},
+    )
+    (tmp_path / "good" / PROGRESS).write_bytes(msgspec.json.encode(written))
+    expect(page.locator("#state")).to_contain_text("iteration 7 of 10")
+    expect(page.locator("#charts .chart")).to_have_count(1)
+    (tmp_path / "torn" / "metrics.csv").write_text("iteration,reward\n1,0.7\n")
+    expect(page.locator("#problem")).to_be_hidden()
+    expect(page.locator("#charts .lines span")).to_have_count(2)
+    page.close()
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -78,7 +78,7 @@ def test_a_damaged_file_keeps_no_other_from_being_shown(
     write_rows(ROWS, tmp_path / "run.csv")
     write_rows(ROWS, tmp_path / "torn.csv")
     with (tmp_path / "torn.csv").open("a") as file:
-        file.write("web,x")
+        file.write("web,x\n")
     # A browser logs every refusal, so this page is not `opened`.
     page = browser.new_page()
     page.goto(serve(str(tmp_path)))

@@ -30,12 +30,17 @@ class InputError(SteersmanError):
     """
 
     def __init__(self, file: str | Path, where: str, field: str, problem: str) -> None:
-        self.file = str(file)
+        self.file = displayed(file)
         self.where = where
         self.field = field
         self.problem = problem
         place = ", ".join(part for part in (self.file, where, field) if part)
         super().__init__(f"{place}: {problem}")
+
+
+def displayed(path: str | Path) -> str:
+    """Return a path as text that can be printed and sent, also if its name is no UTF-8."""
+    return str(path).encode(errors="backslashreplace").decode()
 
 
 class MissingExtraError(SteersmanError):

@@ -174,7 +174,7 @@ def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
         raise InputError(path, "", "", f"has more than {MOST_BYTES >> 20} MiB, and is no file of steersman")
     try:
         content = msgspec.json.decode(text, type=ReplayFile)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(path, "", "", f"is no replay of this version of steersman: {error}") from None
     for problem in _problems(content):
         raise InputError(path, "", "", problem)

@@ -10,7 +10,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +72,12 @@ class RecordedBinding:
 
 def read_bindings(file: Path) -> list[RecordedBinding]:
     """Read a recording. Raises InputError: names file, line and column."""
-    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
+    return parse_bindings(file, io.StringIO(read_text(file), newline=""))
+
+
+def parse_bindings(file: Path, lines: Iterable[str]) -> list[RecordedBinding]:
+    """Return the rows of a recording; `file` is only named in errors. Raises InputError: see `read_bindings`."""
+    reader = csv.reader(lines, strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
         nodes = _check_header(file, header)

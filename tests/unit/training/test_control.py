@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -23,11 +24,13 @@ from steersman.policies.files.policy_file import Card, WorkloadResult, read_poli
 from steersman.training.control.progress import PROGRESS, RunProgress, decode_progress, histogram
 from steersman.training.control.requests import (
     LIVE_REQUESTS,
+    LOG,
     REQUEST,
     REQUESTS,
     is_training,
     pending_request,
     post_request,
+    training_in,
 )
 from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
 
@@ -247,6 +250,32 @@ with training_in(Path({str(tmp_path)!r})):
         process.kill()
         process.wait(60)
     assert not is_training(tmp_path)
+
+
+def test_a_log_that_is_a_pipe_or_a_link_shows_no_training(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / LOG).symlink_to(tmp_path / "other" / LOG)
+    with training_in(tmp_path / "other"):
+        assert is_training(tmp_path / "other")
+        assert not is_training(tmp_path)
+    (tmp_path / LOG).unlink()
+    os.mkfifo(tmp_path / LOG)
+    answers = list[bool]()
+    asker = threading.Thread(target=lambda: answers.append(is_training(tmp_path)), daemon=True)
+    asker.start()
+    asker.join(20)
+    waits = asker.is_alive()
+    with open(tmp_path / LOG, "r+b", buffering=0):  # a writer, for which it may wait
+        asker.join(20)
+    assert (waits, answers) == (False, [False])
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_request_that_is_no_regular_file_is_none(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "text").write_text("stop\n")
+    make = {"folder": Path.mkdir, "pipe": os.mkfifo, "link": lambda path: path.symlink_to(tmp_path / "text")}[kind]
+    make(tmp_path / REQUEST)
+    assert pending_request(tmp_path) == ""
 
 
 def test_histograms() -> None:

@@ -85,7 +85,7 @@ def decode_progress(path: Path, content: bytes) -> RunProgress:
     """Return what a file says. Raises InputError: it is no progress of a run."""
     try:
         return msgspec.json.decode(content, type=RunProgress)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(path, "", "", f"is no progress of a training run: {error}") from None
 
 

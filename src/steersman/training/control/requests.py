@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.regular_files import open_regular_file
 
 REQUEST = "request.txt"
 LOG = "log.txt"
@@ -51,11 +52,10 @@ def post_request(folder: Path, request: str) -> None:
 def pending_request(folder: Path) -> str:
     """Return what is asked of a run, "" if nothing is; a line that is not complete yet is nothing."""
     try:
-        descriptor = os.open(folder / REQUEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open_regular_file(folder / REQUEST) as file:
+            text = file.read(LONGEST).decode(errors="replace")
     except OSError:
         return ""
-    with os.fdopen(descriptor, "rb") as file:
-        text = file.read(LONGEST).decode(errors="replace")
     return text.strip() if text.endswith("\n") else ""
 
 
@@ -75,9 +75,9 @@ def training_in(folder: Path) -> Iterator[None]:
 
 
 def is_training(folder: Path) -> bool:
-    """Return whether a process trains in the folder now."""
+    """Return whether a process trains in the folder now; not by a log that is a link or no regular file."""
     try:
-        with open(folder / LOG, "rb") as file:
+        with open_regular_file(folder / LOG) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -210,8 +210,12 @@ def is_deployments(columns: Set[str]) -> bool:
 
 def read_rows(path: str | Path) -> tuple[Row, ...]:
     """Read AAML's CSV. Raises InputError: names file, line and field."""
-    text = read_text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    return parse_rows(path, io.StringIO(read_text(path), newline=""))
+
+
+def parse_rows(path: str | Path, lines: Iterable[str]) -> tuple[Row, ...]:
+    """Return the rows of AAML's CSV; `path` is only named in errors. Raises InputError: see `read_rows`."""
+    reader = csv.reader(lines, strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
         for column in COLUMNS:
@@ -220,9 +224,9 @@ def read_rows(path: str | Path) -> tuple[Row, ...]:
                 raise InputError(path, "line 1", column, f"{problem}; the header is {','.join(COLUMNS)}")
         rows = []
         for cells in reader:
-            where = f"line {reader.line_num}"
             if not cells:
                 continue
+            where = f"line {reader.line_num}"
             if len(cells) != len(header):
                 raise InputError(path, where, "", f"has {len(cells)} cells where the header has {len(header)}")
             rows.append(_row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), path, where))

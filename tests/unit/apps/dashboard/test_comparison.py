@@ -146,6 +146,9 @@ DAMAGED = (
     ("summary.csv", "workload,policy\n", "line 1"),
     ("metrics.csv", "one,fgd,1,inflation,m,percent\n", "line 2"),
     ("metrics.csv", "one,fgd,x,inflation,m,percent,1\n", "seed"),
+    ("metrics.csv", "one,fgd,²,inflation,m,percent,1\n", "seed"),
+    ("results.csv", "one,fgd,²,0,1,1\n", "seed"),
+    ("metrics.csv", f"one,fgd,{'9' * 5000},inflation,m,percent,1\n", "seed"),
     ("metrics.csv", "one,fgd,1,sideways,m,percent,1\n", "protocol"),
     ("metrics.csv", "one,fgd,1,inflation,m,percent,many\n", "value"),
     ("results.csv", "one,fgd,1,0,\x00,1\n", "line 2"),
@@ -160,3 +163,21 @@ def test_damaged_results_name_file_and_place(tmp_path: Path) -> None:
         path.write_text(text if where == "line 1" else f"{header}\n{text}")
         with raises(InputError, path, where):
             assert EvaluationFolder(run).runs
+
+
+def test_a_damaged_folder_keeps_no_other_from_being_listed_and_is_read_again_when_it_is_mended(tmp_path: Path) -> None:
+    bad, good = (written(tmp_path / name, runs()[:2]) for name in ("bad", "good"))
+    path = bad.folder / "summary.csv"
+    whole = path.read_text()
+    screen = ComparisonScreen([bad, good])
+
+    async def story(ask: AskServer) -> None:
+        for number in ("nan", "inf", "1e400", "²", "-1", "9" * 5000):
+            path.write_text(whole.replace(f",{METRIC},2,", f",{METRIC},{number},", 1))
+            first, second = (await ask("/api/comparison/folders")).content
+            assert "summary.csv, line 2, runs" in first["problem"]
+            assert second["problem"] == ""
+        path.write_text(whole)
+        assert [each["problem"] for each in (await ask("/api/comparison/folders")).content] == ["", ""]
+
+    tell([screen], story)

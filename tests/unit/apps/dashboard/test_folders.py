@@ -97,6 +97,17 @@ def test_nothing_out_of_the_named_folder_is_read(tmp_path: Path) -> None:
         run.open("no")
 
 
+def test_a_link_to_itself_leads_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "self").symlink_to(tmp_path / "self")
+    assert main(["dashboard", str(tmp_path / "self"), "--no-open"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path / 'self'}: there is no such file or folder")
+    run = run_in(tmp_path / "run")
+    (run.folder / "metrics.csv").symlink_to("metrics.csv")
+    with raises(InputError, run.folder / "metrics.csv"):
+        GrowingTable(run, "metrics.csv").read()
+
+
 def test_a_link_within_the_folder_and_a_link_to_it_are_fine(tmp_path: Path) -> None:
     run = run_in(tmp_path / "run")
     (run.folder / "real.csv").write_text("iteration,reward\n1,2\n")

@@ -90,10 +90,13 @@ BROKEN_REPLAYS = (
     (b"\x1f\x8b\x08\x00half", "damaged"),
     (gzip.compress(b"{}"), "version"),
     (gzip.compress(b'{"version":1'), "version"),
+    (gzip.compress(b'{"version":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "no replay"),
 )
 BROKEN_TABLES = (
     ("placements.csv", "p3,", "p33,", "p33"),
     ("placements.csv", ",bound,", ",boundless,", "boundless"),
+    ("placements.csv", ",0-1,", f",{'0-' * 199}00x,", "devices"),
+    ("placements.csv", ",0-1,", f",{'9' * 5000},", "devices"),
     ("placements.csv", "\n2,", "\n7,", "event"),
     ("placements.csv", "event,", "number,", "line 1"),
     ("timeline.csv", "\n0,0,", "\n0,x,", "time"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.dashboard import AskServer, tell
@@ -89,6 +93,79 @@ def test_questions_that_make_no_sense_are_one_line(tmp_path: Path) -> None:
         (tmp_path / "run" / "progress.json").write_text("[]")
         heads = (await ask("/api/training/runs")).content
         assert "progress.json" in heads[2]["problem"]
+
+    tell([screen(tmp_path)], story)
+
+
+DEEP = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+def link_to_itself(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "deep options": lambda run: (run / "run.json").write_bytes(DEEP),
+    "deep progress": lambda run: (run / "progress.json").write_bytes(DEEP),
+    "progress is no text": lambda run: (run / "progress.json").write_bytes(b'{"state":"\xff"}'),
+    "options link to themselves": lambda run: link_to_itself(run / "run.json"),
+    "progress links to itself": lambda run: link_to_itself(run / "progress.json"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_run_keeps_no_other_from_being_listed(tmp_path: Path, damage: str) -> None:
+    for name in ("bad", "good"):
+        train(tmp_path / name, Walk(), 2)
+    listed = screen(tmp_path)
+    DAMAGE[damage](tmp_path / "bad")
+
+    async def story(ask: AskServer) -> None:
+        bad, good = (await ask("/api/training/runs")).content
+        assert str(tmp_path / "bad") in bad["problem"]
+        assert len(bad["problem"].splitlines()) == 1
+        assert (good["problem"], good["state"]) == ("", "done")
+        assert (await ask(f"/api/training/news?run={bad['id']}")).content["head"]["problem"] == bad["problem"]
+
+    tell([listed], story)
+
+
+def test_a_folder_without_permission_keeps_no_other_from_being_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, so the system's answer is made here."""
+    for name in ("bad", "good"):
+        train(tmp_path / name, Walk(), 2)
+    listed = screen(tmp_path)
+    for name in ("stat", "lstat", "open"):
+        monkeypatch.setattr(os, name, partial(refusing, getattr(os, name), tmp_path / "bad"))
+
+    async def story(ask: AskServer) -> None:
+        bad, good = (await ask("/api/training/runs")).content
+        assert "Permission denied" in bad["problem"]
+        assert (good["problem"], good["state"]) == ("", "done")
+        assert (await ask(f"/api/training/news?run={bad['id']}")).content["head"]["problem"] == bad["problem"]
+
+    tell([listed], story)
+
+
+def refusing(call: Callable[..., Any], folder: Path, path: Any, *args: Any, **options: Any) -> Any:
+    """Call a function of `os` on a path, unless that is in the folder."""
+    if isinstance(path, str | Path) and folder in Path(path).parents:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return call(path, *args, **options)
+
+
+def test_a_folder_whose_name_is_no_text_is_listed(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"r\xffn")
+    train(folder, Walk(), 2)
+
+    async def story(ask: AskServer) -> None:
+        (head,) = (await ask("/api/training/runs")).content
+        assert (head["name"], head["problem"]) == (f"{tmp_path.name}/r\\udcffn", "")
+        (folder / "progress.json").write_text("[]")
+        assert "r\\udcffn/progress.json" in (await ask("/api/training/runs")).content[0]["problem"]
 
     tell([screen(tmp_path)], story)
 

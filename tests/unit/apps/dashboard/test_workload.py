@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 from tests.support.dashboard import AskServer, tell
 from tests.support.scheduler_csv import write_scheduler_csv
 
+from steersman.apps.dashboard.runs import tables
 from steersman.apps.dashboard.runs.folders import find_runs
+from steersman.apps.dashboard.simulation import recordings
 from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.apps.dashboard.simulation.recordings import RecordingRun
+from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.apps.dashboard.workload import sampling
 from steersman.apps.dashboard.workload.bindings import bindings_document
 from steersman.apps.dashboard.workload.deployments import deployments_document
@@ -153,8 +157,6 @@ def test_a_file_of_another_kind_is_one_line(tmp_path: Path, name: str, capsys: p
 
 
 def test_a_compressed_file_is_found_and_a_link_out_is_not(tmp_path: Path) -> None:
-    import gzip
-
     folder, other = tmp_path / "desk", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -185,7 +187,7 @@ def test_a_page_gets_a_file_and_gets_it_anew_when_it_has_grown(tmp_path: Path) -
 def test_a_damaged_file_is_one_line_until_it_is_mended(tmp_path: Path) -> None:
     file = desk(tmp_path) / "run.csv"
     whole = file.read_text()
-    file.write_text(whole + "web,x,")
+    file.write_text(whole + "web,x,\n")
     screen = WorkloadScreen(find_runs([file])[0])
 
     async def story(ask: AskServer) -> None:
@@ -200,3 +202,77 @@ def test_a_damaged_file_is_one_line_until_it_is_mended(tmp_path: Path) -> None:
         assert "missing" in entry["problem"]
 
     tell([screen], story)
+
+
+def test_a_line_that_is_half_written_waits_for_its_other_half(tmp_path: Path) -> None:
+    desk(tmp_path)
+    whole = {name: (tmp_path / name).read_text() for name in ("run.csv", "sched_1.csv")}
+    for name, text in whole.items():
+        (tmp_path / name).write_text(text[:-5])
+    found = [run for run in find_runs([tmp_path])[0] if run.table in whole]
+    rows = whole["sched_1.csv"].count("\n") - 1
+
+    async def story(ask: AskServer) -> None:
+        ids = [entry["id"] for entry in (await ask("/api/workload/files")).content]
+        deployments, bindings = [(await ask(f"/api/workload/file?file={each}")).content for each in ids]
+        assert (deployments["pods"], bindings["pods"]) == ([3, 5, 2], rows - 1)
+        (entry,) = (await ask("/api/simulation/runs")).content
+        assert entry["problem"] == ""
+        for name, text in whole.items():
+            (tmp_path / name).write_text(text)
+        deployments, bindings = [(await ask(f"/api/workload/file?file={each}")).content for each in ids]
+        assert (deployments["pods"], bindings["pods"]) == ([3, 5, 0], rows)
+
+    tell([WorkloadScreen(found), SimulationScreen([RecordingRun(found[1])])], story)
+
+
+def test_a_recording_that_could_not_be_read_is_read_again_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = recorded(tmp_path / "sched_1.csv", nodes=4)
+    whole = file.read_text()
+    file.write_text(whole + "web,\n")
+    read = list[Path]()
+    parse = recordings.parse_bindings
+    monkeypatch.setattr(recordings, "parse_bindings", lambda path, lines: (read.append(path), parse(path, lines))[1])
+
+    async def story(ask: AskServer) -> None:
+        for _ in range(2):
+            (entry,) = (await ask("/api/simulation/runs")).content
+            assert "sched_1.csv" in entry["problem"]
+            assert (await ask("/api/simulation/replay?first=0")).is_line(400, "sched_1.csv")
+        assert len(read) == 1, "as long as the file is the same"
+        file.write_text(whole)
+        replay = (await ask("/api/simulation/replay?first=0")).content
+        assert len(replay["pods"]["name"]) == whole.count("\n") - 1
+        assert (await ask("/api/simulation/runs")).content[0]["problem"] == ""
+
+    tell([SimulationScreen([RecordingRun(find_runs([file])[0][0])])], story)
+
+
+@pytest.mark.parametrize("name", ["run.csv", "run.csv.gz"])
+def test_a_file_that_is_too_large_unpacked_is_one_line(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_TEXT_BYTES", 1 << 20)
+    write_rows([WEB], tmp_path / "small.csv")
+    content = (tmp_path / "small.csv").read_bytes() + b"\n" * (1 << 20)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    runs = find_runs([tmp_path / name])[0]
+
+    async def story(ask: AskServer) -> None:
+        (entry,) = (await ask("/api/workload/files")).content
+        assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, name, "more than 1 MiB")
+
+    tell([WorkloadScreen(runs)], story)
+
+
+def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    file = desk(tmp_path) / "run.csv"
+    file.write_bytes(file.read_bytes() + b"\xff\n")
+
+    async def story(ask: AskServer) -> None:
+        (entry,) = (await ask("/api/workload/files")).content
+        assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, "run.csv", "utf-8")
+
+    tell([WorkloadScreen(find_runs([file])[0])], story)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.apps.dashboard.runs.folders import FoundRun
-from steersman.apps.dashboard.runs.tables import cell_number, rows_of
+from steersman.apps.dashboard.runs.tables import cell_number, cell_whole_number, rows_of
 from steersman.core.errors import InputError
 from steersman.core.statistics import Interval
 from steersman.evaluation.bound.experiment_bounds import BOUND
@@ -66,7 +66,8 @@ class EvaluationFolder:
 
     def __init__(self, run: FoundRun) -> None:
         self.run = run
-        self.summary = _summary(run)
+        with run.reading():
+            self.summary = _summary(run)
         self.subjects = tuple(dict.fromkeys(Subject(row.workload, row.protocol) for row in self.summary))
         self.policies = tuple(dict.fromkeys(row.policy for row in self.summary if row.policy not in BESIDE))
         self.metrics: dict[str, dict[str, None]] = {}
@@ -80,7 +81,8 @@ class EvaluationFolder:
     @cached_property
     def runs(self) -> list[RunResult]:
         """Return the runs, with their metrics, and curves of `inflation`. Raises InputError: a file is damaged."""
-        return _runs(self.run)
+        with self.run.reading():
+            return _runs(self.run)
 
     def rows(self, subject: Subject, metric: str, baseline: str) -> list[SummaryRow]:
         """Return a metric's summary; differences from another baseline than the folder's are computed as there."""
@@ -138,7 +140,7 @@ def _summary(run: FoundRun) -> list[SummaryRow]:
                 protocol=_protocol(run, SUMMARY, line, given["protocol"]),
                 metric=given["metric"],
                 unit="",
-                runs=int(number("runs")) if given["runs"] else 0,
+                runs=cell_whole_number(run, SUMMARY, line, "runs", given["runs"] or "0"),
                 mean=number("mean"),
                 interval=Interval(number("ci_low"), number("ci_high")),
                 interquartile_mean=math.nan,
@@ -166,11 +168,9 @@ def _runs(run: FoundRun) -> list[RunResult]:
     for line, (workload, policy, seed, protocol, metric, unit, value) in rows_of(run, METRICS, METRICS_COLUMNS):
         if policy in BESIDE:
             continue
-        if not seed.isdigit():
-            raise InputError(run.folder / METRICS, f"line {line}", "seed", f"{seed[:40]!r} is no seed")
-        key = workload, policy, int(seed), _protocol(run, METRICS, line, protocol)
-        number = cell_number(run, METRICS, line, "value", value)
-        metrics.setdefault(key, []).append(Metric(metric, unit, number))
+        number = cell_whole_number(run, METRICS, line, "seed", seed)
+        key = workload, policy, number, _protocol(run, METRICS, line, protocol)
+        metrics.setdefault(key, []).append(Metric(metric, unit, cell_number(run, METRICS, line, "value", value)))
     curves = _curves(run)
     return [
         RunResult(
@@ -189,12 +189,11 @@ def _runs(run: FoundRun) -> list[RunResult]:
 def _curves(run: FoundRun) -> dict[tuple[str, str, int], Curve]:
     points: dict[tuple[str, str, int], list[list[float]]] = {}
     for line, (workload, policy, seed, *cells) in rows_of(run, RESULTS, RESULTS_COLUMNS):
-        if not seed.isdigit():
-            raise InputError(run.folder / RESULTS, f"line {line}", "seed", f"{seed[:40]!r} is no seed")
+        key = workload, policy, cell_whole_number(run, RESULTS, line, "seed", seed)
         values = [
             cell_number(run, RESULTS, line, name, cell) for name, cell in zip(RESULTS_COLUMNS[3:], cells, strict=True)
         ]
-        points.setdefault((workload, policy, int(seed)), []).append(values)
+        points.setdefault(key, []).append(values)
     return {key: _curve(*np.array(values).T) for key, values in points.items()}
 
 

@@ -13,10 +13,12 @@ from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
 from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder, Subject, criterion_of
+from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.figures import curve_stats, grid
+from steersman.evaluation.results import SUMMARY
 from steersman.evaluation.summary import SummaryRow
 from steersman.simulation.result import Curve
 
@@ -105,7 +107,7 @@ class ComparisonScreen:
     def __init__(self, runs: Sequence[FoundRun]) -> None:
         self._runs = {run.id: run for run in runs}
         self._read: dict[str, EvaluationFolder] = {}
-        self._entries: list[FolderEntry] | None = None
+        self._entries = RunEntries(runs, lambda run: run.version(SUMMARY), _entry)
         self._lock = asyncio.Lock()  # results are read and summarised for one request at a time
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -120,23 +122,7 @@ class ComparisonScreen:
 
     async def _get_folders(self, _: web.Request) -> web.Response:
         async with self._lock:
-            if self._entries is None:
-                self._entries = await asyncio.to_thread(lambda: [self._entry(run) for run in self._runs.values()])
-        return json_response(self._entries)
-
-    def _entry(self, run: FoundRun) -> FolderEntry:
-        try:
-            found = EvaluationFolder(run)
-        except SteersmanError as error:
-            return FolderEntry(id=run.id, name=run.name, problem=str(error))
-        return FolderEntry(
-            id=run.id,
-            name=run.name,
-            subjects=[SubjectRow(each.workload, each.protocol) for each in found.subjects],
-            policies=list(found.policies),
-            metrics={protocol: list(metrics) for protocol, metrics in found.metrics.items()},
-            baseline=found.baseline,
-        )
+            return json_response(await asyncio.to_thread(self._entries.read))
 
     async def _get_metric(self, request: web.Request) -> web.Response:
         try:
@@ -185,6 +171,21 @@ class ComparisonScreen:
                 del self._read[next(iter(self._read))]
             self._read[number] = EvaluationFolder(self._runs[number])
         return self._read[number]
+
+
+def _entry(run: FoundRun) -> FolderEntry:
+    try:
+        found = EvaluationFolder(run)
+    except SteersmanError as error:
+        return FolderEntry(id=run.id, name=run.name, problem=str(error))
+    return FolderEntry(
+        id=run.id,
+        name=run.name,
+        subjects=[SubjectRow(each.workload, each.protocol) for each in found.subjects],
+        policies=list(found.policies),
+        metrics={protocol: list(metrics) for protocol, metrics in found.metrics.items()},
+        baseline=found.baseline,
+    )
 
 
 def _policy_row(found: EvaluationFolder, row: SummaryRow) -> PolicyRow:

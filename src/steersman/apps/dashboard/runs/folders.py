@@ -7,11 +7,13 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.core.errors import InputError, SteersmanError, UsageError, displayed
+from steersman.core.regular_files import open_regular_file
 from steersman.evaluation.replay_file import REPLAY
 from steersman.evaluation.results import PARTIAL, PLACEMENTS, SUMMARY, TIMELINE
 from steersman.workloads.files import CSV_SUFFIXES
@@ -57,37 +59,45 @@ class FoundRun:
         """What pages call it."""
         return hashlib.sha256(os.fsencode(self.folder / self.table)).hexdigest()[:12]
 
-    def file(self, name: str) -> Path:
-        """Return the path of a file of the run.
-
-        Raises:
-            InputError: it is missing, no plain file, or a link that leads out of the root.
-        """
-        path = self.folder / name
-        real = path.resolve()
-        if not real.is_relative_to(self.root):
-            raise InputError(path, "", "", f"is a link out of {self.root}; a file of that folder is right")
-        if not real.exists():
-            raise InputError(path, "", "", "is missing")
-        if not real.is_file():
-            raise InputError(path, "", "", "is no file")
-        return real
-
     def open(self, name: str, most: int = MOST_BYTES) -> BinaryIO:
         """Open a file of the run for reading.
 
         Raises:
-            InputError: see `file`; or it cannot be read, or is larger than `most` bytes.
+            InputError: it is missing, no regular file, a link that leads out of the root, cannot be read, or is larger
+                than `most` bytes.
         """
-        path = self.file(name)
+        path = self.folder / name
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(self.root):
+            raise InputError(path, "", "", f"is a link out of {self.root}; a file of that folder is right")
         try:
-            file = path.open("rb")
+            file = open_regular_file(real)
+        except FileNotFoundError:
+            raise InputError(path, "", "", "is missing") from None
         except OSError as error:
             raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
         if (size := os.fstat(file.fileno()).st_size) > most:
             file.close()
             raise InputError(path, "", "", f"has {size} bytes; at most {most} are read")
         return file
+
+    def version(self, name: str) -> str:
+        """Return a text that changes with a file of the run. Raises InputError: see `open`."""
+        with self.open(name) as file:
+            status = os.fstat(file.fileno())
+        return f"{status.st_mtime_ns}-{status.st_size}"
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn what damaged files make readers raise into one line, so that a list shows the other runs.
+
+        Raises:
+            InputError: a file cannot be read, or has what none of its readers expects.
+        """
+        try:
+            yield
+        except (OSError, ValueError, ArithmeticError, RecursionError) as error:
+            raise InputError(self.folder / self.table, "", "", f"cannot be read: {error}") from None
 
 
 def find_runs(given_paths: Iterable[Path]) -> tuple[list[FoundRun], list[SteersmanError]]:
@@ -99,23 +109,24 @@ def find_runs(given_paths: Iterable[Path]) -> tuple[list[FoundRun], list[Steersm
     runs: dict[tuple[Path, Kind], FoundRun] = {}
     problems: list[SteersmanError] = []
     for given in given_paths:
-        root = given.resolve()
-        if not root.exists():
+        root = Path(os.path.realpath(given))
+        if not os.path.exists(root):
             raise UsageError(f"{given}: there is no such file or folder; {READ}")
         if not root.is_dir():
             if (of_file := _kind_of_file(root)) is None:
                 raise UsageError(f"{given}: is no CSV of workload run and no recording of a scheduler; {READ}")
-            runs.setdefault((root, of_file), FoundRun(of_file, root.parent, root.parent, root.name, root.name))
+            name = displayed(root.name)
+            runs.setdefault((root, of_file), FoundRun(of_file, root.parent, root.parent, name, root.name))
             continue
         before = len(runs), len(problems)
         for folder, names in _below(root):
             name = root.name if folder == root else f"{root.name}/{folder.relative_to(root)}"
             kinds, problem = _kinds(folder, names)
             for kind in kinds:
-                runs.setdefault((folder, kind), FoundRun(kind, folder, root, name))
+                runs.setdefault((folder, kind), FoundRun(kind, folder, root, displayed(name)))
             for table in sorted(names):
                 if (of_file := _kind_of_file(folder / table)) is not None:
-                    found = FoundRun(of_file, folder, root, f"{name}/{table}", table)
+                    found = FoundRun(of_file, folder, root, displayed(f"{name}/{table}"), table)
                     runs.setdefault((folder / table, of_file), found)
             if problem:
                 problems.append(problem)
@@ -163,10 +174,9 @@ def _kind_of_file(path: Path) -> FileKind | None:
     if not path.name.endswith(CSV_SUFFIXES):
         return None
     try:
-        if path.is_symlink() or not path.is_file():
-            return None
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            header = file.readline(HEADER_BYTES).decode("utf-8-sig", errors="replace")
+        with open_regular_file(path) as file:
+            text = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            header = text.readline(HEADER_BYTES).decode("utf-8-sig", errors="replace")
     except (OSError, EOFError, zlib.error):
         return None
     columns = {cell.strip() for cell in header.split(",")}

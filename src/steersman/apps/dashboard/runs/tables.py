@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
+import os
+import re
 import sys
+import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from steersman.apps.dashboard.runs.folders import FoundRun
@@ -17,6 +21,32 @@ CHUNK_BYTES = 1 << 20
 MOST_ROWS = 20_000
 """Rows of a growing file that are kept; of more, every second, fourth, ... is."""
 LONGEST_LINE = 1 << 16
+MOST_TEXT_BYTES = 1 << 27
+"""Of a text that is read as a whole, unpacked; of a recording of 1,000 nodes these are about 6,000 pods."""
+WHOLE_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+def complete_lines(run: FoundRun, name: str) -> Iterable[str]:
+    """Return the lines of a text to which another process may append, so without a last one that has no end yet.
+
+    A text that is packed is one that nobody appends to.
+
+    Raises:
+        InputError: it cannot be read or unpacked, or has more than `MOST_TEXT_BYTES`.
+    """
+    packed = name.endswith(".gz")
+    with run.open(name) as file:
+        try:
+            content = (gzip.GzipFile(fileobj=file) if packed else file).read(MOST_TEXT_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(run.folder / name, "", "", f"cannot be read: {error}") from None
+    if len(content) > MOST_TEXT_BYTES:
+        unpacked = "unpacked " if packed else ""
+        problem = f"has {unpacked}more than {MOST_TEXT_BYTES >> 20} MiB; the dashboard reads files of less"
+        raise InputError(run.folder / name, "", "", problem)
+    if not packed:
+        content = content[: content.rfind(b"\n") + 1]
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
 
 
 def rows_of(run: FoundRun, name: str, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
@@ -48,6 +78,14 @@ def cell_number(run: FoundRun, name: str, line: int, column: str, text: str) -> 
         return float(text) if text else math.nan
     except ValueError:
         raise InputError(run.folder / name, f"line {line}", column, f"{text[:40]!r} is no number") from None
+
+
+def cell_whole_number(run: FoundRun, name: str, line: int, column: str, text: str) -> int:
+    """Return the whole number in a cell, such as a seed or a count. Raises InputError: it is none."""
+    if not WHOLE_NUMBER.fullmatch(text):
+        problem = f"{text[:40]!r} is no whole number of at most 19 digits"
+        raise InputError(run.folder / name, f"line {line}", column, problem)
+    return int(text)
 
 
 class GrowingTable:
@@ -84,11 +122,8 @@ class GrowingTable:
         Raises:
             InputError: the file cannot be read, or is no such table.
         """
-        try:
-            path = self._run.file(self._name)
-        except InputError:
-            if (self._run.folder / self._name).is_symlink():
-                raise
+        path = self._run.folder / self._name
+        if not os.path.lexists(path):
             if self._offset:
                 self._forget()
             return

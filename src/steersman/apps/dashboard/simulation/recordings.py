@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.apps.dashboard.runs.folders import FoundRun
+from steersman.apps.dashboard.runs.tables import complete_lines
 from steersman.apps.dashboard.simulation.document import RecordedRun
 from steersman.apps.dashboard.simulation.sources import LoadedRun, RunLabel
 from steersman.cluster.model import Node, Pod
@@ -19,7 +20,7 @@ from steersman.simulation.result import Placements, Timeline
 from steersman.workloads.recorded_bindings import (
     RecordedBinding,
     clearings,
-    read_bindings,
+    parse_bindings,
     recorded_class,
     recorded_nodes,
 )
@@ -37,6 +38,10 @@ class RecordingRun:
 
     def __init__(self, run: FoundRun) -> None:
         self.name, self._run = run.name, run
+
+    def version(self) -> str:
+        """Return a text that changes with the file. Raises InputError: it cannot be read."""
+        return self._run.version(self._run.table)
 
     def describe(self) -> RunLabel:
         """Return what a list says of the run. Raises InputError: it is damaged."""
@@ -71,7 +76,9 @@ class RecordingRun:
         raise SteersmanError("a recording does not say which policy decided, so there are no reasons")
 
     def _rows(self) -> Sequence[RecordedBinding]:
-        return read_bindings(self._run.file(self._run.table))
+        with self._run.reading():
+            lines = complete_lines(self._run, self._run.table)
+            return parse_bindings(self._run.folder / self._run.table, lines)
 
 
 def _events(

@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
+from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.screens import json_response, position_in_query
 from steersman.apps.dashboard.simulation.document import RunColumns, replay_of
 from steersman.apps.dashboard.simulation.explanations import RunExplainer
@@ -51,7 +52,7 @@ class SimulationScreen:
         self._loaded: dict[int, tuple[LoadedRun, RunColumns]] = {}
         self._explainers: dict[int, RunExplainer] = {}
         self._explained: dict[tuple[int, int], Explanation] = {}
-        self._entries: list[RunEntry] | None = None
+        self._entries = RunEntries(sources, lambda source: source.version(), _entry)
         self._lock = asyncio.Lock()  # one at a time: each explanation scores all nodes several times
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -70,9 +71,7 @@ class SimulationScreen:
 
     async def _list(self) -> list[RunEntry]:
         async with self._lock:
-            if self._entries is None:
-                self._entries = await asyncio.to_thread(lambda: [_entry(source) for source in self._sources])
-        return self._entries
+            return await asyncio.to_thread(self._entries.read)
 
     async def _get_replay(self, request: web.Request) -> web.Response:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +22,7 @@ from steersman.simulation.result import Placements, RunResult, Timeline
 from steersman.workloads.profile import TypicalPod
 from steersman.workloads.workload import Workload
 
+DEVICES = re.compile(r"[0-9]{1,2}(-[0-9]{1,2})*")
 NOW = "now"
 """Where runs are that were not read from a folder."""
 
@@ -48,6 +50,10 @@ class RunSource(Protocol):
     """
 
     name: str
+
+    def version(self) -> str:
+        """Return a text that changes with what `describe` reads. Raises SteersmanError: that cannot be read."""
+        ...
 
     def describe(self) -> RunLabel:
         """Return what a list says of the run. Raises SteersmanError: it cannot be read."""
@@ -87,6 +93,10 @@ class SimulatedRun:
         self.name = NOW
         self._workload, self._policy, self._result, self._arrivals = workload, policy, result, arrivals
 
+    def version(self) -> str:
+        """Return nothing: the run does not change."""
+        return ""
+
     def describe(self) -> RunLabel:
         """Return what a list says of the run."""
         result = self._result
@@ -112,6 +122,10 @@ class FolderRun:
         self.name, self._run = run.name, run
         self._label: RunLabel | None = None
 
+    def version(self) -> str:
+        """Return a text that changes with the file of nodes and pods. Raises InputError: it cannot be read."""
+        return self._run.version(REPLAY)
+
     def describe(self) -> RunLabel:
         """Return what a list says of the run."""
         if self._label is None:
@@ -122,9 +136,10 @@ class FolderRun:
     def load(self) -> LoadedRun:
         """Return the run."""
         content = self._read()
-        workload = content.load_workload()
-        placements = _placements(self._run, workload)
-        timeline = _timeline(self._run, content.protocol == "timed")
+        with self._run.reading():
+            workload = content.load_workload()
+            placements = _placements(self._run, workload)
+            timeline = _timeline(self._run, content.protocol == "timed")
         if len(placements.time) != len(timeline.time):
             problem = f"has {len(timeline.time)} events, and {PLACEMENTS} has {len(placements.time)}; simulate it anew"
             raise InputError(self._run.folder / TIMELINE, "", "", problem)
@@ -152,7 +167,7 @@ class FolderRun:
         return policy
 
     def _read(self) -> ReplayFile:
-        with self._run.open(REPLAY) as file:
+        with self._run.reading(), self._run.open(REPLAY) as file:
             return decode_replay(self._run.folder / REPLAY, file)
 
 
@@ -185,7 +200,7 @@ def _problem_of(row: Sequence[str], pods: Collection[str], nodes: Mapping[str, i
         return f"pod {pod[:80]!r} is not in {REPLAY}"
     if node not in nodes:
         return f"node {node[:80]!r} is not in {REPLAY}"
-    if devices and not all(each.isdecimal() and int(each) < nodes[node] for each in devices[:400].split("-")):
+    if devices and not (DEVICES.fullmatch(devices) and max(map(int, devices.split("-"))) < nodes[node]):
         return f"devices {devices[:40]!r} are none of the node's {nodes[node]}"
     if outcome not in OUTCOMES:
         return f"outcome {outcome[:40]!r}; one of {', '.join(OUTCOMES)} is right"

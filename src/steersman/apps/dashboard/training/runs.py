@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -87,25 +88,28 @@ class TrainingFolder:
         """Return what a list says of the run."""
         head = RunHead(id=self.run.id, name=self.run.name)
         try:
-            if self._options is None:
-                self._options = _options(self.run)
-            head.algorithm, head.reference = self._options["algorithm"], self._options["reference"]
-            head.progress = _progress(self.run)
+            with self.run.reading():
+                self._read_head(head)
         except SteersmanError as error:
             head.problem = str(error)
-            return head
+        return head
+
+    def _read_head(self, head: RunHead) -> None:
+        if self._options is None:
+            self._options = _options(self.run)
+        head.algorithm, head.reference = self._options["algorithm"], self._options["reference"]
+        head.progress = _progress(self.run)
         runs = is_training(self.run.folder)
         head.state = _state(head.progress, runs)
         if runs:
             head.pending = pending_request(self.run.folder)
         if head.progress is not None and head.state == "learning":
             head.seconds_left = seconds_left(head.progress)
-        return head
 
     def ask(self, request: str) -> None:
         """Leave a request in the folder. Raises SteersmanError: see `post_request`; or the folder is a link by now."""
         folder = self.run.folder
-        if folder.resolve() != folder:
+        if Path(os.path.realpath(folder)) != folder:
             raise SteersmanError(f"{folder}: is a link by now, and was none when the dashboard began")
         post_request(folder, request)
 
@@ -119,12 +123,13 @@ class TrainingFolder:
             InputError: a file of the run is damaged.
         """
         head, tables = self.head(), {}
-        for name, table in self._tables.items():
-            table.read()
-            there = known.get(name, Position())
-            first, columns = table.since(there.generation, there.rows)
-            tables[name] = TableNews(generation=table.generation, first=first, columns=columns)
-        return RunNews(head=head, tables=tables, log=_last_lines(self.run))
+        with self.run.reading():
+            for name, table in self._tables.items():
+                table.read()
+                there = known.get(name, Position())
+                first, columns = table.since(there.generation, there.rows)
+                tables[name] = TableNews(generation=table.generation, first=first, columns=columns)
+            return RunNews(head=head, tables=tables, log=_last_lines(self.run))
 
 
 def seconds_left(progress: RunProgress) -> float | None:
@@ -150,7 +155,7 @@ def _options(run: FoundRun) -> dict[str, str]:
         text = file.read()
     try:
         content = msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(run.folder / OPTIONS, "", "", f"is no run.json of steersman train: {error}") from None
     config = content.get("config")
     reference = content.get("reference") or (config.get("reference") if isinstance(config, dict) else "")

@@ -10,12 +10,13 @@ from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
 from steersman.apps.dashboard.runs.folders import FoundRun
+from steersman.apps.dashboard.runs.tables import complete_lines
 from steersman.apps.dashboard.screens import json_response
 from steersman.apps.dashboard.workload.bindings import BindingsDocument, bindings_document
 from steersman.apps.dashboard.workload.deployments import DeploymentsDocument, deployments_document
 from steersman.core.errors import SteersmanError
-from steersman.workloads.generators.deployments import read_rows
-from steersman.workloads.recorded_bindings import read_bindings
+from steersman.workloads.generators.deployments import parse_rows
+from steersman.workloads.recorded_bindings import parse_bindings
 
 KEPT_FILES = 8
 """Files whose documents are kept in memory."""
@@ -63,7 +64,7 @@ class WorkloadScreen:
     def _entry(self, run: FoundRun) -> FileEntry:
         entry = FileEntry(id=run.id, name=run.name, kind=run.kind)
         try:
-            entry.version = _version(run)
+            entry.version = run.version(run.table)
         except SteersmanError as error:
             entry.problem = str(error)
         else:
@@ -82,7 +83,7 @@ class WorkloadScreen:
             return refused(400, str(error))
 
     def _document(self, run: FoundRun) -> DeploymentsDocument | BindingsDocument:
-        version = _version(run)
+        version = run.version(run.table)
         former = self._read.pop(run.id, None)
         if former is None or former[0] != version:
             former = version, _load(run)
@@ -94,20 +95,12 @@ class WorkloadScreen:
         return former[1]
 
 
-def _version(run: FoundRun) -> str:
-    """Return a text that changes with the file. Raises InputError: see `FoundRun.open`."""
-    with run.open(run.table):
-        status = run.file(run.table).stat()
-    return f"{status.st_mtime_ns}-{status.st_size}"
-
-
 def _load(run: FoundRun) -> DeploymentsDocument | BindingsDocument | SteersmanError:
     try:
-        file = run.file(run.table)
-        return (
-            deployments_document(read_rows(file))
-            if run.kind == "deployments"
-            else bindings_document(read_bindings(file))
-        )
+        with run.reading():
+            lines = complete_lines(run, run.table)
+            if run.kind == "deployments":
+                return deployments_document(parse_rows(run.folder / run.table, lines))
+            return bindings_document(parse_bindings(run.folder / run.table, lines))
     except SteersmanError as error:
         return error

@@ -64,7 +64,6 @@ class Page {
       }
       this.round += 1;
       await this.update();
-      byId("problem").hidden = true;
     } catch (problem) {
       showProblem(problem);
     }
@@ -72,12 +71,19 @@ class Page {
   }
 
   async update() {
-    const shown = [this.chosen, ...this.others];
-    await Promise.all(shown.map(async (id) => {
+    /** @type {Set<string>} one damaged run keeps no other from being shown */
+    const problems = new Set();
+    await Promise.all([this.chosen, ...this.others].map(async (id) => {
       const run = this.runs.get(id) ?? new RunData();
       this.runs.set(id, run);
-      run.add(await ask(`/api/training/news?run=${id}${run.known()}`));
+      try {
+        run.add(await ask(`/api/training/news?run=${id}${run.known()}`));
+      } catch (problem) {
+        problems.add(problem instanceof Error ? problem.message : String(problem));
+      }
     }));
+    byId("problem").hidden = problems.size === 0;
+    byId("problem").textContent = [...problems].join(" ");
     this.showState();
     this.showCharts();
     this.showHistograms();
