@@ -11,8 +11,9 @@ import re
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.core.errors import InputError
@@ -23,17 +24,35 @@ MOST_ROWS = 20_000
 LONGEST_LINE = 1 << 16
 MOST_TEXT_BYTES = 1 << 27
 """Of a text that is read as a whole, unpacked; of a recording of 1,000 nodes these are about 6,000 pods."""
+T = TypeVar("T")
 WHOLE_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
-def complete_lines(run: FoundRun, name: str) -> Iterable[str]:
-    """Return the lines of a text to which another process may append, so without a last one that has no end yet.
+def parse_growing(run: FoundRun, name: str, parse: Callable[[Path, Iterable[str]], T]) -> T:
+    """Parse a text to which another process may append: half a line at the end is left out.
 
-    A text that is packed is one that nobody appends to.
+    A last line without an end that can be parsed is taken as whole, since people write such files.
+
+    Args:
+        run: the run.
+        name: of the file.
+        parse: parses lines; the path is for errors.
 
     Raises:
         InputError: it cannot be read or unpacked, or has more than `MOST_TEXT_BYTES`.
+        Exception: what `parse` raises.
     """
+    path, content = run.folder / name, _content(run, name)
+    complete = content[: content.rfind(b"\n") + 1]
+    try:
+        return parse(path, _lines(content))
+    except (InputError, ValueError):
+        if len(complete) == len(content):
+            raise
+    return parse(path, _lines(complete))
+
+
+def _content(run: FoundRun, name: str) -> bytes:
     packed = name.endswith(".gz")
     with run.open(name) as file:
         try:
@@ -44,8 +63,10 @@ def complete_lines(run: FoundRun, name: str) -> Iterable[str]:
         unpacked = "unpacked " if packed else ""
         problem = f"has {unpacked}more than {MOST_TEXT_BYTES >> 20} MiB; the dashboard reads files of less"
         raise InputError(run.folder / name, "", "", problem)
-    if not packed:
-        content = content[: content.rfind(b"\n") + 1]
+    return content
+
+
+def _lines(content: bytes) -> Iterable[str]:
     return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.apps.dashboard.runs.folders import FoundRun
-from steersman.apps.dashboard.runs.tables import complete_lines
+from steersman.apps.dashboard.runs.tables import parse_growing
 from steersman.apps.dashboard.simulation.document import RecordedRun
 from steersman.apps.dashboard.simulation.sources import LoadedRun, RunLabel
 from steersman.cluster.model import Node, Pod
@@ -77,8 +77,7 @@ class RecordingRun:
 
     def _rows(self) -> Sequence[RecordedBinding]:
         with self._run.reading():
-            lines = complete_lines(self._run, self._run.table)
-            return parse_bindings(self._run.folder / self._run.table, lines)
+            return parse_growing(self._run, self._run.table, parse_bindings)
 
 
 def _events(

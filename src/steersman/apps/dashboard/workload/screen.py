@@ -10,7 +10,7 @@ from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
 from steersman.apps.dashboard.runs.folders import FoundRun
-from steersman.apps.dashboard.runs.tables import complete_lines
+from steersman.apps.dashboard.runs.tables import parse_growing
 from steersman.apps.dashboard.screens import json_response
 from steersman.apps.dashboard.workload.bindings import BindingsDocument, bindings_document
 from steersman.apps.dashboard.workload.deployments import DeploymentsDocument, deployments_document
@@ -98,9 +98,8 @@ class WorkloadScreen:
 def _load(run: FoundRun) -> DeploymentsDocument | BindingsDocument | SteersmanError:
     try:
         with run.reading():
-            lines = complete_lines(run, run.table)
             if run.kind == "deployments":
-                return deployments_document(parse_rows(run.folder / run.table, lines))
-            return bindings_document(parse_bindings(run.folder / run.table, lines))
+                return deployments_document(parse_growing(run, run.table, parse_rows))
+            return bindings_document(parse_growing(run, run.table, parse_bindings))
     except SteersmanError as error:
         return error
