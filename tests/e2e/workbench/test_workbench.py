@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -17,8 +18,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 from tests.e2e.conftest import STEERSMAN, until
+
+from steersman.apps.workbench.services import TUTORIALS
 
 pytestmark = pytest.mark.e2e
 
@@ -53,6 +57,24 @@ def status(url: str) -> int:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
+
+
+def said_in_a_terminal(base: str, token: str, command: str) -> set[str]:
+    """The lines that a new terminal of JupyterLab shows for a command, up to the path of `steersman`."""
+
+    async def ask() -> str:
+        headers, said = {"Authorization": f"token {token}"}, ""
+        async with aiohttp.ClientSession(headers=headers) as session, asyncio.timeout(60):
+            async with session.post(f"{base}/api/terminals") as answer:
+                name = (await answer.json())["name"]
+            async with session.ws_connect(f"{base}/terminals/websocket/{name}") as terminal:
+                await terminal.send_json(["stdin", f"{command}\r"])
+                while f"{STEERSMAN}\r" not in said:
+                    kind, *content = await terminal.receive_json()
+                    said += content[0] if kind == "stdout" else ""
+        return said
+
+    return set(asyncio.run(ask()).splitlines())
 
 
 def without_token(address: str) -> str:
@@ -105,8 +127,11 @@ def test_all_addresses_answer_and_one_ctrl_c_ends_all(tmp_path: Path) -> None:
         assert status(addresses["TensorBoard"]) == 200
         assert len(token) >= 32
         assert token not in "".join(command_line(pid) for pid in running.processes())
-        listed = json.loads(urllib.request.urlopen(f"{base}/api/contents?token={token}", timeout=30).read())["content"]
+        listed = json.loads(urllib.request.urlopen(f"{base}/api/contents/tutorials?token={token}", timeout=30).read())[
+            "content"
+        ]
         assert "01-quickstart.ipynb" in {each["name"] for each in listed}
+        assert said_in_a_terminal(base, token, "pwd; command -v steersman").issuperset((str(TUTORIALS), str(STEERSMAN)))
         asked = urllib.request.Request(f"{base}/api/kernels?token={token}", method="POST", data=b"{}")
         urllib.request.urlopen(asked, timeout=60).close()
         until(lambda: any("ipykernel" in command_line(pid) for pid in running.processes()))

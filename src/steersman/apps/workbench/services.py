@@ -38,6 +38,7 @@ class LocalService:
         page: path of its page with the token; "": the server prints its address itself.
         environment: variables that only this server gets.
         note: what a user should know about it.
+        folder: its working directory; None: that of the workbench.
     """
 
     name: str
@@ -48,6 +49,7 @@ class LocalService:
     page: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    folder: Path | None = None
 
     @property
     def base(self) -> str:
@@ -82,6 +84,8 @@ def jupyterlab(port: int, folder: Path, scratch: Path) -> LocalService:
     root = TUTORIALS.parent if folder == TUTORIALS else folder
     command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={root}", f"--ServerApp.preferred_dir={folder}"]
     command += ["--LabApp.extension_manager=readonly"]
+    # A login shell, which is the default without a terminal, would forget where this Python's commands are.
+    command += [f"--ServerApp.terminado_settings={json.dumps({'shell_command': [os.environ.get('SHELL', 'sh')]})}"]
     command += ["--allow-root"] if os.geteuid() == 0 else []
     page = scratch / "labconfig" / "page_config.json"
     page.parent.mkdir()
@@ -92,7 +96,9 @@ def jupyterlab(port: int, folder: Path, scratch: Path) -> LocalService:
         "JUPYTER_RUNTIME_DIR": str(scratch),
         "JUPYTER_CONFIG_PATH": configuration,
     }
-    return LocalService("JupyterLab", "--jupyter-port", port, command, "/api", f"/lab?token={token}", environment)
+    return LocalService(
+        "JupyterLab", "--jupyter-port", port, command, "/api", f"/lab?token={token}", environment, folder=folder
+    )
 
 
 def tensorboard(port: int, folder: Path) -> LocalService:

@@ -126,6 +126,7 @@ def _start(service: LocalService, log: Path, environment: Mapping[str, str]) -> 
             stdout=file,
             stderr=file,
             env={**environment, **service.environment},
+            cwd=service.folder,
             start_new_session=True,
         )
     return StartedService(service, process, log)
