@@ -8,6 +8,7 @@ from tests.support.kubeconfig import UNREACHABLE
 
 import steersman
 from steersman.cli.main import main
+from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb.traces import embedded
@@ -101,6 +102,15 @@ def test_a_study_of_what_makes_no_sense_ends_at_once(tmp_path, monkeypatch, caps
     assert main(["tune", *scene, "--algorithm", "ppo", "--trials", "3", "--jobs", "1", "--output", "study"]) == 2
     assert "its nodes have no GPU" in capsys.readouterr().err
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_study_has_trials_of_one_algorithm(tmp_path):
+    pytest.importorskip("torch")
+    task, options = DeploymentsOptions(nodes=3), {"trials": 1, "iterations": 2, "validate_every": 1}
+    steersman.tune(task, tmp_path, algorithm="dqn", **options)
+    with pytest.raises(UsageError, match=r"study\.db: the study is of dqn; name another folder for ppo"):
+        steersman.tune(task, tmp_path, algorithm="ppo", **options)
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")

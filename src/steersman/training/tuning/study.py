@@ -21,7 +21,7 @@ from steersman.core.errors import InputError, MissingExtraError, SteersmanError,
 from steersman.core.processes import kill, start_worker
 from steersman.core.signals import defer_signals
 from steersman.training.learning import LearningPlan
-from steersman.training.plans import AnyPlan, train
+from steersman.training.plans import AnyPlan, algorithm_of, train
 from steersman.training.run import TrainingLimits, TrainingProgress
 from steersman.training.tuning.spaces import apply_trial, to_options
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import optuna
 
 STUDY, STORE, BEST, PLOTS = "steersman", "study.db", "best.json", "tuning.html"
+ALGORITHM = "algorithm"
+"""Attribute of a study."""
 STARTUP_TRIALS = 4
 """Trials that are drawn at random and not pruned."""
 DEFAULT_TRIALS = 20
@@ -124,7 +126,7 @@ def tune(
 
     Raises:
         MissingExtraError: Optuna is not installed.
-        UsageError: the plan is invalid.
+        UsageError: the plan is invalid, or the study in the folder is of another algorithm.
         SteersmanError: no trial finished.
     """
     check_minutes(minutes)
@@ -137,6 +139,7 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial's log has the reason; Ctrl-C needs no traceback
     folder.mkdir(parents=True, exist_ok=True)
     study = _open(folder, plan.seed)
+    _check_algorithm(study, algorithm_of(plan).name, folder)
     goal = TrialObjective(
         math.inf if trials is None else len(study.trials) + trials,
         math.inf if minutes is None else time.time() + 60.0 * minutes,
@@ -167,6 +170,14 @@ def _open(folder: Path, seed: int) -> optuna.Study:
         sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
     )
+
+
+def _check_algorithm(study: optuna.Study, algorithm: str, folder: Path) -> None:
+    """Note of which algorithm a study is. Raises UsageError: it is of another, whose options its trials have."""
+    known = study.user_attrs.get(ALGORITHM, algorithm)
+    if known != algorithm:
+        raise UsageError(f"{folder / STORE}: the study is of {known}; name another folder for {algorithm}")
+    study.set_user_attr(ALGORITHM, algorithm)
 
 
 def _work_for(
