@@ -286,7 +286,8 @@ def _method(
         if any(each.headline.on_gpu for each in comparisons)
         else "",
         "Intervals": f"95 %, bootstrap over seeds (BCa, {RESAMPLES:,} resamples), differences paired by seed. They say "
-        "how much depends on the seed, not how another workload would do.",
+        "how much depends on the seed, not how another workload would do. With few seeds they are too narrow: of 100 "
+        "such intervals of normally distributed values, 16 miss the mean with 5 seeds, 10 with 10, 6 with 40.",
         "Version": f"steersman {__version__}",
     }
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text)
