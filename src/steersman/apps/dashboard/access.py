@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -58,19 +57,19 @@ def guard(token: str, address: str) -> Middleware:
 async def _checked(request: web.Request, handler: Handler, token: str, hosts: set[str]) -> web.StreamResponse:
     if request.path in OPEN:
         return await handler(request)
-    if _host(f"//{request.host}", "hostname") not in {host.strip("[]") for host in hosts}:
+    if _split(f"//{request.host}").hostname not in {host.strip("[]") for host in hosts}:
         return refused(403, "Host is not this server's: open the address that the command printed")
     origin = request.headers.get("Origin")
-    if origin is not None and _host(origin, "netloc") != request.host:
+    if origin is not None and _split(origin).netloc != request.host:
         return refused(403, "Origin is another site's: requests are answered for this server's own pages alone")
     if TOKEN in request.query:
         if not _equal(request.query[TOKEN], token):
             return refused(401, "token is wrong: open the address that the command printed")
         response = web.Response(status=303, headers={"Location": request.path})
-        response.set_cookie(_cookie(request), token, httponly=True, samesite="Strict", path="/")
+        response.set_cookie(_cookie_name(request), token, httponly=True, samesite="Strict", path="/")
         return response
     kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
-    given = bearer.strip() if kind.lower() == "bearer" else request.cookies.get(_cookie(request), "")
+    given = bearer.strip() if kind.lower() == "bearer" else request.cookies.get(_cookie_name(request), "")
     if not _equal(given, token):
         return refused(401, "token is missing: open the address that the command printed, which has it")
     try:
@@ -84,16 +83,16 @@ def refused(status: int, problem: str) -> web.Response:
     return web.Response(status=status, text=f"{problem}\n")
 
 
-def _cookie(request: web.Request) -> str:
+def _cookie_name(request: web.Request) -> str:
     return COOKIE.format(request.get_extra_info("sockname", ("", 0))[1])
 
 
-def _host(url: str, part: Literal["hostname", "netloc"]) -> str | None:
-    """Return a part of an address, None of a malformed one."""
+def _split(url: str) -> SplitResult:
+    """Return the parts of an address; of a malformed one they are empty."""
     try:
-        return getattr(urlsplit(url), part)  # type: ignore[no-any-return]
+        return urlsplit(url)
     except ValueError:
-        return None
+        return urlsplit("")
 
 
 def _equal(given: str, token: str) -> bool:

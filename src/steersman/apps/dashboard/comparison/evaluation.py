@@ -66,7 +66,7 @@ class EvaluationFolder:
 
     def __init__(self, run: FoundRun) -> None:
         self.run = run
-        with run.reading():
+        with run.wrapped_read_errors():
             self.summary = _summary(run)
         self.subjects = tuple(dict.fromkeys(Subject(row.workload, row.protocol) for row in self.summary))
         self.policies = tuple(dict.fromkeys(row.policy for row in self.summary if row.policy not in BESIDE))
@@ -81,7 +81,7 @@ class EvaluationFolder:
     @cached_property
     def runs(self) -> list[RunResult]:
         """Return the runs, with their metrics, and curves of `inflation`. Raises InputError: a file is damaged."""
-        with self.run.reading():
+        with self.run.wrapped_read_errors():
             return _runs(self.run)
 
     def rows(self, subject: Subject, metric: str, baseline: str) -> list[SummaryRow]:

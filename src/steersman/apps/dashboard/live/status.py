@@ -98,13 +98,14 @@ class WaitingFeed:
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
         key, pod = object_key(obj), _decode(obj)
-        known, last = self.pods.get(key), scheduled_condition(obj)
+        known = self.pods.get(key)
         if kind == "DELETED" or pod.spec.node_name:
             self._drop(key)
             if known and kind != "DELETED":
                 seen = max(0.0, self.clock() - known.since)
-                self.bound(key, _waited(seen, pod.metadata.creation_timestamp, last))
+                self.bound(key, _waited(seen, pod.metadata.creation_timestamp, scheduled_condition(obj)))
             return
+        last = scheduled_condition(obj)
         since = known.since if known else self.clock() if self._listed else _unix(pod.metadata.creation_timestamp)
         waiting = WaitingPod(pod.spec.scheduler_name, since, last.reason, last.message[:LONGEST_MESSAGE])
         if waiting != known:

@@ -88,7 +88,7 @@ class FoundRun:
         return f"{status.st_mtime_ns}-{status.st_size}"
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def wrapped_read_errors(self) -> Iterator[None]:
         """Turn what damaged files make readers raise into one line, so that a list shows the other runs.
 
         Raises:

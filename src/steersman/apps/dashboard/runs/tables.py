@@ -42,17 +42,17 @@ def parse_growing(run: FoundRun, name: str, parse: Callable[[Path, Iterable[str]
         InputError: it cannot be read or unpacked, or has more than `MOST_TEXT_BYTES`.
         Exception: what `parse` raises.
     """
-    path, content = run.folder / name, _content(run, name)
+    path, content = run.folder / name, _unpacked(run, name)
     complete = content[: content.rfind(b"\n") + 1]
     try:
-        return parse(path, _lines(content))
+        return parse(path, _decoded_lines(content))
     except (InputError, ValueError):
         if len(complete) == len(content):
             raise
-    return parse(path, _lines(complete))
+    return parse(path, _decoded_lines(complete))
 
 
-def _content(run: FoundRun, name: str) -> bytes:
+def _unpacked(run: FoundRun, name: str) -> bytes:
     packed = name.endswith(".gz")
     with run.open(name) as file:
         try:
@@ -66,7 +66,7 @@ def _content(run: FoundRun, name: str) -> bytes:
     return content
 
 
-def _lines(content: bytes) -> Iterable[str]:
+def _decoded_lines(content: bytes) -> Iterable[str]:
     return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
 
 

@@ -76,7 +76,7 @@ class RecordingRun:
         raise SteersmanError("a recording does not say which policy decided, so there are no reasons")
 
     def _rows(self) -> Sequence[RecordedBinding]:
-        with self._run.reading():
+        with self._run.wrapped_read_errors():
             return parse_growing(self._run, self._run.table, parse_bindings)
 
 

@@ -136,7 +136,7 @@ class FolderRun:
     def load(self) -> LoadedRun:
         """Return the run."""
         content = self._read()
-        with self._run.reading():
+        with self._run.wrapped_read_errors():
             workload = content.load_workload()
             placements = _placements(self._run, workload)
             timeline = _timeline(self._run, content.protocol == "timed")
@@ -167,7 +167,7 @@ class FolderRun:
         return policy
 
     def _read(self) -> ReplayFile:
-        with self._run.reading(), self._run.open(REPLAY) as file:
+        with self._run.wrapped_read_errors(), self._run.open(REPLAY) as file:
             return decode_replay(self._run.folder / REPLAY, file)
 
 

@@ -88,7 +88,7 @@ class TrainingFolder:
         """Return what a list says of the run."""
         head = RunHead(id=self.run.id, name=self.run.name)
         try:
-            with self.run.reading():
+            with self.run.wrapped_read_errors():
                 self._read_head(head)
         except SteersmanError as error:
             head.problem = str(error)
@@ -123,7 +123,7 @@ class TrainingFolder:
             InputError: a file of the run is damaged.
         """
         head, tables = self.head(), {}
-        with self.run.reading():
+        with self.run.wrapped_read_errors():
             for name, table in self._tables.items():
                 table.read()
                 there = known.get(name, Position())

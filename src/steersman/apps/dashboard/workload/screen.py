@@ -97,7 +97,7 @@ class WorkloadScreen:
 
 def _load(run: FoundRun) -> DeploymentsDocument | BindingsDocument | SteersmanError:
     try:
-        with run.reading():
+        with run.wrapped_read_errors():
             if run.kind == "deployments":
                 return deployments_document(parse_growing(run, run.table, parse_rows))
             return bindings_document(parse_growing(run, run.table, parse_bindings))
