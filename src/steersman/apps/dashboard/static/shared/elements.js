@@ -33,7 +33,13 @@ export async function ask(path) {
 
 /** Show one line of what is wrong above the page. @param {unknown} problem */
 export function showProblem(problem) {
+  showProblems([problem]);
+}
+
+/** Show each different problem once, or that there is none any more. @param {unknown[]} problems */
+export function showProblems(problems) {
   const line = byId("problem");
-  line.hidden = false;
-  line.textContent = problem instanceof Error ? problem.message : String(problem);
+  const texts = problems.map((problem) => (problem instanceof Error ? problem.message : String(problem)));
+  line.hidden = texts.length === 0;
+  line.textContent = [...new Set(texts)].join(" ");
 }

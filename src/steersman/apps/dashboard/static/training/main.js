@@ -2,7 +2,7 @@
 
 import { Chart } from "../shared/chart.js";
 import { kind } from "../shared/colours.js";
-import { ask, byId, element, showProblem } from "../shared/elements.js";
+import { ask, byId, element, showProblem, showProblems } from "../shared/elements.js";
 import { merged } from "../shared/merging.js";
 import { startPage } from "../shared/page.js";
 import { RunData } from "./data.js";
@@ -71,19 +71,18 @@ class Page {
   }
 
   async update() {
-    /** @type {Set<string>} one damaged run keeps no other from being shown */
-    const problems = new Set();
+    /** @type {unknown[]} one damaged run keeps no other from being shown */
+    const problems = [];
     await Promise.all([this.chosen, ...this.others].map(async (id) => {
       const run = this.runs.get(id) ?? new RunData();
       this.runs.set(id, run);
       try {
         run.add(await ask(`/api/training/news?run=${id}${run.known()}`));
       } catch (problem) {
-        problems.add(problem instanceof Error ? problem.message : String(problem));
+        problems.push(problem);
       }
     }));
-    byId("problem").hidden = problems.size === 0;
-    byId("problem").textContent = [...problems].join(" ");
+    showProblems(problems);
     this.showState();
     this.showCharts();
     this.showHistograms();

@@ -1,7 +1,7 @@
 // The page of workload files: what Deployments of `workload run` request, and what a recording of a scheduler saw on each node.
 
 import { Chart, short } from "../shared/chart.js";
-import { ask, byId, element, showProblem, table } from "../shared/elements.js";
+import { ask, byId, element, showProblem, showProblems, table } from "../shared/elements.js";
 import { merged } from "../shared/merging.js";
 import { startPage } from "../shared/page.js";
 import { RecordingView } from "./recording.js";
@@ -85,7 +85,7 @@ class Page {
 
   async update() {
     const chosen = this.files.filter((each) => this.chosen.has(each.id));
-    /** @type {string[]} one damaged file keeps no other from being shown */
+    /** @type {unknown[]} one damaged file keeps no other from being shown */
     const problems = [];
     await Promise.all(chosen.map(async (file) => {
       if (this.read.get(file.id)?.version === file.version && file.version) return;
@@ -93,11 +93,10 @@ class Page {
         this.read.set(file.id, { version: file.version, content: await ask(`/api/workload/file?file=${file.id}`) });
       } catch (problem) {
         this.read.delete(file.id);
-        problems.push(problem instanceof Error ? problem.message : String(problem));
+        problems.push(problem);
       }
     }));
-    byId("problem").hidden = problems.length === 0;
-    byId("problem").textContent = problems.join(" ");
+    showProblems(problems);
     const read = chosen.filter((file) => this.read.has(file.id)).map((file) => ({ file, content: this.read.get(file.id)?.content }));
     const shown = read.map(({ file }) => `${file.id}/${file.version}`).join(" ") || "nothing";
     if (shown === this.shown) return;
