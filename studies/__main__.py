@@ -46,7 +46,7 @@ QUICK_RESULTS, QUICK_REPORT = BUILD / "quick" / "results", BUILD / "quick" / "re
 INTRODUCTION = """# Results
 
 Written by `make study` from `studies/results`, which hold every single value. Claims are paired by seed;
-intervals are 95 % bootstrap intervals (BCa) of means; no seed of an evaluation was used in training or validation.
+intervals are those of means, 95 % (Student's t); no seed of an evaluation was used in training or validation.
 """
 QUICK_WARNING = "\n**A quick run that shows that the studies work: its numbers mean nothing.**\n"
 

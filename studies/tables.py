@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from steersman.core.statistics import interquartile_mean, mean, mean_interval, reduction_percent
 from steersman.evaluation.summary import SummaryTable
@@ -48,20 +46,9 @@ def with_mean(values: Values) -> Values:
 def spread(values: npt.ArrayLike) -> Json:
     """`mean`, `interquartile_mean`, `low` and `high` (95 % interval of the mean) of [n] values."""
     low, high = mean_interval(values)
-    return {"mean": mean(values), "interquartile_mean": interquartile_mean(values), "low": low, "high": high}
-
-
-def over_trainings(values: npt.ArrayLike) -> Json:
-    """`mean`, `low` and `high` (95 % interval, Student's t) of [n] values, one a training.
-
-    Of the few trainings that there are, a bootstrap would give intervals that are too narrow.
-    """
-    array = np.asarray(values, dtype=np.float64)
-    low = high = math.nan
-    if len(array) > 1:
-        half = stats.t.ppf(0.975, len(array) - 1) * array.std(ddof=1) / math.sqrt(len(array))
-        low, high = mean(array) - half, mean(array) + half
-    return dict(plain({"mean": mean(array), "low": low, "high": high}))
+    return dict(
+        plain({"mean": mean(values), "interquartile_mean": interquartile_mean(values), "low": low, "high": high})
+    )
 
 
 def difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:

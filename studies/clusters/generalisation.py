@@ -190,7 +190,7 @@ def _family_row(result: Json, name: str) -> list[str]:
     saw = on_family(value["trained"][ALL])
     never = on_family(value["trained"][name]) if name in value["trained"] else saw
     seen = [saw - baseline, never - saw] if name in FAMILIES else []
-    cells = [tables.interval(tables.over_trainings(each)) for each in (never - baseline, *seen)]
+    cells = [tables.interval(tables.spread(each)) for each in (never - baseline, *seen)]
     if name == SAME:
         cells = ["", *cells]
     return [
@@ -213,8 +213,8 @@ def _trace_rows(result: Json) -> list[list[str]]:
         return [
             name,
             tables.number(float(fgd)),
-            tables.interval(tables.over_trainings(mine - fgd)),
-            tables.interval(tables.over_trainings(100.0 * (mine - fgd) / (100.0 - fgd)), 1, sign=False),
+            tables.interval(tables.spread(mine - fgd)),
+            tables.interval(tables.spread(100.0 * (mine - fgd) / (100.0 - fgd)), 1, sign=False),
             *(f"{each[some].mean() - fgd:+.2f}" for each in (blind, own)),
         ]
 

@@ -324,7 +324,7 @@ def _learning_table(result: Json) -> str:
             [
                 agent,
                 ", ".join(f"{first:.4f} to {last:.4f}" for first, last in rises),
-                tables.interval(tables.over_trainings([last - first for first, last in rises]), 4),
+                tables.interval(tables.spread([last - first for first, last in rises]), 4),
                 ", ".join(f"{1e4 * first:.1f} to {1e4 * last:.1f}" for first, last in variances),
             ]
         )

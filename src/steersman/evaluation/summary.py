@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.statistics import NO_INTERVAL, Interval, interquartile_mean, mean, mean_intervals
+from steersman.core.statistics import NO_INTERVAL, Interval, interquartile_mean, mean, mean_interval
 from steersman.simulation.result import Protocol, RunResult
 
 ALL = "all"
@@ -82,7 +83,6 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
     keys = [(w, p, m) for w in workloads for p in table.policies for m in table.metrics]
     values = np.array([table.get(*key) for key in keys])
     differences = values - np.array([table.get(w, baseline, m) for w, _, m in keys])
-    intervals, difference_intervals = mean_intervals(values), mean_intervals(differences)
     rows = []
     for i, (workload, policy, metric) in enumerate(keys):
         other = policy != baseline
@@ -96,11 +96,20 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
                 unit=table.units[metric],
                 runs=int(np.isfinite(values[i]).sum()) * per_seed,
                 mean=mean(values[i]),
-                interval=intervals[i],
+                interval=possible(mean_interval(values[i]), table.units[metric]),
                 interquartile_mean=interquartile_mean(values[i]),
                 baseline=baseline if other else "",
                 difference=mean(differences[i]) if other else float("nan"),
-                difference_interval=difference_intervals[i] if other else NO_INTERVAL,
+                difference_interval=mean_interval(differences[i]) if other else NO_INTERVAL,
             )
         )
     return rows
+
+
+def possible(interval: Interval, unit: str) -> Interval:
+    """Return the part of a mean's interval that the mean can be in: what has a unit is never below 0, nor above 100 %.
+
+    Rewards have no unit, and no limits.
+    """
+    least, most = 0.0 if unit else -math.inf, 100.0 if unit == "percent" else math.inf
+    return Interval(max(interval.low, least), min(interval.high, most))

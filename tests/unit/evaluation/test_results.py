@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 from tests.support.errors import raises
 from tests.support.run_results import POINTS, made_experiment, made_run
 
@@ -66,7 +67,23 @@ def test_summary_compares_seed_by_seed(tmp_path: Path) -> None:
     assert (baseline["mean"], baseline["baseline"], baseline["difference"]) == ("91", "", "")
     assert (fgd["runs"], fgd["baseline"]) == ("3", "kube-default")
     assert float(fgd["difference"]) == pytest.approx((5 + 4.5 + 4.5) / 3)
-    assert 4.5 <= float(fgd["difference_ci_low"]) < float(fgd["difference_ci_high"]) <= 5
+    theirs = ttest_1samp([5, 4.5, 4.5], 0.0).confidence_interval(0.95)
+    assert float(fgd["difference_ci_low"]) == pytest.approx(theirs.low)
+    assert float(fgd["difference_ci_high"]) == pytest.approx(theirs.high)
+
+
+def test_an_interval_of_a_mean_goes_no_further_than_the_mean_can() -> None:
+    ends = {"kube-default": [99.0, 90.0, 100.0], "fgd": [98.0, 99.5, 99.9]}
+    runs = [
+        made_run(policy, 42 + i, allocation=each, failed=float(i))
+        for policy, of_policy in ends.items()
+        for i, each in enumerate(of_policy)
+    ]
+    rows = {(row.policy, row.metric): row for row in summarise(runs, "kube-default")}
+    assert rows["fgd", "gpu_allocation_percent"].interval.high == 100
+    assert rows["fgd", "gpu_allocation_percent"].interval.low > 95
+    assert rows["fgd", "gpu_allocation_percent"].difference_interval.high > 10
+    assert rows["fgd", "pods_failed"].interval == pytest.approx((0, 1 + 4.302653 / 3**0.5))
 
 
 def test_several_workloads_have_a_mean_over_all() -> None:

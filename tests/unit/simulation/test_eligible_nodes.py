@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from steersman.apps.recorder.event_log import LoggedEvent, NodeEvent, PodEvent
@@ -80,6 +80,7 @@ def test_no_metric_changes(
 @given(seed=st.integers(0, 10_000), outsiders=OUTSIDERS, place=st.integers(0, 100))
 def test_no_reward_and_no_observation_changes(seed: int, outsiders: list[Node], place: int) -> None:
     workload = random_cluster(seed, nodes=(1, 12))
+    assume(any(each.requests.gpu_count for each in workload.pods))  # WITH_GPUS is undefined without
     larger = with_outsiders(workload, outsiders, place)
     cores = [WorkloadCore(1, "inflation", WorkloadOptions(each, WITH_GPUS)) for each in (workload, larger)]
     for core in cores:

@@ -186,17 +186,17 @@ def test_a_section_shows_the_numbers():
     assert all_openb[4:] == ["+2.00", "+5.00"]
 
 
-def test_intervals_over_trainings_are_students():
-    found = tables.over_trainings([1.0, 2.0, 3.0])
+def test_intervals_of_few_values_are_students():
+    found = tables.spread([1.0, 2.0, 3.0])
     assert found["mean"] == 2.0
     assert found["high"] - 2.0 == pytest.approx(4.302653 / 3**0.5)
-    assert tables.interval(tables.over_trainings([1.0])) == "+1.00"
+    assert tables.interval(tables.spread([1.0])) == "+1.00"
 
 
 def test_numbers_that_do_not_apply_are_dashes():
-    one = common.plain(tables.difference([2.0], [1.0]))
+    one = tables.difference([2.0], [1.0])
     assert tables.interval(one) == "+1.00"
-    assert tables.interval(common.plain(tables.difference([float("nan")], [1.0]))) == "–"
+    assert tables.interval(tables.difference([float("nan")], [1.0])) == "–"
     assert tables.number(None) == "–"
     assert tables.seeds_text((3, 4, 5)) == "3-5"
     assert tables.seeds_text((3, 5)) == "3, 5"

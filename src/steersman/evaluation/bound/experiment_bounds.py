@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import Workers
-from steersman.core.statistics import interquartile_mean, mean, mean_intervals
+from steersman.core.statistics import interquartile_mean, mean, mean_interval
 from steersman.evaluation.bound.gpu_bound import GpuBound, check_bound
 from steersman.evaluation.experiment import Experiment, OnRun
-from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable
+from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable, possible
 from steersman.simulation.result import Protocol
 
 BOUND = "bound"
@@ -94,7 +94,6 @@ def bound_summary(bounds: ExperimentBounds, table: SummaryTable, baseline: str) 
     workloads = [*table.workloads, ALL] if len(table.workloads) > 1 else table.workloads
     values = np.array([bounds.get(workload) for workload in workloads])
     differences = values - np.array([table.get(workload, baseline, METRIC) for workload in workloads])
-    intervals, difference_intervals = mean_intervals(values), mean_intervals(differences)
     return [
         SummaryRow(
             workload=workload,
@@ -104,11 +103,11 @@ def bound_summary(bounds: ExperimentBounds, table: SummaryTable, baseline: str) 
             unit="percent",
             runs=int(np.isfinite(values[i]).sum()) * (len(table.workloads) if workload == ALL else 1),
             mean=mean(values[i]),
-            interval=intervals[i],
+            interval=possible(mean_interval(values[i]), "percent"),
             interquartile_mean=interquartile_mean(values[i]),
             baseline=baseline,
             difference=mean(differences[i]),
-            difference_interval=difference_intervals[i],
+            difference_interval=mean_interval(differences[i]),
         )
         for i, workload in enumerate(workloads)
     ]

@@ -22,7 +22,7 @@ GPU_ALLOCATION = "gpu_allocation_percent"
 CPU_ALLOCATION = "cpu_allocation_percent"
 MEAN_WAIT = "waiting_time_mean_seconds"
 FEW_SEEDS = 5
-"""With fewer seeds a bootstrap interval is a guess, and the text says so."""
+"""With fewer seeds an interval is wide and leans on normally distributed values; the text says that they are few."""
 REACHED = 0.015
 """Points: a policy nearer to the bound has reached it, since the bound is rounded up and allocations are rounded."""
 NAMED = 3

@@ -12,7 +12,6 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from steersman.core.statistics import RESAMPLES
 from steersman.evaluation.report import markup
 from steersman.evaluation.report.episode_figures import family_of, workload_bars
 from steersman.evaluation.report.figures import Figure, dark_colours, styles
@@ -195,7 +194,7 @@ def _top(headline: Headline, level: str) -> str:
     ]
     small = "Small print is the 95 % interval" if len(headline.seeds) > 1 else "One seed has no interval"
     if 1 < len(headline.seeds) < FEW_SEEDS:
-        small += f", which from only {len(headline.seeds)} seeds is a guess"
+        small += f", wide because of only {len(headline.seeds)} seeds"
     parts = [
         f'<{level} class="claim">{escape(headline.sentence())}</{level}>',
         *(f"<p>{escape(sentence)}</p>" for sentence in headline.sentences()[1:]),
@@ -285,9 +284,8 @@ def _method(
         "(Weng et al., “Beware of Fragmentation”, USENIX ATC 2023)."
         if any(each.headline.on_gpu for each in comparisons)
         else "",
-        "Intervals": f"95 %, bootstrap over seeds (BCa, {RESAMPLES:,} resamples), differences paired by seed. They say "
-        "how much depends on the seed, not how another workload would do. With few seeds they are too narrow: of 100 "
-        "such intervals of normally distributed values, 16 miss the mean with 5 seeds, 10 with 10, 6 with 40.",
+        "Intervals": "95 % of the mean over seeds (Student's t), differences paired by seed. They say how much depends "
+        "on the seed, not how another workload would do.",
         "Version": f"steersman {__version__}",
     }
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text)
