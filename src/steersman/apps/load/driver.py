@@ -188,10 +188,7 @@ class DeploymentLoadGenerator:
         expected = sum(row.pod_count for row in self._there.values())
         if not await self.fleet.until(lambda: self.fleet.bound >= expected, self.manner.patience):
             if not self.tally.timed_out:
-                self._say(
-                    f"{expected - self.fleet.bound} of {expected} pods have no node after {self.manner.patience:g} s; "
-                    f"does scheduler {self.manner.scheduler_name!r} run, and have the nodes room? The run goes on"
-                )
+                self._say(self.fleet.missing_nodes(expected, self.manner.patience, [self.manner.scheduler_name]))
             self.tally.timed_out += 1
 
     async def _create_next(self, row: Row) -> None:

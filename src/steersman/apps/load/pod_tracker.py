@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 
 import msgspec
@@ -55,6 +55,14 @@ class RunPodTracker:
         self.reflector = Reflector(client, ALL_PODS, self, {"labelSelector": selector(run)})
         self._on_came, self._on_bound, self._on_gone = on_came, on_bound, on_gone
         self._changed = asyncio.Event()
+
+    def missing_nodes(self, expected: int, seconds: float, schedulers: Collection[str]) -> str:
+        """Return a sentence on pods, of so many, that have no node after seconds, and whose schedulers these are."""
+        plural = "s" if len(schedulers) > 1 else ""
+        return (
+            f"{expected - self.bound} of {expected} pods have no node after {seconds:g} s; do{'' if plural else 'es'} "
+            f"scheduler{plural} {', '.join(map(repr, schedulers))} run, and have the nodes room? The run goes on"
+        )
 
     @property
     def waiting(self) -> int:

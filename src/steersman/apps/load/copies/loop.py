@@ -78,6 +78,7 @@ class CopyLoop:
         options: how.
         log: CSV of what was done.
         report: called with the number of steps done in this cycle, and of all its steps.
+        say: called with what is worth knowing during the run.
 
     Attributes:
         tracker: pods of the copies, while `following`.
@@ -92,11 +93,13 @@ class CopyLoop:
         options: CopyOptions,
         log: RowLog,
         report: Callable[[int, int], None] = lambda _, __: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.run_id, self.options, self.stats = new_id(), options, CopyStats()
         self.tracker = RunPodTracker(client, self.run_id)
         self._client, self._namespace, self._deployments = client, namespace, deployments
         self._path, self._log, self._report = DEPLOYMENTS.format(namespace), log, report
+        self._say = say
         self._steps = 2 * options.copies
         self._created: list[tuple[DeploymentTemplate, int]] = []
 
@@ -139,6 +142,11 @@ class CopyLoop:
         expected = sum(each.replicas for each, _ in self._created)
         bound = await self.tracker.until(lambda: self.tracker.bound >= expected, self.options.patience)
         if not bound:
+            if not self.stats.timed_out_cycles:
+                names = dict.fromkeys(
+                    self.options.scheduler_name or each.pod.scheduler_name for each, _ in self._created
+                )
+                self._say(self.tracker.missing_nodes(expected, self.options.patience, names))
             self.stats = self.stats._replace(timed_out_cycles=self.stats.timed_out_cycles + 1)
         return bound
 

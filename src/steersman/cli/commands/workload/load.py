@@ -349,7 +349,8 @@ def _run_copies(
     with Progress("playing copies", estimate=False) as progress:
 
         async def play(client: Client) -> CopyStats:
-            return await CopyLoop(client, namespace, deployments, options, RowLog(output, ()), progress.update).run()
+            loop = CopyLoop(client, namespace, deployments, options, RowLog(output, ()), progress.update, say)
+            return await loop.run()
 
         try:
             tally = run_with_client(target, play)

@@ -125,7 +125,14 @@ def test_what_is_stopped_deletes_what_it_created_and_is_no_finished_cycle(tmp_pa
 def test_pods_without_a_node_are_waited_for_and_not_for_ever(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         double.bind_after = None
-        assert (await loop(client, tmp_path).run()).timed_out_cycles == 2
+        said: list[str] = []
+        made = CopyLoop(client, "default", read_manifest(written(tmp_path)), OPTIONS, RowLog(None, ()), say=said.append)
+        assert (await made.run()).timed_out_cycles == 2
+        waiting = made.stats.pods // made.stats.cycles
+        assert said == [
+            f"{waiting} of {waiting} pods have no node after 5 s; does scheduler 'mine' run, and have the nodes room? "
+            "The run goes on"
+        ]
         assert clock() == pytest.approx(2 * (2 * 2.0 + 5.0 + 10.0), abs=1.0)
 
     on_double(test)
