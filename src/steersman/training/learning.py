@@ -5,6 +5,9 @@ Importing this module needs no torch; training by gradients does.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -139,7 +142,26 @@ def learn(
     def save(path: Path) -> None:
         write_policy(path, _card(plan, learner, validator), weights_of(learner))
 
-    return run.train(cast(Learner, learner), lambda: validator.validate(learner.act), save, on_iteration, tracker)
+    with nullcontext() if is_evolution else _one_thread():
+        return run.train(cast(Learner, learner), lambda: validator.validate(learner.act), save, on_iteration, tracker)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch use one thread, unless OMP_NUM_THREADS says how many.
+
+    A second one gains at most a third on two idle cores, and where others use these it makes a step several times
+    slower: the threads wait for each other. The same seed gives the same run whatever the number of cores.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def find_device(name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.errors import raises
 from tests.support.recordings import record, save
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 
 from steersman.agents.networks.score_networks import build, export
@@ -90,6 +90,22 @@ def test_a_run_that_was_paused_goes_on_to_the_same_policy(algorithm, tmp_path):
     for name in ("metrics.csv", "validation.csv"):
         assert untimed(whole / name) == untimed(paused / name)
     assert (whole / "policy.safetensors").read_bytes() == (paused / "policy.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, 1), ("2", 2)])
+def test_torch_uses_one_thread_while_it_learns_unless_the_user_says_another_number(tmp_path, monkeypatch, given, used):
+    before, seen = torch.get_num_threads(), []
+    if given is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    torch.set_num_threads(2)  # what torch starts with on two cores, or by that variable
+    try:
+        limits = TrainingLimits(iterations=2, validate_every=2)
+        learn(plan(), tmp_path / "run", limits, on_iteration=lambda *_: seen.append(torch.get_num_threads()))
+        assert (set(seen), torch.get_num_threads()) == ({used}, 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_metrics_name_what_is_learned_and_what_it_does_to_nodes(tmp_path):

@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from steersman.agents.registry import EVOLUTION, AlgorithmSpec, find_algorithm
+from steersman.agents.registry import AlgorithmSpec
 from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
 from steersman.core.processes import kill, start_worker
 from steersman.core.signals import defer_signals
-from steersman.training.learning import LearningPlan
 from steersman.training.plans import AnyPlan, algorithm_of, train
 from steersman.training.run import TrainingLimits, TrainingProgress
 from steersman.training.tuning.spaces import apply_trial, to_options
@@ -149,8 +148,6 @@ def tune(
         for number in range(1, workers):
             with defer_signals():
                 processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
-        if workers > 1:
-            _use_one_thread(plan)
         _work(plan, folder, limits, fixed, goal, 0, on_trial)
         for process in processes:
             process.join()
@@ -187,18 +184,8 @@ def _work_for(
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    _use_one_thread(plan)
     with suppress(SteersmanError):
         _work(plan, folder, limits, fixed, goal, worker)
-
-
-def _use_one_thread(plan: AnyPlan) -> None:
-    """Use one thread of torch: several processes share the cores."""
-    if isinstance(plan, LearningPlan) and plan.algorithm != EVOLUTION:
-        find_algorithm(plan.algorithm).load()
-        import torch
-
-        torch.set_num_threads(1)
 
 
 def _work(

@@ -8,10 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from steersman.cli.options.algorithms import with_options
-from steersman.cli.options.common import (
-    Jobs,
-    path,
-)
+from steersman.cli.options.common import path
 from steersman.cli.options.file import merge_options
 from steersman.cli.options.generated import given_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
@@ -53,7 +50,14 @@ def tune(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of each trial's training.")] = 1,
-    jobs: Jobs = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of processes. With one, the same options give the same trials; with several, what the next "
+            "trial draws depends on which ended first. [default: all cores]",
+        ),
+    ] = None,
     **declared: Any,
 ) -> None:
     """Search for good options of **train** on your workloads, with Optuna.
