@@ -44,7 +44,7 @@ class TrainingResult:
     def summary(self) -> str:
         """Return the best validation and its iteration in words."""
         best = gain(self.plan, self.progress.best)
-        return f"{best} in validation (iteration {self.progress.best_iteration} of {self.progress.iteration})"
+        return f"{best} in validation (best: iteration {self.progress.best_iteration} of {self.progress.iteration})"
 
     def to_frame(self) -> Any:
         """Return a data frame of `metrics.csv`: one row per iteration, NaN for undefined values."""

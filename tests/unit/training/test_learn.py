@@ -10,8 +10,9 @@ import pytest
 from tests.support.errors import raises
 from tests.support.recordings import record, save
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
