@@ -14,6 +14,7 @@ from steersman.core.frames import to_frame
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, find_bounds
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
+from steersman.evaluation.generated import stated_options
 from steersman.evaluation.output import staged
 from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
 from steersman.evaluation.report.headline import Headline, count
@@ -209,7 +210,16 @@ def _compare(
     summary += recorded_summary(recordings, SummaryTable(runs).workloads, runs[0].protocol)
     criteria = [criterion(objective, experiment.protocol) for objective in experiment.objectives]
     headline = Headline(runs, summary, baseline, bounds, criteria)
-    return Comparison(runs, summary, headline, experiment.ratio, experiment.objectives)
+    return Comparison(
+        runs,
+        summary,
+        headline,
+        experiment.ratio,
+        experiment.objectives,
+        experiment.load,
+        experiment.mean_duration,
+        "" if experiment.environment is None else stated_options(experiment.environment),
+    )
 
 
 def _html(headline: Headline) -> str:

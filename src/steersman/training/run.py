@@ -154,7 +154,7 @@ class TrainingRun:
         if resume and not (folder / CHECKPOINT).exists():
             raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
         if not resume and (folder / METRICS).exists():
-            raise SteersmanError(f"{folder}: a run exists already; give --resume to continue it, or another --output")
+            raise SteersmanError(f"{folder}: a run exists already; resume it, or name another folder")
 
     def train(
         self,

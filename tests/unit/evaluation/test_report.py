@@ -15,6 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.run_results import figures_in, made_experiment, made_run
 
+import steersman
+from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.evaluation.evaluation import Evaluation
 from steersman.evaluation.output import is_result
 from steersman.evaluation.report.figures import (
     BASELINE_COLOUR,
@@ -33,6 +36,7 @@ from steersman.evaluation.report.markup import sample
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.summary import summarise
 from steersman.simulation.result import FinalNodes, Metric, RunResult
+from steersman.workloads.generators.deployments import DeploymentSettings
 
 SIZE_LIMIT_BYTES = 2_000_000
 BETTER = {"kube-default": [90.0, 91.0, 92.0, 90.5], "fgd": [95.0, 95.4, 96.1, 95.2]}
@@ -449,3 +453,32 @@ def test_values_that_do_not_apply_leave_no_plot_and_no_nan(tmp_path: Path, proto
     page = Page(text)
     assert "w0-fragmentation" not in page.ids("plot")
     assert not [piece for piece in page.text if "nan" in piece]
+
+
+def method(folder: Path, evaluation: Evaluation) -> str:
+    evaluation.write(folder)
+    text = (folder / "report.html").read_text()
+    return text[text.index("How this was measured") :]
+
+
+def test_the_report_says_which_load_was_offered(tmp_path: Path) -> None:
+    workload = steersman.load_workload("default-small")
+    policies = ["fgd", "best-fit"]
+    loaded = steersman.evaluate(workload, policies, seeds=1, protocol="timed", load=0.07)
+    text = method(tmp_path / "loaded", loaded)
+    assert "<dt>Load</dt><dd>0.07</dd>" in text
+    assert "ask for 7 % of the cluster" in text
+    assert "at the times of the workload" not in text
+    assert "Command" not in text  # there is none
+    pods = tuple(replace(pod, deletion_time=None) for pod in workload.pods[:50])
+    mean = steersman.evaluate(replace(workload, pods=pods), policies, seeds=1, protocol="timed", mean_duration=60)
+    text = method(tmp_path / "mean", mean)
+    assert "Pods arrive and leave at the times of the workload" in text
+    assert "<dt>Mean duration</dt><dd>60 s of pods" in text
+    assert "<dt>Load</dt>" not in text
+
+
+def test_the_report_says_what_the_seeds_generated(tmp_path: Path) -> None:
+    options = DeploymentsOptions(nodes=4, settings=DeploymentSettings(min_replicas=3))
+    text = method(tmp_path / "out", steersman.evaluate(options, ["least-allocated", "random"], seeds=1))
+    assert "DeploymentsOptions(nodes=4, settings=DeploymentSettings(min_replicas=3)); the rest as" in text
