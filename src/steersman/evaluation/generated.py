@@ -6,7 +6,7 @@ A run of `deployments` is one filling of a cluster in the simulator's event loop
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,12 @@ def stated_options(value: Any) -> str:
     """Return options, and settings in them, as Python writes them; those that have their default are left out."""
     if not is_dataclass(value) or isinstance(value, type):
         return repr(value)
-    kind: Any = type(value)
-    changed = [(each.name, getattr(value, each.name)) for each in fields(value) if each.init]
-    told = (f"{name}={stated_options(now)}" for name, now in changed if now != getattr(kind(), name))
-    return f"{kind.__name__}({', '.join(told)})"
+    told = []
+    for each in fields(value):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if (now := getattr(value, each.name)) != default:
+            told.append(f"{each.name}={stated_options(now)}")
+    return f"{type(value).__name__}({', '.join(told)})"
 
 
 def nominal_workload(options: GeneratedOptions) -> Workload:

@@ -109,7 +109,7 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
 def possible(interval: Interval, unit: str) -> Interval:
     """Return the part of a mean's interval that the mean can be in: what has a unit is never below 0, nor above 100 %.
 
-    Rewards have no unit, and no limits.
+    Rewards have no unit, and no limits. NaN stays NaN.
     """
     least, most = 0.0 if unit else -math.inf, 100.0 if unit == "percent" else math.inf
     return Interval(max(interval.low, least), min(interval.high, most))
