@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -32,9 +33,13 @@ AXE = "axe-core@4.10.3"
 def chromium() -> str:
     """The browser's path; Debian's package is installed where there is none."""
     if not any(map(shutil.which, NAMES)):
-        for command in ("update", "-q"), ("install", "-y", "-q", "chromium"):
-            waiting = ("apt-get", "-o", "DPkg::Lock::Timeout=300")  # for another that installs
-            subprocess.run([*waiting, *command], check=True, capture_output=True, timeout=600)
+        cache_root().mkdir(parents=True, exist_ok=True)
+        with (cache_root() / "chromium.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of processes that run tests beside each other one installs it
+            if not any(map(shutil.which, NAMES)):
+                for command in ("update", "-q"), ("install", "-y", "-q", "chromium"):
+                    waiting = ("apt-get", "-o", "DPkg::Lock::Timeout=300")  # for another program that installs
+                    subprocess.run([*waiting, *command], check=True, stdout=subprocess.DEVNULL, timeout=600)
     return next(path for path in map(shutil.which, NAMES) if path is not None)
 
 
