@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,19 @@ def test_results_print_a_sentence_and_not_their_arrays() -> None:
     evaluation = steersman.evaluate(workload, ["kube-default", "fgd"], seeds=5, protocol="inflation")
     assert repr(evaluation).startswith("fgd allocates most GPUs on default-small (inflation): ")
     assert len(repr(evaluation)) < 400
+
+
+def test_a_bound_that_there_is_not_is_refused_before_the_runs_and_left_out_cpu_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload = steersman.load_workload("default-small")
+    nodes = tuple(replace(node, gpu_count=0, gpu_model="") for node in workload.nodes)
+    pods = tuple(pod for pod in workload.pods if not pod.requests.gpu_count)
+    plain = replace(workload, nodes=nodes, pods=pods)
+    assert "CPU" in repr(steersman.evaluate(plain, ["kube-default", "best-fit"], seeds=2, protocol="arrivals"))
+    monkeypatch.setattr("steersman.evaluation.evaluation.run_experiment", None)
+    with pytest.raises(UsageError, match=r"its nodes have no GPU, .*; leave it out"):
+        steersman.evaluate(plain, ["kube-default", "best-fit"], seeds=2, protocol="arrivals", bound=True)
 
 
 def test_a_cluster_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from steersman.core.frames import to_frame
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, find_bounds
+from steersman.evaluation.bound.gpu_bound import check_bound
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
 from steersman.evaluation.generated import stated_options
@@ -171,12 +172,17 @@ def evaluate_experiments(
         bound_progress: of the bound.
 
     Raises:
+        UsageError: the bound is wanted, and a workload has none.
         InterruptionError: Ctrl-C; it holds the runs that were finished.
         SteersmanError: a run failed.
     """
     runs: list[RunResult] = []
     comparisons: list[Comparison] = []
     total = sum(experiment.runs for experiment in experiments)
+    bounded = {each.protocol for each in experiments if bound} & {"inflation", "arrivals"}
+    for experiment in experiments:
+        for workload in experiment.workloads if experiment.protocol in bounded else ():
+            check_bound(workload, experiment.protocol)
     try:
         recordings = {each.protocol: find_recordings(each.workloads, each.protocol) for each in experiments}
         for experiment in experiments:
@@ -185,7 +191,7 @@ def evaluate_experiments(
             runs += of_experiment
             label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
             bounds = None
-            if bound and experiment.protocol in ("inflation", "arrivals"):
+            if experiment.protocol in bounded:
                 with bound_progress(experiment.protocol) as on_bound:
                     bounds = find_bounds(experiment, jobs=jobs, on_bound=on_bound)
             comparisons.append(_compare(experiment, of_experiment, label, bounds, recordings[experiment.protocol]))

@@ -77,9 +77,13 @@ def check_bound(workload: Workload, protocol: Protocol) -> None:
             f"that are tracked one by one; leave --bound out"
         )
     if not any(node.gpu_count for node in workload.eligible_nodes):
-        raise UsageError(f"{workload.name}: its nodes have no GPU, and the bound is one of GPU allocation")
+        raise UsageError(
+            f"{workload.name}: its nodes have no GPU, and the bound is one of GPU allocation; leave it out"
+        )
     if not any(pod.requests.gpu_count for pod in workload.pods):
-        raise UsageError(f"{workload.name}: its pods request no GPU, and the bound is one of GPU allocation")
+        raise UsageError(
+            f"{workload.name}: its pods request no GPU, and the bound is one of GPU allocation; leave it out"
+        )
     try:
         import scipy.optimize  # noqa: F401
     except ImportError:
