@@ -46,9 +46,7 @@ def with_mean(values: Values) -> Values:
 def spread(values: npt.ArrayLike) -> Json:
     """`mean`, `interquartile_mean`, `low` and `high` (95 % interval of the mean) of [n] values."""
     low, high = mean_interval(values)
-    return dict(
-        plain({"mean": mean(values), "interquartile_mean": interquartile_mean(values), "low": low, "high": high})
-    )
+    return {"mean": mean(values), "interquartile_mean": interquartile_mean(values), "low": low, "high": high}
 
 
 def difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
@@ -82,6 +80,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 def interval(json: Json, digits: int = 2, sign: bool = True) -> str:
     """`+0.98 (0.91 to 1.05)` of a `spread` or `difference`; a dash where none applies."""
+    json = plain(json)
     if json["mean"] is None:
         return "–"
     text = f"{json['mean']:+.{digits}f}" if sign else f"{json['mean']:.{digits}f}"

@@ -29,7 +29,7 @@ from steersman.workloads.workload import Workload
 from studies import tables
 from studies.clusters import generated
 from studies.clusters.generated import Evaluation
-from studies.common import SEEDS, Json, Progress, Say, desk, plain, short_name, workloads
+from studies.common import SEEDS, Json, Progress, Say, desk, short_name, workloads
 
 NAME = "yesterday"
 MINUTES = 15
@@ -195,4 +195,4 @@ def _difference(some: list[Json], name: str, other: str, over_seeds: bool) -> st
     if not some:
         return "–"
     values: Floats = np.array([np.subtract(each["allocated"][name], each["allocated"][other]) for each in some])
-    return tables.interval(plain(tables.spread(values.mean(axis=0 if over_seeds else 1))))
+    return tables.interval(tables.spread(values.mean(axis=0 if over_seeds else 1)))

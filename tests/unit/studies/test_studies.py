@@ -191,6 +191,7 @@ def test_intervals_of_few_values_are_students():
     assert found["mean"] == 2.0
     assert found["high"] - 2.0 == pytest.approx(4.302653 / 3**0.5)
     assert tables.interval(tables.spread([1.0])) == "+1.00"
+    assert np.isnan(tables.spread([1.0])["low"])  # a number, with which sections compute
 
 
 def test_numbers_that_do_not_apply_are_dashes():
