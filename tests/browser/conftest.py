@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from steersman.apps.local_cluster.folders import locked
 from steersman.core.compiled import cache_root
 
 OPTIONS = (
@@ -33,9 +33,8 @@ AXE = "axe-core@4.10.3"
 def chromium() -> str:
     """The browser's path; Debian's package is installed where there is none."""
     if not any(map(shutil.which, NAMES)):
-        cache_root().mkdir(parents=True, exist_ok=True)
-        with (cache_root() / "chromium.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of processes that run tests beside each other one installs it
+        # Of processes that run tests beside each other one installs it.
+        with locked(cache_root() / "chromium.lock", waiting=lambda: None):
             if not any(map(shutil.which, NAMES)):
                 for command in ("update", "-q"), ("install", "-y", "-q", "chromium"):
                     waiting = ("apt-get", "-o", "DPkg::Lock::Timeout=300")  # for another program that installs

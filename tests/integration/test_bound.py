@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.support.errors import raises
-from tests.support.run_results import figures_in, made_experiment
+from tests.support.run_results import EXPERIMENT, figures_in, made_experiment
 
 from steersman.cli.main import main
 from steersman.cli.output.tables import comparison_table, workloads_table
@@ -469,7 +469,7 @@ def test_tables_and_report_draw_the_bound(tmp_path: Path) -> None:
         assert "97.40" in shown.get()
         assert BOUND_LABEL in shown.get()
     path = tmp_path / "report.html"
-    write_report(path, [Comparison(runs, summary, headline, 1.3)], command="steersman evaluate --bound")
+    write_report(path, [Comparison(runs, summary, headline, EXPERIMENT)], command="steersman evaluate --bound")
     text = path.read_text()
     plots = figures_in(text)
     for name in ("w0-whole", "w0-end", "w1-end"):
@@ -480,5 +480,7 @@ def test_tables_and_report_draw_the_bound(tmp_path: Path) -> None:
     assert text.count("<tr class=reference>") == 3  # all, one, two
     _, _, without = made(ENDS, [97.0, 97.4, 98.0, 97.2])
     without.computed_bounds = None
-    write_report(path, [Comparison(runs, summarise(runs, "kube-default"), without, 1.3)], command="steersman evaluate")
+    write_report(
+        path, [Comparison(runs, summarise(runs, "kube-default"), without, EXPERIMENT)], command="steersman evaluate"
+    )
     assert "<tr class=reference>" not in path.read_text()

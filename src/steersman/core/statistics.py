@@ -13,12 +13,20 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-CONFIDENCE = 0.95
-T_QUANTILES = (
-    *(12.7062047362, 4.3026527297, 3.1824463053, 2.7764451052, 2.5705818356),
-    *(2.4469118511, 2.3646242516, 2.3060041352, 2.2621571628, 2.2281388520),
+T_CRITICAL_VALUES = (
+    12.7062047362,
+    4.3026527297,
+    3.1824463053,
+    2.7764451052,
+    2.5705818356,
+    2.4469118511,
+    2.3646242516,
+    2.3060041352,
+    2.2621571628,
+    2.2281388520,
 )
-"""The 97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
+"""97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
+NORMAL_CRITICAL_VALUE = NormalDist().inv_cdf(0.975)
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,7 +63,7 @@ def mean_interval(values: npt.ArrayLike) -> Interval:
     if len(array) < 2:
         return NO_INTERVAL
     centre = float(np.mean(array))
-    half = t_quantile(len(array) - 1) * float(np.std(array, ddof=1)) / math.sqrt(len(array))
+    half = t_critical_value(len(array) - 1) * float(np.std(array, ddof=1)) / math.sqrt(len(array))
     return Interval(centre - half, centre + half)
 
 
@@ -76,7 +84,7 @@ def reduction_percent(values: Floats, baseline: Floats) -> tuple[float, Interval
     n = pair.shape[1]
     if n < 2:
         return estimate, NO_INTERVAL
-    errors = t_quantile(n - 1) ** 2 * np.cov(pair) / n
+    errors = t_critical_value(n - 1) ** 2 * np.cov(pair) / n
     square = of_baseline**2 - errors[1, 1]
     if square <= 0:
         return estimate, NO_INTERVAL
@@ -86,14 +94,14 @@ def reduction_percent(values: Floats, baseline: Floats) -> tuple[float, Interval
     return estimate, Interval(100 * (1 - middle - half), 100 * (1 - middle + half))
 
 
-def t_quantile(degrees: int) -> float:
-    """Return the 97.5 % quantile of Student's t with so many degrees of freedom (1 or more), to 5 digits.
+def t_critical_value(degrees_of_freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's t, to 5 digits, for two-sided 95 % intervals; 1 degree or more.
 
     Source: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.5, above the table's end.
     """
-    if degrees <= len(T_QUANTILES):
-        return T_QUANTILES[degrees - 1]
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    if degrees_of_freedom <= len(T_CRITICAL_VALUES):
+        return T_CRITICAL_VALUES[degrees_of_freedom - 1]
+    z = NORMAL_CRITICAL_VALUE
     terms = (
         z,
         (z**3 + z) / 4,
@@ -101,7 +109,7 @@ def t_quantile(degrees: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return float(sum(term / degrees**power for power, term in enumerate(terms)))
+    return float(sum(term / degrees_of_freedom**power for power, term in enumerate(terms)))
 
 
 def _applicable(array: Floats) -> Floats:

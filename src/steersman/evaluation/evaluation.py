@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from steersman.core.frames import to_frame
-from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, find_bounds
-from steersman.evaluation.bound.gpu_bound import check_bound
+from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, check_bounded, find_bounds
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
-from steersman.evaluation.generated import stated_options
 from steersman.evaluation.output import staged
 from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
 from steersman.evaluation.report.headline import Headline, count
@@ -181,8 +179,8 @@ def evaluate_experiments(
     total = sum(experiment.runs for experiment in experiments)
     bounded = {each.protocol for each in experiments if bound} & {"inflation", "arrivals"}
     for experiment in experiments:
-        for workload in experiment.workloads if experiment.protocol in bounded else ():
-            check_bound(workload, experiment.protocol)
+        if experiment.protocol in bounded:
+            check_bounded(experiment)
     try:
         recordings = {each.protocol: find_recordings(each.workloads, each.protocol) for each in experiments}
         for experiment in experiments:
@@ -216,16 +214,7 @@ def _compare(
     summary += recorded_summary(recordings, SummaryTable(runs).workloads, runs[0].protocol)
     criteria = [criterion(objective, experiment.protocol) for objective in experiment.objectives]
     headline = Headline(runs, summary, baseline, bounds, criteria)
-    return Comparison(
-        runs,
-        summary,
-        headline,
-        experiment.ratio,
-        experiment.objectives,
-        experiment.load,
-        experiment.mean_duration,
-        "" if experiment.environment is None else stated_options(experiment.environment),
-    )
+    return Comparison(runs, summary, headline, experiment)
 
 
 def _html(headline: Headline) -> str:

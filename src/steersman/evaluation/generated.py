@@ -41,15 +41,15 @@ def protocol_of(options: GeneratedOptions) -> Protocol:
     return "latency" if isinstance(options, LatencyOptions) else "deployments"
 
 
-def stated_options(value: Any) -> str:
-    """Return options, and settings in them, as Python writes them; those that have their default are left out."""
+def repr_without_defaults(value: Any) -> str:
+    """Return a value as Python writes it; of (nested) dataclasses, without the fields that have their default."""
     if not is_dataclass(value) or isinstance(value, type):
         return repr(value)
     told = []
     for each in fields(value):
         default = each.default if each.default_factory is MISSING else each.default_factory()
         if (now := getattr(value, each.name)) != default:
-            told.append(f"{each.name}={stated_options(now)}")
+            told.append(f"{each.name}={repr_without_defaults(now)}")
     return f"{type(value).__name__}({', '.join(told)})"
 
 

@@ -96,7 +96,7 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
                 unit=table.units[metric],
                 runs=int(np.isfinite(values[i]).sum()) * per_seed,
                 mean=mean(values[i]),
-                interval=possible(mean_interval(values[i]), table.units[metric]),
+                interval=clip_interval(mean_interval(values[i]), table.units[metric]),
                 interquartile_mean=interquartile_mean(values[i]),
                 baseline=baseline if other else "",
                 difference=mean(differences[i]) if other else float("nan"),
@@ -106,7 +106,7 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
     return rows
 
 
-def possible(interval: Interval, unit: str) -> Interval:
+def clip_interval(interval: Interval, unit: str) -> Interval:
     """Return the part of a mean's interval that the mean can be in: what has a unit is never below 0, nor above 100 %.
 
     Rewards have no unit, and no limits. NaN stays NaN.

@@ -142,12 +142,12 @@ def learn(
     def save(path: Path) -> None:
         write_policy(path, _card(plan, learner, validator), weights_of(learner))
 
-    with nullcontext() if is_evolution else _one_thread():
+    with nullcontext() if is_evolution else _limit_torch_threads():
         return run.train(cast(Learner, learner), lambda: validator.validate(learner.act), save, on_iteration, tracker)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _limit_torch_threads() -> Iterator[None]:
     """Let torch use one thread, unless OMP_NUM_THREADS says how many.
 
     A second one gains at most a third on two idle cores, and where others use these it makes a step several times

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from steersman.core.statistics import interquartile_mean, mean_interval, reduction_percent, t_quantile
+from steersman.core.statistics import interquartile_mean, mean_interval, reduction_percent, t_critical_value
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 10, 11, 100])
@@ -22,8 +22,8 @@ def test_interquartile_mean_ignores_outliers_and_what_does_not_apply() -> None:
 
 
 @pytest.mark.parametrize("degrees", [*range(1, 31), 50, 100, 1000, 100_000])
-def test_quantiles_are_those_of_scipy(degrees: int) -> None:
-    assert t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-5)
+def test_critical_values_are_those_of_scipy(degrees: int) -> None:
+    assert t_critical_value(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 5, 10, 30])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.run_results import figures_in, made_run
+from tests.support.run_results import EXPERIMENT, figures_in, made_run
 
 from steersman.evaluation.report import episode_figures
 from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines, workload_bars
@@ -86,7 +86,9 @@ def test_a_report_of_several_workloads_has_bars(tmp_path: Path) -> None:
         for seed in (1, 2, 3)
     ]
     summary = summarise(runs, "fgd")
-    write_report(tmp_path / "r.html", [Comparison(runs, summary, Headline(runs, summary, "fgd"), 1.3)], command="x")
+    write_report(
+        tmp_path / "r.html", [Comparison(runs, summary, Headline(runs, summary, "fgd"), EXPERIMENT)], command="x"
+    )
     page = (tmp_path / "r.html").read_text()
     assert "openb workloads by family" in page
     assert "workloads-0" in figures_in(page)

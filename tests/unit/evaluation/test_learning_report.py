@@ -1,7 +1,7 @@
 """The learning curve in a report, and how it is read from the folder of a training run."""
 
 import numpy as np
-from tests.support.run_results import figures_in, made_run
+from tests.support.run_results import EXPERIMENT, figures_in, made_run
 
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve, read_learning
@@ -17,7 +17,7 @@ def test_the_report_shows_how_a_policy_learned(tmp_path):
     runs = [made_run(policy, seed) for policy in ("fgd", "trained") for seed in (1, 2)]
     summary = summarise(runs, "fgd")
     file = tmp_path / "report.html"
-    comparison = Comparison(runs, summary, Headline(runs, summary, "fgd"), 1.3)
+    comparison = Comparison(runs, summary, Headline(runs, summary, "fgd"), EXPERIMENT)
     write_report(file, [comparison], command="c", learning=CURVE)
     page = file.read_text()
     assert 'id="learning"' in page

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.run_results import figures_in, made_experiment, made_run
+from tests.support.run_results import EXPERIMENT, figures_in, made_experiment, made_run
 
 import steersman
 from steersman.envs.deployments.environment import DeploymentsOptions
@@ -76,7 +76,7 @@ def report(folder: Path, runs: Sequence[RunResult], baseline: str = "kube-defaul
     summary = summarise(runs, baseline)
     headline = Headline(runs, summary, baseline)
     path = folder / "report.html"
-    write_report(path, [Comparison(runs, summary, headline, 1.3)], command="steersman evaluate")
+    write_report(path, [Comparison(runs, summary, headline, EXPERIMENT)], command="steersman evaluate")
     return headline, path.read_text()
 
 
@@ -377,7 +377,7 @@ def test_two_protocols_are_one_report(tmp_path: Path) -> None:
     for protocol in ("inflation", "arrivals"):
         runs = made_experiment(BETTER, protocol=protocol)
         summary = summarise(runs, "kube-default")
-        comparisons.append(Comparison(runs, summary, Headline(runs, summary, "kube-default"), 1.3))
+        comparisons.append(Comparison(runs, summary, Headline(runs, summary, "kube-default"), EXPERIMENT))
     write_report(tmp_path / "report.html", comparisons, command="steersman evaluate", reason="no times")
     text = (tmp_path / "report.html").read_text()
     page = Page(text)

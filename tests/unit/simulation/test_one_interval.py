@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.run_results import made_run
+from tests.support.run_results import EXPERIMENT, made_run
 
 from steersman.cli.output.tables import comparison_table, summary_records
 from steersman.evaluation.report.headline import MEAN_WAIT, Headline, interval_text, signed
@@ -161,7 +161,7 @@ def test_one_seed_has_no_interval_anywhere(tmp_path: Path) -> None:
         cell.note == "" for column in headline.columns("default") if column.notes for cell in column.cells.values()
     )
     assert {row["difference_ci_low"] for row in summary_records(summary)} == {None}
-    write_report(tmp_path / "r.html", [Comparison(runs, summary, headline, 1.3)], command="")
+    write_report(tmp_path / "r.html", [Comparison(runs, summary, headline, EXPERIMENT)], command="")
     assert " to " not in "".join(re.findall("<small>(.*?)</small>", (tmp_path / "r.html").read_text()))
 
 
@@ -178,7 +178,7 @@ def test_report_terminal_and_csv_have_the_interval_of_the_sentence(tmp_path: Pat
     claim = CLAIM.search(headline.sentence())
     assert claim is not None
     note = f"+{claim['low']} to +{claim['high']}"
-    write_report(tmp_path / "r.html", [Comparison(runs, summary, headline, 1.3)], command="")
+    write_report(tmp_path / "r.html", [Comparison(runs, summary, headline, EXPERIMENT)], command="")
     page = (tmp_path / "r.html").read_text()
     assert page.count(f"<small>{note}</small>") == 2, "in the table, and among all metrics"
     table = comparison_table(headline, 200)

@@ -188,7 +188,7 @@ class DeploymentLoadGenerator:
         expected = sum(row.pod_count for row in self._there.values())
         if not await self.fleet.until(lambda: self.fleet.bound >= expected, self.manner.patience):
             if not self.tally.timed_out:
-                self._say(self.fleet.missing_nodes(expected, self.manner.patience, [self.manner.scheduler_name]))
+                self._say(self.fleet.unbound_pods_warning(expected, self.manner.patience, [self.manner.scheduler_name]))
             self.tally.timed_out += 1
 
     async def _create_next(self, row: Row) -> None:

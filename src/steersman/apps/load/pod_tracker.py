@@ -56,8 +56,8 @@ class RunPodTracker:
         self._on_came, self._on_bound, self._on_gone = on_came, on_bound, on_gone
         self._changed = asyncio.Event()
 
-    def missing_nodes(self, expected: int, seconds: float, schedulers: Collection[str]) -> str:
-        """Return a sentence on pods, of so many, that have no node after seconds, and whose schedulers these are."""
+    def unbound_pods_warning(self, expected: int, seconds: float, schedulers: Collection[str]) -> str:
+        """Return the warning that some of the expected pods have no node after so many seconds."""
         plural = "s" if len(schedulers) > 1 else ""
         return (
             f"{expected - self.bound} of {expected} pods have no node after {seconds:g} s; do{'' if plural else 'es'} "

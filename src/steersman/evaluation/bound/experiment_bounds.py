@@ -14,7 +14,7 @@ from steersman.core.processes import Workers
 from steersman.core.statistics import interquartile_mean, mean, mean_interval
 from steersman.evaluation.bound.gpu_bound import GpuBound, check_bound
 from steersman.evaluation.experiment import Experiment, OnRun
-from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable, possible
+from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable, clip_interval
 from steersman.simulation.result import Protocol
 
 BOUND = "bound"
@@ -45,6 +45,12 @@ class ExperimentBounds:
         return np.mean(list(self.percent.values()), axis=0) if workload == ALL else self.percent[workload]
 
 
+def check_bounded(experiment: Experiment) -> None:
+    """Check that every workload has a bound. Raises UsageError, MissingExtraError: see `gpu_bound.check_bound`."""
+    for workload in experiment.workloads:
+        check_bound(workload, experiment.protocol)
+
+
 def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None = None) -> ExperimentBounds:
     """Return the bounds of every workload and seed, solving `jobs` at a time.
 
@@ -53,8 +59,7 @@ def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None
     Raises:
         UsageError, MissingExtraError: see `gpu_bound.check_bound`.
     """
-    for workload in experiment.workloads:
-        check_bound(workload, experiment.protocol)
+    check_bounded(experiment)
     tasks = [(w, s) for w in range(len(experiment.workloads)) for s in range(len(experiment.seeds))]
     values = np.full((len(experiment.workloads), len(experiment.seeds)), np.nan)
     problems: dict[tuple[int, int], str] = {}
@@ -103,7 +108,7 @@ def bound_summary(bounds: ExperimentBounds, table: SummaryTable, baseline: str) 
             unit="percent",
             runs=int(np.isfinite(values[i]).sum()) * (len(table.workloads) if workload == ALL else 1),
             mean=mean(values[i]),
-            interval=possible(mean_interval(values[i]), "percent"),
+            interval=clip_interval(mean_interval(values[i]), "percent"),
             interquartile_mean=interquartile_mean(values[i]),
             baseline=baseline,
             difference=mean(differences[i]),

@@ -146,7 +146,7 @@ class CopyLoop:
                 names = dict.fromkeys(
                     self.options.scheduler_name or each.pod.scheduler_name for each, _ in self._created
                 )
-                self._say(self.tracker.missing_nodes(expected, self.options.patience, names))
+                self._say(self.tracker.unbound_pods_warning(expected, self.options.patience, names))
             self.stats = self.stats._replace(timed_out_cycles=self.stats.timed_out_cycles + 1)
         return bound
 
