@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from steersman.apps.local_cluster.folders import locked
 from steersman.core.compiled import cache_root
@@ -91,12 +91,18 @@ def serve() -> Iterator[Callable[..., str]]:
 @contextmanager
 def opened(browser: Browser, address: str, *, width: int = 1400, dark: bool = False) -> Iterator[Page]:
     """A page that has loaded; whatever its scripts log or throw fails the test."""
+
+    def note_failure(request: Request) -> None:
+        # A page that is left while it asks aborts its request, which is no failure.
+        if request.failure != "net::ERR_ABORTED":
+            problems.append(f"{request.url}: {request.failure}")
+
     context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme="dark" if dark else "light")
     page, problems = context.new_page(), list[str]()
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("dialog", lambda dialog: problems.append(dialog.message))
-    page.on("requestfailed", lambda request: problems.append(request.url))
+    page.on("requestfailed", note_failure)
     page.goto(address)
     page.wait_for_selector("main:not([hidden])")
     yield page

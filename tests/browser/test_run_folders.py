@@ -236,6 +236,16 @@ def test_a_damaged_run_keeps_no_other_from_being_shown(
     page.close()
 
 
+def test_a_page_that_is_left_while_it_asks_complains_of_nothing(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        screen(page, "Training")
+        page.route("**/api/training/news*", lambda _route: None)  # it is never answered
+        with page.expect_request("**/api/training/news*"):
+            pass
+        with page.expect_event("requestfailed"):
+            screen(page, "Comparison")
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_keeps_people_from_using_the_pages(
