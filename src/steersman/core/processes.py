@@ -232,10 +232,13 @@ async def ask_process(
         niceness: added to the process's niceness, see `os.nice`.
 
     Raises:
-        SteersmanError: the task failed or took too long, or the process died.
+        SteersmanError: the task failed or took too long, or the process could not start or died.
     """
     with Workers(1, partial(_return, work), niceness) as worker:
-        worker.start()  # not in the thread, which runs on for a moment after the process was killed
+        try:
+            worker.start()  # not in the thread, which runs on for a moment after the process was killed
+        except OSError as error:
+            raise SteersmanError(f"no process could be started: {error}") from None
         try:
             return await asyncio.wait_for(asyncio.to_thread(worker.answer, task), seconds)
         except TimeoutError:

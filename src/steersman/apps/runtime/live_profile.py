@@ -8,6 +8,7 @@ from collections import deque
 import structlog
 
 from steersman.cluster.model import GpuType, PodClass
+from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.policies.linear.leftovers import LeftoverArrays, leftover_arrays
 from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
@@ -45,9 +46,14 @@ class PodWindow:
         return tuple(self._classes)
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether enough pods arrived since the profile was built to rebuild it."""
         return self._new > NEW_SHARE * len(self._classes)
+
+    @property
+    def is_mostly_new(self) -> bool:
+        """Whether the number of pods has doubled since the profile was built, or half of a full window is new."""
+        return self._new > 0 and self._new >= len(self._classes) / 2
 
     def typical_pods(self) -> tuple[TypicalPod, ...]:
         """Return the workload profile of the present window, and restart the count of new pods."""
@@ -73,17 +79,23 @@ class LiveProfile(PodWindow):
     async def make(self, types: tuple[GpuType, ...], *, leftovers: bool) -> bool:
         """Rebuild the profile, and return True if it changed. A separate process computes the leftover tables.
 
+        If that process fails, for example for lack of memory, the former profile stays until enough pods are new again.
+
         Args:
             types: types of the cluster's GPUs.
             leftovers: whether a policy needs the leftover tables.
         """
-        self.made_at = time.time()
         pods = self.typical_pods()
         if pods == self.pods and (self.leftovers is not None or not leftovers):
+            self.made_at = time.time()
             return False
         # The tables take about a second, for which the event loop must not be blocked.
-        tables = await ask_process(_leftovers, (pods, types)) if leftovers else None
-        self.pods, self.leftovers = pods, tables
+        try:
+            tables = await ask_process(_leftovers, (pods, types)) if leftovers else None
+        except SteersmanError as error:
+            log.error("the workload profile could not be rebuilt; the former one stays", error=str(error))
+            return False
+        self.pods, self.leftovers, self.made_at = pods, tables, time.time()
         log.info("workload profile rebuilt", typical_pods=len(pods), of=len(self))
         return True
 

@@ -29,6 +29,8 @@ from steersman.prometheus.configuration import Configuration
 
 CHECK_INTERVAL_SECONDS = 10.0
 """Interval of the checks whether the workload profile or the policy file changed."""
+GROWTH_INTERVAL_SECONDS = 1.0
+"""Interval of the checks whether at least half of the workload profile's window is new."""
 LOOK_SECONDS = 5.0
 """Interval of the checks whether a comparison with rules is due, until the active policy is settled."""
 SETTLED_INTERVAL_SECONDS = 60.0
@@ -150,11 +152,17 @@ class PolicyManager:
             group.create_task(self._keep_choice(state, renew))
 
     async def _keep_profile(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:
+        checked_at = time.monotonic()
         while True:
-            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            await asyncio.sleep(GROWTH_INTERVAL_SECONDS)
+            now = time.monotonic()
+            # In a cluster without pods the first ones would be placed as if no pod were typical.
+            if now - checked_at < CHECK_INTERVAL_SECONDS and not self.profile.is_mostly_new:
+                continue
+            checked_at = now
             self._warn(state().gpu_types)
             self.file.renewed()
-            if self.profile.due and await self._rebuild_profile(state()):
+            if self.profile.is_due and await self._rebuild_profile(state()):
                 renew()
 
     async def _keep_choice(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:

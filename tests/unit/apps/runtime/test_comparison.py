@@ -21,7 +21,8 @@ from structlog.testing import capture_logs
 from tests.support.errors import raises
 
 from steersman.apps.runtime import comparison as live_comparison
-from steersman.apps.runtime import policy_manager as thinking_module
+from steersman.apps.runtime import live_profile as live_profile_module
+from steersman.apps.runtime import policy_manager as policy_manager_module
 from steersman.apps.runtime.comparison import LEAST_PODS, RETRY_SECONDS, ComparisonBasis, PolicyComparison, basis_of
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
@@ -77,7 +78,7 @@ def failing(_: Workload, __: Policy, ___: str) -> RuleComparison:
     raise SteersmanError("no luck")
 
 
-def dying(_: Workload, __: Policy, ___: str) -> RuleComparison:
+def dying(*_: object) -> Any:
     os._exit(3)
 
 
@@ -509,7 +510,7 @@ def test_deciders_are_made_anew_when_another_policy_decides() -> None:
 
 def test_twice_as_many_pods_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods of a few controllers came first, and others follow before the next look is due."""
-    monkeypatch.setattr(thinking_module, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(policy_manager_module, "LOOK_SECONDS", 0.001)
     looks: list[int] = []
 
     async def story() -> None:
@@ -534,6 +535,65 @@ def test_twice_as_many_pods_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatc
     assert looks == [1, 10, 20]
 
 
+def test_the_profile_follows_the_first_pods_and_every_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_manager_module, "GROWTH_INTERVAL_SECONDS", 0.001)
+    renewed: list[int] = []
+
+    async def story() -> None:
+        policy_manager, state = PolicyManager(PolicyReloader("fgd"), unchecked=True), ClusterState(some_nodes())
+        monkeypatch.setattr(policy_manager.comparison, "compare_if_due", not_due)
+        await policy_manager.begin(state)
+        assert policy_manager.profile.pods == ()
+        keeping = asyncio.create_task(
+            policy_manager.keep(lambda: state, lambda: renewed.append(len(policy_manager.profile)))
+        )
+        for many in (1, 2, 3, 4, 7, 8):
+            while len(policy_manager.profile) < many:
+                policy_manager.profile.see(PODS[min(many, 3)])
+            await asyncio.sleep(0.05)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(story())
+    assert renewed == [1, 2, 4, 8]
+
+
+async def not_due(*_: object) -> bool:
+    return False
+
+
+def test_a_profile_that_cannot_be_rebuilt_stays_and_the_policy_decides_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leftover tables are computed by a process, which the kernel may kill and may have no memory to start."""
+
+    async def story() -> None:
+        policy_manager, state = PolicyManager(PolicyReloader("steersman"), unchecked=True), ClusterState(some_nodes())
+        policy_manager.profile.see(PODS[0])
+        await policy_manager.begin(state)
+        former = policy_manager.profile.pods
+        assert len(former) == 1
+        policy_manager.profile.see(PODS[3])
+        with monkeypatch.context() as patch, capture_logs() as log:
+            patch.setattr(live_profile_module, "_leftovers", dying)
+            assert not await policy_manager._rebuild_profile(state)
+            patch.setattr("multiprocessing.context.SpawnProcess.start", no_memory)
+            assert not await policy_manager._rebuild_profile(state)
+        assert [each["event"] for each in log] == [
+            "the workload profile could not be rebuilt; the former one stays"
+        ] * 2
+        assert ["a worker process died" in log[0]["error"], "no process could be started" in log[1]["error"]] == [
+            True
+        ] * 2
+        assert policy_manager.profile.pods == former
+        assert await policy_manager._rebuild_profile(state)
+        assert len(policy_manager.profile.pods) == 2
+
+    asyncio.run(story())
+
+
+def no_memory(_: object) -> None:
+    raise OSError(12, "Cannot allocate memory")
+
+
 def test_nothing_is_compared_while_pods_pour_in(monkeypatch: pytest.MonkeyPatch) -> None:
     policy_manager, state = PolicyManager(PolicyReloader("steersman")), ClusterState(some_nodes())
     looks: list[int] = []
@@ -551,7 +611,7 @@ def test_nothing_is_compared_while_pods_pour_in(monkeypatch: pytest.MonkeyPatch)
             policy_manager.profile.see(PODS[0])
 
     monkeypatch.setattr(policy_manager.comparison, "compare_if_due", look)
-    monkeypatch.setattr(thinking_module.asyncio, "sleep", sleep)
+    monkeypatch.setattr(policy_manager_module.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(policy_manager._keep_choice(lambda: state, lambda: None))
     assert looks == [0, 90, 91, 111]

@@ -78,7 +78,7 @@ class RuleAgreement:
 
     def renew_profile(self, cache: ClusterCache) -> bool:
         """Rebuild the profile if many pods are new, and return True if it changed."""
-        if self._deciders and not self._window.due:
+        if self._deciders and not self._window.is_due:
             return False
         profile, self.profile = self.profile, self._window.typical_pods()
         self.renew(cache)
