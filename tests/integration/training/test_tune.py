@@ -56,12 +56,13 @@ def test_a_study_is_kept_and_goes_on(files, capsys):
 def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_with(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    scene = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--validation-episodes", "1")
+    cluster = ("--node-count", "3", "--node-cpu", "16", "--validation-episodes", "1")
+    scene = ("--protocol", "deployments", "--objective", "locality", *cluster)
     size = ("--iterations", "1", "--validate-every", "1")
     given = ("--algorithm", "dqn", "--learning-rate", "0.005", "--hidden", "8")
     assert main(["tune", *scene, *size, *given, "--trials", "1", "--jobs", "1", "--output", "study"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "than least-allocated earns" in said
+    assert "than best-fit earns" in said
     assert "epsilon_decay" in said
     assert "learning_rate" not in said
     best = json.loads((tmp_path / "study" / "best.json").read_text())
@@ -71,8 +72,11 @@ def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_wit
         "8",
         0.005,
     )
-    assert main(["train", *scene, *size, "--options", "study/best.json", "--output", "run"]) == 0
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["epsilon_decay"] == best["epsilon_decay"]
+    assert (best["protocol"], best["objective"]) == ("deployments", "locality")
+    assert main(["train", *cluster, *size, "--options", "study/best.json", "--output", "run"]) == 0
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["config"]["epsilon_decay"] == best["epsilon_decay"]
+    assert (run["scene"]["protocol"], run["scene"]["objective"]) == ("deployments", "locality")
     (tmp_path / "kubeconfig").write_text(UNREACHABLE)
     live = ("--learn", "live", "--kubeconfig", "kubeconfig", "--explore-anyway")
     assert main(["schedule", *live, "--options", "study/best.json"]) == 1

@@ -18,6 +18,10 @@ from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.agents.registry import find_algorithm
 from steersman.cli.main import main
+from steersman.cli.options.common import AnyProtocol
+from steersman.cli.options.file import merge_options
+from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
+from steersman.cli.options.training_plan import TrainOptions
 from steersman.core.errors import InputError, SteersmanError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.policies.files.policy_file import read_policy
@@ -201,6 +205,23 @@ TINY = ("--iterations", "2", "--validate-every", "1", "--validation-episodes", "
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "protocol", "objective"),
+    [
+        (TrainingTask(), "deployments", "locality"),
+        (TrainingTask(protocol=AnyProtocol.DEPLOYMENTS), "deployments", "locality"),
+        (TrainingTask(objective="balance"), "deployments", "balance"),
+        (TrainingTask(protocol=AnyProtocol.ARRIVALS), "arrivals", None),
+    ],
+)
+def test_a_file_says_what_its_options_are_for(tmp_path, given, protocol, objective):
+    file = tmp_path / "best.json"
+    file.write_text(json.dumps({"algorithm": "ppo", "protocol": "deployments", "objective": "locality"}))
+    task = dataclasses.replace(given, options=file)
+    merged = merge_options(TrainOptions(task, Scenario(), NetworkOptions(), LearningOptions(), {}))
+    assert (merged.protocol, merged.task.objective) == (protocol, objective)
 
 
 def test_the_command_trains_and_takes_options_from_a_file(here, capsys):

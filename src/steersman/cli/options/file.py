@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cli.options.algorithms import options_of
+from steersman.cli.options.common import AnyProtocol
 from steersman.cli.options.training import NetworkOptions, Normalisation
 from steersman.cli.options.training_plan import TrainOptions
 from steersman.core.config.fields import KINDS, check_effects, config_fields, is_of_kind, options_without_effect
@@ -20,6 +21,8 @@ from steersman.policies.networks.registry import find_network
 COMMON: dict[str, type[Any]] = {
     "algorithm": str,
     "network": str,
+    "protocol": AnyProtocol,
+    "objective": str,
     "hidden": str,
     "dropout": float,
     "normalisation": Normalisation,
@@ -41,9 +44,11 @@ def merge_options(options: TrainOptions) -> TrainOptions:
         check_effects(options.algorithm.config(**given), given)
         return options
     common, stated = read_options(file, COMMON)
+    if options.task.protocol not in (None, common.get("protocol", options.task.protocol)):
+        common.pop("objective", None)  # it is of the file's protocol
     options = replace(
         options,
-        task=_filled(options.task, common, ("algorithm", "network")),
+        task=_filled(options.task, common, ("algorithm", "network", "protocol", "objective")),
         network=_filled(options.network, common, tuple(field.name for field in fields(NetworkOptions))),
         learning=_filled(options.learning, common, ("reference",)),
     )

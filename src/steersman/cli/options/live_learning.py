@@ -35,8 +35,8 @@ EXPLORATION = (
     "use_heuristic",
 )
 """Options of DQN that are options of the command, too."""
-FROM_FILE = ("algorithm", "network", "hidden", "dropout", "normalisation")
-"""What --options may say beside the options of the algorithm."""
+FROM_FILE = ("algorithm", "network", "protocol", "objective", "hidden", "dropout", "normalisation")
+"""What --options may say beside the options of the algorithm; the protocol is that of simulations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def live_plan_of(
         hidden=None if hidden is None else widths(hidden),
         dropout=common.get("dropout", 0.0),
         normalisation=common.get("normalisation"),
-        objective=learning.objective,
+        objective=learning.objective or common.get("objective"),
         has_telemetry=has_telemetry,
         seed=1 if learning.seed is None else learning.seed,
     )

@@ -53,15 +53,15 @@ class TrainingTask:
         ),
     ] = None
     protocol: Annotated[
-        AnyProtocol,
+        AnyProtocol | None,
         typer.Option(
             metavar="NAME",
             help="inflation: pods drawn from the trace until they request RATIO times the GPUs. arrivals: the "
             "pods in order, once; none leaves. timed: pods arrive, leave, and wait. deployments: random "
             "Deployments fill an empty cluster. latency: Deployments arrive and leave on a cluster with "
-            "telemetry, whose users have latency limits.",
+            "telemetry, whose users have latency limits. [default: inflation]",
         ),
-    ] = AnyProtocol.INFLATION
+    ] = None
     objective: Annotated[
         str | None,
         typer.Option(

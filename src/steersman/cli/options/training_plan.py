@@ -15,7 +15,7 @@ from steersman.agents.registry import (
 )
 from steersman.cli.options import generated
 from steersman.cli.options.algorithms import group_by_value, options_of, settings_of
-from steersman.cli.options.common import Protocol, check_load, check_ratio, running_of
+from steersman.cli.options.common import AnyProtocol, Protocol, check_load, check_ratio, running_of
 from steersman.cli.options.generated import deployments_options, given_options, latency_options
 from steersman.cli.options.inputs import NONE_RUNS, LiveSource
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
@@ -75,7 +75,7 @@ class TrainOptions:
     @property
     def protocol(self) -> str:
         """Return the protocol."""
-        return self.task.protocol.value
+        return (self.task.protocol or AnyProtocol.INFLATION).value
 
     @property
     def running(self) -> RunningPods:
