@@ -13,5 +13,12 @@ def main() -> int:
     return run()
 
 
+def complete_for_kubectl() -> int:
+    """Offer completions of `kubectl steersman`, for which kubectl runs the program kubectl_complete-steersman."""
+    from steersman.cli.main import complete_for_kubectl as run
+
+    return run(sys.argv[1:])
+
+
 if __name__ == "__main__":
     sys.exit(main())

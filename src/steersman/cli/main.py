@@ -6,9 +6,12 @@ The exit status is 0 for success, 1 for failure, 2 for wrong usage, and as shell
 
 from __future__ import annotations
 
+import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +46,8 @@ from steersman.version import __version__
 
 INTERRUPTED = 130
 TRACEBACK = "STEERSMAN_TRACEBACK"
+FILES, NO_FILES = 0, 4
+"""Directives of kubectl's completion (ShellCompDirective of cobra): offer files if there is no value, or none."""
 
 app = typer.Typer(
     name="steersman",
@@ -129,6 +134,24 @@ def run(arguments: Sequence[str] | None) -> int:
     if status == INTERRUPTED:  # typer's answer to Ctrl-C
         say("interrupted")
     return status if isinstance(status, int) else 0
+
+
+def complete_for_kubectl(words: Sequence[str]) -> int:
+    """Print completions of a command line as kubectl wants them of a plugin; return the exit status.
+
+    Each line is a value, a tab and its help. The last line tells what the shell does in addition.
+
+    Args:
+        words: after `kubectl steersman`; the last one is completed, and may be empty.
+    """
+    line = shlex.join(["steersman", *words])
+    os.environ |= {COMPLETE: "complete_fish", "_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    with redirect_stdout(io.StringIO()) as offered:
+        status = main([])
+    for value in filter(None, offered.getvalue().splitlines()):
+        print(value.rstrip())
+    print(f":{NO_FILES if offered.getvalue().strip() else FILES}")
+    return status
 
 
 def program_name() -> str:

@@ -162,6 +162,13 @@ def test_nodes_come_and_go_while_the_cluster_runs(cluster: LocalCluster) -> None
     assert names() == before
 
 
+def test_kubectl_completes_our_commands(cluster: LocalCluster) -> None:
+    path = os.pathsep.join((str(STEERSMAN.parent), os.environ["PATH"]))
+    asked = [cluster.kubectl_path, "__complete", "steersman", "simulate", "--policy", "gpu-"]
+    done = subprocess.run(asked, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[:2] == ["gpu-clustering", "gpu-packing"]
+
+
 def test_a_cluster_that_was_there_keeps_all_but_our_nodes(cluster: LocalCluster) -> None:
     cluster.kubectl("run", "theirs", "--image=pause")
     place = ["--kubeconfig", str(cluster.kubeconfig)]

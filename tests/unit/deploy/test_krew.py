@@ -80,6 +80,23 @@ def test_the_launcher_runs_steersman_or_says_how_to_install_it(tmp_path: Path) -
     assert (done.returncode, done.stdout, done.stderr) == (7, "3:policy show a b\n", "")
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("cl",), ["cluster\tStart, inspect, empty and stop a local...", ":4"]),
+        (("simulate", "--policy", "gpu-"), ["gpu-clustering", "gpu-packing", ":4"]),
+        (("simulate", "--output", ""), [":0"]),
+        (("simulate", "--output", "my files/it's"), [":0"]),
+    ],
+)
+def test_kubectl_completes_what_comes_after_steersman(words: tuple[str, ...], offered: list[str]) -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, function = scripts["kubectl_complete-steersman"].split(":")
+    program = f"import sys; from {module} import {function} as run; sys.exit(run())"
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert (done.stdout.splitlines(), done.stderr) == (offered, "")
+
+
 def test_help_names_the_program_as_kubectl_does(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts["kubectl-steersman"] == scripts["steersman"]
