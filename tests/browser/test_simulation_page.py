@@ -92,6 +92,81 @@ def test_the_end_of_the_slider_is_the_end_of_both_runs(browser: Browser, serve: 
             expect(page.locator(".run p").nth(run)).to_contain_text("GPU 0.0 %, CPU 0.0 %, ")
 
 
+@pytest.fixture(scope="module")
+def crowded(serve: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Runs in which many pods arrive and leave at the same times, and some wait."""
+    folder = tmp_path_factory.mktemp("crowded")
+    (folder / "nodes.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\n" + "n0,8000,262144,2,A10\nn1,9000,262144,2,A10\n"
+    )
+    header = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+    )
+    rows = [
+        f"p{i},{1000 + i % 3 * 500},1024,1,{(700, 300, 500)[i % 3]},,LS,Running,{i // 8 * 20},{i // 8 * 20 + 40},0"
+        for i in range(48)
+    ]
+    (folder / "pods.csv").write_text("\n".join([header, *rows, ""]))
+    files = ("--nodes", str(folder / "nodes.csv"), "--pods", str(folder / "pods.csv"))
+    return serve(*files, "--protocol", "timed", "--policy", "fgd", "most-even")
+
+
+def test_both_runs_show_the_same_arrivals_where_many_come_at_once(browser: Browser, crowded: str) -> None:
+    script = """async () => {
+        const { arrivalCounts, eventsUntil, WAITING } = await import('/static/simulation/replay.js');
+        const { runs } = await (await fetch('/api/simulation/replay')).json();
+        const [lead, other] = runs.map(arrivalCounts);
+        const wrong = [];
+        for (let at = 1; at <= lead.length; at += 1) {
+            const until = eventsUntil(runs[1], other, runs[0].time[at - 1], lead[at - 1]);
+            if ((until ? other[until - 1] : 0) !== lead[at - 1]) wrong.push(at);
+        }
+        return [wrong, lead.at(-1), other.at(-1), runs.every(run => run.outcome.includes(WAITING))];
+    }"""
+    with opened(browser, crowded) as page:
+        assert page.evaluate(script) == [[], 48, 48, True]
+        seek(page, 1)
+        shown = [page.locator(".run p").nth(run).inner_text() for run in range(2)]
+        assert [re.sub(" on n[01]$", "", text) for text in shown] == [re.sub(" on n[01]$", "", shown[0])] * 2
+
+
+def test_a_difference_shows_both_clusters_before_the_decision(browser: Browser, crowded: str) -> None:
+    script = """async index => {
+        const { differences } = await import('/static/simulation/replay.js');
+        const { runs, pods } = await (await fetch('/api/simulation/replay')).json();
+        const { a, b } = differences(runs[0], runs[1])[index];
+        return [[0, a], [1, b]].map(([run, e]) => (e === 0 ? 'nothing' : pods.name[runs[run].pod[e - 1]]));
+    }"""
+    with opened(browser, crowded) as page:
+        for index in range(4):
+            page.click("#next" if index else "#time")
+            if index == 0:
+                seek(page, 0)
+                page.click("#next")
+            for run, name in enumerate(page.evaluate(script, index)):
+                expect(page.locator(".run p").nth(run)).to_contain_text(name)
+
+
+def test_a_nodes_card_follows_the_slider_and_play_its_pace(browser: Browser, crowded: str) -> None:
+    with opened(browser, crowded) as page:
+        page.fill("#search", "n0")
+        page.keyboard.press("Enter")
+        page.locator("h1").click()
+        page.keyboard.press("Home")
+        expect(page.locator("#details article").first).to_contain_text("0.0 of 8.0 CPU")
+        seek(page, 8)
+        expect(page.locator("#details article").first).not_to_contain_text("0.0 of 8.0 CPU")
+        page.select_option("#duration", "10")
+        page.click("#play")
+        page.wait_for_timeout(1000)
+        page.select_option("#duration", "120")
+        before = int(page.locator("#time").input_value())
+        page.wait_for_timeout(500)
+        assert int(page.locator("#time").input_value()) >= before
+        page.click("#play")
+        expect(page.locator("#play")).to_have_attribute("aria-pressed", "false")
+
+
 def test_differences_are_those_of_the_runs_with_both_explanations(browser: Browser, small: str, replay: Any) -> None:
     one, other = replay.runs
     differ = [e for e in range(len(one.time)) if one.node[e] != other.node[e]]
@@ -157,6 +232,21 @@ def test_a_node_and_its_pods_are_a_click_or_a_key_away(browser: Browser, small: 
         expect(page.locator("#details h2").first).not_to_have_text(before)
         page.locator("#details .link").first.click()
         expect(page.locator("#details article")).to_contain_text("prefers", timeout=60_000)
+
+
+def test_a_score_that_is_not_finite_is_a_dash(browser: Browser, small: str) -> None:
+    script = """async () => {
+        const { explanationParts } = await import('/static/shared/explanation.js');
+        const feature = {name: 'x', value: null, other: 1, points: null};
+        const parts = explanationParts({
+            member: '', node: 'n1', points: null, equal: 0, decidedBy: 'p', comparedWith: 'n2',
+            runnersUp: [{node: 'n2', points: null}], features: [feature], refused: {}});
+        return parts.map(each => each.textContent).join(' ');
+    }"""
+    with opened(browser, small) as page:
+        said = page.evaluate(script)
+        assert "n1 (– points" in said
+        assert "null" not in said
 
 
 @pytest.mark.parametrize("mode", ["used", "shared", "fragmented", "model"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -180,6 +182,7 @@ def test_two_folders_on_the_same_arrivals_are_beside_each_other_and_others_are_i
         for query, part in (
             ("first=0&second=1", "arrivals"),
             ("first=3", REPLAY),
+            ("first=2&second=2", "same run"),
             ("first=9", 9),
             ("first=x", "first"),
         ):
@@ -187,6 +190,39 @@ def test_two_folders_on_the_same_arrivals_are_beside_each_other_and_others_are_i
         assert (await ask("/api/simulation/explanation?run=3&event=0")).is_line(400, REPLAY)
 
     tell([SimulationScreen(sources)], story)
+
+
+def test_a_run_that_is_simulated_anew_is_shown_as_it_is_now(tmp_path: Path) -> None:
+    sources = [written(tmp_path / "one"), written(tmp_path / "two", position=1)]
+
+    async def story(ask: AskServer) -> None:
+        former = (await ask("/api/simulation/replay?first=0&second=1")).content
+        asked = f"/api/simulation/explanation?run=1&version={quote(former['versions'][1])}&event=3"
+        assert (await ask(asked)).content["policy"] == "fgd"
+        shutil.rmtree(tmp_path / "two")
+        written(tmp_path / "two", "timed")
+        assert (await ask(asked)).is_line(409, "two has changed")
+        assert [entry["protocol"] for entry in (await ask("/api/simulation/runs")).content] == ["arrivals", "timed"]
+        assert (await ask("/api/simulation/replay?first=0&second=1")).is_line(400, "other arrivals")
+        new = (await ask("/api/simulation/replay?first=1")).content
+        assert (new["protocol"], new["runs"][0]["policy"]) == ("timed", "best-fit")
+        asked = f"/api/simulation/explanation?run=1&version={quote(new['versions'][0])}&event=0"
+        assert (await ask(asked)).content["policy"] == "best-fit"
+
+    tell([SimulationScreen(sources)], story)
+
+
+def test_numbers_that_nothing_can_be_computed_with_are_one_line(tmp_path: Path) -> None:
+    source = written(tmp_path / "run")
+    with (tmp_path / "run" / REPLAY).open("rb") as file:
+        content = decode_replay(tmp_path / "run" / REPLAY, file)
+    nodes = (replace(content.nodes[0], cpu_milli=1 << 70), *content.nodes[1:])
+    (tmp_path / "run" / REPLAY).write_bytes(encode_replay(msgspec.structs.replace(content, nodes=nodes)))
+
+    async def story(ask: AskServer) -> None:
+        assert (await ask("/api/simulation/explanation?run=0&event=3")).is_line(400, "run has numbers")
+
+    tell([SimulationScreen([source])], story)
 
 
 def test_a_node_with_a_billion_gpus_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Entries of a list of runs, which are read once, and again where reading has failed and the run has changed."""
+"""Entries of a list of runs, which are read once, and again where the run has changed."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ class RunEntries(Generic[R, E]):
 
     def _read(self, number: int, run: R) -> E:
         known = self._known.get(number)
-        if known is not None and not known[1].problem:
-            return known[1]
         try:
             version = self._version(run)
         except SteersmanError:

@@ -87,6 +87,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
         nodes, pods, profile: what runs are about.
         runs: by policy, in the order in which they were asked for.
         sources: their positions in the list of all runs.
+        versions: texts that change when a run does.
     """
 
     workload: str
@@ -97,6 +98,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
     profile: list[TypicalPodRow]
     runs: list[RunColumns]
     sources: list[int] = []
+    versions: list[str] = []
 
 
 def replay_of(

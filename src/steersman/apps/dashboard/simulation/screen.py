@@ -19,7 +19,7 @@ from steersman.apps.service.messages.types import Explanation
 from steersman.core.errors import SteersmanError, UsageError
 
 KEPT = 1000
-"""Explanations that are kept."""
+"""Explanations of a run that are kept."""
 KEPT_RUNS = 4
 """Loaded runs that are kept."""
 MOST_SHOWN = 2
@@ -37,6 +37,43 @@ class RunEntry(msgspec.Struct, kw_only=True):
     problem: str = ""
 
 
+class ShownRun:
+    """A loaded run, and the explanations of its decisions that were asked for.
+
+    Args:
+        source: where it comes from.
+        version: of its files.
+        loaded: its content.
+        columns: its events.
+    """
+
+    def __init__(self, source: RunSource, version: str, loaded: LoadedRun, columns: RunColumns) -> None:
+        self.source, self.version, self.loaded, self.columns = source, version, loaded, columns
+        self._explainer: RunExplainer | None = None
+        self._explained: dict[int, Explanation] = {}
+
+    def explain(self, event: int) -> Explanation:
+        """Return why the policy decided as it did at an event. Raises SteersmanError: there is no reason, and why."""
+        if event not in self._explained:
+            while len(self._explained) >= KEPT:
+                del self._explained[next(iter(self._explained))]
+            try:
+                self._explained[event] = self._open_explainer().explain(event)
+            except ArithmeticError as error:  # a damaged file may hold any number
+                raise SteersmanError(
+                    f"{self.source.name} has numbers that nothing can be computed with: {error}"
+                ) from None
+        return self._explained[event]
+
+    def _open_explainer(self) -> RunExplainer:
+        if self._explainer is None:
+            policy = self.source.open_policy()
+            if self.source.version() != self.version:
+                raise UsageError(f"{self.source.name} has changed since this page was loaded; load the page anew")
+            self._explainer = RunExplainer(policy, self.loaded.workload, self.columns)
+        return self._explainer
+
+
 class SimulationScreen:
     """Runs of policies on workloads, and what the page asks about them.
 
@@ -49,11 +86,10 @@ class SimulationScreen:
 
     def __init__(self, sources: Sequence[RunSource]) -> None:
         self._sources = sources
-        self._loaded: dict[int, tuple[LoadedRun, RunColumns]] = {}
-        self._explainers: dict[int, RunExplainer] = {}
-        self._explained: dict[tuple[int, int], Explanation] = {}
+        self._loaded: dict[int, ShownRun] = {}
         self._entries = RunEntries(sources, lambda source: source.version(), _entry)
-        self._lock = asyncio.Lock()  # one at a time: each explanation scores all nodes several times
+        self._loading = asyncio.Lock()
+        self._explaining = asyncio.Lock()  # one at a time: each explanation scores all nodes several times
 
     def routes(self) -> Sequence[web.RouteDef]:
         """Return the routes of the list, the document and explanations."""
@@ -70,13 +106,13 @@ class SimulationScreen:
         return json_response(await self._list())
 
     async def _list(self) -> list[RunEntry]:
-        async with self._lock:
+        async with self._loading:
             return await asyncio.to_thread(self._entries.read)
 
     async def _get_replay(self, request: web.Request) -> web.Response:
         try:
             shown = await self._shown(request)
-            async with self._lock:
+            async with self._loading:
                 document = await asyncio.to_thread(self._document, shown)
         except SteersmanError as error:
             return refused(400, str(error))
@@ -96,49 +132,49 @@ class SimulationScreen:
                 raise UsageError(f"there is no run {number}")
             if entries[number].problem:
                 raise UsageError(entries[number].problem)
+        if len(set(shown)) < len(shown):
+            raise UsageError("first and second are the same run; another one with the same arrivals is right")
         if len(shown) == MOST_SHOWN and shown[1] not in _comparable(entries, shown[0]):
             raise UsageError(f"{entries[shown[1]].name} has other arrivals than {entries[shown[0]].name}")
         return shown
 
     def _document(self, shown: Sequence[int]) -> bytes:
-        loaded = [self._load(number)[0] for number in shown]
-        first = loaded[0]
-        replay = replay_of(first.workload, [each.result for each in loaded], first.profile)
-        replay.sources = list(shown)
+        runs = [self._load(number) for number in shown]
+        first = runs[0].loaded
+        replay = replay_of(first.workload, [each.loaded.result for each in runs], first.profile)
+        replay.sources, replay.versions = list(shown), [each.version for each in runs]
         return gzip.compress(msgspec.json.encode(replay), compresslevel=6)
 
-    def _load(self, number: int) -> tuple[LoadedRun, RunColumns]:
-        if number not in self._loaded:
-            while len(self._loaded) >= KEPT_RUNS:
-                oldest = next(iter(self._loaded))
-                del self._loaded[oldest]
-                self._explainers.pop(oldest, None)
-            loaded = self._sources[number].load()
-            self._loaded[number] = loaded, replay_of(loaded.workload, [loaded.result], ()).runs[0]
-        return self._loaded[number]
+    def _load(self, number: int) -> ShownRun:
+        """Return a run as its files are now."""
+        source = self._sources[number]
+        version = source.version()
+        known = self._loaded.get(number)
+        if known is not None and known.version == version:
+            return known
+        self._loaded.pop(number, None)
+        while len(self._loaded) >= KEPT_RUNS:
+            del self._loaded[next(iter(self._loaded))]
+        loaded = source.load()
+        shown = ShownRun(source, version, loaded, replay_of(loaded.workload, [loaded.result], ()).runs[0])
+        self._loaded[number] = shown
+        return shown
 
     async def _get_explanation(self, request: web.Request) -> web.Response:
         try:
             run, event = (position_in_query(request, name) for name in ("run", "event"))
             if run >= len(self._sources):
                 return refused(404, f"there is no run {run}")
-            async with self._lock:
-                _, columns = await asyncio.to_thread(self._load, run)
-                if event >= len(columns.time):
-                    return refused(404, f"run {run} has no event {event}")
-                return json_response(await asyncio.to_thread(self._explain, run, event))
+            async with self._loading:
+                shown = await asyncio.to_thread(self._load, run)
+            if request.query.get("version", shown.version) != shown.version:
+                return refused(409, f"{shown.source.name} has changed since this page was loaded; load the page anew")
+            if event >= len(shown.columns.time):
+                return refused(404, f"run {run} has no event {event}")
+            async with self._explaining:
+                return json_response(await asyncio.to_thread(shown.explain, event))
         except SteersmanError as error:
             return refused(400, str(error))
-
-    def _explain(self, run: int, event: int) -> Explanation:
-        if (run, event) not in self._explained:
-            while len(self._explained) >= KEPT:
-                del self._explained[next(iter(self._explained))]
-            if run not in self._explainers:
-                loaded, columns = self._load(run)
-                self._explainers[run] = RunExplainer(self._sources[run].open_policy(), loaded.workload, columns)
-            self._explained[run, event] = self._explainers[run].explain(event)
-        return self._explained[run, event]
 
 
 def _entry(source: RunSource) -> RunEntry:

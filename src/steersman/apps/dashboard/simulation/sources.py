@@ -52,7 +52,7 @@ class RunSource(Protocol):
     name: str
 
     def version(self) -> str:
-        """Return a text that changes with what `describe` reads. Raises SteersmanError: that cannot be read."""
+        """Return a text that changes when the run does. Raises SteersmanError: it cannot be read."""
         ...
 
     def describe(self) -> RunLabel:
@@ -120,18 +120,15 @@ class FolderRun:
 
     def __init__(self, run: FoundRun) -> None:
         self.name, self._run = run.name, run
-        self._label: RunLabel | None = None
 
     def version(self) -> str:
-        """Return a text that changes with the file of nodes and pods. Raises InputError: it cannot be read."""
-        return self._run.version(REPLAY)
+        """Return a text that changes when the run's files do. Raises InputError: one cannot be read."""
+        return " ".join(self._run.version(name) for name in (REPLAY, PLACEMENTS, TIMELINE))
 
     def describe(self) -> RunLabel:
         """Return what a list says of the run."""
-        if self._label is None:
-            content = self._read()
-            self._label = RunLabel(content.policy, content.workload, content.protocol, content.seed, content.arrivals())
-        return self._label
+        content = self._read()
+        return RunLabel(content.policy, content.workload, content.protocol, content.seed, content.arrivals())
 
     def load(self) -> LoadedRun:
         """Return the run."""

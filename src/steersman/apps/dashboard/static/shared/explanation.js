@@ -3,9 +3,9 @@
 import { element, table } from "./elements.js";
 
 /**
- * @typedef {{policy: string, member: string, node: string, score: number, points: number, spread: number, equal: number,
- *   decidedBy: string, comparedWith: string, nodes: number, runnersUp: {node: string, points: number}[],
- *   features: {name: string, value: number, other: number, points: number}[], refused: Record<string, number>}} Explanation
+ * @typedef {{policy: string, member: string, node: string, score: number, points: number | null, spread: number, equal: number,
+ *   decidedBy: string, comparedWith: string, nodes: number, runnersUp: {node: string, points: number | null}[],
+ *   features: {name: string, value: number | null, other: number | null, points: number | null}[], refused: Record<string, number>}} Explanation
  */
 
 const SHOWN_FEATURES = 8;
@@ -17,17 +17,17 @@ export function explanationParts(explained) {
   if (explained.node) {
     const equal = explained.equal ? ` ${explained.equal} other nodes have the same score.` : "";
     parts.push(element("p", {}, `${explained.member ? `The portfolio's member ${explained.member}` : "The policy"} prefers `
-      + `${explained.node} (${explained.points.toFixed(1)} points, by ${explained.decidedBy}).${equal}`));
+      + `${explained.node} (${points(explained.points)} points, by ${explained.decidedBy}).${equal}`));
     if (explained.runnersUp.length) {
       parts.push(element("h3", {}, "Then come"),
-        table(["node", "points"], explained.runnersUp.map((each) => [each.node, each.points.toFixed(1)]), [1]));
+        table(["node", "points"], explained.runnersUp.map((each) => [each.node, points(each.points)]), [1]));
     }
   }
   if (explained.features.length) {
     parts.push(element("h3", {}, `Why ${explained.node} and not ${explained.comparedWith}`),
       table(["feature", explained.node, explained.comparedWith, "points"],
         explained.features.slice(0, SHOWN_FEATURES).map((each) => [
-          each.name, short(each.value), short(each.other), `${each.points >= 0 ? "+" : ""}${each.points.toFixed(1)}`,
+          each.name, short(each.value), short(each.other), `${(each.points ?? -1) >= 0 ? "+" : ""}${points(each.points)}`,
         ]), [1, 2, 3]));
   }
   const refused = Object.entries(explained.refused).sort((one, other) => other[1] - one[1]);
@@ -38,7 +38,12 @@ export function explanationParts(explained) {
   return parts;
 }
 
-/** @param {number} value @returns {string} */
+/** @param {number | null} value null where it is not finite @returns {string} */
+function points(value) {
+  return value === null ? "–" : value.toFixed(1);
+}
+
+/** @param {number | null} value null where it is not finite @returns {string} */
 function short(value) {
-  return Number(value.toPrecision(4)).toString();
+  return value === null ? "–" : Number(value.toPrecision(4)).toString();
 }

@@ -6,7 +6,7 @@ import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
 import { drawChart } from "./chart.js";
 import { decisionCard, nodeCard } from "./details.js";
-import { ClusterState, FINISHED, differences, eventsUntil } from "./replay.js";
+import { ClusterState, FINISHED, arrivalCounts, differences, eventsUntil } from "./replay.js";
 
 /** @typedef {import("./replay.js").Replay} Replay */
 /** @typedef {import("./details.js").Explanation} Explanation */
@@ -30,6 +30,9 @@ class Page {
     this.frames = 0;
     this.difference = -1;
     this.differences = replay.runs.length > 1 ? differences(replay.runs[0], replay.runs[1]) : [];
+    this.arrived = replay.runs.map(arrivalCounts);
+    /** Node whose cards are shown, -1: none. */
+    this.shownNode = -1;
     /** @type {View[]} */
     this.views = replay.runs.map((run) => this.makeView(run));
     this.asked = 0;
@@ -62,6 +65,7 @@ class Page {
     byId("back").addEventListener("click", () => this.step(-1));
     byId("forward").addEventListener("click", () => this.step(1));
     byId("time").addEventListener("input", () => { this.pause(); this.show(Number(byId("time").value)); });
+    byId("duration").addEventListener("change", () => this.startClock());
     byId("mode").addEventListener("change", () => this.redraw());
     byId("group").addEventListener("change", () => this.layOut());
     byId("search").addEventListener("change", () => this.chooseNode(replay.nodes.name.indexOf(byId("search").value)));
@@ -93,17 +97,26 @@ class Page {
     showLegend(byId("legend"), byId("mode").value, this.views[0].map.models);
   }
 
-  /** Show the clusters after so many events of the first run; after its last, after all of every run. @param {number} count */
+  /**
+   * Show the clusters after so many events of the first run, and after the same arrivals of the other; after its last, after
+   * all of every run. @param {number} count
+   */
   show(count) {
-    this.at = Math.max(0, Math.min(this.lead.time.length, count));
+    const all = this.lead.time.length;
+    this.at = Math.max(0, Math.min(all, count));
     if (this.differences[this.difference]?.a !== this.at) this.difference = -1;
-    const time = this.at === this.lead.time.length ? this.end : this.at === 0 ? -1 : this.lead.time[this.at - 1];
-    for (const { state, map, status } of this.views) {
-      const until = state.run === this.lead ? this.at : eventsUntil(state.run, time);
-      const changed = state.seek(until);
+    const time = this.at === all ? this.end : this.at === 0 ? -1 : this.lead.time[this.at - 1];
+    const arrivals = this.at === all ? Infinity : this.at === 0 ? 0 : this.arrived[0][this.at - 1];
+    let changes = false;
+    this.views.forEach(({ state, map, status }, run) => {
+      // At a difference both are as they were before the decision, whose reasons are shown.
+      const other = this.difference < 0 ? eventsUntil(state.run, this.arrived[run], time, arrivals) : this.differences[this.difference].b;
+      const changed = state.seek(run === 0 ? this.at : other);
       map.draw(changed);
       status.textContent = describe(state);
-    }
+      changes ||= changed === null || changed.has(this.shownNode);
+    });
+    if (changes && this.shownNode >= 0) this.showNode();
     byId("time").value = this.at;
     byId("time").setAttribute("aria-valuetext", `event ${this.at}`);
     const moment = this.replay.protocol === "timed" ? `, ${Math.round(Math.max(0, time))} s` : "";
@@ -114,12 +127,18 @@ class Page {
   toggle() {
     if (this.playing) { this.pause(); return; }
     this.playing = true;
-    this.from = this.at >= this.lead.time.length ? 0 : this.at;
-    this.startedAt = performance.now();
-    this.frames = 0;
+    if (this.at >= this.lead.time.length) this.show(0);
+    this.startClock();
     byId("play").textContent = "Pause";
     byId("play").setAttribute("aria-pressed", "true");
     this.frame();
+  }
+
+  /** Play from the present event on, at the chosen pace. */
+  startClock() {
+    this.from = this.at;
+    this.startedAt = performance.now();
+    this.frames = 0;
   }
 
   pause() {
@@ -155,21 +174,26 @@ class Page {
   /** @param {number} node */
   chooseNode(node) {
     if (node < 0) return;
-    this.showDetails(this.views.map(({ state, map }, run) => {
-      map.choose(node, []);
-      return nodeCard(state, node, (event) => this.explain([{ run, event }]));
-    }));
+    for (const { map } of this.views) map.choose(node, []);
+    this.shownNode = node;
+    this.showNode();
+  }
+
+  showNode() {
+    this.showDetails(this.views.map(({ state }, run) => nodeCard(state, this.shownNode, (event) => this.explain([{ run, event }]))));
   }
 
   /** Show why decisions were made. @param {{run: number, event: number}[]} decisions */
   async explain(decisions) {
     this.asked += 1;
+    this.shownNode = -1;
     const asked = this.asked;
     const cards = (/** @type {(Explanation | string)[]} */ texts) => decisions.map(({ run, event }, i) => decisionCard(this.views[run].state, event, texts[i]));
     const texts = decisions.map(() => /** @type {Explanation | string} */ ("Working out why…"));
     this.showDetails(cards(texts));
     await Promise.all(decisions.map(async ({ run, event }, i) => {
-      texts[i] = await explanation(this.replay.sources[run], event);
+      const { sources, versions } = this.replay;
+      texts[i] = await explanation(sources[run], versions[run], event);
       if (asked === this.asked) this.showDetails(cards(texts));
     }));
   }
@@ -216,7 +240,7 @@ class Page {
       " ": () => this.toggle(), ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1),
       Home: () => this.step(-Infinity), End: () => this.step(Infinity),
       n: () => this.goToDifference(this.differenceAfter()), p: () => this.goToDifference(this.differenceBefore()),
-    }[event.key];
+    }[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (action === undefined) return;
     event.preventDefault();
     action();
@@ -260,9 +284,13 @@ function showChoice(runs) {
   });
 }
 
-/** @param {number} run position among all runs @param {number} event @returns {Promise<Explanation | string>} */
-async function explanation(run, event) {
-  return ask(`/api/simulation/explanation?run=${run}&event=${event}`).catch((problem) => problem.message);
+/**
+ * @param {number} run position among all runs @param {string} version of the run that is shown @param {number} event
+ * @returns {Promise<Explanation | string>}
+ */
+async function explanation(run, version, event) {
+  const query = new URLSearchParams({ run: String(run), version, event: String(event) });
+  return ask(`/api/simulation/explanation?${query}`).catch((problem) => problem.message);
 }
 
 startPage("simulation");

@@ -10,7 +10,7 @@ import { fragmented } from "../shared/fragmentation.js";
  *   reason: number[], reasons: string[], gpu: (number | null)[], cpu: (number | null)[],
  *   fragmentation: (number | null)[]}} Run
  * @typedef {{workload: string, protocol: string, seed: number, nodes: NodeColumns, pods: PodColumns,
- *   profile: TypicalPod[], runs: Run[], sources: number[]}} Replay
+ *   profile: TypicalPod[], runs: Run[], sources: number[], versions: string[]}} Replay
  */
 
 export const [BOUND, FAILED, WAITING, FINISHED] = [0, 1, 2, 3];
@@ -121,12 +121,32 @@ export function devicesOf(run, e) {
   return run.devices[e] === "" ? [] : run.devices[e].split("-").map(Number);
 }
 
-/** Number of events of a run up to a time. @param {Run} run @param {number} time @returns {number} */
-export function eventsUntil(run, time) {
+/** Number of arrivals up to each event, with it. @param {Run} run @returns {Int32Array} */
+export function arrivalCounts(run) {
+  const counts = new Int32Array(run.outcome.length);
+  /** @type {Map<number, number>} how often a pod waits */
+  const waiting = new Map();
+  let arrived = 0;
+  run.outcome.forEach((outcome, e) => {
+    const queued = waiting.get(run.pod[e]) ?? 0;
+    if (outcome === WAITING) waiting.set(run.pod[e], queued + 1);
+    if (outcome === BOUND && queued > 0) waiting.set(run.pod[e], queued - 1);
+    else if (outcome !== FINISHED) arrived += 1;
+    counts[e] = arrived;
+  });
+  return counts;
+}
+
+/**
+ * Number of events of a run up to a time, without those from a further arrival on: many pods may arrive at one time.
+ * @param {Run} run @param {Int32Array} counts see `arrivalCounts` @param {number} time @param {number} arrivals
+ * @returns {number}
+ */
+export function eventsUntil(run, counts, time, arrivals) {
   let [low, high] = [0, run.time.length];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (run.time[middle] <= time) low = middle + 1; else high = middle;
+    if (run.time[middle] <= time && counts[middle] <= arrivals) low = middle + 1; else high = middle;
   }
   return low;
 }
