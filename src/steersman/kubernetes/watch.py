@@ -22,7 +22,7 @@ from steersman.kubernetes.client import ApiError, Client, Query, Status
 
 WATCH_SECONDS = (240, 480)
 """Range of a watch's duration, after which the server ends it; random, so that watches do not end together."""
-SILENCE_SECONDS = 100.0
+SILENCE_SECONDS = 75.0
 """Read timeout of a watch; the server sends a bookmark about every minute, so longer silence is a dead connection."""
 BACKOFF_SECONDS = (0.2, 10.0)
 GONE = 410
@@ -132,7 +132,10 @@ class Reflector:
 
     @property
     def age(self) -> float:
-        """Seconds since the handler was last up to date: 0 while a watch is open, infinite before the first list."""
+        """Seconds since the server was last heard: 0 while a watch is open, infinite before the first list.
+
+        A server that hangs is silent on an open watch, which takes `SILENCE_SECONDS` to be told from a quiet cluster.
+        """
         return 0.0 if self._response is not None else time.monotonic() - self._heard
 
     async def run(self) -> None:
@@ -220,15 +223,17 @@ class Reflector:
         async with self.client.open("GET", self.path, query=query, timeout=timeout) as response:
             if self._must_list:
                 return
-            self._response, rest = response, b""
+            self._response, self._heard, rest = response, time.monotonic(), b""
             try:
                 async for chunk in response.content.iter_any():
+                    self._heard = time.monotonic()
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         if line:
                             yield self._events.decode(line)
+                self._heard = time.monotonic()  # the server ended the watch, having sent all
             finally:
-                self._response, self._heard = None, time.monotonic()
+                self._response = None
 
     def _handle(self, event: WatchEvent) -> None:
         if event.type == "ERROR":

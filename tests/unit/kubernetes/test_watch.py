@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Set
 from contextlib import suppress
+from types import SimpleNamespace
 
 import msgspec
+import pytest
 from aiohttp import web
 from tests.support.servers.fake_api_server import Fault, clock, failure
 from tests.support.servers.live_cluster import NODES, LiveDouble, node, on_double
 
+from steersman.kubernetes import watch
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.objects import named_head
-from steersman.kubernetes.watch import EventType, Reflector
+from steersman.kubernetes.watch import SILENCE_SECONDS, EventType, Reflector
 
 
 class Names:
@@ -108,6 +111,38 @@ def test_relist_tells_what_the_watch_did_not() -> None:
         double.put(NODES, node("last"))
         await asyncio.sleep(0.5)
         assert "last" in names.there  # the watch goes on from there
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    on_double(test)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_the_age_counts_from_the_last_word_of_the_server(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is an event, or the end of a watch that the server ends."""
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=clock))
+
+    async def silent(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def test(double: LiveDouble, client: Client) -> None:
+        reflector = Reflector(client, NODES, Names())
+        task = asyncio.create_task(reflector.run())
+        while not double._watches:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(SILENCE_SECONDS / 3)
+        double.put(NODES, node("last"))
+        last = clock()
+        double.fault = silent
+        await asyncio.sleep(SILENCE_SECONDS / 3)
+        assert reflector.age == 0
+        if not hangs:
+            double.end_watches()
+            last = clock()
+        await asyncio.sleep(SILENCE_SECONDS)
+        assert reflector.age == pytest.approx(clock() - last, abs=1)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

@@ -48,7 +48,7 @@ class ServiceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         deadline_milliseconds: time from reading a request after which its answer is neutral.
         max_body_bytes: larger requests are refused.
         max_requests: requests at a time; more are answered neutrally, or with status 503.
-        stale_seconds: scores are neutral when the watches have been down for longer.
+        stale_seconds: scores are neutral when a watch is down and the API server was last heard longer ago.
         token_file: file of the bearer token that requests must carry (except probes and metrics).
         tls: files for HTTPS.
         allow_sent_clusters: whether requests may bring a cluster although one is watched. They are scored beside it and

@@ -19,7 +19,7 @@ class ServiceMetrics:
     """Metrics of one service, in a registry of its own.
 
     Args:
-        state_age: seconds since the watched state was last known to be current; None: no cluster is watched.
+        state_age: seconds since the API server was last heard, 0 while all is watched; None: no cluster is watched.
     """
 
     def __init__(self, state_age: Callable[[], float] | None = None) -> None:

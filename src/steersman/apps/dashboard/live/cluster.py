@@ -125,7 +125,7 @@ class ClusterWatch(Listener):
 
     @property
     def age(self) -> float:
-        """Seconds since nodes and pods were known as they are: 0 while both are watched."""
+        """Seconds since the API server was last heard, 0 while nodes and pods are watched."""
         return max(reflector.age for reflector in self._main)
 
     # Changes of the cache ---------------------------------------------------------------------------------------------

@@ -63,14 +63,14 @@ class Summary(LiveDocument):
     """Counts of the whole cluster.
 
     Attributes:
-        age: seconds since nodes and pods were known as they are, 0 while they are watched; None: never.
+        age: seconds since the API server was last heard, 0 while nodes and pods are watched; None: never.
         nodes, not_ready, pods, waiting, bound: numbers.
         groups: waiting pods by scheduler and reason, the most first.
         rate: bindings per second.
         gpu, cpu: requested percent; None where there is none.
         rules: what rules would have decided.
         skipped: bindings that were not compared with rules.
-        odd: nodes whose objects make no sense.
+        odd: nodes that are not understood.
     """
 
     age: int | None
