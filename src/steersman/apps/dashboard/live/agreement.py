@@ -38,7 +38,8 @@ class RuleAgreement:
 
     Attributes:
         recent: by rule, whether it agreed in the last decisions on which it had an opinion.
-        skipped: bindings that were not compared, since time was spent or something that rules read was not known.
+        skipped: bindings that were not compared, since time was spent, or the node or something that rules read was
+            not known.
         profile: typical pods of the cluster, for rules that need them.
     """
 
@@ -91,11 +92,9 @@ class RuleAgreement:
 
     def compare(self, cache: ClusterCache, pod: CachedPod) -> dict[str, bool]:
         """Return whether rules agree with the binding of a pod; those without an opinion are left out."""
-        if not self._deciders or self._budget.is_spent:
-            self.skipped += 1
-            return {}
         placed = cache.state.placements.get(pod.key)
-        if placed is None:
+        if placed is None or not self._deciders or self._budget.is_spent:
+            self.skipped += 1
             return {}
         result = {}
         with self._budget.charged(), cache.unplaced(pod) as owner_pods:

@@ -235,6 +235,17 @@ def test_comparisons_stop_where_they_would_take_too_long_and_that_is_said() -> N
     watched(story)
 
 
+def test_a_binding_on_a_node_that_is_not_known_counts_as_not_compared() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        await bind(double, screen, "new", "unknown")
+        async with browser.events() as events:
+            await until(lambda: (events.last("summary") or {"bound": 0})["bound"] == 1)
+            assert events.last("summary")["skipped"] == 1
+            assert not screen._cluster.rules.recent["fgd"]
+
+    watched(story)
+
+
 def test_a_client_that_never_reads_costs_no_memory_and_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "SLOW_SECONDS", 1.0)
     monkeypatch.setattr(screen_module, "TICK_SECONDS", 0.05)
