@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import typer.main
 from tests.unit.apps.top.test_top import LEASES, NODES, PODS, node, pod, running_double
 
@@ -102,6 +103,21 @@ def test_a_shadows_report(capsys: Capture) -> None:
     assert found["actual"]["scheduler"] == "default-scheduler"
     assert (found["instead"]["policy"], found["instead"]["cpu_percent"]) == ("fgd", 50.0)
     assert found["actual"]["gpu_percent"] is None
+
+
+def test_a_shadow_without_decisions_reports_no_agreement(tmp_path: Path, capsys: Capture) -> None:
+    summary, none = ClusterSummary(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0), AgreementStats()
+    print_json(shadow._record(none, summary, summary, "default-scheduler", "fgd"))
+    found = json.loads(capsys.readouterr().out)
+    assert (found["decisions"], found["agreement_percent"]) == (0, None)
+    assert shadow._sentence(none, "default-scheduler", "fgd") == "no decisions of default-scheduler to compare fgd with"
+    assert shadow._sentence(AgreementStats(4, 3), "default-scheduler", "fgd").endswith("the same node for 3 (75.0 %)")
+    shadow._write(tmp_path / "summary.csv", none, summary, summary)
+    assert "agreement_percent,," in (tmp_path / "summary.csv").read_text().splitlines()
+    with structlog.testing.capture_logs() as logs:
+        shadow._log(none)
+        shadow._log(AgreementStats(4, 3))
+    assert ["percent" in line for line in logs] == [False, True]
 
 
 @pytest.mark.parametrize(

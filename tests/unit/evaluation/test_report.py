@@ -116,7 +116,7 @@ def test_the_best_is_the_baseline_where_nothing_beats_it() -> None:
 def test_what_was_not_shown_is_not_recommended() -> None:
     chance = {"kube-default": [90.0, 91.0, 92.0, 90.0], "fgd": [91.0, 90.0, 92.5, 89.8]}
     said = sentence(made_experiment(chance))
-    assert said.startswith("No difference shown between fgd and kube-default on default (inflation): fgd allocates")
+    assert said.startswith("fgd is not shown to differ from kube-default on default (inflation): fgd allocates")
     assert re.search(r"0\.07 points \[−\d\.\d\d, \d\.\d\d\] more than kube-default", said)
     assert "best" not in said
     # Both beat the baseline, but not each other.
@@ -126,10 +126,24 @@ def test_what_was_not_shown_is_not_recommended() -> None:
         "best-fit": [95.5, 95.4, 95.0, 95.3, 95.1, 95.1],
     }
     said = sentence(made_experiment(close))
-    assert said.startswith("No difference shown between fgd and best-fit on default (inflation): fgd allocates 95.25 %")
+    assert said.startswith("fgd is not shown to differ from best-fit on default (inflation): fgd allocates 95.25 %")
     assert "15.25 points [" in said
     many = {f"policy-{i}": [90.0, 91.0 + i / 100, 90.5] for i in range(7)}
-    assert "policy-6, policy-5, policy-4 and 4 others" in sentence(made_experiment(many), "policy-0")
+    said = sentence(made_experiment(many), "policy-0")
+    assert said.startswith("policy-6 is not shown to differ from policy-5, policy-4, policy-3 and 3 others on default")
+
+
+def test_of_policies_that_differ_from_each_other_only_the_best_is_said_not_to() -> None:
+    said = sentence(
+        made_experiment(
+            {
+                "kube-default": [90.0, 91.0, 92.0, 90.0],
+                "gpu-packing": [89.0, 89.9, 91.0, 88.9],
+                "fgd": [85.0, 100.0, 85.0, 100.0],
+            }
+        )
+    )
+    assert said.startswith("fgd is not shown to differ from kube-default and gpu-packing on default (inflation): fgd a")
 
 
 def test_who_allocates_more_and_fails_more_pods_is_said_to() -> None:
@@ -204,8 +218,8 @@ def test_the_headline_of_one_policy_or_one_seed_claims_no_more_than_it_has() -> 
     )
     one = sentence(made_experiment({"kube-default": [90.0], "fgd": [95.0]}))
     assert one == (
-        "One seed shows no difference: on default (inflation), fgd allocates 95.00 % of 20 GPUs, 5.00 points more than "
-        "kube-default."
+        "One seed cannot show a difference: on default (inflation), fgd allocates 95.00 % of 20 GPUs, 5.00 points more "
+        "than kube-default."
     )
 
 
@@ -241,6 +255,8 @@ def test_the_headline_of_equal_outcomes_says_so() -> None:
     )
     close = sentence(made_experiment({"kube-default": same, "fgd": [value + 0.001 for value in same]}))
     assert "less than 0.01 points [0.00, 0.00] more than kube-default" in close
+    equal_in_the_mean = sentence(made_experiment({"kube-default": [90.0, 91.0], "fgd": [91.0, 90.0]}))
+    assert equal_in_the_mean.startswith("kube-default is not shown to differ from fgd on default (inflation): ")
 
 
 def timed(waits: dict[str, Sequence[float]]) -> list[RunResult]:

@@ -75,9 +75,9 @@ class AgreementStats:
     """Pods without a feasible node in the state in which the scheduler bound them (it decided in an earlier one)."""
 
     @property
-    def agreement_percent(self) -> float:
-        """Share of all decisions, percent."""
-        return 100.0 * self.agreed / self.decisions if self.decisions else 0.0
+    def agreement_percent(self) -> float | None:
+        """Share of all decisions, percent; None before the first one."""
+        return 100.0 * self.agreed / self.decisions if self.decisions else None
 
 
 MakeDecider = Callable[[ClusterCache], Decider]

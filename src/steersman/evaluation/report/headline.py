@@ -308,7 +308,8 @@ class Headline:
         rivals = [policy for policy in known[1:] if not self.is_better(workload, best, policy)]
         if len(self.seeds) == 1:
             other = self._reference(known)
-            return f"One seed shows no difference: {self._where()}, {best} {self._amount(best)}, {self._more(other)}."
+            text = f"{self._where()}, {best} {self._amount(best)}, {self._more(other)}"
+            return f"One seed cannot show a difference: {text}."
         reference = self._reference(known)
         small = seeds_text(self.difference(self.workload, self.primary, best, reference).pairs, "paired seed")
         if rivals:
@@ -326,20 +327,20 @@ class Headline:
         return self.baseline if self.baseline in known[1:] else known[1]
 
     def _undecided(self, best: str, rivals: Sequence[str]) -> str:
-        """Return the sentence for a best policy that cannot be told from others."""
+        """Return the sentence for a best policy that cannot be told from others.
+
+        It says nothing of the others among themselves: only their differences from the best one are tested.
+        """
         workload = self.workload
-        group = [best, *rivals]
-        names = listed(group)
-        head = f"no difference shown between {names} {self._where()}"
-        if all(self.difference(workload, self.primary, best, each).mean == 0 for each in rivals):
-            head = f"{names} do equally well {self._where()}"
+        head = f"{best} is not shown to differ from {listed(rivals)} {self._where()}"
+        if all(self.difference(workload, self.primary, best, each).interval == (0, 0) for each in rivals):
+            head = f"{listed([best, *rivals])} do equally well {self._where()}"
         elif any(self.is_better(workload, each, best) for each in rivals):
-            head = f"no best policy shown of {names} {self._where()}, whose seeds differ"
+            head = f"No best policy shown of {listed([best, *rivals])} {self._where()}, whose seeds differ"
         known = [each for each in self.order(workload) if math.isfinite(self.means(workload)[each])]
         pods, _ = self._pods(best, known)
         amount = self._amount(best) if self._has_own_words else f"{best} {self._amount(best)}"
-        text = f"{head}: {amount}, {self._more(self._reference(known))}{pods}"
-        return text[0].upper() + text[1:] if head.startswith("no ") else text
+        return f"{head}: {amount}, {self._more(self._reference(known))}{pods}"
 
     def _amount(self, policy: str, *, short: bool = False) -> str:
         """Return the primary metric as a part of a sentence; short: without a verb."""

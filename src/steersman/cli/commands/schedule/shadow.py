@@ -85,10 +85,7 @@ def follow(
         print_json(_record(stats, actual, counterfactual, shadowed, manager.policy.name))
     else:
         print_table(_table(actual, counterfactual, shadowed, manager.policy.name))
-    say(
-        f"{stats.decisions} decisions of {shadowed}; in the same state {manager.policy.name} would have chosen the "
-        f"same node for {stats.agreed} ({stats.agreement_percent:.1f} %)" + (f"; wrote {output}" if output else "")
-    )
+    say(_sentence(stats, shadowed, manager.policy.name) + (f"; wrote {output}" if output else ""))
 
 
 async def _run(shadow: Shadow, manager: PolicyManager) -> None:
@@ -100,10 +97,7 @@ async def _run(shadow: Shadow, manager: PolicyManager) -> None:
     async def report() -> None:
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            stats = shadow.tally
-            log.info(
-                "agreement", decisions=stats.decisions, agreed=stats.agreed, percent=round(stats.agreement_percent, 1)
-            )
+            _log(shadow.tally)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -116,12 +110,29 @@ async def _run(shadow: Shadow, manager: PolicyManager) -> None:
         return
 
 
+def _log(stats: AgreementStats) -> None:
+    share = stats.agreement_percent
+    percent = {} if share is None else {"percent": round(share, 1)}
+    log.info("agreement", decisions=stats.decisions, agreed=stats.agreed, **percent)
+
+
+def _sentence(stats: AgreementStats, scheduler: str, policy: str) -> str:
+    share = stats.agreement_percent
+    if share is None:
+        return f"no decisions of {scheduler} to compare {policy} with"
+    return (
+        f"{stats.decisions} decisions of {scheduler}; in the same state {policy} would have chosen the same node for "
+        f"{stats.agreed} ({share:.1f} %)"
+    )
+
+
 def _write(file: Path, stats: AgreementStats, actual: ClusterSummary, counterfactual: ClusterSummary) -> None:
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(("metric", "scheduler", "policy"))
         writer.writerow(("decisions", stats.decisions, stats.decisions))
-        writer.writerow(("agreement_percent", "", f"{stats.agreement_percent:.4f}"))
+        share = stats.agreement_percent
+        writer.writerow(("agreement_percent", "", "" if share is None else f"{share:.4f}"))
         for field in fields(ClusterSummary):
             values = getattr(actual, field.name), getattr(counterfactual, field.name)
             writer.writerow((field.name, *map(_number, values)))
