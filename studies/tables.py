@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.statistics import interquartile_mean, mean, mean_interval, reduction_percent
-from steersman.evaluation.summary import SummaryTable
+from steersman.core.statistics import Interval, interquartile_mean, mean, mean_interval, reduction_percent
+from steersman.evaluation.summary import SummaryTable, clip_interval
 from steersman.simulation.result import RunResult
 from studies.common import plain, short_name
 
@@ -78,15 +78,24 @@ def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def interval(json: Json, digits: int = 2, sign: bool = True) -> str:
-    """`+0.98 (0.91 to 1.05)` of a `spread` or `difference`; a dash where none applies."""
+def interval(json: Json, digits: int = 2, sign: bool = True, unit: str = "") -> str:
+    """`+0.98 (0.91 to 1.05)` of a `spread` or `difference`; a dash where none applies.
+
+    Args:
+        json: the mean and its interval.
+        digits: after the point.
+        sign: whether the mean has one also above 0.
+        unit: of the mean of a metric, which is never below 0, nor above 100 if it is `percent`: its interval is
+            clipped as in summary.csv. Empty: no limits, as for differences.
+    """
     json = plain(json)
     if json["mean"] is None:
         return "–"
     text = f"{json['mean']:+.{digits}f}" if sign else f"{json['mean']:.{digits}f}"
     if json["low"] is None:
         return text
-    return f"{text} ({json['low']:.{digits}f} to {json['high']:.{digits}f})"
+    low, high = clip_interval(Interval(json["low"], json["high"]), unit)
+    return f"{text} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

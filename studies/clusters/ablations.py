@@ -146,7 +146,7 @@ def section(result: Json) -> str:
 def _cells(by_training: Floats, full: Floats, is_full: bool = False) -> list[str]:
     """Write means, [trainings] or [1], and their difference to those of the first row."""
     difference = "" if is_full else tables.interval(tables.spread(by_training - full))
-    return [tables.interval(tables.spread(by_training), sign=False), difference]
+    return [tables.interval(tables.spread(by_training), sign=False, unit="percent"), difference]
 
 
 def _means(values: list[list[float]]) -> Floats:

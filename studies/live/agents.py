@@ -268,7 +268,8 @@ def section(result: Json) -> str:
         cells = [RULES.get(name, name)]
         for figure in (OVER, END):
             each = ", ".join(f"{value:.{PRECISE}f}" for value in row[figure]["trainings"])
-            cells += [tables.interval(row[figure]["values"], PRECISE, sign=False), each if "," in each else ""]
+            values = tables.interval(row[figure]["values"], PRECISE, sign=False, unit="squared points")
+            cells += [values, each if "," in each else ""]
         differences = row[OVER]["differences"]
         cells += ["" if name == rule else tables.interval(differences[rule], PRECISE) for rule in RULES]
         rows.append(cells)

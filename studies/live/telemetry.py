@@ -256,7 +256,7 @@ def section(result: Json) -> str:
                     shown = (
                         f"{row['sum']:.0f} in all"
                         if figure == COUNTED
-                        else tables.interval(row["values"], PRECISE, sign=False)
+                        else tables.interval(row["values"], PRECISE, sign=False, unit=_unit(figure))
                     )
                     each = ", ".join(f"{value:.{PRECISE}f}" for value in row["trainings"])
                     apart = "" if policy == BASELINE else tables.interval(row["difference"], PRECISE)
@@ -268,6 +268,10 @@ def section(result: Json) -> str:
         header = [f"{size} nodes", "figure", "mean", "each training", "difference", "to the rule"]
         parts.append(tables.markdown(header, rows))
     return "\n\n".join([_introduction(result), *parts])
+
+
+def _unit(figure: str) -> str:
+    return "percent" if figure.endswith("_percent") else "number"
 
 
 def _to_rule(result: Json, size: str, objective: str, policy: str, figure: str) -> str:
