@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from steersman.apps.runtime.http_server import OPEN
@@ -65,7 +66,7 @@ async def _checked(request: web.Request, handler: Handler, token: str, hosts: se
     if TOKEN in request.query:
         if not _equal(request.query[TOKEN], token):
             return refused(401, "token is wrong: open the address that the command printed")
-        response = web.Response(status=303, headers={"Location": request.path})
+        response = web.Response(status=303, headers={"Location": _own_path(request)})
         response.set_cookie(_cookie_name(request), token, httponly=True, samesite="Strict", path="/")
         return response
     kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
@@ -76,6 +77,8 @@ async def _checked(request: web.Request, handler: Handler, token: str, hosts: se
         return await handler(request)
     except web.HTTPException as error:
         return refused(error.status, error.reason)
+    except (web.RequestPayloadError, HttpProcessingError) as error:
+        return refused(400, " ".join(f"body: {error}".split()))
 
 
 def refused(status: int, problem: str) -> web.Response:
@@ -85,6 +88,11 @@ def refused(status: int, problem: str) -> web.Response:
 
 def _cookie_name(request: web.Request) -> str:
     return COOKIE.format(request.get_extra_info("sockname", ("", 0))[1])
+
+
+def _own_path(request: web.Request) -> str:
+    """Return the path of a request for a Location: encoded, and not begun as the name of another host is."""
+    return "/" + quote(request.path.lstrip("/\\"), errors="surrogateescape")
 
 
 def _split(url: str) -> SplitResult:

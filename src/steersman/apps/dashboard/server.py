@@ -41,14 +41,15 @@ def application(screens: Sequence[Screen], token: str, address: str) -> web.Appl
     app.router.add_get("/{folder:[a-z]+}/", page)
     app.router.add_get(r"/static/{folder:[a-z]+}/{name:[A-Za-z]+(\.[a-z]+)+}", _static)
     for screen in screens:
-        app.router.add_routes(screen.routes())
+        for route in screen.routes():  # without HEAD, which aiohttp adds to GET: it would follow a stream
+            app.router.add_route(route.method, route.path, route.handler)
     return app
 
 
 async def _static(request: web.Request) -> web.Response:
     try:
         return _file(request.match_info["folder"], request.match_info["name"])
-    except FileNotFoundError:
+    except OSError:  # also of a name that is longer than names of files are
         return _missing()
 
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from steersman.apps.runtime.error_responses import ErrorAwareRunner
 from steersman.core.errors import SteersmanError
 
 ADDRESS = "127.0.0.1"
 SHUTDOWN_SECONDS = 1.0
+KEEPALIVE_SECONDS = 3630.0
+"""Time after which an idle connection is closed: longer than proxies keep theirs, see aiohttp."""
 OPEN = ("/metrics", "/healthz", "/livez", "/readyz")
 """Paths of every server; they need no authentication."""
 
@@ -42,6 +45,8 @@ class WebServer:
         port: port to listen on; 0 selects a free one.
         app: application with further routes.
         tls: TLS context for HTTPS; None for HTTP.
+        headers: headers of responses to requests that no handler answers.
+        keepalive_seconds: time after which an idle connection is closed.
 
     Attributes:
         port: port that the server listens on.
@@ -57,6 +62,8 @@ class WebServer:
         app: web.Application | None = None,
         tls: ssl.SSLContext | None = None,
         notes: Checks | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
         self.port = port
         self._address, self._tls = address, tls
@@ -64,7 +71,9 @@ class WebServer:
         app.router.add_get("/metrics", _metrics_handler(registry))
         for path, checks in (("healthz", healthy), ("livez", healthy), ("readyz", {**healthy, **ready})):
             app.router.add_get(f"/{path}", _probe_handler(path, checks, notes or {}))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+        self._runner = ErrorAwareRunner(
+            app, headers, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=keepalive_seconds
+        )
 
     async def __aenter__(self) -> Self:
         """Start listening.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,7 +13,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from steersman.apps.runtime.http_server import OPEN, SHUTDOWN_SECONDS, Checks, Handler, WebServer
+from steersman.apps.runtime.http_server import OPEN, Checks, Handler, WebServer
 from steersman.apps.service.admission import Deadline
 from steersman.apps.service.api import Api
 from steersman.apps.service.authentication import Authenticator
@@ -57,18 +56,6 @@ OTHER = "other"
 """Name of all unknown paths in metrics."""
 
 log = structlog.get_logger("service")
-
-
-class _OneLine(logging.Handler):
-    """Log filter that shortens aiohttp's reports of invalid HTTP to one line without a traceback."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        log.debug("no request", said=record.getMessage(), error=" ".join(str(error or "").split()))
-
-
-_SAID = logging.Logger("service")
-_SAID.addHandler(_OneLine())
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +145,16 @@ class HttpServer(WebServer):
         app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
         notes = {**notes, "files": lambda: self._guard.problem}
         metrics.watch_files(lambda: self._guard.problem)
-        super().__init__(metrics.registry, healthy, ready, config.address, config.port, app, self._guard.tls, notes)
-        self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS, logger=_SAID
+        super().__init__(
+            metrics.registry,
+            healthy,
+            ready,
+            config.address,
+            config.port,
+            app,
+            self._guard.tls,
+            notes,
+            keepalive_seconds=IDLE_SECONDS,
         )
 
     async def __aenter__(self) -> Self:

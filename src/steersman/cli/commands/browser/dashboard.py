@@ -175,13 +175,14 @@ async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
     """Serve the pages of screens until cancelled, and print the address."""
     from prometheus_client import CollectorRegistry
 
-    from steersman.apps.dashboard.access import new_token
+    from steersman.apps.dashboard.access import HEADERS, new_token
     from steersman.apps.dashboard.server import application
     from steersman.apps.runtime.http_server import ADDRESS, WebServer
 
     token = new_token()
     app = application(screens, token, ADDRESS)
-    async with WebServer(CollectorRegistry(), {}, {}, ADDRESS, port, app) as server, asyncio.TaskGroup() as group:
+    server = WebServer(CollectorRegistry(), {}, {}, ADDRESS, port, app, headers=HEADERS)
+    async with server, asyncio.TaskGroup() as group:
         address = f"http://{ADDRESS}:{server.port}/?token={token}"
         print_text(f"The dashboard is at {address}\nCtrl-C ends it.")
         if browser:

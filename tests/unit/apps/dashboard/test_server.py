@@ -1,0 +1,149 @@
+"""The dashboard's server without its screens: odd requests get one line, the headers of all pages, and no traceback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+from tests.support.dashboard import TOKEN
+
+from steersman.apps.dashboard.access import HEADERS
+from steersman.apps.dashboard.server import application
+from steersman.apps.runtime.http_server import ADDRESS, WebServer
+
+LOGIN = f"Authorization: Bearer {TOKEN}\r\n"
+SEND = Callable[[bytes], Awaitable["Response"]]
+
+
+class Response:
+    """A response as it was received."""
+
+    def __init__(self, received: bytes) -> None:
+        head, _, body = received.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        self.status, self.body = int(first.split()[1]), body.decode()
+        self.headers = dict(line.split(": ", 1) for line in lines)
+
+    def is_line(self, status: int) -> bool:
+        """Whether it is a refusal of one line, with the headers that every response has."""
+        assert (self.status, len(self.body.splitlines())) == (status, 1), (self.status, self.body)
+        assert HEADERS.items() <= self.headers.items(), self.headers
+        return True
+
+
+class StreamScreen:
+    """A screen with a stream that never ends, and a route that reads what is posted."""
+
+    name, title = "stream", "Stream"
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return web.get("/api/stream/events", self._stream), web.post("/api/stream/body", self._read)
+
+    async def run(self) -> None:
+        """Return at once."""
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.Event().wait()
+        return response
+
+    async def _read(self, request: web.Request) -> web.Response:
+        return web.Response(body=await request.read())
+
+
+def tell(story: Callable[[SEND, int], Awaitable[None]]) -> None:
+    """Run a story with a function that sends bytes on a new connection, and the server's port; nothing is logged."""
+
+    async def run() -> None:
+        app = application([StreamScreen()], TOKEN, ADDRESS)
+        async with WebServer(CollectorRegistry(), {}, {}, ADDRESS, 0, app, headers=HEADERS) as server:
+
+            async def send(request: bytes) -> Response:
+                reader, writer = await asyncio.open_connection(ADDRESS, server.port)
+                writer.write(request)
+                received = await asyncio.wait_for(reader.read(), 60)
+                writer.close()
+                return Response(received)
+
+            await story(send, server.port)
+
+    asyncio.run(run())
+
+
+def get(path: str, method: str = "GET", headers: str = LOGIN) -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: {ADDRESS}\r\nConnection: close\r\n{headers}\r\n".encode()
+
+
+MALFORMED = {
+    "no Host": b"GET / HTTP/1.1\r\n\r\n",
+    "no text": b"GET /\xff HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "long": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("request_", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_http_is_one_line_in_the_response_and_in_the_log(
+    request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(send: SEND, _: int) -> None:
+        with capture_logs() as logged:
+            assert (await send(request_)).is_line(400)
+        assert [(each["event"], each["log_level"]) for each in logged] == [("malformed request", "debug")]
+        assert "\n" not in logged[0]["error"]
+
+    tell(story)
+    assert caplog.records == []
+
+
+def test_a_file_name_that_is_too_long_is_no_page() -> None:
+    async def story(send: SEND, _: int) -> None:
+        assert (await send(get("/static/shared/" + "a" * 260 + ".js"))).is_line(404)
+
+    tell(story)
+
+
+def test_a_body_that_is_not_encoded_as_it_says_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(send: SEND, port: int) -> None:
+        own = f"{LOGIN}Origin: http://{ADDRESS}:{port}\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n"
+        posted = get("/api/stream/body", "POST", own).replace(
+            f"Host: {ADDRESS}".encode(), f"Host: {ADDRESS}:{port}".encode()
+        )
+        assert (await send(posted + b"plain")).is_line(400)
+
+    tell(story)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("path", "location"),
+    [
+        ("/comparison/", "/comparison/"),
+        ("/a%20b/%C3%BC", "/a%20b/%C3%BC"),
+        ("/x%0d%0aSet-Cookie:%20a=b", "/x%0D%0ASet-Cookie%3A%20a%3Db"),
+        ("//evil.example/a", "/evil.example/a"),
+        ("/%2Fevil.example/a", "/evil.example/a"),
+        ("/\\evil.example/a", "/evil.example/a"),
+        ("/%5C%5Cevil.example/a", "/evil.example/a"),
+        ("/%09/evil.example/a", "/%09/evil.example/a"),
+    ],
+)
+def test_the_token_in_an_address_leads_to_a_path_of_this_server(path: str, location: str) -> None:
+    async def story(send: SEND, _: int) -> None:
+        response = await send(get(f"{path}?token={TOKEN}", headers=""))
+        assert (response.status, response.headers["Location"]) == (303, location)
+        assert response.headers["Set-Cookie"].startswith("steersman-dashboard-")
+
+    tell(story)
+
+
+def test_a_stream_is_not_followed_for_its_headers() -> None:
+    async def story(send: SEND, _: int) -> None:
+        assert (await send(get("/api/stream/events", "HEAD"))).status == 405
+
+    tell(story)
