@@ -22,14 +22,21 @@ GROUP_LABELS = {
 
 
 class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
-    """Nodes in the workload's order, [N] each: name, GPU model, number of GPUs, milli-CPU, MiB of memory.
+    """Nodes in the workload's order, [N] each.
 
-    `groups` has the values of each label of `GROUP_LABELS` that some node has, "" where a node has none.
+    Attributes:
+        name: its name.
+        model: model of its GPUs, "" without one.
+        gpus: number of GPU devices, which pods hold by their index.
+        counted: number of further GPUs, of which pods hold a number (`Node.counted_gpus`).
+        cpu, memory: allocatable milli-CPU and MiB.
+        groups: values of each label of `GROUP_LABELS` that some node has, "" where a node has none.
     """
 
     name: list[str]
     model: list[str]
     gpus: list[int]
+    counted: list[int]
     cpu: list[int]
     memory: list[int]
     groups: dict[str, list[str]]
@@ -57,8 +64,9 @@ def node_columns(nodes: Sequence[Node]) -> NodeColumns:
     """Return the columns of nodes."""
     return NodeColumns(
         name=[node.name for node in nodes],
-        model=[node.gpu_model for node in nodes],
+        model=[_model(node) for node in nodes],
         gpus=[node.gpu_count for node in nodes],
+        counted=[node.gpu_total - node.gpu_count for node in nodes],
         cpu=[node.cpu_milli for node in nodes],
         memory=[node.memory_bytes >> 20 for node in nodes],
         groups={
@@ -67,6 +75,13 @@ def node_columns(nodes: Sequence[Node]) -> NodeColumns:
             if any(label in node.labels for node in nodes)
         },
     )
+
+
+def _model(node: Node) -> str:
+    """Return the model of a node's GPU devices; of a node without devices that of its counted GPUs."""
+    if node.gpu_count:
+        return node.gpu_model
+    return next(filter(None, map(node.gpu_model_for, node.counted_gpus)), node.gpu_model)
 
 
 def profile_rows(pods: Iterable[TypicalPod]) -> list[TypicalPodRow]:

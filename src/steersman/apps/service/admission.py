@@ -75,7 +75,8 @@ def pod_neutral_reason(config: ServiceConfig, pod: Pod, state_age: float | None)
     Args:
         config: configuration of the service.
         pod: the pod.
-        state_age: seconds since the API server was last heard, 0 while all is watched; None: the request brought the cluster.
+        state_age: seconds since the API server was last heard, 0 while all is watched; None: the request brought the
+            cluster.
     """
     if not in_canary(config.canary, pod):
         return CANARY

@@ -15,6 +15,7 @@ from tests.support.errors import raises
 from yarl import URL
 
 import steersman
+from steersman.apps.dashboard.columns import node_columns
 from steersman.apps.dashboard.server import application
 from steersman.apps.dashboard.simulation.document import OUTCOMES, Replay, replay_of
 from steersman.apps.dashboard.simulation.explanations import RunExplainer, pods_before
@@ -59,6 +60,22 @@ def results(protocol: str, name: str = "p0") -> tuple[Workload, tuple[RunResult,
 def document(protocol: str) -> tuple[Workload, Replay]:
     loaded, runs = results(protocol)
     return loaded, replay_of(loaded, runs)
+
+
+def test_nodes_have_gpu_devices_and_counted_gpus_of_a_model() -> None:
+    labels = {"nvidia.com/gpu.product": "A100", "amd.com/gpu.product-name": "MI300X"}
+    counted, both = (("nvidia.com/gpu", 80),), (("amd.com/gpu", 4),)
+    columns = node_columns(
+        [
+            Node("devices", 1, 1, gpu_count=2, gpu_model="T4"),
+            Node("counted", 1, 1, extended=counted, labels=labels),
+            Node("both", 1, 1, gpu_count=2, gpu_model="T4", extended=both, labels=labels),
+            Node("none", 1, 1),
+        ]
+    )
+    assert columns.gpus == [2, 0, 2, 0]
+    assert columns.counted == [0, 80, 4, 0]
+    assert columns.model == ["T4", "A100", "T4", ""]
 
 
 @pytest.mark.parametrize("protocol", ["inflation", "arrivals", "timed"])

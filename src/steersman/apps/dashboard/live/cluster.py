@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
-from steersman.apps.dashboard.columns import GROUP_LABELS, NodeColumns, node_columns, profile_rows
+from steersman.apps.dashboard.columns import NodeColumns, node_columns, profile_rows
 from steersman.apps.dashboard.live.agreement import RuleAgreement
 from steersman.apps.dashboard.live.documents import (
     NodeLatency,
@@ -21,7 +21,7 @@ from steersman.apps.dashboard.live.documents import (
 from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed, reason_without_counts
 from steersman.apps.top.model import BindingRate
 from steersman.cluster.arrays import CPU, MEMORY
-from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import device_indices
 from steersman.kubernetes.cache.cluster_cache import (
     NODES_PATH,
@@ -98,7 +98,7 @@ class ClusterWatch(Listener):
         self.layout = self.change = self.bound = 0
         self.bindings: deque[SeenBinding] = deque(maxlen=BINDINGS_KEPT)
         self._changed_at: dict[int, int] = {}
-        self._laid_out: dict[int, tuple[object, ...]] = {}
+        self._laid_out: dict[int, NodeColumns | None] = {}
         self._order: list[int] = []
         self._positions: dict[int, int] = {}
         self._order_of = -1
@@ -140,15 +140,16 @@ class ClusterWatch(Listener):
         self.change += 1
         self._changed_at[slot] = self.change
         node = self.cache.state.nodes[slot]
-        looks = () if node is None else _looks(node)
-        if self._laid_out.get(slot, ()) != looks:
+        looks = None if node is None else node_columns([node])
+        if self._laid_out.get(slot) != looks:
             self._laid_out[slot] = looks
             self.layout += 1
 
     def on_rebuilt(self) -> None:
         """See `Listener`."""
         self.rules.renew(self.cache)
-        self._laid_out = {slot: _looks(node) for slot, node in enumerate(self.cache.state.nodes) if node is not None}
+        nodes = enumerate(self.cache.state.nodes)
+        self._laid_out = {slot: node_columns([node]) for slot, node in nodes if node is not None}
         self.layout += 1
 
     def _pod_bound(self, key: str, waited: float) -> None:
@@ -288,6 +289,7 @@ class ClusterWatch(Listener):
     def _use(self, slots: list[int]) -> UseColumns:
         state, arrays = self.cache.state, self.cache.state.arrays
         result = UseColumns()
+        used, _ = state.gpu_use_by_node()
         for slot in slots:
             node = state.nodes[slot]
             assert node is not None
@@ -301,16 +303,12 @@ class ClusterWatch(Listener):
             result.cpu.append(int(arrays.allocatable[slot, CPU] - arrays.free[slot, CPU]))
             result.memory.append(int(arrays.allocatable[slot, MEMORY] - arrays.free[slot, MEMORY]) >> 20)
             result.pods.append(len(there))
-            result.gpu.append([GPU_MILLI - left for left in arrays.gpu_free[slot, : node.gpu_count].tolist()])
+            gpu = [GPU_MILLI - left for left in arrays.gpu_free[slot, : node.gpu_count].tolist()]
+            result.gpu.append(gpu)
+            result.counted.append((int(used[slot]) - sum(gpu)) // GPU_MILLI)
             result.sharing.append(sharing)
             result.state.append(self.state_of(node.name))
         return result
-
-
-def _looks(node: Node) -> tuple[object, ...]:
-    """Return what the page shows of a node that no pod changes."""
-    groups = tuple(node.labels.get(label) for label in GROUP_LABELS)
-    return node.name, node.cpu_milli, node.memory_bytes, node.gpu_count, node.gpu_model, node.unschedulable, groups
 
 
 def _p90(values: list[float]) -> float:

@@ -18,7 +18,8 @@ class UseColumns(LiveDocument):
         at: position of the node.
         cpu, memory: requested milli-CPU and MiB.
         pods: number of its pods.
-        gpu: requested milli of each GPU.
+        gpu: requested milli of each GPU device.
+        counted: GPUs in use of those that are counted, see `NodeColumns`.
         sharing: pods on each GPU.
         state: what keeps pods off it, "" for nothing.
     """
@@ -28,6 +29,7 @@ class UseColumns(LiveDocument):
     memory: list[int] = []
     pods: list[int] = []
     gpu: list[list[int]] = []
+    counted: list[int] = []
     sharing: list[list[int]] = []
     state: list[str] = []
 
@@ -188,12 +190,25 @@ class PodRow(LiveDocument):
 
 
 class NodeCard(LiveDocument):
-    """A node with its pods; `left_out` of them are not listed, but are in `used_cpu` and `used_memory`."""
+    """A node with its pods.
+
+    Attributes:
+        name: its name.
+        state: what keeps pods off it, "" for nothing.
+        model: of its GPUs, "" without one.
+        gpus, used_gpu: number of all its GPUs; milli of them in use.
+        cpu, memory: allocatable milli-CPU and MiB.
+        used_cpu, used_memory: requested by all of its pods.
+        labels: its labels.
+        pods: its pods.
+        left_out: number of pods that are not listed.
+    """
 
     name: str
     state: str
     model: str
     gpus: int
+    used_gpu: int
     cpu: int
     memory: int
     used_cpu: int

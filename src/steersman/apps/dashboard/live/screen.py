@@ -11,6 +11,7 @@ import numpy as np
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
+from steersman.apps.dashboard.columns import node_columns
 from steersman.apps.dashboard.live.cluster import ClusterWatch, SeenBinding
 from steersman.apps.dashboard.live.documents import ChartLine, HistoryDocument, Match, NodeCard, NodeLatency, PodRow
 from steersman.apps.dashboard.live.explanations import LiveExplainer
@@ -18,6 +19,7 @@ from steersman.apps.dashboard.live.history import ClusterHistory, Floats
 from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_of
 from steersman.apps.dashboard.live.stream import Stream
 from steersman.apps.dashboard.screens import json_response, position_in_query
+from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import device_indices
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod
@@ -165,8 +167,8 @@ class LiveScreen:
         columns = self._cluster.columns()
         if len(columns.name) <= SINGLE_LINES:
             return {name: name for name in columns.name}
-        values = columns.groups.get(by, columns.model)
-        return {name: value or f"no {by or 'GPU model'}" for name, value in zip(columns.name, values, strict=True)}
+        values, kind = (columns.groups[by], by) if by in columns.groups else (columns.model, "GPU model")
+        return {name: value or f"no {kind}" for name, value in zip(columns.name, values, strict=True)}
 
     async def _get_node(self, request: web.Request) -> web.Response:
         cluster, name = self._cluster, request.query.get("name", "")
@@ -174,15 +176,16 @@ class LiveScreen:
         node = None if slot is None else cluster.cache.state.nodes[slot]
         if slot is None or node is None:
             return refused(404, "there is no such node; it may have been deleted")
-        pods, use = cluster.cache.pods_on(name), cluster.use_of(slot)
+        pods, use, columns = cluster.cache.pods_on(name), cluster.use_of(slot), node_columns([node])
         return json_response(
             NodeCard(
                 name=name,
                 state=cluster.state_of(name),
-                model=node.gpu_model,
-                gpus=node.gpu_count,
-                cpu=node.cpu_milli,
-                memory=node.memory_bytes >> 20,
+                model=columns.model[0],
+                gpus=node.gpu_total,
+                used_gpu=sum(use.gpu[0]) + GPU_MILLI * use.counted[0],
+                cpu=columns.cpu[0],
+                memory=columns.memory[0],
                 used_cpu=use.cpu[0],
                 used_memory=use.memory[0],
                 labels=dict(node.labels),

@@ -324,6 +324,52 @@ def test_a_node_card_has_the_requests_of_all_pods_and_lists_some(monkeypatch: py
     watched(story, nodes=1, pods=5)
 
 
+def test_gpus_that_are_counted_are_those_of_the_card_and_the_map() -> None:
+    """Of a node with more GPUs than a device mask has bits for, as with time-slicing."""
+
+    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+        shared = node("ts-80", **{"nvidia.com/gpu.product": "A100"})
+        shared["status"]["allocatable"]["nvidia.com/gpu"] = "80"
+        double.put(NODES, shared)
+        new = pod("half", on="ts-80")
+        new["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "40"}
+        double.put(PODS, new)
+        async with browser.events() as events:
+            await until(lambda: events.pods().get("ts-80") == 1)
+            snapshot = events.last("snapshot")
+        at = snapshot["nodes"]["name"].index("ts-80")
+        assert [snapshot["nodes"][key][at] for key in ("model", "gpus", "counted")] == ["A100", 0, 80]
+        async with browser.events() as events:
+            await until(lambda: events.last("snapshot"))
+            use = events.last("snapshot")["use"]
+        assert use["counted"][use["at"].index(at)] == 40
+        card = await browser.ask("/api/live/node?name=ts-80")
+        assert (card["model"], card["gpus"], card["usedGpu"]) == ("A100", 80, 40_000)
+        assert [(row["gpus"], row["devices"]) for row in card["pods"]] == [(40, [])]
+
+    watched(story)
+
+
+def test_lines_and_groups_name_what_nodes_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen_module, "SINGLE_LINES", 0)
+    monkeypatch.setattr(history, "FINE", (0.1, 720))
+
+    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+        double.put(NODES, node("node-2", **{"topology.kubernetes.io/zone": "here"}))
+
+        async def lines(by: str) -> list[str]:
+            document = await browser.ask(f"/api/live/history?seconds=600&ago=0&by={by}&node=")
+            return [line["label"] for line in document["pods"]]
+
+        end = time.monotonic() + SECONDS
+        while await lines("zone") != ["here", "no zone"]:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.05)
+        assert await lines("model") == await lines("") == ["no GPU model"]
+
+    watched(story)
+
+
 def test_it_explains_as_the_command_does() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         double.put(PODS, pod("waits", cpu="65"))

@@ -7,7 +7,7 @@ import { explanationParts } from "../shared/explanation.js";
 /**
  * @typedef {{name: string, scheduler: string, node: string, cpu: number, memory: number, gpus: number, milli: number,
  *   devices: number[], since: number | null, waited: number | null, reason: string, rules: Record<string, boolean>}} PodRow
- * @typedef {{name: string, state: string, model: string, gpus: number, cpu: number, memory: number,
+ * @typedef {{name: string, state: string, model: string, gpus: number, usedGpu: number, cpu: number, memory: number,
  *   usedCpu: number, usedMemory: number, labels: Record<string, string>, pods: PodRow[], leftOut: number}} NodeDetails
  */
 
@@ -20,7 +20,7 @@ export function link(text, onClick) {
 
 /** @param {NodeDetails} node @param {(pod: string) => void} onPod @returns {HTMLElement} */
 export function nodeCard(node, onPod) {
-  const gpus = node.gpus ? `, ${node.gpus} ${node.model || "GPUs"}` : "";
+  const gpus = node.gpus ? `, ${node.usedGpu / 1000} of ${node.gpus} ${node.model} GPUs` : "";
   const rows = node.pods.map((pod) => [link(pod.name, () => onPod(pod.name)), (pod.cpu / 1000).toString(), devices(pod)]);
   const more = node.leftOut ? `; ${node.leftOut} more are not listed` : "";
   return element("article", { class: "card" },
@@ -60,8 +60,9 @@ export function podCard(pod, explained, policy, policies, onPolicy, onNode) {
   return card;
 }
 
-/** @param {PodRow} pod @returns {string} */
+/** @param {PodRow} pod @returns {string} the GPU devices that a bound pod holds, or how many counted GPUs */
 function devices(pod) {
+  if (!pod.devices.length) return pod.gpus ? `${pod.gpus} GPUs` : "";
   return pod.devices.map((device) => `${device}${pod.milli < 1000 ? ` (${pod.milli / 10} %)` : ""}`).join(", ");
 }
 

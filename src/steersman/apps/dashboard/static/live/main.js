@@ -172,8 +172,9 @@ let page = null;
 /** @param {MessageEvent} event */
 function showSnapshot(event) {
   const snapshot = JSON.parse(event.data);
-  const gpus = snapshot.nodes.gpus.reduce((/** @type {number} */ sum, /** @type {number} */ each) => sum + each, 0);
-  byId("subject").textContent = `${snapshot.nodes.name.length} nodes${gpus ? `, ${gpus} GPUs` : ""}`;
+  const { name, gpus: devices, counted } = snapshot.nodes;
+  const gpus = [...devices, ...counted].reduce((sum, each) => sum + each, 0);
+  byId("subject").textContent = `${name.length} nodes${gpus ? `, ${gpus} GPUs` : ""}`;
   const state = new LiveState(snapshot);
   if (page === null) page = new LivePage(state); else page.replace(state);
 }

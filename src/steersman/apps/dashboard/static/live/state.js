@@ -5,8 +5,8 @@ import { fragmented } from "../shared/fragmentation.js";
 /** @typedef {import("../shared/heatmap.js").NodeColumns} NodeColumns */
 /** @typedef {import("../shared/fragmentation.js").TypicalPod} TypicalPod */
 /**
- * @typedef {{at: number[], cpu: number[], memory: number[], pods: number[], gpu: number[][], sharing: number[][],
- *   state: string[]}} Use
+ * @typedef {{at: number[], cpu: number[], memory: number[], pods: number[], gpu: number[][], counted: number[],
+ *   sharing: number[][], state: string[]}} Use
  * @typedef {{layout: number, nodes: NodeColumns, use: Use, profile: TypicalPod[]}} Snapshot
  */
 
@@ -20,6 +20,7 @@ export class LiveState {
     gpus.forEach((count, n) => { this.first[n + 1] = this.first[n] + count; });
     this.gpu = new Int32Array(this.first[gpus.length]);
     this.sharing = new Int16Array(this.gpu.length);
+    this.counted = new Int32Array(gpus.length);
     this.cpu = new Float64Array(gpus.length);
     this.pods = new Int32Array(gpus.length);
     /** @type {string[]} */
@@ -31,6 +32,7 @@ export class LiveState {
   apply(use) {
     use.at.forEach((n, i) => {
       this.cpu[n] = use.cpu[i];
+      this.counted[n] = use.counted[i];
       this.pods[n] = use.pods[i];
       this.state[n] = use.state[i];
       this.gpu.set(use.gpu[i], this.first[n]);

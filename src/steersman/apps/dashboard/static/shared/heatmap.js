@@ -3,14 +3,16 @@
 import { amount, kind } from "./colours.js";
 
 /**
- * @typedef {{name: string[], model: string[], gpus: number[], cpu: number[], memory: number[],
+ * Columns of nodes, see `NodeColumns` of columns.py: `gpus` are devices, each with a cell; `counted` are further GPUs.
+ * @typedef {{name: string[], model: string[], gpus: number[], counted: number[], cpu: number[], memory: number[],
  *   groups: Record<string, string[]>}} NodeColumns
  */
 /**
  * What a map draws: nodes, and milli and pods of each GPU. `first` has the position of each node's first GPU in `gpu` and
  * `sharing`; `cpu` is the milli-CPU that each node's pods request; `fragmented` has the idle milli of a GPU that are of no
- * use to pods of the profile. Nodes that are `closed` get no pods.
- * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array,
+ * use to pods of the profile. `counted` has how many of each node's counted GPUs are in use, where that is known. Nodes that
+ * are `closed` get no pods.
+ * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array, counted?: Int32Array,
  *   fragmented: (node: number, device: number) => number, closed?: (node: number) => boolean}} MapState
  */
 /** @typedef {"used" | "shared" | "fragmented" | "model"} Mode */
@@ -72,7 +74,7 @@ export class HeatMap {
     this.order = [];
     let y = 0;
     for (const [name, members] of sorted) {
-      this.headings.push({ text: `${name || "no GPU model"}: ${members.length} nodes`, y });
+      this.headings.push({ text: `${name || `no ${nodes.groups[this.group] ? this.group : "GPU model"}`}: ${members.length} nodes`, y });
       y += HEADING;
       const rows = Math.max(1, ...members.map((n) => nodes.gpus[n]));
       const height = rows * CELL + MARGIN;
@@ -118,7 +120,7 @@ export class HeatMap {
     const { x, y } = this.places[n];
     const devices = state.nodes.gpus[n];
     if (devices === 0) {
-      context.fillStyle = this.mode === "model" ? this.colourOfModel(n) : this.shade(state.cpu[n] / Math.max(1, state.nodes.cpu[n]));
+      context.fillStyle = this.mode === "model" ? this.colourOfModel(n) : this.shade(this.used(n));
       context.fillRect(x, y, CELL, CELL - 1);
     }
     for (let d = 0; d < devices; d += 1) {
@@ -129,6 +131,12 @@ export class HeatMap {
       context.fillStyle = kind(5);
       context.fillRect(x + CELL / 2 - 1, y, 2, Math.max(1, devices) * CELL - 1);
     }
+  }
+
+  /** Share of a node without devices that is in use: of its counted GPUs, or of its CPU. @param {number} n @returns {number} */
+  used(n) {
+    const { nodes, counted, cpu } = this.state;
+    return nodes.counted[n] && counted ? counted[n] / nodes.counted[n] : cpu[n] / Math.max(1, nodes.cpu[n]);
   }
 
   /** @param {number} n @param {number} d @returns {string} */
@@ -196,9 +204,11 @@ export class HeatMap {
   /** @param {number} n @returns {string} */
   describe(n) {
     if (n < 0) return "";
-    const { nodes } = this.state;
-    const used = this.state.gpu.subarray(this.state.first[n], this.state.first[n + 1]).reduce((sum, each) => sum + each, 0);
-    const gpus = nodes.gpus[n] ? `, ${(used / GPU_MILLI).toFixed(2)} of ${nodes.gpus[n]} ${nodes.model[n]} GPUs` : "";
+    const { nodes, counted } = this.state;
+    const devices = this.state.gpu.subarray(this.state.first[n], this.state.first[n + 1]).reduce((sum, each) => sum + each, 0);
+    const used = nodes.counted[n] && !counted ? "" : `${(devices / GPU_MILLI + (counted?.[n] ?? 0)).toFixed(2)} of `;
+    const all = nodes.gpus[n] + nodes.counted[n];
+    const gpus = all ? `, ${used}${all} ${nodes.model[n]}${nodes.model[n] ? " " : ""}GPUs` : "";
     return `${nodes.name[n]}: ${Math.round((100 * this.state.cpu[n]) / Math.max(1, nodes.cpu[n]))} % of CPU${gpus}`;
   }
 }
