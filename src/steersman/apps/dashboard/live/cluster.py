@@ -21,7 +21,7 @@ from steersman.apps.dashboard.live.documents import (
 from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed, reason_without_counts
 from steersman.apps.top.model import BindingRate
 from steersman.cluster.arrays import CPU, MEMORY
-from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import device_indices
 from steersman.kubernetes.cache.cluster_cache import (
     NODES_PATH,
@@ -101,6 +101,7 @@ class ClusterWatch(Listener):
         self._laid_out: dict[int, NodeColumns | None] = {}
         self._order: list[int] = []
         self._positions: dict[int, int] = {}
+        self._unknown: list[str] = []
         self._order_of = -1
         self._rate = BindingRate()
         self._groups_of, self._groups = -1, list[WaitingGroup]()
@@ -145,6 +146,19 @@ class ClusterWatch(Listener):
             self._laid_out[slot] = looks
             self.layout += 1
 
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """See `Listener`."""
+        self._count_change_on_unknown(pod)
+
+    def on_pod_deleted(self, pod: CachedPod) -> None:
+        """See `Listener`."""
+        self._count_change_on_unknown(pod)
+
+    def _count_change_on_unknown(self, pod: CachedPod) -> None:
+        """Count a change of a node that is not in the state, which `on_node_changed` does not report."""
+        if pod.node and pod.node not in self.cache.state.slots:
+            self.change += 1
+
     def on_rebuilt(self) -> None:
         """See `Listener`."""
         self.rules.renew(self.cache)
@@ -176,21 +190,25 @@ class ClusterWatch(Listener):
         self._lay_out()
         return Snapshot(
             nodes=self.columns(),
-            use=self._use(self._order),
+            use=self._with_unknown(self._use(self._order)),
             profile=profile_rows(self.rules.profile),
             layout=self.layout,
         )
 
     def columns(self) -> NodeColumns:
-        """Return the columns of all nodes, in the order of their positions."""
+        """Return the columns of all nodes, in the order of their positions.
+
+        The last are those that were never understood: of them only the name is known.
+        """
         self._lay_out()
-        nodes = self.cache.state.nodes
-        return node_columns([node for slot in self._order if (node := nodes[slot]) is not None])
+        nodes, unknown = self.cache.state.nodes, [Node(name, 0, 0) for name in self._unknown]
+        return node_columns([node for slot in self._order if (node := nodes[slot]) is not None] + unknown)
 
     def uses_since(self, change: int) -> UseColumns:
-        """Return what is on the nodes that changed after a change."""
+        """Return what is on the nodes that changed after a change, and on all that were never understood."""
         self._lay_out()
-        return self._use([slot for slot, at in self._changed_at.items() if at > change and slot in self._positions])
+        slots = [slot for slot, at in self._changed_at.items() if at > change and slot in self._positions]
+        return self._with_unknown(self._use(slots))
 
     def use_of(self, slot: int) -> UseColumns:
         """Return what is on a node."""
@@ -200,7 +218,8 @@ class ClusterWatch(Listener):
     def pods_by_node(self) -> dict[str, int]:
         """Return the number of pods on each node."""
         state = self.cache.state
-        return {name: len(state.pods_on(slot)) for name, slot in state.slots.items()}
+        known = {name: len(state.pods_on(slot)) for name, slot in state.slots.items()}
+        return known | {name: len(self.cache.pods_on(name)) for name in self._unknown}
 
     def waiting_by_reason(self) -> Mapping[str, int]:
         """Return the number of waiting pods by reason, without the numbers of nodes in it."""
@@ -211,12 +230,13 @@ class ClusterWatch(Listener):
 
     def summary(self, now: float) -> Summary:
         """Return counts of the whole cluster."""
+        self._lay_out()
         state, pods = self.cache.state, self.cache.pods
         used, whole = state.gpu_use_by_node()
         cpu = state.arrays.allocatable[:, CPU].sum()
         return Summary(
             age=round(self.age) if self.age < 1e9 else None,
-            nodes=len(state.slots),
+            nodes=len(self._order) + len(self._unknown),
             not_ready=len(self._readiness.not_ready),
             pods=len(pods),
             waiting=len(self.waiting.pods),
@@ -245,10 +265,10 @@ class ClusterWatch(Listener):
 
     def state_of(self, name: str) -> str:
         """Return what keeps pods off a node, "" for nothing."""
+        if problem := self.cache.node_problems.get(name):
+            return f"not understood: {problem}"
         if name in self._readiness.not_ready:
             return "not ready"
-        if problem := self.cache.node_problems.get(name):
-            return problem
         slot = self.cache.state.slots.get(name)
         node = None if slot is None else self.cache.state.nodes[slot]
         return "cordoned" if node is not None and node.unschedulable else ""
@@ -256,7 +276,7 @@ class ClusterWatch(Listener):
     def find(self, text: str, most: int) -> Iterator[tuple[str, str]]:
         """Yield kind and name of nodes and pods whose names contain a text, at most so many."""
         left = most
-        for kind, names in (("node", self.cache.state.slots), ("pod", self.cache.pods)):
+        for kind, names in (("node", (*self.cache.state.slots, *self._unknown)), ("pod", self.cache.pods)):
             for name in names:
                 if text in name:
                     yield kind, name
@@ -281,6 +301,11 @@ class ClusterWatch(Listener):
         return self._groups
 
     def _lay_out(self) -> None:
+        slots = self.cache.state.slots
+        unknown = sorted(name for name in self.cache.node_problems if name not in slots)
+        if unknown != self._unknown:
+            self._unknown = unknown
+            self.layout += 1
         if self._order_of != self.layout:
             self._order_of = self.layout
             self._order = [slot for slot, node in enumerate(self.cache.state.nodes) if node is not None]
@@ -309,6 +334,17 @@ class ClusterWatch(Listener):
             result.sharing.append(sharing)
             result.state.append(self.state_of(node.name))
         return result
+
+    def _with_unknown(self, use: UseColumns) -> UseColumns:
+        """Add the nodes that were never understood."""
+        for at, name in enumerate(self._unknown, len(self._order)):
+            pods = len(self.cache.pods_on(name))
+            for column, value in ((use.at, at), (use.cpu, 0), (use.memory, 0), (use.pods, pods), (use.counted, 0)):
+                column.append(value)
+            use.gpu.append([])
+            use.sharing.append([])
+            use.state.append(self.state_of(name))
+        return use
 
 
 def _p90(values: list[float]) -> float:

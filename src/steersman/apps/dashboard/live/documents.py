@@ -190,32 +190,32 @@ class PodRow(LiveDocument):
 
 
 class NodeCard(LiveDocument):
-    """A node with its pods.
+    """A node with its pods; of one that was never understood only name, state and pods.
 
     Attributes:
         name: its name.
         state: what keeps pods off it, "" for nothing.
+        pods: its pods.
+        left_out: number of pods that are not listed.
         model: of its GPUs, "" without one.
         gpus, used_gpu: number of all its GPUs; milli of them in use.
         cpu, memory: allocatable milli-CPU and MiB.
         used_cpu, used_memory: requested by all of its pods.
         labels: its labels.
-        pods: its pods.
-        left_out: number of pods that are not listed.
     """
 
     name: str
     state: str
-    model: str
-    gpus: int
-    used_gpu: int
-    cpu: int
-    memory: int
-    used_cpu: int
-    used_memory: int
-    labels: dict[str, str]
     pods: list[PodRow]
     left_out: int
+    model: str = ""
+    gpus: int = 0
+    used_gpu: int = 0
+    cpu: int = 0
+    memory: int = 0
+    used_cpu: int = 0
+    used_memory: int = 0
+    labels: dict[str, str] = {}
 
 
 class Match(LiveDocument):

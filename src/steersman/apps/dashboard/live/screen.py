@@ -174,25 +174,22 @@ class LiveScreen:
         cluster, name = self._cluster, request.query.get("name", "")
         slot = cluster.cache.state.slots.get(name)
         node = None if slot is None else cluster.cache.state.nodes[slot]
-        if slot is None or node is None:
+        if node is None and name not in cluster.cache.node_problems:
             return refused(404, "there is no such node; it may have been deleted")
-        pods, use, columns = cluster.cache.pods_on(name), cluster.use_of(slot), node_columns([node])
-        return json_response(
-            NodeCard(
-                name=name,
-                state=cluster.state_of(name),
-                model=columns.model[0],
-                gpus=node.gpu_total,
-                used_gpu=sum(use.gpu[0]) + GPU_MILLI * use.counted[0],
-                cpu=columns.cpu[0],
-                memory=columns.memory[0],
-                used_cpu=use.cpu[0],
-                used_memory=use.memory[0],
-                labels=dict(node.labels),
-                pods=self._rows(pods[:PODS_LISTED]),
-                left_out=max(0, len(pods) - PODS_LISTED),
-            )
+        pods = cluster.cache.pods_on(name)
+        card = NodeCard(
+            name=name,
+            state=cluster.state_of(name),
+            pods=self._rows(pods[:PODS_LISTED]),
+            left_out=max(0, len(pods) - PODS_LISTED),
         )
+        if slot is not None and node is not None:
+            use, columns = cluster.use_of(slot), node_columns([node])
+            card.model, card.cpu, card.memory = columns.model[0], columns.cpu[0], columns.memory[0]
+            card.gpus, card.used_gpu = node.gpu_total, sum(use.gpu[0]) + GPU_MILLI * use.counted[0]
+            card.used_cpu, card.used_memory = use.cpu[0], use.memory[0]
+            card.labels = dict(node.labels)
+        return json_response(card)
 
     async def _get_pod(self, request: web.Request) -> web.Response:
         pod = self._cluster.cache.pods.get(request.query.get("name", ""))

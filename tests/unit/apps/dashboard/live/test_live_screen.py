@@ -350,6 +350,42 @@ def test_gpus_that_are_counted_are_those_of_the_card_and_the_map() -> None:
     watched(story)
 
 
+def test_a_node_that_was_never_understood_is_on_the_map_and_has_a_card() -> None:
+    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+        odd = node("odd")
+        odd["status"]["allocatable"] |= {"nvidia.com/gpu": "2", "alibabacloud.com/gpu-count": "4"}
+        double.put(NODES, odd)
+        async with browser.events() as events:
+            await until(lambda: events.pods() == {"node-0": 0, "node-1": 0, "odd": 0})
+            double.put(PODS, pod("lost", on="odd"))
+            await until(lambda: events.pods() == {"node-0": 0, "node-1": 0, "odd": 1})
+            await until(lambda: (events.last("summary") or {"odd": 0})["odd"] == 1)
+            snapshot = events.last("snapshot")
+            assert events.last("summary")["nodes"] == 3
+            assert ["contradicts" in state for state in snapshot["use"]["state"]] == [False, False, True]
+            assert await browser.ask("/api/live/search?text=dd") == [{"kind": "node", "name": "odd"}]
+            card = await browser.ask("/api/live/node?name=odd")
+            assert card["state"].startswith("not understood: ")
+            assert "contradicts" in card["state"]
+            assert [row["name"] for row in card["pods"]] == ["default/lost"]
+            assert (await browser.ask("/api/live/pod?name=default/lost"))["node"] == "odd"
+            explained = await browser.ask("/api/live/explanation?pod=default/lost&policy=best-fit")
+            assert explained["node"] in ("node-0", "node-1")
+            double.put(NODES, node("odd"))
+            await until(lambda: events.last("summary")["odd"] == 0)
+            await until(lambda: events.pods() == {"node-0": 0, "node-1": 0, "odd": 1})
+            assert "understood" not in (await browser.ask("/api/live/node?name=odd"))["state"]
+            double.remove(NODES, "odd")
+            double.put(NODES, odd)
+            await until(lambda: events.last("summary")["odd"] == 1)
+            double.remove(NODES, "odd")
+            await until(lambda: events.pods() == {"node-0": 0, "node-1": 0})
+            await until(lambda: events.last("summary")["nodes"] == 2)
+            assert (await browser.ask("/api/live/node?name=odd"))[0] == 404
+
+    watched(story)
+
+
 def test_lines_and_groups_name_what_nodes_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen_module, "SINGLE_LINES", 0)
     monkeypatch.setattr(history, "FINE", (0.1, 720))

@@ -21,12 +21,13 @@ export function link(text, onClick) {
 /** @param {NodeDetails} node @param {(pod: string) => void} onPod @returns {HTMLElement} */
 export function nodeCard(node, onPod) {
   const gpus = node.gpus ? `, ${node.usedGpu / 1000} of ${node.gpus} ${node.model} GPUs` : "";
+  const resources = node.cpu ? `${(node.usedCpu / 1000).toFixed(1)} of ${(node.cpu / 1000).toFixed(1)} CPU, `
+    + `${(node.usedMemory / 1024).toFixed(1)} of ${(node.memory / 1024).toFixed(1)} GiB${gpus}; ` : "";
   const rows = node.pods.map((pod) => [link(pod.name, () => onPod(pod.name)), (pod.cpu / 1000).toString(), devices(pod)]);
   const more = node.leftOut ? `; ${node.leftOut} more are not listed` : "";
   return element("article", { class: "card" },
     element("h2", {}, node.state ? `${node.name} (${node.state})` : node.name),
-    element("p", {}, `${(node.usedCpu / 1000).toFixed(1)} of ${(node.cpu / 1000).toFixed(1)} CPU, ${(node.usedMemory / 1024).toFixed(1)} of `
-      + `${(node.memory / 1024).toFixed(1)} GiB${gpus}; ${node.pods.length + node.leftOut} pods${more}`),
+    element("p", {}, `${resources}${node.pods.length + node.leftOut} pods${more}`),
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Pods on ${node.name}` },
       table(["pod (choose one for the reasons)", "CPU", "GPUs"], rows, [1])));
 }

@@ -41,9 +41,9 @@ export class LiveState {
     return new Set(use.at);
   }
 
-  /** @param {number} n @returns {boolean} */
+  /** @param {number} n @returns {string} */
   closed(n) {
-    return this.state[n] !== "";
+    return this.state[n];
   }
 
   /** @param {number} n @param {number} device @returns {number} */

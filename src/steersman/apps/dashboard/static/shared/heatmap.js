@@ -10,10 +10,10 @@ import { amount, kind } from "./colours.js";
 /**
  * What a map draws: nodes, and milli and pods of each GPU. `first` has the position of each node's first GPU in `gpu` and
  * `sharing`; `cpu` is the milli-CPU that each node's pods request; `fragmented` has the idle milli of a GPU that are of no
- * use to pods of the profile. `counted` has how many of each node's counted GPUs are in use, where that is known. Nodes that
- * are `closed` get no pods.
+ * use to pods of the profile. `counted` has how many of each node's counted GPUs are in use, where that is known; `closed` says
+ * why a node gets no pods, "" if it does.
  * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array, counted?: Int32Array,
- *   fragmented: (node: number, device: number) => number, closed?: (node: number) => boolean}} MapState
+ *   fragmented: (node: number, device: number) => number, closed?: (node: number) => string}} MapState
  */
 /** @typedef {"used" | "shared" | "fragmented" | "model"} Mode */
 
@@ -209,7 +209,9 @@ export class HeatMap {
     const used = nodes.counted[n] && !counted ? "" : `${(devices / GPU_MILLI + (counted?.[n] ?? 0)).toFixed(2)} of `;
     const all = nodes.gpus[n] + nodes.counted[n];
     const gpus = all ? `, ${used}${all} ${nodes.model[n]}${nodes.model[n] ? " " : ""}GPUs` : "";
-    return `${nodes.name[n]}: ${Math.round((100 * this.state.cpu[n]) / Math.max(1, nodes.cpu[n]))} % of CPU${gpus}`;
+    const use = nodes.cpu[n] ? [`${Math.round((100 * this.state.cpu[n]) / nodes.cpu[n])} % of CPU${gpus}`] : [];
+    const closed = this.state.closed?.(n);
+    return `${nodes.name[n]}: ${[...use, ...(closed ? [closed] : [])].join("; ")}`;
   }
 }
 
