@@ -234,6 +234,39 @@ def test_a_node_and_its_pods_are_a_click_or_a_key_away(browser: Browser, small: 
         expect(page.locator("#details article")).to_contain_text("prefers", timeout=60_000)
 
 
+def test_gpus_that_are_only_counted_are_shown_as_used(
+    browser: Browser, serve: Callable[..., str], tmp_path: Path
+) -> None:
+    """A node that shares its GPUs by time offers more than have an index."""
+    file = tmp_path / "cluster.json"
+    allocatable = {"cpu": "64", "memory": "32Gi", "pods": "99", "nvidia.com/gpu": "80"}
+    metadata = {"name": "ts", "labels": {"nvidia.com/gpu.product": "A100"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": allocatable}}
+    requests = {"cpu": "1", "nvidia.com/gpu": "4"}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"p{i}"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": requests, "limits": requests}}]},
+        }
+        for i in range(10)
+    ]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
+    address = serve("--nodes", str(file), "--pods", str(file), "--policy", "kube-default", "--protocol", "arrivals")
+    with opened(browser, address) as page:
+        expect(page.locator(".run p")).to_contain_text("GPU 50.0 %")
+        page.fill("#search", "ts")
+        page.keyboard.press("Enter")
+        expect(page.locator("#details article")).to_contain_text("80 A100 GPUs; 10 pods")
+        expect(page.locator("#details td").nth(2)).to_have_text("4 GPUs")
+        page.locator(".run canvas").first.hover(position={"x": 3, "y": 23})
+        expect(page.locator(".run canvas").first).to_have_attribute("title", re.compile("40.00 of 80 A100 GPUs"))
+        seek(page, 5)
+        page.locator(".run canvas").first.hover(position={"x": 4, "y": 24})
+        expect(page.locator(".run canvas").first).to_have_attribute("title", re.compile("20.00 of 80 A100 GPUs"))
+
+
 def test_a_score_that_is_not_finite_is_a_dash(browser: Browser, small: str) -> None:
     script = """async () => {
         const { explanationParts } = await import('/static/shared/explanation.js');

@@ -19,9 +19,11 @@ export function nodeCard(state, n, onPod) {
     const open = element("button", { type: "button", class: "link" }, pods.name[pod]);
     open.addEventListener("click", () => onPod(e));
     const gpus = devicesOf(state.run, e).map((device) => `${device}${pods.milli[pod] < GPU_MILLI ? ` (${pods.milli[pod] / 10} %)` : ""}`);
-    return [open, (pods.cpu[pod] / 1000).toString(), gpus.join(", ")];
+    const counted = pods.gpus[pod] ? `${pods.gpus[pod]} GPUs` : "";
+    return [open, (pods.cpu[pod] / 1000).toString(), gpus.join(", ") || counted];
   });
-  const gpus = nodes.gpus[n] ? `, ${nodes.gpus[n]} ${nodes.model[n] || "GPUs"}` : "";
+  const all = nodes.gpus[n] + nodes.counted[n];
+  const gpus = all ? `, ${all} ${nodes.model[n]}${nodes.model[n] ? " " : ""}GPUs` : "";
   return element("article", { class: "card" },
     element("h2", {}, `${nodes.name[n]} under ${state.run.policy}`),
     element("p", {}, `${(state.cpu[n] / 1000).toFixed(1)} of ${(nodes.cpu[n] / 1000).toFixed(1)} CPU, `

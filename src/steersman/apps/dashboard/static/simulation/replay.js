@@ -29,14 +29,15 @@ export class ClusterState {
     const devices = this.first[gpus.length];
     this.gpu = new Int32Array(devices);
     this.sharing = new Int16Array(devices);
+    this.counted = new Int32Array(gpus.length);
     this.cpu = new Float64Array(gpus.length);
     this.memory = new Float64Array(gpus.length);
     /** @type {Map<number, number[]>} events of the pods that run on a node */
     this.running = new Map();
     /** Number of events that were applied. */
     this.applied = 0;
-    /** @type {{applied: number, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array, memory: Float64Array,
-     *   running: Map<number, number[]>}[]} */
+    /** @type {{applied: number, gpu: Int32Array, sharing: Int16Array, counted: Int32Array, cpu: Float64Array,
+     *   memory: Float64Array, running: Map<number, number[]>}[]} */
     this.copies = [];
     this.keep();
   }
@@ -85,16 +86,18 @@ export class ClusterState {
     const pod = this.run.pod[e];
     this.cpu[n] += sign * pods.cpu[pod];
     this.memory[n] += sign * pods.memory[pod];
-    for (const device of devicesOf(this.run, e)) {
+    const devices = devicesOf(this.run, e);
+    if (devices.length === 0) this.counted[n] += sign * pods.gpus[pod];
+    for (const device of devices) {
       this.gpu[this.first[n] + device] += sign * pods.milli[pod];
       this.sharing[this.first[n] + device] += sign;
     }
   }
 
   keep() {
-    const { applied, gpu, sharing, cpu, memory, running } = this;
+    const { applied, gpu, sharing, counted, cpu, memory, running } = this;
     this.copies.push({
-      applied, gpu: gpu.slice(), sharing: sharing.slice(), cpu: cpu.slice(), memory: memory.slice(),
+      applied, gpu: gpu.slice(), sharing: sharing.slice(), counted: counted.slice(), cpu: cpu.slice(), memory: memory.slice(),
       running: new Map(running),
     });
   }
@@ -105,6 +108,7 @@ export class ClusterState {
     this.applied = copy.applied;
     this.gpu.set(copy.gpu);
     this.sharing.set(copy.sharing);
+    this.counted.set(copy.counted);
     this.cpu.set(copy.cpu);
     this.memory.set(copy.memory);
     this.running = new Map(copy.running);
