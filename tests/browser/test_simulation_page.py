@@ -267,6 +267,20 @@ def test_gpus_that_are_only_counted_are_shown_as_used(
         expect(page.locator(".run canvas").first).to_have_attribute("title", re.compile("20.00 of 80 A100 GPUs"))
 
 
+def test_more_models_than_colours_share_one(browser: Browser, small: str) -> None:
+    script = """async count => {
+        const { showLegend } = await import('/static/shared/legend.js');
+        const place = document.createElement('div');
+        showLegend(place, 'model', [...Array(count).keys()].map(i => `M${i}`));
+        return [...place.children].map(each => [each.textContent, each.firstChild.style.background]);
+    }"""
+    with opened(browser, small) as page:
+        for count, last in ((8, "M7"), (9, "2 other models"), (20, "13 other models")):
+            entries = page.evaluate(script, count)
+            assert [entries[0][0], entries[-2][0], entries[-1][0]] == ["M0", last, "no GPU model"]
+            assert len({colour for _, colour in entries}) == len(entries) == 9
+
+
 def test_a_score_that_is_not_finite_is_a_dash(browser: Browser, small: str) -> None:
     script = """async () => {
         const { explanationParts } = await import('/static/shared/explanation.js');

@@ -224,6 +224,7 @@ class Reflector:
             if self._must_list:
                 return
             self._response, self._heard, rest = response, time.monotonic(), b""
+            is_silent = False
             try:
                 async for chunk in response.content.iter_any():
                     self._heard = time.monotonic()
@@ -231,9 +232,13 @@ class Reflector:
                     for line in lines:
                         if line:
                             yield self._events.decode(line)
-                self._heard = time.monotonic()  # the server ended the watch, having sent all
+            except TimeoutError:
+                is_silent = True
+                raise
             finally:
                 self._response = None
+                if not is_silent:  # closed or reset by the server, which had nothing to say until then
+                    self._heard = time.monotonic()
 
     def _handle(self, event: WatchEvent) -> None:
         if event.type == "ERROR":

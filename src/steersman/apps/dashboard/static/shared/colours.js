@@ -23,6 +23,11 @@ export function amount(share) {
   return AMOUNTS[Math.max(0, Math.min(STEPS, Math.round(share * STEPS)))];
 }
 
+/** Kinds that have a colour of their own, of as many as there may be; the others share grey. @param {number} count @returns {number} */
+export function ownColours(count) {
+  return count > KINDS.length ? KINDS.length - 1 : count;
+}
+
 /** @param {number} index @returns {string} */
 export function kind(index) {
   return KINDS[index % KINDS.length];

@@ -1,6 +1,6 @@
 // Nodes and their GPUs on a canvas: a column of devices for each node, in groups. Only nodes that changed are drawn again.
 
-import { amount, kind } from "./colours.js";
+import { amount, kind, ownColours } from "./colours.js";
 
 /**
  * Columns of nodes, see `NodeColumns` of columns.py: `gpus` are devices, each with a cell; `counted` are further GPUs.
@@ -161,7 +161,7 @@ export class HeatMap {
   /** @param {number} n @returns {string} */
   colourOfModel(n) {
     const { model } = this.state.nodes;
-    return model[n] === "" ? this.idle ?? "" : kind(this.models.indexOf(model[n]));
+    return model[n] === "" ? this.idle ?? "" : kind(Math.min(this.models.indexOf(model[n]), ownColours(this.models.length)));
   }
 
   /** @param {number} n @param {string} colour @param {boolean} dashed */
@@ -215,7 +215,10 @@ export class HeatMap {
   }
 }
 
-/** @param {MapState} state @returns {string[]} */
+/** The models of GPUs, the most frequent first. @param {MapState} state @returns {string[]} */
 function modelsOf(state) {
-  return [...new Set(state.nodes.model)].sort();
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const model of state.nodes.model) if (model) counts.set(model, (counts.get(model) ?? 0) + 1);
+  return [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1)).map(([model]) => model);
 }
