@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.support.errors import raises
 
 from steersman.apps.dashboard.runs import tables
+from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun, find_runs
 from steersman.apps.dashboard.runs.tables import GrowingTable
 from steersman.cli.main import main
@@ -37,6 +39,36 @@ def test_a_folder_is_known_by_its_files_and_a_desk_by_its_folders(tmp_path: Path
     assert kinds(desk / "a") == [("a", "simulation")]
     assert kinds(desk, desk / "a", desk / "b") == expected, "each once"
     assert len({run.id for run in find_runs([desk])[0]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("x/results y/results", "x/results y/results"),
+        ("x/results y/results z/other", "x/results y/results other"),
+        ("1/x/results 2/x/results", "1/x/results 2/x/results"),
+        ("1/x/results 1/x 2/x", "results 1/x 2/x"),
+        # The run in x/results below 1/x is called as the second folder would be.
+        ("1/x 2/x/results 3/y/results", "1/x 1/x/results 2/x/results y/results"),
+        ("x x/results", "x x/results"),
+        ("1/x/x 1/x", "x/x 1/x"),
+    ],
+)
+def test_folders_of_one_name_are_told_apart_by_the_folders_above(tmp_path: Path, given: str, names: str) -> None:
+    folders = [touch(tmp_path / folder, "summary.csv") for folder in given.split()]
+    if "1/x/results" in names and "1/x " in given:
+        touch(tmp_path / "1" / "x" / "results", "summary.csv")
+    assert [name for name, _ in kinds(*folders)] == names.split()
+
+
+def test_files_of_one_name_are_told_apart_by_the_folders_above(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        touch(tmp_path / name)
+        (tmp_path / name / "one.csv").write_text("pod_name,action,reward\n")
+    assert [name for name, _ in kinds(tmp_path / "x" / "one.csv", tmp_path / "y" / "one.csv")] == [
+        "x/one.csv",
+        "y/one.csv",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +208,7 @@ DAMAGED = (
     ("iteration,reward\n1,x\n", "line 2"),
     ("iteration,reward\n1,2,3\n", "line 2"),
     ("iteration,reward\n1," + "9" * 70_000, "line 2"),
+    ("iteration,reward" + ",x" * 40_000 + "\n1,2\n", "line 1"),
 )
 
 
@@ -187,6 +220,41 @@ def test_a_damaged_table_names_file_and_line(tmp_path: Path) -> None:
         for _ in range(2):
             with raises(InputError, tmp_path / "metrics.csv", where):
                 table.read()
+
+
+def test_a_line_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    for text, where in ((b"a,b\n" + b"1,2\n" * 3 + b"\xff,2\n", "line 5"), (b"a,b\n\xc3\xbc,\xc3\n", "line 2")):
+        (tmp_path / "metrics.csv").write_bytes(text)
+        with raises(InputError, tmp_path / "metrics.csv", where, "UTF-8"):
+            list(tables.rows_of(run, "metrics.csv", ("a", "b")))
+        with raises(InputError, tmp_path / "metrics.csv", where, "UTF-8"):
+            tables.parse_growing(run, "metrics.csv", lambda _, lines: list(lines))
+
+
+def test_an_entry_of_a_list_is_that_of_the_files_as_they_are(tmp_path: Path) -> None:
+    file, read = tmp_path / "run.json", list[str]()
+
+    def entry(run: FoundRun) -> Entry:
+        with run.open("run.json") as opened:
+            read.append(opened.read().decode())
+        return Entry(read[-1])
+
+    run = run_in(tmp_path)
+    file.write_text("former")
+    entries = RunEntries([run], lambda run: run.version("run.json"), entry)
+    assert [entries.read()[0].text for _ in range(2)] == ["former", "former"]
+    file.write_text("newer, and longer")
+    assert [entries.read()[0].text for _ in range(2)] == ["newer, and longer"] * 2
+    assert read == ["former", "newer, and longer"], "nothing is read twice"
+
+
+@dataclass
+class Entry:
+    """What a list says of a run."""
+
+    text: str
+    problem: str = ""
 
 
 def test_a_table_of_many_rows_keeps_some_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,6 +274,6 @@ def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
 
     async def story(ask: AskServer) -> None:
         (entry,) = (await ask("/api/workload/files")).content
-        assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, "run.csv", "utf-8")
+        assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, "run.csv", "line 6", "UTF-8")
 
     tell([WorkloadScreen(find_runs([file])[0])], story)

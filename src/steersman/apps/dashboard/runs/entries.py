@@ -1,4 +1,4 @@
-"""Entries of a list of runs, which are read once, and again where the run has changed."""
+"""Entries of a list of runs, each read once, and again whenever the files of its run have changed."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class FoundRun:
         kind: by its files.
         folder: where it is, without links.
         root: the folder that a person named, or that of the file; nothing outside of it is read.
-        name: what it is called: its place below the root, and the root's name.
+        name: what it is called: its place below the root, and as much of the root's path as tells it from other roots.
         table: name of the file that is the run, "" where the folder is.
     """
 
@@ -108,23 +108,24 @@ def find_runs(given_paths: Iterable[Path]) -> tuple[list[FoundRun], list[Steersm
     """
     runs: dict[tuple[Path, Kind], FoundRun] = {}
     problems: list[SteersmanError] = []
-    for given in given_paths:
-        root = Path(os.path.realpath(given))
+    roots = {given: Path(os.path.realpath(given)) for given in given_paths}
+    names = _root_names(roots.values())
+    for given, root in roots.items():
         if not os.path.exists(root):
             raise UsageError(f"{given}: there is no such file or folder; {READ}")
         if not root.is_dir():
             if (of_file := _kind_of_file(root)) is None:
                 raise UsageError(f"{given}: is no CSV of workload run and no recording of a scheduler; {READ}")
-            name = displayed(root.name)
-            runs.setdefault((root, of_file), FoundRun(of_file, root.parent, root.parent, name, root.name))
+            found = FoundRun(of_file, root.parent, root.parent, displayed(names[root]), root.name)
+            runs.setdefault((root, of_file), found)
             continue
         before = len(runs), len(problems)
-        for folder, names in _below(root):
-            name = root.name if folder == root else f"{root.name}/{folder.relative_to(root)}"
-            kinds, problem = _kinds(folder, names)
+        for folder, files in _below(root):
+            name = os.path.normpath(names[root] / folder.relative_to(root))
+            kinds, problem = _kinds(folder, files)
             for kind in kinds:
                 runs.setdefault((folder, kind), FoundRun(kind, folder, root, displayed(name)))
-            for table in sorted(names):
+            for table in sorted(files):
                 if (of_file := _kind_of_file(folder / table)) is not None:
                     found = FoundRun(of_file, folder, root, displayed(f"{name}/{table}"), table)
                     runs.setdefault((folder / table, of_file), found)
@@ -137,6 +138,26 @@ def find_runs(given_paths: Iterable[Path]) -> tuple[list[FoundRun], list[Steersm
     if not runs and problems:
         raise problems[0]
     return list(runs.values()), problems
+
+
+def _root_names(roots: Iterable[Path]) -> dict[Path, Path]:
+    """Return the end of each path by which its runs are told from those of the others: its last part, if that does."""
+    lengths = dict.fromkeys(roots, 1)
+    while True:
+        by_end: dict[tuple[str, ...], set[Path]] = {}
+        for root, length in lengths.items():
+            by_end.setdefault(root.parts[-length:], set()).add(root)
+        clashing: set[Path] = set()
+        for root, length in lengths.items():
+            for shorter in range(1, length + 1):
+                # A root and one above it, named alike, give the same name to the same folder alone.
+                above = Path(*root.parts[: len(root.parts) - length + shorter])
+                others = by_end.get(root.parts[-length:][:shorter], set()) - {above}
+                clashing |= others | {root} if others else set()
+        if not clashing:
+            return {root: Path(*root.parts[-length:]) for root, length in lengths.items()}
+        for root in clashing:
+            lengths[root] = min(lengths[root] + 1, len(root.parts))
 
 
 def _below(root: Path) -> Iterator[tuple[Path, set[str]]]:

@@ -22,6 +22,7 @@ CHUNK_BYTES = 1 << 20
 MOST_ROWS = 20_000
 """Rows of a growing file that are kept; of more, every second, fourth, ... is."""
 LONGEST_LINE = 1 << 16
+TOO_LONG = f"has more than {LONGEST_LINE} bytes: the file is damaged"
 MOST_TEXT_BYTES = 1 << 27
 """Of a text that is read as a whole, unpacked; of a recording of 1,000 nodes these are about 6,000 pods."""
 T = TypeVar("T")
@@ -45,11 +46,11 @@ def parse_growing(run: FoundRun, name: str, parse: Callable[[Path, Iterable[str]
     path, content = run.folder / name, _unpacked(run, name)
     complete = content[: content.rfind(b"\n") + 1]
     try:
-        return parse(path, _decoded_lines(content))
+        return parse(path, _decoded_lines(path, io.BytesIO(content)))
     except (InputError, ValueError):
         if len(complete) == len(content):
             raise
-    return parse(path, _decoded_lines(complete))
+    return parse(path, _decoded_lines(path, io.BytesIO(complete)))
 
 
 def _unpacked(run: FoundRun, name: str) -> bytes:
@@ -66,8 +67,16 @@ def _unpacked(run: FoundRun, name: str) -> bytes:
     return content
 
 
-def _decoded_lines(content: bytes) -> Iterable[str]:
-    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
+def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a text. Raises InputError: one is no UTF-8."""
+    # A strict decoder fails for the whole block that it reads ahead, and does not say in which line.
+    with io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
+        for number, line in enumerate(text, start=1):
+            try:
+                line.encode()
+            except UnicodeEncodeError:
+                raise InputError(path, f"line {number}", "", "is no UTF-8: the file is damaged") from None
+            yield line
 
 
 def rows_of(run: FoundRun, name: str, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
@@ -76,8 +85,8 @@ def rows_of(run: FoundRun, name: str, columns: Sequence[str]) -> Iterator[tuple[
     Raises:
         InputError: it has other columns, a row of another length, or is no text.
     """
-    with run.open(name) as binary, io.TextIOWrapper(binary, encoding="utf-8", newline="") as file:
-        reader = csv.reader(file)
+    with run.open(name) as file:
+        reader = csv.reader(_decoded_lines(run.folder / name, file))
         try:
             header = next(reader, [])
             if header != list(columns):
@@ -88,7 +97,7 @@ def rows_of(run: FoundRun, name: str, columns: Sequence[str]) -> Iterator[tuple[
                     problem = f"has {len(row)} of {len(columns)} cells: it is damaged, or was not written to its end"
                     raise InputError(run.folder / name, f"line {reader.line_num}", "", problem)
                 yield reader.line_num, row
-        except (csv.Error, UnicodeDecodeError) as error:
+        except csv.Error as error:
             place = f"line {reader.line_num + 1}"
             raise InputError(run.folder / name, place, "", f"is no CSV of steersman: {error}") from None
 
@@ -150,6 +159,8 @@ class GrowingTable:
             return
         with self._run.open(self._name, sys.maxsize) as file:
             header = file.readline(LONGEST_LINE)
+            if len(header) == LONGEST_LINE and not header.endswith(b"\n"):
+                raise InputError(path, "line 1", "", TOO_LONG)
             if not header.endswith(b"\n"):
                 if self._offset:
                     self._forget()
@@ -165,7 +176,7 @@ class GrowingTable:
                 for line in lines:
                     self._add(line)
                 if len(rest) > LONGEST_LINE:
-                    raise InputError(path, f"line {self._read + 2}", "", "is too long: the file is damaged")
+                    raise InputError(path, f"line {self._read + 2}", "", TOO_LONG)
 
     def _continues(self, file: BinaryIO, header: bytes) -> bool:
         """Return whether the file still has what was read."""
