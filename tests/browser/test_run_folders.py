@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -234,6 +235,27 @@ def test_a_damaged_run_keeps_no_other_from_being_shown(
     expect(page.locator("#problem")).to_be_hidden()
     expect(page.locator("#charts .lines span")).to_have_count(2)
     page.close()
+
+
+def test_list_and_state_of_a_damaged_run_say_the_same_and_a_deleted_one_is_missing(
+    browser: Browser, serve: Callable[..., str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text('{"algorithm": "dqn"}')
+    (folder / "metrics.csv").write_text("iteration,reward\n1,0.5\n2\n")
+    with opened(browser, serve(str(folder))) as page:
+        expect(page.locator("#problem")).to_contain_text("metrics.csv, line 3")
+        expect(page.locator("#run option")).to_have_text("run (does not run)")
+        expect(page.locator("#state")).to_have_text("does not run · dqn")
+        (folder / "progress.json").write_text("damaged")
+        expect(page.locator("#run option")).to_have_text("run (cannot be read)")
+        expect(page.locator("#state")).to_contain_text("cannot be read")
+        expect(page.locator("#problem")).to_contain_text("progress.json")
+        shutil.rmtree(folder)
+        expect(page.locator("#problem")).to_contain_text("run.json: is missing")
+        expect(page.locator("#run option")).to_have_text("run (cannot be read)")
+        expect(page.locator("#state")).to_have_text("cannot be read")
 
 
 def test_a_page_that_is_left_while_it_asks_complains_of_nothing(browser: Browser, address: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -89,7 +90,10 @@ def test_questions_that_make_no_sense_are_one_line(tmp_path: Path) -> None:
         assert (await ask("/api/training/news")).is_line(404, "no such run")
         assert (await ask(f"/api/training/news?run={head['id']}&metrics=1")).is_line(400, "metrics", "'1'")
         (tmp_path / "run" / "metrics.csv").write_text("nonsense\n")
-        assert (await ask(f"/api/training/news?run={head['id']}")).is_line(400, "metrics.csv", "line 1")
+        news = (await ask(f"/api/training/news?run={head['id']}")).content
+        (problem,) = news["problems"]
+        assert "metrics.csv, line 1" in problem
+        assert (news["head"]["state"], "validation.csv" in news["tables"]) == ("done", True)
         (tmp_path / "run" / "progress.json").write_text("[]")
         heads = (await ask("/api/training/runs")).content
         assert "progress.json" in heads[2]["problem"]
@@ -155,6 +159,22 @@ def refusing(call: Callable[..., Any], folder: Path, path: Any, *args: Any, **op
     if isinstance(path, str | Path) and folder in Path(path).parents:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return call(path, *args, **options)
+
+
+def test_a_run_that_was_deleted_is_said_to_be_missing(tmp_path: Path) -> None:
+    train(tmp_path / "run", Walk(), 2)
+    listed = screen(tmp_path)
+
+    async def story(ask: AskServer) -> None:
+        (head,) = (await ask("/api/training/runs")).content
+        assert head["problem"] == ""
+        shutil.rmtree(tmp_path / "run")
+        (gone,) = (await ask("/api/training/runs")).content
+        assert "run.json: is missing" in gone["problem"]
+        news = (await ask(f"/api/training/news?run={head['id']}")).content
+        assert (news["head"]["problem"], news["tables"]["metrics.csv"]["columns"]) == (gone["problem"], {})
+
+    tell([listed], story)
 
 
 def test_a_folder_whose_name_is_no_text_is_listed(tmp_path: Path) -> None:

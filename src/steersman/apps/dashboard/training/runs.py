@@ -57,10 +57,18 @@ class TableNews(msgspec.Struct, kw_only=True):
 
 
 class RunNews(msgspec.Struct, kw_only=True):
-    """What is new of a run; `log` has its last lines."""
+    """What is new of a run.
+
+    Attributes:
+        head: what a list says of it.
+        tables: those that can be read.
+        problems: why others cannot.
+        log: its last lines.
+    """
 
     head: RunHead
     tables: dict[str, TableNews]
+    problems: list[str]
     log: list[str]
 
 
@@ -82,7 +90,6 @@ class TrainingFolder:
     def __init__(self, run: FoundRun) -> None:
         self.run = run
         self._tables = {name: GrowingTable(run, name) for name in TABLES}
-        self._options: dict[str, str] | None = None
 
     def head(self) -> RunHead:
         """Return what a list says of the run."""
@@ -95,9 +102,8 @@ class TrainingFolder:
         return head
 
     def _read_head(self, head: RunHead) -> None:
-        if self._options is None:
-            self._options = _options(self.run)
-        head.algorithm, head.reference = self._options["algorithm"], self._options["reference"]
+        options = _options(self.run)
+        head.algorithm, head.reference = options["algorithm"], options["reference"]
         head.progress = _progress(self.run)
         runs = is_training(self.run.folder)
         head.state = _state(head.progress, runs)
@@ -118,18 +124,24 @@ class TrainingFolder:
 
         Args:
             known: what it has, by table.
-
-        Raises:
-            InputError: a file of the run is damaged.
         """
-        head, tables = self.head(), {}
-        with self.run.wrapped_read_errors():
-            for name, table in self._tables.items():
-                table.read()
-                there = known.get(name, Position())
-                first, columns = table.since(there.generation, there.rows)
-                tables[name] = TableNews(generation=table.generation, first=first, columns=columns)
-            return RunNews(head=head, tables=tables, log=_last_lines(self.run))
+        news = RunNews(head=self.head(), tables={}, problems=[], log=[])
+        for name, table in self._tables.items():
+            there = known.get(name, Position())
+            try:
+                with self.run.wrapped_read_errors():
+                    table.read()
+            except SteersmanError as error:
+                news.problems.append(str(error))
+                continue
+            first, columns = table.since(there.generation, there.rows)
+            news.tables[name] = TableNews(generation=table.generation, first=first, columns=columns)
+        try:
+            with self.run.wrapped_read_errors():
+                news.log = _last_lines(self.run)
+        except SteersmanError as error:
+            news.problems.append(str(error))
+        return news
 
 
 def seconds_left(progress: RunProgress) -> float | None:

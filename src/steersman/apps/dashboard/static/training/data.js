@@ -8,7 +8,7 @@
  *   state: "learning" | "paused" | "done" | "stopped" | "unknown", progress: Progress | null, secondsLeft: number | null,
  *   pending: string, problem: string}} Head
  * @typedef {{generation: number, first: number, columns: Record<string, (number | null)[]>}} TableNews
- * @typedef {{head: Head, tables: Record<string, TableNews>, log: string[]}} News
+ * @typedef {{head: Head, tables: Record<string, TableNews>, problems: string[], log: string[]}} News
  */
 
 const KEY = "iteration";
@@ -21,6 +21,8 @@ export class RunData {
     this.tables = {};
     /** @type {string[]} */
     this.log = [];
+    /** @type {string[]} why the run, or tables of it, cannot be read */
+    this.problems = [];
   }
 
   /** What the server need not send again, for the query. @returns {string} */
@@ -31,8 +33,8 @@ export class RunData {
 
   /** @param {News} news */
   add(news) {
-    if (news.head.problem) throw new Error(news.head.problem);
     this.head = news.head;
+    this.problems = [news.head.problem, ...news.problems].filter(Boolean);
     this.log = news.log;
     for (const [name, { generation, first, columns }] of Object.entries(news.tables)) {
       const there = this.tables[name];

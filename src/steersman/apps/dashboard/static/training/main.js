@@ -78,6 +78,7 @@ class Page {
       this.runs.set(id, run);
       try {
         run.add(await ask(`/api/training/news?run=${id}${run.known()}`));
+        problems.push(...run.problems);
       } catch (problem) {
         problems.push(problem);
       }
@@ -90,13 +91,13 @@ class Page {
 
   showList() {
     const list = byId("run");
-    const options = this.heads.map((head) => element("option", { value: head.id }, `${head.name} (${head.problem ? "cannot be read" : stateWord(head)})`));
+    const options = this.heads.map((head) => element("option", { value: head.id }, `${head.name} (${stateWord(head)})`));
     if (list.textContent !== options.map((each) => each.textContent).join("")) list.replaceChildren(...options);
     list.value = this.chosen;
     const learning = this.heads.filter((head) => head.state === "learning").length;
     byId("subject").textContent = `training runs: ${this.heads.length}, learning now: ${learning}`;
     byId("overlay").hidden = this.heads.length < 2;
-    const ids = this.heads.filter((head) => head.id !== this.chosen && !head.problem).map((head) => head.id);
+    const ids = this.heads.filter((head) => head.id !== this.chosen && (!head.problem || this.others.has(head.id))).map((head) => head.id);
     if (byId("others").dataset.ids === ids.join()) return;
     byId("others").dataset.ids = ids.join();
     byId("others").replaceChildren(...ids.map((id) => {
@@ -197,6 +198,7 @@ class Page {
 
 /** @param {Head} head @returns {string} */
 function stateWord(head) {
+  if (head.problem) return "cannot be read";
   return { learning: "learns", paused: "paused", done: "done", stopped: "ended early", unknown: "does not run" }[head.state];
 }
 
