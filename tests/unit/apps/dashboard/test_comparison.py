@@ -124,7 +124,8 @@ def test_the_screen_shows_several_folders_and_says_from_which_a_row_is(tmp_path:
         first, second = ([row["difference"] for row in part] for part in (rows[1:3], rows[4:]))
         assert first == pytest.approx(second, rel=1e-8), "read from summary.csv, and computed as that is"
         assert found["metric"] == {"title": "GPU allocated at the end, %", "largerIsBetter": True}
-        assert list(found["sentences"]) == ["first", "second"]
+        assert [each["folder"] for each in found["sentences"]] == ["first", "second"]
+        assert found["versions"] == {each["id"]: each["version"] for each in (one, two)}
         allocation, fragmentation = found["charts"]
         assert (len(allocation["curves"]), len(allocation["x"]), len(fragmentation["curves"])) == (6, 131, 6)
         ends = [run.curve.gpu_allocation_percent[-1] for run in runs()[: len(SEEDS)]]
@@ -137,7 +138,7 @@ def test_the_screen_shows_several_folders_and_says_from_which_a_row_is(tmp_path:
         ):
             assert (await ask(quote(wrong, safe="/?=&"))).is_line(400, part)
         unknown = (await ask(both.replace(METRIC, "nothing"))).content
-        assert (unknown["workloads"], unknown["sentences"]) == ({}, {})
+        assert (unknown["workloads"], unknown["sentences"]) == ({}, [])
 
     tell([screen], story)
 
@@ -163,6 +164,74 @@ def test_damaged_results_name_file_and_place(tmp_path: Path) -> None:
         path.write_text(text if where == "line 1" else f"{header}\n{text}")
         with raises(InputError, path, where):
             assert EvaluationFolder(run).runs
+
+
+def test_folders_of_one_name_have_sentences_rows_and_curves_of_their_own(tmp_path: Path) -> None:
+    for number, name in enumerate(("x", "y"), start=2):
+        written(tmp_path / name / "results", runs()[: number * len(SEEDS)])
+    screen = ComparisonScreen(find_runs([tmp_path / "x" / "results", tmp_path / "y" / "results"])[0])
+
+    async def story(ask: AskServer) -> None:
+        found = (await ask(await path_of_all(ask))).content
+        assert [each["folder"] for each in found["sentences"]] == ["x/results", "y/results"]
+        assert len({each["sentence"] for each in found["sentences"]}) == 2
+        expected = [("x/results", policy) for policy in POLICIES[:2]] + [("y/results", policy) for policy in POLICIES]
+        for those in (found["workloads"]["one"], found["charts"][0]["curves"]):
+            assert [(each["folder"], each["policy"]) for each in those] == expected
+
+    tell([screen], story)
+
+
+async def path_of_all(ask: AskServer) -> str:
+    """Return the path of the figures of all folders."""
+    folders = (await ask("/api/comparison/folders")).content
+    chosen = "&".join(f"folder={each['id']}" for each in folders)
+    return f"/api/comparison/metric?{chosen}&workload=one&protocol=inflation&metric={METRIC}&baseline=fgd"
+
+
+def test_a_folder_that_is_written_anew_is_shown_anew(tmp_path: Path) -> None:
+    screen = ComparisonScreen([written(tmp_path / "run", runs()[: 2 * len(SEEDS)])])
+
+    async def story(ask: AskServer) -> None:
+        former = (await ask(path := await path_of_all(ask))).content
+        write_evaluation(tmp_path / "run", runs(), summarise(runs(), "mine"))
+        (entry,) = (await ask("/api/comparison/folders")).content
+        assert (entry["policies"], entry["baseline"]) == (list(POLICIES), "mine")
+        newer = (await ask(path)).content
+        assert newer["versions"] == {entry["id"]: entry["version"]} != former["versions"]
+        assert [row["policy"] for row in newer["workloads"]["one"]] == list(POLICIES)
+        assert newer["sentences"] != former["sentences"]
+        (tmp_path / "run" / "summary.csv").unlink()
+        assert "summary.csv" in (await ask("/api/comparison/folders")).content[0]["problem"]
+        assert (await ask(path)).is_line(400, "summary.csv", "is missing")
+
+    tell([screen], story)
+
+
+def test_a_folder_that_is_written_while_it_is_read_is_not_mixed(tmp_path: Path) -> None:
+    folder = EvaluationFolder(written(tmp_path / "run", runs()[: 2 * len(SEEDS)]))
+    write_evaluation(tmp_path / "run", runs(), summarise(runs(), "mine"))
+    with raises(InputError, tmp_path / "run", "anew"):
+        assert folder.runs
+
+
+def test_a_folder_with_damaged_runs_keeps_no_other_from_being_shown(tmp_path: Path) -> None:
+    bad, good = (written(tmp_path / name, runs()[: 2 * len(SEEDS)]) for name in ("bad", "good"))
+    (bad.folder / "metrics.csv").write_text("damaged\n")
+    screen = ComparisonScreen([bad, good])
+
+    async def story(ask: AskServer) -> None:
+        both = await path_of_all(ask)
+        found = (await ask(both)).content
+        (problem,) = found["problems"]
+        assert "bad/metrics.csv" in problem
+        assert list(found["versions"]) == [good.id]
+        assert {row["folder"] for row in found["workloads"]["one"]} == {"good"}
+        assert (await ask(both.replace(f"folder={good.id}&", "").replace(f"&folder={good.id}", ""))).is_line(
+            400, "bad/metrics.csv"
+        )
+
+    tell([screen], story)
 
 
 def test_a_damaged_folder_keeps_no_other_from_being_listed_and_is_read_again_when_it_is_mended(tmp_path: Path) -> None:

@@ -54,11 +54,25 @@ class Subject:
     protocol: Protocol
 
 
+def version_of(run: FoundRun) -> str:
+    """Return a text that changes with the results in a folder of `evaluate`, also when a file is gone."""
+    versions = []
+    for name in (RESULTS, METRICS, SUMMARY):
+        try:
+            versions.append(run.version(name))
+        except InputError as error:
+            versions.append(error.problem)
+    return " ".join(versions)
+
+
 class EvaluationFolder:
     """A folder of `evaluate`, read once.
 
     Args:
         run: where it is.
+
+    Attributes:
+        version: `version_of` the files that were read.
 
     Raises:
         InputError: its summary is damaged, or another file's.
@@ -66,6 +80,7 @@ class EvaluationFolder:
 
     def __init__(self, run: FoundRun) -> None:
         self.run = run
+        self.version = version_of(run)
         with run.wrapped_read_errors():
             self.summary = _summary(run)
         self.subjects = tuple(dict.fromkeys(Subject(row.workload, row.protocol) for row in self.summary))
@@ -80,9 +95,16 @@ class EvaluationFolder:
 
     @cached_property
     def runs(self) -> list[RunResult]:
-        """Return the runs, with their metrics, and curves of `inflation`. Raises InputError: a file is damaged."""
+        """Return the runs, with their metrics, and curves of `inflation`.
+
+        Raises:
+            InputError: a file is damaged, or the files were written anew since the summary was read.
+        """
         with self.run.wrapped_read_errors():
-            return _runs(self.run)
+            runs = _runs(self.run)
+        if version_of(self.run) != self.version:
+            raise InputError(self.run.folder, "", "", "is written anew just now")
+        return runs
 
     def rows(self, subject: Subject, metric: str, baseline: str) -> list[SummaryRow]:
         """Return a metric's summary; differences from another baseline than the folder's are computed as there."""

@@ -12,13 +12,12 @@ import numpy.typing as npt
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder, Subject, criterion_of
+from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder, Subject, criterion_of, version_of
 from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.figures import curve_stats, grid
-from steersman.evaluation.results import SUMMARY
 from steersman.evaluation.summary import SummaryRow
 from steersman.simulation.result import Curve
 
@@ -36,10 +35,14 @@ class SubjectRow(msgspec.Struct, frozen=True):
 
 
 class FolderEntry(msgspec.Struct, kw_only=True):
-    """A folder in the list, metrics by protocol; `problem` says why it cannot be shown."""
+    """A folder in the list, metrics by protocol; `problem` says why it cannot be shown.
+
+    `version` changes whenever the folder's files do.
+    """
 
     id: str
     name: str
+    version: str = ""
     subjects: list[SubjectRow] = []
     policies: list[str] = []
     metrics: dict[str, list[str]] = {}
@@ -85,12 +88,26 @@ class CurveChart(msgspec.Struct, kw_only=True):
     curves: list[PolicyCurve]
 
 
-class ComparisonFigures(msgspec.Struct, kw_only=True):
-    """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload."""
+class FolderSentence(msgspec.Struct, kw_only=True):
+    """What the report says of a folder, by the folder's name."""
 
+    folder: str
+    sentence: str
+
+
+class ComparisonFigures(msgspec.Struct, kw_only=True):
+    """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload.
+
+    Attributes:
+        versions: of the chosen folders that can be read, by id; all figures are theirs.
+        problems: why others cannot be read.
+    """
+
+    versions: dict[str, str]
+    problems: list[str]
     metric: MetricTitle
     workloads: dict[str, list[PolicyRow]]
-    sentences: dict[str, str]
+    sentences: list[FolderSentence]
     charts: list[CurveChart]
 
 
@@ -107,7 +124,7 @@ class ComparisonScreen:
     def __init__(self, runs: Sequence[FoundRun]) -> None:
         self._runs = {run.id: run for run in runs}
         self._read: dict[str, EvaluationFolder] = {}
-        self._entries = RunEntries(runs, lambda run: run.version(SUMMARY), _entry)
+        self._entries = RunEntries(runs, version_of, _entry)
         self._lock = asyncio.Lock()  # results are read and summarised for one request at a time
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -132,15 +149,16 @@ class ComparisonScreen:
             return refused(400, str(error))
 
     def _compare(self, request: web.Request) -> ComparisonFigures:
-        chosen = [self._open(each) for each in request.query.getall("folder", [])]
+        chosen, problems = self._open_readable(request.query.getall("folder", []))
         if not chosen:
-            raise UsageError("folder: choose one at least")
+            raise UsageError(" ".join(problems) or "folder: choose one at least")
         workload, protocol, metric = (request.query.get(each, "") for each in ("workload", "protocol", "metric"))
         baseline = request.query.get("baseline", "")
         subjects = [subject for each in chosen for subject in each.subjects if subject.protocol == protocol]
         subject = next((each for each in subjects if each.workload == workload), None)
         if subject is None:
-            raise UsageError(f"workload {workload[:80]!r}: no chosen folder has it in protocol {protocol[:40]!r}")
+            problem = f"workload {workload[:80]!r}: no chosen folder has it in protocol {protocol[:40]!r}"
+            raise UsageError(" ".join(problems) or problem)
         workloads = dict.fromkeys(each.workload for each in subjects)
         known = criterion_of(metric)
         title = MetricTitle(title=metric.replace("_", " "))
@@ -155,22 +173,40 @@ class ComparisonScreen:
             for name in workloads
         }
         having = [each for each in chosen if subject in each.subjects]
-        sentences = {each.run.name: each.sentence(subject, metric, baseline) for each in having}
+        sentences = [
+            FolderSentence(folder=each.run.name, sentence=each.sentence(subject, metric, baseline)) for each in having
+        ]
         return ComparisonFigures(
+            versions={each.run.id: each.version for each in chosen},
+            problems=problems,
             metric=title,
             workloads={name: rows for name, rows in by_workload.items() if rows},
-            sentences={name: sentence for name, sentence in sentences.items() if sentence},
+            sentences=[each for each in sentences if each.sentence],
             charts=_charts(having, subject),
         )
 
-    def _open(self, number: str) -> EvaluationFolder:
-        if number not in self._runs:
-            raise UsageError(f"folder {number[:40]!r} is none that this dashboard was started with")
-        if number not in self._read:
-            while len(self._read) >= KEPT_FOLDERS:
-                del self._read[next(iter(self._read))]
-            self._read[number] = EvaluationFolder(self._runs[number])
-        return self._read[number]
+    def _open_readable(self, ids: Sequence[str]) -> tuple[list[EvaluationFolder], list[str]]:
+        """Return the folders that can be read as a whole, and why the others cannot."""
+        folders: list[EvaluationFolder] = []
+        problems: list[str] = []
+        for each in ids:
+            if each not in self._runs:
+                raise UsageError(f"folder {each[:40]!r} is none that this dashboard was started with")
+            try:
+                folders.append(self._open(self._runs[each]))
+            except SteersmanError as error:
+                problems.append(str(error))
+        return folders, problems
+
+    def _open(self, run: FoundRun) -> EvaluationFolder:
+        """Return a folder with its runs, as its files are now. Raises InputError: one of them is damaged."""
+        former = self._read.pop(run.id, None)
+        folder = former if former is not None and former.version == version_of(run) else EvaluationFolder(run)
+        _ = folder.runs  # whether they can be read is known before anything is shown
+        self._read[run.id] = folder  # the newest last
+        while len(self._read) > KEPT_FOLDERS:
+            del self._read[next(iter(self._read))]
+        return folder
 
 
 def _entry(run: FoundRun) -> FolderEntry:
@@ -181,6 +217,7 @@ def _entry(run: FoundRun) -> FolderEntry:
     return FolderEntry(
         id=run.id,
         name=run.name,
+        version=found.version,
         subjects=[SubjectRow(each.workload, each.protocol) for each in found.subjects],
         policies=list(found.policies),
         metrics={protocol: list(metrics) for protocol, metrics in found.metrics.items()},

@@ -2,21 +2,23 @@
 
 import { Chart, short } from "../shared/chart.js";
 import { kind } from "../shared/colours.js";
-import { ask, byId, element, showProblem, table } from "../shared/elements.js";
+import { ask, byId, element, showProblem, showProblems, table } from "../shared/elements.js";
 import { startPage } from "../shared/page.js";
 import { drawBar } from "./bars.js";
 
 /**
  * @typedef {{workload: string, protocol: string}} Subject
- * @typedef {{id: string, name: string, subjects: Subject[], policies: string[], metrics: Record<string, string[]>, baseline: string,
- *   problem: string}} Folder
+ * @typedef {{id: string, name: string, version: string, subjects: Subject[], policies: string[], metrics: Record<string, string[]>,
+ *   baseline: string, problem: string}} Folder
  * @typedef {{folder: string, policy: string, runs: number, mean: number | null, low: number | null, high: number | null,
  *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null}} Row
  * @typedef {{folder: string, policy: string, mean: (number | null)[]}} Curve
- * @typedef {{metric: {title: string, largerIsBetter: boolean | null}, workloads: Record<string, Row[]>,
- *   sentences: Record<string, string>, charts: {title: string, x: number[], curves: Curve[]}[]}} Comparison
+ * @typedef {{versions: Record<string, string>, problems: string[], metric: {title: string, largerIsBetter: boolean | null},
+ *   workloads: Record<string, Row[]>, sentences: {folder: string, sentence: string}[],
+ *   charts: {title: string, x: number[], curves: Curve[]}[]}} Comparison
  */
 
+const EVERY_MILLISECONDS = 3000;
 const CHOICES = ["workload", "metric", "baseline"];
 /** What decides in a protocol; in others the allocation at the end. @type {Record<string, string[]>} */
 const DECIDES = { timed: ["waiting_time_mean_seconds"], latency: ["soft_limits_kept_percent"] };
@@ -34,20 +36,14 @@ class Page {
     this.charts = new Map();
     this.asked = 0;
     this.protocol = "";
+    /** @type {unknown[]} why chosen folders are not shown */
+    this.problems = [];
+    /** @type {{name: string, rows: Row[]}[]} the chosen workload's, then those of all workloads */
+    this.bars = [];
+    this.several = false;
   }
 
   start() {
-    byId("folders").replaceChildren(...this.folders.map((folder) => {
-      const box = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox" }));
-      box.checked = this.chosen.has(folder.id);
-      box.disabled = folder.problem !== "";
-      box.addEventListener("change", () => {
-        if (box.checked) this.chosen.add(folder.id); else this.chosen.delete(folder.id);
-        this.showChoices();
-        this.update();
-      });
-      return element("label", {}, box, folder.problem ? `${folder.name}: ${folder.problem}` : folder.name);
-    }));
     for (const name of CHOICES) {
       byId(name).addEventListener("change", () => {
         if (name === "workload") this.showMetrics();
@@ -59,8 +55,45 @@ class Page {
     byId("workloads").parentElement?.addEventListener("toggle", () => this.drawBars());
     document.querySelector("main")?.removeAttribute("hidden");
     byId("subject").textContent = `folders with results of evaluate: ${this.folders.length}`;
-    this.showChoices();
+    this.showFolders();
     this.update();
+    setTimeout(() => this.follow(), EVERY_MILLISECONDS);
+  }
+
+  /** Ask for folders that were written anew, forever. */
+  async follow() {
+    try {
+      await this.reload();
+      showProblems(this.problems);
+    } catch (problem) {
+      showProblem(problem);
+    }
+    setTimeout(() => this.follow(), document.hidden ? 4 * EVERY_MILLISECONDS : EVERY_MILLISECONDS);
+  }
+
+  /** Show the folders as they are now, if one of them has changed. */
+  async reload() {
+    /** @type {Folder[]} */
+    const folders = await ask("/api/comparison/folders");
+    if (JSON.stringify(folders) === JSON.stringify(this.folders)) return;
+    this.folders = folders;
+    this.showFolders();
+    await this.update();
+  }
+
+  showFolders() {
+    byId("folders").replaceChildren(...this.folders.map((folder) => {
+      const box = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox" }));
+      box.checked = this.chosen.has(folder.id);
+      box.disabled = folder.problem !== "" && !box.checked;
+      box.addEventListener("change", () => {
+        if (box.checked) this.chosen.add(folder.id); else this.chosen.delete(folder.id);
+        this.showChoices();
+        this.update();
+      });
+      return element("label", {}, box, folder.problem ? `${folder.name}: ${folder.problem}` : folder.name);
+    }));
+    this.showChoices();
   }
 
   get open() {
@@ -87,31 +120,46 @@ class Page {
   async update() {
     this.asked += 1;
     const asked = this.asked;
-    if (this.open.length === 0 || !byId("workload").value) {
-      byId("sentences").replaceChildren(element("p", {}, "Choose results above."));
+    const { open } = this;
+    byId("controls").hidden = !byId("workload").value;
+    if (!byId("workload").value) {
+      this.clear(open.map((each) => each.problem).filter(Boolean), "Choose results above.");
       return;
     }
     const [workload, protocol] = JSON.parse(byId("workload").value);
-    const query = new URLSearchParams([...this.open.map((each) => ["folder", each.id]), ["workload", workload],
+    const query = new URLSearchParams([...open.map((each) => ["folder", each.id]), ["workload", workload],
       ["protocol", protocol], ["metric", byId("metric").value], ["baseline", byId("baseline").value]]);
     try {
       /** @type {Comparison} */
       const found = await ask(`/api/comparison/metric?${query}`);
       if (asked !== this.asked) return;
-      byId("problem").hidden = true;
-      this.show(found, workload);
+      if (open.some(({ id, version }) => (found.versions[id] ?? version) !== version)) await this.reload(); // the choices are of former files
+      else this.show(found, workload);
     } catch (problem) {
-      showProblem(problem);
+      if (asked === this.asked) this.clear([problem]);
     }
+  }
+
+  /** Show nothing, since nothing that is chosen can be read. @param {unknown[]} problems @param {string} hint */
+  clear(problems, hint = "") {
+    this.problems = problems;
+    showProblems(problems);
+    byId("sentences").replaceChildren(element("p", {}, hint));
+    byId("figures").hidden = true;
+    this.bars = [];
   }
 
   /** @param {Comparison} found @param {string} workload */
   show(found, workload) {
-    const several = this.open.length > 1;
+    this.problems = found.problems;
+    showProblems(found.problems);
+    byId("figures").hidden = false;
+    this.several = Object.keys(found.versions).length > 1;
+    const { several } = this;
     const rows = found.workloads[workload] ?? [];
     const better = { true: " Higher is better.", false: " Lower is better." }[String(found.metric.largerIsBetter)] ?? "";
     byId("title").textContent = found.metric.title;
-    byId("sentences").replaceChildren(...Object.entries(found.sentences).map(([folder, sentence]) =>
+    byId("sentences").replaceChildren(...found.sentences.map(({ folder, sentence }) =>
       element("p", {}, several ? `${folder}: ${sentence}` : sentence)));
     this.bars = [{ name: "", rows }];
     const others = Object.entries(found.workloads).filter(([name]) => name !== ALL);
@@ -125,14 +173,14 @@ class Page {
       number(row.difference, true), interval(row.differenceLow, row.differenceHigh, true),
     ]), [0, 1, 2, 4, 5].map((i) => i + first)));
     byId("table").append(element("p", { class: "keys" }, `Differences are paired by seed; one is shown where zero is outside of its interval.${better}`));
-    this.showCharts(found, several);
+    this.showCharts(found);
   }
 
-  /** @param {Comparison} found @param {boolean} several */
-  showCharts(found, several) {
+  /** @param {Comparison} found */
+  showCharts(found) {
     for (const chart of this.charts.values()) chart.place.hidden = true;
     for (const { title, x, curves } of found.charts) {
-      const lines = curves.map((each, i) => ({ label: several ? `${each.policy} (${each.folder})` : each.policy, colour: kind(i) }));
+      const lines = curves.map((each, i) => ({ label: this.several ? `${each.policy} (${each.folder})` : each.policy, colour: kind(i) }));
       let chart = this.charts.get(title);
       if (chart === undefined) {
         const place = element("section", { "aria-label": title });
@@ -147,8 +195,7 @@ class Page {
   }
 
   drawBars() {
-    const several = this.open.length > 1;
-    const drawings = (this.bars ?? []).map(({ name, rows }) => ({ name, ...barsOf(rows, several) }));
+    const drawings = this.bars.map(({ name, rows }) => ({ name, ...barsOf(rows, this.several) }));
     byId("bars").replaceChildren(...drawings.slice(0, 1).map((each) => each.place));
     byId("workloads").replaceChildren(...drawings.slice(1).flatMap(({ name, place }) => [element("h3", {}, name), place]));
     for (const { draw } of drawings) draw();

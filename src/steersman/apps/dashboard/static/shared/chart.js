@@ -41,20 +41,24 @@ export class Chart {
     this.range = null;
     /** @type {number[]} places of the x axis with a dashed line */
     this.marks = [];
-    this.plot = this.makePlot();
+    this.plot = this.makePlot(this.width);
     this.showLegend();
     document.addEventListener("theme", () => this.plot.redraw());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot.redraw());
     new ResizeObserver(() => this.fit()).observe(this.canvas);
   }
 
-  /** @returns {uPlot} */
-  makePlot() {
+  get width() {
+    return Math.max(NARROW, this.canvas.clientWidth);
+  }
+
+  /** @param {number} width @returns {uPlot} */
+  makePlot(width) {
     const { options } = this;
     const axis = () => ({ stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } });
     const span = (/** @type {number} */ least, /** @type {number} */ most) => this.range ?? (least < most ? [least, most] : [least - 1, most + 1]);
     return new uPlot({
-      width: Math.max(NARROW, this.canvas.clientWidth),
+      width,
       height: options.height ?? HEIGHT,
       legend: { show: false },
       cursor: { drag: { x: true, y: false, setScale: false }, ...(options.group ? { sync: { key: options.group } } : {}) },
@@ -127,9 +131,10 @@ export class Chart {
     const same = JSON.stringify(lines) === JSON.stringify(this.options.lines);
     if (same) return;
     this.options = { ...this.options, lines };
+    const { width } = this.plot; // a chart beside it may be hidden now, and `fit` is called for other widths than this alone
     this.plot.destroy();
     this.data = [[], ...lines.map(() => [])];
-    this.plot = this.makePlot();
+    this.plot = this.makePlot(width);
   }
 
   /** Show a part of the x axis. @param {number} from @param {number} to both infinite: all */
@@ -144,8 +149,7 @@ export class Chart {
   }
 
   fit() {
-    const width = Math.max(NARROW, this.canvas.clientWidth);
-    if (width !== this.plot.width) this.plot.setSize({ width, height: this.plot.height });
+    if (this.width !== this.plot.width) this.plot.setSize({ width: this.width, height: this.plot.height });
   }
 
   /** The lines' names with their last values, or those under the cursor; the same in words for screen readers. */

@@ -1,0 +1,161 @@
+"""The page of comparisons in Chromium: what it shows is what is ticked, can be read, and is in the files now."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.browser.conftest import opened
+from tests.unit.apps.dashboard.test_comparison import POLICIES, SEEDS, runs
+
+from steersman.evaluation.results import write_evaluation
+from steersman.evaluation.summary import summarise
+from steersman.simulation.result import RunResult
+
+pytestmark = pytest.mark.browser
+LONG = "a_name_without_any_place_to_break_it_" * 6  # 222 characters
+WIDTHS = """[...document.querySelectorAll(".chart:not([hidden]) [role=img]")]
+  .map((place) => [place.firstElementChild.offsetWidth, place.clientWidth])"""
+"""Widths of the charts, and of their places."""
+
+
+def write(folder: Path, of: tuple[RunResult, ...], baseline: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_evaluation(folder, of, summarise(of, baseline))
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> tuple[Path, Path]:
+    """Two folders of `evaluate` of one name; the second has a policy more."""
+    return (
+        write(tmp_path / "x" / "results", runs()[: 2 * len(SEEDS)], "fgd"),
+        write(tmp_path / "y" / "results", runs(), "mine"),
+    )
+
+
+def wait_for_fit(page: Page) -> None:
+    """Wait until all charts are as wide as their places."""
+    deadline = time.monotonic() + 30
+    while True:
+        widths = page.evaluate(WIDTHS)
+        if widths and all(chart == place for chart, place in widths):
+            return
+        assert time.monotonic() < deadline, widths
+        page.wait_for_timeout(50)
+
+
+def box(page: Page, name: str) -> None:
+    """Click the box of a folder."""
+    page.locator("#folders label", has_text=name).locator("input").click()
+
+
+def policies(page: Page) -> list[str]:
+    return page.locator("#table tbody tr td:first-child").all_inner_texts()
+
+
+def test_folders_of_one_name_are_told_apart_and_their_charts_fit(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
+) -> None:
+    with opened(browser, serve(*map(str, results))) as page:
+        expect(page.locator("#folders label")).to_have_text(["x/results", "y/results"])
+        expect(page.locator("#table tbody tr")).to_have_count(2)
+        box(page, "y/results")
+        expect(page.locator("#table tbody tr")).to_have_count(5)
+        names = page.locator("#table tbody tr td:nth-child(2)").all_inner_texts()
+        assert names == ["x/results"] * 2 + ["y/results"] * 3
+        expect(page.locator("#sentences p")).to_have_count(2)
+        expect(page.locator("#charts .lines").first).to_contain_text("fgd (x/results)")
+        expect(page.locator("#charts .lines").first).to_contain_text("fgd (y/results)")
+        wait_for_fit(page)
+        if folder := os.environ.get("STEERSMAN_SCREENSHOTS"):
+            page.screenshot(path=f"{folder}/shot-comparison-two.png", full_page=True)
+
+
+def test_nothing_is_shown_that_is_not_ticked(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
+) -> None:
+    with opened(browser, serve(*map(str, results))) as page:
+        expect(page.locator("#table tbody tr")).to_have_count(2)
+        box(page, "x/results")
+        expect(page.locator("#sentences")).to_have_text("Choose results above.")
+        for part in ("#title", "#bars", "#table", "#charts", "#workload"):
+            expect(page.locator(part)).to_be_hidden()
+        box(page, "y/results")
+        expect(page.locator("#table tbody tr")).to_have_count(3)
+        expect(page.locator("#charts .chart")).to_have_count(2)
+        wait_for_fit(page)
+
+
+def test_a_damaged_folder_is_named_and_the_others_are_shown(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
+) -> None:
+    metrics = results[1] / "metrics.csv"
+    whole = metrics.read_text()
+    metrics.write_text("damaged\n")
+    # A browser logs every refusal, so this page is not `opened`.
+    page = browser.new_page()
+    page.goto(serve(*map(str, results)))
+    expect(page.locator("#table tbody tr")).to_have_count(2)
+    box(page, "y/results")
+    expect(page.locator("#problem")).to_contain_text("y/results/metrics.csv, line 1")
+    expect(page.locator("#table tbody tr")).to_have_count(2)
+    expect(page.locator("#sentences p")).to_have_count(1)
+    box(page, "x/results")
+    expect(page.locator("#table")).to_be_hidden()
+    expect(page.locator("#sentences")).to_have_text("")
+    expect(page.locator("#problem")).to_contain_text("y/results/metrics.csv, line 1")
+    metrics.write_text(whole)
+    expect(page.locator("#table tbody tr")).to_have_count(3, timeout=30_000)
+    expect(page.locator("#problem")).to_be_hidden()
+    shutil.rmtree(results[1])
+    expect(page.locator("#problem")).to_contain_text("y/results/summary.csv: is missing", timeout=30_000)
+    expect(page.locator("#table")).to_be_hidden()
+    page.close()
+
+
+def test_results_that_are_written_anew_are_shown_anew(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
+) -> None:
+    with opened(browser, serve(str(results[0]))) as page:
+        expect(page.locator("#baseline option")).to_have_text(POLICIES[:2])
+        assert policies(page) == list(POLICIES[:2])
+        sentence = page.locator("#sentences").inner_text()
+        newer = tuple(run for run in runs() if run.policy != "fgd")
+        write(results[0], newer, "mine")
+        expect(page.locator("#baseline option")).to_have_text(POLICIES[1:], timeout=30_000)
+        expect(page.locator("#baseline")).to_have_value("mine")
+        expect(page.locator("#sentences")).not_to_have_text(sentence)
+        assert policies(page) == list(POLICIES[1:])
+
+
+def test_long_names_fit_on_a_phone(browser: Browser, serve: Callable[..., str], tmp_path: Path) -> None:
+    desk = tmp_path / "desk"
+    for name in (LONG, f"{LONG}-2"):
+        write(desk / f"results-{name}", runs(), "fgd")
+        folder = desk / f"run-{name}"
+        folder.mkdir()
+        (folder / "run.json").write_text('{"algorithm": "dqn"}')
+        (folder / "metrics.csv").write_text("iteration,reward\n1,0.5\n2,0.6\n")
+    with opened(browser, serve(str(desk)), width=390) as page:
+        expect(page.locator("#charts .lines span")).not_to_have_count(0)
+        page.click("#overlay summary")
+        page.locator("#others input").check()
+        expect(page.locator("#charts .lines > span")).to_have_count(2)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, "Training"
+        if shots := os.environ.get("STEERSMAN_SCREENSHOTS"):
+            page.screenshot(path=f"{shots}/shot-training-long.png", full_page=True)
+        page.get_by_role("link", name="Comparison").click()
+        page.wait_for_selector("main:not([hidden])")
+        for each in page.locator("#folders input").all():
+            each.set_checked(True)
+        expect(page.locator("#table tbody tr")).to_have_count(6)
+        wait_for_fit(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, "Comparison"
+        if shots:
+            page.screenshot(path=f"{shots}/shot-comparison-long.png", full_page=True)
