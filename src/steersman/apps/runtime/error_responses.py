@@ -64,7 +64,7 @@ class _RequestHandler(web.RequestHandler):
 
     def log_exception(self, *args: Any, **options: Any) -> None:
         error = options.get("exc_info")
-        if isinstance(error, HttpProcessingError):
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):  # the latter of a body that is discarded
             log.debug("malformed request", error=" ".join(str(error).split()))
         else:  # an error of this program: its log says where
             log.error("request failed", exc_info=error)
