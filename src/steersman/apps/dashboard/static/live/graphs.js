@@ -10,6 +10,8 @@ import { ask, byId, element, showProblem, table } from "../shared/elements.js";
  */
 
 const DAY = 86400;
+/** Span of charts below which times have seconds. */
+const SHORT_SECONDS = 600;
 const REFRESH_MILLISECONDS = 10_000;
 
 export class Graphs {
@@ -42,9 +44,10 @@ export class Graphs {
   /** @param {number} from @param {number} to both infinite: all */
   zoom(from, to) {
     const now = Date.now() / 1000;
-    [this.seconds, this.ago] = Number.isFinite(from) ? [Math.max(30, Math.round(to - from)), Math.max(0, Math.round(now - to))] : [DAY, 0];
+    const isPart = Number.isFinite(from);
+    [this.seconds, this.ago] = isPart ? [Math.max(30, Math.round(to - from)), Math.max(0, Math.round(now - to))] : [DAY, 0];
     byId("until").value = -this.ago;
-    if (!Number.isFinite(from)) byId("window").value = DAY;
+    byId("window").value = isPart ? "part" : DAY;
     this.refresh();
   }
 
@@ -82,8 +85,7 @@ export class Graphs {
     // A history that began within the time fills the chart.
     const from = time.length > 1 ? Math.max(until - this.seconds, time[0]) : until - this.seconds;
     charts.forEach((chart) => chart.setRange(from, until));
-    const clock = (/** @type {number} */ at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
-    byId("span").textContent = `${clock(until - this.seconds)} to ${this.ago ? clock(until) : "now"}`;
+    byId("span").textContent = `${moment(until - this.seconds, this.seconds)} to ${this.ago ? moment(until, this.seconds) : "now"}`;
     this.showLatencies(history.latencies);
   }
 
@@ -111,4 +113,15 @@ export class Graphs {
         table(["node", "median and 90th percentile", "median", "p90", "pods", ...(isMeasured ? ["to users, ms"] : [])], rows, [2, 3, 4, 5]))
         : element("p", {}, "No pod was bound in this time while the dashboard watched."));
   }
+}
+
+/**
+ * A time of day, with its date if that is not today's.
+ * @param {number} at seconds since 1970 @param {number} span that is shown, in seconds @returns {string}
+ */
+function moment(at, span) {
+  const date = new Date(at * 1000);
+  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(span < SHORT_SECONDS ? { second: "2-digit" } : {}), hour12: false });
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? time : `${date.toLocaleDateString([], { weekday: "short", day: "numeric", month: "short" })}, ${time}`;
 }
