@@ -166,7 +166,7 @@ export class Chart {
     this.legend.replaceChildren(...lines.map((line, i) => {
       const sample = element("i");
       sample.style.borderTop = `3px ${dashOf(line, i).length ? "dashed" : "solid"} ${lineColour(line, i)}`;
-      return element("span", {}, sample, `${line.label} ${value(i, at)}`);
+      return element("span", { title: line.label }, sample, element("bdi", {}, line.label), ` ${value(i, at)}`);
     }), ...where);
     this.canvas.setAttribute("aria-label", this.data[0].length === 0 ? `${this.options.title}: no values yet`
       : `${this.options.title}: ${lines.map((line, i) => `${line.label} ${value(i, last)}${extremes(this.data[i + 1])}`).join("; ")}`);
