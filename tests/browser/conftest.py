@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
+from tests.support.servers.live_cluster import LiveDouble
 
 from steersman.apps.local_cluster.folders import locked
 from steersman.core.compiled import cache_root
@@ -108,3 +112,33 @@ def opened(browser: Browser, address: str, *, width: int = 1400, dark: bool = Fa
     yield page
     context.close()
     assert problems == []
+
+
+@contextmanager
+def watched(double: LiveDouble, folder: Path) -> Iterator[tuple[str, Callable[..., None]]]:
+    """Run an API server in a thread, and `steersman dashboard --live` on it.
+
+    Yields:
+        The address of the page, and a function that calls another in the server's thread.
+    """
+    began, loop, ended = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+
+    async def main() -> None:
+        async with double:
+            began.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(main(),))
+    thread.start()
+    try:
+        assert began.wait(30)
+        config = folder / "config"
+        clusters = [{"name": "double", "cluster": {"server": double.url}}]
+        contexts = [{"name": "double", "context": {"cluster": "double"}}]
+        config.write_text(json.dumps({"clusters": clusters, "contexts": contexts, "current-context": "double"}))
+        with served("--live", "--kubeconfig", str(config)) as printed:
+            yield printed, loop.call_soon_threadsafe
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()

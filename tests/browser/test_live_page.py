@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
-import json
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.browser.conftest import served
+from tests.browser.conftest import watched
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 
 from steersman.apps.dashboard.live.screen import PODS_LISTED
@@ -23,41 +20,16 @@ MORE = 100
 """Pods of the node that are not listed."""
 
 
-@contextmanager
-def cluster() -> Iterator[LiveDouble]:
-    """A server that behaves like the API server of one full node, in a thread."""
-    began, loop, ended = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page of a cluster of one full node."""
     double = LiveDouble()
     double.bind_after = None
     double.put(NODES, node("node-0", cpu="2000", memory="4000Gi", pods="2000"))
     for i in range(PODS_LISTED + MORE):
         double.put(PODS, pod(f"pod-{i}", on="node-0"))
-
-    async def main() -> None:
-        async with double:
-            began.set()
-            await ended.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(main(),))
-    thread.start()
-    try:
-        assert began.wait(30)
-        yield double
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join()
-        loop.close()
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with cluster() as double:
-        config = tmp_path_factory.mktemp("live") / "config"
-        clusters = [{"name": "double", "cluster": {"server": double.url}}]
-        contexts = [{"name": "double", "context": {"cluster": "double"}}]
-        config.write_text(json.dumps({"clusters": clusters, "contexts": contexts, "current-context": "double"}))
-        with served("--live", "--kubeconfig", str(config)) as printed:
-            yield printed
+    with watched(double, tmp_path_factory.mktemp("live")) as (printed, _):
+        yield printed
 
 
 def stream(address: str) -> http.client.HTTPConnection:

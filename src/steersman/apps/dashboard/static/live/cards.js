@@ -47,7 +47,9 @@ export function podCard(pod, explained, policy, policies, onPolicy, onNode) {
       pod.waited === null ? "" : `; it waited ${pod.waited.toFixed(2)} s`));
   } else {
     const since = new Date((pod.since ?? 0) * 1000);
-    card.append(element("p", {}, `Since ${since.toLocaleTimeString([], { hour12: false })}: ${lasts(Date.now() / 1000 - (pod.since ?? 0))}.`),
+    // Screen readers are not told of each second.
+    const lasting = element("span", { "aria-live": "off" }, `${lasts(Date.now() / 1000 - (pod.since ?? 0))}.`);
+    card.append(element("p", {}, `Since ${since.toLocaleTimeString([], { hour12: false })}: `, lasting),
       element("p", { class: "reason" }, pod.reason ? `${pod.scheduler} says: ${pod.reason}` : `${pod.scheduler} has not said why yet.`));
   }
   const rules = Object.entries(pod.rules);

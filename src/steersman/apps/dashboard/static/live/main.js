@@ -5,6 +5,7 @@ import { HeatMap } from "../shared/heatmap.js";
 import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
 import { lasts, link, nodeCard, podCard } from "./cards.js";
+import { Details } from "./details.js";
 import { Graphs } from "./graphs.js";
 import { LiveState } from "./state.js";
 
@@ -19,6 +20,7 @@ import { LiveState } from "./state.js";
 
 const POLICIES = ["kube-default", "fgd", "best-fit", "most-even", "steersman"];
 const SEARCH_MILLISECONDS = 200;
+const FOLLOW_MILLISECONDS = 2000;
 const LATE_SECONDS = 5;
 
 class LivePage {
@@ -27,10 +29,12 @@ class LivePage {
     this.state = state;
     this.map = new HeatMap(byId("map"), state, (n) => this.chooseNode(n));
     this.policy = POLICIES[0];
-    this.asked = 0;
     this.width = 0;
-    /** What the details show, to be asked again when that may have changed. @type {string} */
-    this.shown = "";
+    /** @type {Details | null} */
+    this.details = null;
+    /** Whether the cluster has changed since the details were asked for. */
+    this.isOld = false;
+    setInterval(() => this.follow(), FOLLOW_MILLISECONDS);
     document.querySelector("main")?.removeAttribute("hidden");
     this.graphs = new Graphs((name) => this.showNode(name), link);
     byId("mode").addEventListener("change", () => this.redraw());
@@ -46,6 +50,7 @@ class LivePage {
 
   /** Show other nodes. @param {LiveState} state */
   replace(state) {
+    this.isOld = true;
     const chosen = this.state.nodes.name[this.map.chosen];
     this.state = state;
     this.map.state = state;
@@ -57,6 +62,7 @@ class LivePage {
 
   /** @param {import("./state.js").Use} use */
   apply(use) {
+    this.isOld = true;
     this.map.draw(this.state.apply(use));
   }
 
@@ -88,6 +94,7 @@ class LivePage {
 
   /** @param {Summary} now */
   showSummary(now) {
+    this.isOld = true;
     const percent = (/** @type {number | null} */ value) => (value === null ? "–" : `${value.toFixed(1)} %`);
     const behind = now.age === null || now.age >= LATE_SECONDS ? [["As of", now.age === null ? "never" : `${lasts(now.age)} ago: the API server does not answer`]] : [];
     const odd = now.odd ? [["Nodes not understood", now.odd.toString()]] : [];
@@ -124,45 +131,48 @@ class LivePage {
     if (text && !found.length) byId("found").replaceChildren(element("li", {}, "Nothing has that in its name."));
   }
 
-  /** Show cards; the map may have another width then. @param {HTMLElement[]} cards */
-  showDetails(cards) {
-    byId("details").replaceChildren(...cards);
-    if (byId("maps").clientWidth !== this.width) this.layOut();
-  }
-
   /** @param {number} n */
   chooseNode(n) {
     if (n >= 0) this.showNode(this.state.nodes.name[n]);
   }
 
   /** @param {string} name */
-  async showNode(name) {
-    this.asked += 1;
-    const { asked } = this;
+  showNode(name) {
     this.map.choose(this.state.nodes.name.indexOf(name), []);
     this.graphs.node = name;
     this.graphs.refresh();
-    const node = await ask(`/api/live/node?${new URLSearchParams({ name })}`).catch((problem) => problem.message);
-    if (asked !== this.asked) return;
-    this.showDetails([typeof node === "string" ? element("article", { class: "card" }, node) : nodeCard(node, (pod) => this.showPod(pod))]);
+    this.details = new Details(`/api/live/node?${new URLSearchParams({ name })}`, (node) => nodeCard(node, (pod) => this.showPod(pod)));
+    return this.showDetails();
   }
 
   /** @param {string} name */
   async showPod(name) {
-    this.asked += 1;
-    const { asked } = this;
-    const pod = await ask(`/api/live/pod?${new URLSearchParams({ name })}`).catch((problem) => problem.message);
-    if (asked !== this.asked) return;
-    if (typeof pod === "string") {
-      this.showDetails([element("article", { class: "card" }, pod)]);
-      return;
-    }
-    if (pod.node) this.map.choose(this.state.nodes.name.indexOf(pod.node), []);
-    const show = (/** @type {any} */ explained) => this.showDetails([podCard(pod, explained, this.policy, POLICIES,
-      (policy) => { this.policy = policy; this.showPod(name); }, (node) => this.showNode(node))]);
-    show("Working out why…");
-    const explained = await ask(`/api/live/explanation?${new URLSearchParams({ pod: name, policy: this.policy })}`).catch((problem) => problem.message);
-    if (asked === this.asked) show(explained);
+    /** @type {import("./cards.js").Explanation | string} */
+    let explained = "Working out why…";
+    const details = new Details(`/api/live/pod?${new URLSearchParams({ name })}`, (pod) => podCard(pod, explained, this.policy, POLICIES,
+      (policy) => { this.policy = policy; this.showPod(name); }, (node) => this.showNode(node)));
+    this.details = details;
+    await this.showDetails();
+    if (details !== this.details || details.answer === null) return;
+    if (details.answer.node) this.map.choose(this.state.nodes.name.indexOf(details.answer.node), []);
+    explained = await ask(`/api/live/explanation?${new URLSearchParams({ pod: name, policy: this.policy })}`).catch((problem) => problem.message);
+    if (details === this.details) await this.showDetails();
+  }
+
+  /** Ask for what is chosen, and show it; the map may have another width then. */
+  async showDetails() {
+    const { details } = this;
+    if (details === null) return;
+    this.isOld = false;
+    await details.ask();
+    if (details !== this.details) return;
+    details.show(byId("details"));
+    if (byId("maps").clientWidth !== this.width) this.layOut();
+  }
+
+  /** Let the details follow the cluster. */
+  follow() {
+    if (!document.hidden && (this.isOld || this.details?.isWaiting)) this.showDetails();
   }
 }
 
