@@ -75,9 +75,9 @@ def test_a_node_that_is_not_understood_has_its_reason_and_pods(browser: Browser,
     with opened(browser, cluster.address) as page:
         choose(page, "default/lost")
         page.locator("#details button", has_text="odd").click()
-        expect(page.locator("#details h2")).to_contain_text("odd (not understood: ")
-        expect(page.locator("#details h2")).to_contain_text("9E")
-        expect(page.locator("#details .card p")).to_have_text("1 pods")
+        expect(page.locator("#details h2")).to_have_text("odd (not understood)")
+        expect(page.locator("#details .reason")).to_contain_text("9E")
+        expect(page.locator("#details .card p").last).to_have_text("1 pods")
         expect(page.locator("#details tbody button")).to_have_text(["default/lost"])
 
 

@@ -265,8 +265,8 @@ class ClusterWatch(Listener):
 
     def state_of(self, name: str) -> str:
         """Return what keeps pods off a node, "" for nothing."""
-        if problem := self.cache.node_problems.get(name):
-            return f"not understood: {problem}"
+        if name in self.cache.node_problems:
+            return "not understood"
         if name in self._readiness.not_ready:
             return "not ready"
         slot = self.cache.state.slots.get(name)

@@ -190,11 +190,12 @@ class PodRow(LiveDocument):
 
 
 class NodeCard(LiveDocument):
-    """A node with its pods; of one that was never understood only name, state and pods.
+    """A node with its pods; of one that was never understood only name, state, problem and pods.
 
     Attributes:
         name: its name.
         state: what keeps pods off it, "" for nothing.
+        problem: why it is not understood, "" if it is.
         pods: its pods.
         left_out: number of pods that are not listed.
         model: of its GPUs, "" without one.
@@ -206,6 +207,7 @@ class NodeCard(LiveDocument):
 
     name: str
     state: str
+    problem: str
     pods: list[PodRow]
     left_out: int
     model: str = ""

@@ -180,6 +180,7 @@ class LiveScreen:
         card = NodeCard(
             name=name,
             state=cluster.state_of(name),
+            problem=cluster.cache.node_problems.get(name, ""),
             pods=self._rows(pods[:PODS_LISTED]),
             left_out=max(0, len(pods) - PODS_LISTED),
         )

@@ -7,7 +7,7 @@ import { explanationParts } from "../shared/explanation.js";
 /**
  * @typedef {{name: string, scheduler: string, node: string, cpu: number, memory: number, gpus: number, milli: number,
  *   devices: number[], since: number | null, waited: number | null, reason: string, rules: Record<string, boolean>}} PodRow
- * @typedef {{name: string, state: string, model: string, gpus: number, usedGpu: number, cpu: number, memory: number,
+ * @typedef {{name: string, state: string, problem: string, model: string, gpus: number, usedGpu: number, cpu: number, memory: number,
  *   usedCpu: number, usedMemory: number, labels: Record<string, string>, pods: PodRow[], leftOut: number}} NodeDetails
  */
 
@@ -27,6 +27,7 @@ export function nodeCard(node, onPod) {
   const more = node.leftOut ? `; ${node.leftOut} more are not listed` : "";
   return element("article", { class: "card" },
     element("h2", {}, node.state ? `${node.name} (${node.state})` : node.name),
+    ...(node.problem ? [element("p", { class: "reason" }, node.problem)] : []),
     element("p", {}, `${resources}${node.pods.length + node.leftOut} pods${more}`),
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Pods on ${node.name}` },
       table(["pod (choose one for the reasons)", "CPU", "GPUs"], rows, [1])));
