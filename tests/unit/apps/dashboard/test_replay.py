@@ -212,6 +212,18 @@ def test_a_run_that_is_simulated_anew_is_shown_as_it_is_now(tmp_path: Path) -> N
     tell([SimulationScreen(sources)], story)
 
 
+def test_two_runs_of_one_policy_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    sources = [written(tmp_path / name) for name in ("one", "two")]
+
+    async def story(ask: AskServer) -> None:
+        both = (await ask("/api/simulation/replay")).content
+        assert [run["policy"] for run in both["runs"]] == ["best-fit (one)", "best-fit (two)"]
+        alone = (await ask("/api/simulation/replay?first=0")).content
+        assert [run["policy"] for run in alone["runs"]] == ["best-fit"]
+
+    tell([SimulationScreen(sources)], story)
+
+
 def test_numbers_that_nothing_can_be_computed_with_are_one_line(tmp_path: Path) -> None:
     source = written(tmp_path / "run")
     with (tmp_path / "run" / REPLAY).open("rb") as file:

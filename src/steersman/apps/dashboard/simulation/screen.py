@@ -143,6 +143,9 @@ class SimulationScreen:
         first = runs[0].loaded
         replay = replay_of(first.workload, [each.loaded.result for each in runs], first.profile)
         replay.sources, replay.versions = list(shown), [each.version for each in runs]
+        if len({run.policy for run in replay.runs}) < len(runs):
+            for columns, run in zip(replay.runs, runs, strict=True):
+                columns.policy += f" ({run.source.name})"
         return gzip.compress(msgspec.json.encode(replay), compresslevel=6)
 
     def _load(self, number: int) -> ShownRun:
