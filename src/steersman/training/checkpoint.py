@@ -7,7 +7,6 @@ tensors; everything else, with references to them, is JSON in its metadata.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from steersman.core.errors import InputError, SteersmanError
+from steersman.core.atomic_files import naming_in_errors, write_atomically
+from steersman.core.errors import InputError
 
 STATE, IDENTITY = "state", "identity"
 
@@ -26,20 +26,13 @@ def write_checkpoint(path: Path, state: Any, identity: dict[str, Any]) -> None:
     """Write a state; `identity` identifies the run it belongs to.
 
     Raises:
-        SteersmanError: the file cannot be written.
+        InputError: the file cannot be written.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     shape = _take_apart(state, arrays)
     content = save(arrays, metadata={STATE: json.dumps(shape), IDENTITY: json.dumps(identity, sort_keys=True)})
-    temporary = path.with_suffix(".part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise SteersmanError(f"{path}: cannot write the checkpoint: {error.strerror}") from None
+    with naming_in_errors(path):
+        write_atomically(path, content, sync=True)
 
 
 def read_checkpoint(path: Path, identity: dict[str, Any]) -> Any:

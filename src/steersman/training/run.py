@@ -17,6 +17,7 @@ A run that is killed resumes from its checkpoint to the same policy: what was wr
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import sys
@@ -31,6 +32,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
+from steersman.core.atomic_files import PART, naming_in_errors, write_atomically
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.policies.files.policy_file import read_policy, write_policy
 from steersman.training import trackers
@@ -174,7 +176,8 @@ class TrainingRun:
             tracker: one of `trackers.TRACKERS`, which must be installed.
 
         Raises:
-            SteersmanError: the run diverged, or the tracker failed; the last checkpoint and the best policy are kept.
+            SteersmanError: the run diverged, a file cannot be written, or the tracker failed; the last checkpoint and
+                the best policy are kept.
         """
         self._open()
         if self.resumed:
@@ -196,7 +199,8 @@ class TrainingRun:
                     self._checkpoint(learner)
                     break
                 except SteersmanError as error:
-                    self._log(f"stopped: {error}")
+                    with suppress(SteersmanError):  # the log cannot be written, which is no reason to hide the error
+                        self._log(f"stopped: {error}")
                     raise SteersmanError(f"{error}{self._kept()}") from error
                 self.standing.iteration += 1
                 self.standing.seconds = before + time.monotonic() - began
@@ -253,7 +257,7 @@ class TrainingRun:
             histograms=histograms_of(self._newest),
         )
         with suppress(OSError):  # a full disk ends a run by what it must write, not by what it shows
-            self._progress.write(progress)
+            self._progress.write(progress, is_last=state in ("done", "stopped"))
 
     def _obey(self, learner: Learner, save: Save, report: Callable[[], None]) -> float:
         """Do what the run is asked to do since the last iteration; return the seconds that it was paused."""
@@ -289,21 +293,22 @@ class TrainingRun:
     def _take(self, save: Save) -> str:
         """Write the current policy to a file of its own; its card has no scores of an earlier iteration's policy."""
         file = self.folder / TAKEN_POLICY.format(self.standing.iteration)
-        part = file.with_suffix(".part")
-        save(part)
-        if self._validated != self.standing.iteration:
-            card, weights = read_policy(part)
-            write_policy(part, msgspec.structs.replace(card, scores=()), weights)
-        part.replace(file)
+        part = file.with_suffix(PART)
+        try:
+            save(part)
+            if self._validated != self.standing.iteration:
+                card, weights = read_policy(part)
+                write_policy(part, msgspec.structs.replace(card, scores=()), weights)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
         return file.name
 
     def _open(self) -> None:
-        try:
+        with naming_in_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             if not self.resumed:
                 (self.folder / OPTIONS).write_text(json.dumps(self.options, indent=2, sort_keys=True) + "\n")
-        except OSError as error:
-            raise SteersmanError(f"{self.folder}: cannot write there: {error.strerror}") from None
 
     def _kept(self) -> str:
         """Return what is left of a run that cannot continue, for a message."""
@@ -355,12 +360,13 @@ class TrainingRun:
     def _append(self, name: str, row: dict[str, Any]) -> None:
         path = self.folder / name
         header = _header(path)
-        if new := [column for column in row if column not in header]:
-            # Such as a loss, which a replay buffer first has after enough transitions.
-            header += new
-            _widen(path, header)
-        with open(path, "a", newline="") as file:
-            csv.DictWriter(file, header, restval="", lineterminator="\n").writerow(row)
+        with naming_in_errors(path):
+            if new := [column for column in row if column not in header]:
+                # Such as a loss, which a replay buffer first has after enough transitions.
+                header += new
+                _widen(path, header)
+            with open(path, "a", newline="") as file:
+                csv.DictWriter(file, header, restval="", lineterminator="\n").writerow(row)
 
     def _truncate_logs(self) -> None:
         """Drop what was written after the checkpoint."""
@@ -369,11 +375,12 @@ class TrainingRun:
             if path.exists():
                 header, *rows = path.read_text().splitlines()
                 kept = [row for row in rows if _is_whole(row) and int(row.split(",")[0]) <= self.standing.iteration]
-                path.write_text("\n".join([header, *kept]) + "\n")
+                with naming_in_errors(path):
+                    write_atomically(path, ("\n".join([header, *kept]) + "\n").encode())
 
     def _log(self, line: str) -> None:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        with open(self.folder / LOG, "a") as file:
+        with naming_in_errors(self.folder / LOG), open(self.folder / LOG, "a") as file:
             file.write(f"{stamp} {line}\n")
 
 
@@ -391,10 +398,11 @@ def _widen(path: Path, header: list[str]) -> None:
     if path.exists():
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, header, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    content = io.StringIO()
+    writer = csv.DictWriter(content, header, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, content.getvalue().encode())
 
 
 def _is_whole(row: str) -> bool:

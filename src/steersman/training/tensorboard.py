@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from steersman.core.atomic_files import naming_in_errors
+from steersman.core.errors import SteersmanError
 
 
 def summary_writer() -> Any:
@@ -31,24 +36,54 @@ class Board:
     def __init__(self, folder: Path, start: int) -> None:
         writer = summary_writer()
         self._writer: Any = None
+        self._folder = folder
         if writer is not None:
-            self._writer = writer(str(folder), purge_step=start + 1 if start else None)
+            _hide_write_errors()
+            with naming_in_errors(folder):
+                self._writer = writer(str(folder), purge_step=start + 1 if start else None)
 
     def scalars(self, values: Mapping[str, float], iteration: int) -> None:
         """Write numbers by name."""
         if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(name, value, iteration)
+            with naming_in_errors(self._folder):
+                for name, value in values.items():
+                    self._writer.add_scalar(name, value, iteration)
 
     def histogram(self, name: str, values: npt.NDArray[np.generic], iteration: int) -> None:
         """Write many numbers, such as the actions of an iteration."""
         if self._writer is not None:
-            self._writer.add_histogram(name, values, iteration)
+            with naming_in_errors(self._folder):
+                self._writer.add_histogram(name, values, iteration)
 
     def artifact(self, file: Path) -> None:
         """Do nothing: TensorBoard has no files."""
 
     def close(self, *, failed: bool) -> None:
-        """Close the event file."""
+        """Close the event file.
+
+        Args:
+            failed: whether the run has failed, whose error then is the one that a user reads.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
         if self._writer is not None:
-            self._writer.close()
+            with suppress(SteersmanError) if failed else nullcontext(), naming_in_errors(self._folder):
+                self._writer.close()
+
+
+def _hide_write_errors() -> None:
+    """Print no traceback of an OSError in TensorBoard's thread: the next call of the writer raises it again.
+
+    The hook stays, since the thread may still end when the writer is closed.
+    """
+    former = threading.excepthook
+    if former.__module__ == __name__:
+        return
+
+    def hook(error: threading.ExceptHookArgs) -> None:
+        is_writer = type(error.thread).__module__.startswith("tensorboard.")
+        if not (is_writer and isinstance(error.exc_value, OSError)):
+            former(error)
+
+    threading.excepthook = hook

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.errors import raises
+from tests.support.full_disk import largest_file
 
 from steersman.cli.commands.training.train import Track
 from steersman.cli.main import main
-from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.training.control.progress import PROGRESS, decode_progress
 from steersman.training.run import TrainingLimits, TrainingRun
 from steersman.training.trackers import TRACKERS, check_tracker
 
@@ -188,3 +191,22 @@ def test_trackio_keeps_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (found,) = trackio.Api().runs("steersman")
     assert found.name == "mine"
     assert json.loads(json.dumps(found.config))["config.population"] == 4
+
+
+@pytest.mark.parametrize("size", [0, 4000])
+def test_a_full_disk_is_one_line_and_no_run_seems_to_learn(
+    size: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    training = TrainingRun(folder, {}, TrainingLimits(1000))
+    with raises(InputError, folder, "cannot be written"), largest_file(size):
+        training.train(Steps(), lambda: 7.5, lambda _: None)
+    for thread in threading.enumerate():
+        if type(thread).__module__.startswith("tensorboard."):
+            thread.join(60)
+    assert capfd.readouterr().err == ""
+    assert not list(folder.glob("*.part"))
+    progress = folder / PROGRESS
+    assert not progress.exists() or decode_progress(progress, progress.read_bytes()).state == "stopped"

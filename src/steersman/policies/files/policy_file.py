@@ -6,7 +6,6 @@ Nothing in such a file is executed when it is read.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from steersman.core.atomic_files import naming_in_errors, write_atomically
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.base import RULE, Policy
 from steersman.policies.features import VIEWS, View
@@ -137,13 +137,9 @@ def write_policy(path: str | Path, card: Card, arrays: Arrays) -> None:
             raise SteersmanError(f"{path}: not written, for {name} holds a weight that is not a finite number")
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     content = save(whole, metadata={CARD: msgspec.json.encode(card, order="deterministic").decode()})
-    temporary = path.with_name(f"{path.name}.part")
-    try:
+    with naming_in_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise SteersmanError(f"{path}: cannot write the policy: {error.strerror}") from None
+        write_atomically(path, content)
 
 
 def read_policy(path: str | Path) -> tuple[Card, Arrays]:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from steersman.core.atomic_files import write_atomically
 from steersman.core.errors import InputError
 
 PROGRESS = "progress.json"
@@ -73,11 +74,25 @@ class ProgressFile:
         """Whether the last version is old enough for another."""
         return time.monotonic() - self._written >= EVERY_SECONDS
 
-    def write(self, progress: RunProgress) -> None:
-        """Replace the file. Raises OSError."""
-        part = self._path.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(progress) + b"\n")
-        part.replace(self._path)
+    def write(self, progress: RunProgress, *, is_last: bool = False) -> None:
+        """Replace the file.
+
+        Args:
+            progress: its content.
+            is_last: whether the process writes none after it. Then the former version, which says that the run learns,
+                is removed if there is no space for both.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        content = msgspec.json.encode(progress) + b"\n"
+        try:
+            write_atomically(self._path, content)
+        except OSError:
+            if not is_last:
+                raise
+            self._path.unlink(missing_ok=True)
+            write_atomically(self._path, content)
         self._written = time.monotonic()
 
 
