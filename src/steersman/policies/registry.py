@@ -140,7 +140,11 @@ def policy_label(spec: str) -> str:
 
 @contextmanager
 def policy_path(spec: str) -> Iterator[Path]:
-    """Provide the file of a policy: a path, the packaged file, or a temporary file of `greedy-forecast`."""
+    """Provide the file of a policy: a path, the packaged file, or a temporary file of `greedy-forecast`.
+
+    Raises:
+        UsageError: it is a name or a weighted sum, and so has no file.
+    """
     if spec == PACKAGED_POLICY:
         with resources.as_file(resources.files("steersman.data") / f"{PACKAGED_POLICY}{SUFFIX}") as file:
             yield file
@@ -149,6 +153,11 @@ def policy_path(spec: str) -> Iterator[Path]:
             file = Path(folder) / f"{spec}{SUFFIX}"
             write_policy(file, forecast.forecast_card(), forecast.forecast_policy().tensors())
             yield file
+    elif not Path(spec).exists() and ("=" in spec or spec in names()):
+        raise UsageError(
+            f"policy {spec} is a rule and has no file; a policy file (run/policy{SUFFIX}), {PACKAGED_POLICY} or "
+            f"{forecast.NAME} is right"
+        )
     else:
         yield Path(spec)
 

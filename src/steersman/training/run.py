@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 
 from steersman.core.atomic_files import PART, naming_in_errors, write_atomically
+from steersman.core.config.fields import flag
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.policies.files.policy_file import read_policy, write_policy
 from steersman.training import trackers
@@ -90,11 +91,16 @@ class TrainingLimits:
         """Check the values."""
         for name in ("iterations", "validate_every"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} {getattr(self, name)}: 1 or more is right")
-        if self.minutes is not None and not 0 < self.minutes < math.inf:
-            raise UsageError(f"minutes {self.minutes}: a number above 0 is right")
+                raise UsageError(f"{flag(name)} {getattr(self, name)}: 1 or more is right")
+        check_minutes(self.minutes)
         if self.patience < 0:
-            raise UsageError(f"patience {self.patience}: 0 or more is right")
+            raise UsageError(f"{flag('patience')} {self.patience}: 0 or more is right")
+
+
+def check_minutes(minutes: float | None) -> None:
+    """Check that a number of minutes is above 0. Raises UsageError: it is not."""
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UsageError(f"{flag('minutes')} {minutes:g}: a number above 0 is right")
 
 
 @dataclass(slots=True)

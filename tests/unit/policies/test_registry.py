@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.errors import check_text
 
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
@@ -89,3 +90,17 @@ def test_a_policy_in_a_file_of_its_own_decides_from_the_command_line(tmp_path, m
         scene = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--protocol", "arrivals")
         assert main(["simulate", *scene, "--policy", policy, "--output", output]) == 0
         assert ",p,n8," in (tmp_path / output / "placements.csv").read_text()
+
+
+@pytest.mark.parametrize("name", ["fgd", "kube-default", "random", "fgd=500,best-fit=500"])
+@pytest.mark.parametrize("command", ["show", "prepare"])
+def test_a_rule_has_no_file_to_show_or_prepare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, command: str
+) -> None:
+    output = tmp_path / "p.safetensors"
+    prepare = ("prepare", "--policy", name, "--workload", "default-small", "--output", str(output))
+    assert main(["policy", *(prepare if command == "prepare" else ("show", name))]) == 2
+    said = capsys.readouterr().err
+    check_text(said.rstrip("\n"))
+    assert f"policy {name} is a rule and has no file" in said
+    assert not output.exists()

@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from steersman.agents.registry import AlgorithmSpec
+from steersman.core.atomic_files import naming_in_errors, write_atomically
 from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
 from steersman.core.processes import kill, start_worker
 from steersman.core.signals import defer_signals
 from steersman.training.plans import AnyPlan, algorithm_of, train
-from steersman.training.run import TrainingLimits, TrainingProgress
+from steersman.training.run import TrainingLimits, TrainingProgress, check_minutes
 from steersman.training.tuning.spaces import apply_trial, to_options
 
 if TYPE_CHECKING:
@@ -39,6 +40,16 @@ TRIAL_SHARE = 0.4
 """Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
 SHORTEST_TRIAL = 0.01
 """Minutes: the last trial may begin just before the time is up."""
+
+DATABASE_ADVICE = {
+    "disk is full": "; free some space and run it again, which continues the study",
+    "I/O error": "; check the disk and its free space, then run it again",
+    "is locked": "; another program uses it, run it again when that has ended",
+    "readonly": "; make the file and its folder writable or name another folder",
+    "unable to open": "; make the folder writable or name another one",
+}
+"""What is right, by a part of SQLite's message."""
+OTHER_ADVICE = "; remove the file or name another folder"
 
 OnTrial = Callable[[int, float], None]
 """Called with the number of finished trials, and the best value so far."""
@@ -94,12 +105,6 @@ class FailedTrial(Exception):  # noqa: N818 - a state of a trial
     """A trial that failed, as by divergence; others may do better."""
 
 
-def check_minutes(minutes: float | None) -> None:
-    """Check that a number of minutes is above 0. Raises UsageError: it is not."""
-    if minutes is not None and not 0 < minutes < math.inf:
-        raise UsageError(f"minutes {minutes:g}: a number above 0 is right")
-
-
 def tune(
     plan: AnyPlan,
     folder: Path,
@@ -126,6 +131,7 @@ def tune(
     Raises:
         MissingExtraError: Optuna is not installed.
         UsageError: the plan is invalid, or the study in the folder is of another algorithm.
+        InputError: the database of the study, or a result, cannot be read or written.
         SteersmanError: no trial finished.
     """
     check_minutes(minutes)
@@ -136,31 +142,59 @@ def tune(
     except ImportError:
         raise MissingExtraError("tuning", "train") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial's log has the reason; Ctrl-C needs no traceback
-    folder.mkdir(parents=True, exist_ok=True)
-    study = _open(folder, plan.seed)
-    _check_algorithm(study, algorithm_of(plan).name, folder)
-    goal = TrialObjective(
-        math.inf if trials is None else len(study.trials) + trials,
-        math.inf if minutes is None else time.time() + 60.0 * minutes,
-    )
-    processes: list[SpawnProcess] = []
+    with naming_in_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _database_errors(folder / STORE):
+        study = _open(folder, plan.seed)
+        _check_algorithm(study, algorithm_of(plan).name, folder)
+        goal = TrialObjective(
+            math.inf if trials is None else len(study.trials) + trials,
+            math.inf if minutes is None else time.time() + 60.0 * minutes,
+        )
+        processes: list[SpawnProcess] = []
+        try:
+            for number in range(1, workers):
+                with defer_signals():
+                    processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
+            _work(plan, folder, limits, fixed, goal, 0, on_trial)
+            for process in processes:
+                process.join()
+        finally:
+            kill(processes)
+        return _conclude(folder, plan, fixed)
+
+
+@contextmanager
+def _database_errors(store: Path) -> Iterator[None]:
+    """Turn errors of the study's database into one line.
+
+    Raises:
+        InputError: in place of errors of SQLAlchemy, and of Optuna, which wraps some of them.
+    """
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
     try:
-        for number in range(1, workers):
-            with defer_signals():
-                processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
-        _work(plan, folder, limits, fixed, goal, 0, on_trial)
-        for process in processes:
-            process.join()
-    finally:
-        kill(processes)
-    return _conclude(folder, plan, fixed)
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+        problem = str(getattr(cause, "orig", None) or cause or error).splitlines()[0]
+        advice = next((text for part, text in DATABASE_ADVICE.items() if part in problem), OTHER_ADVICE)
+        raise InputError(store, "", "", f"the study cannot be used: {problem}{advice}") from None
 
 
 def _open(folder: Path, seed: int) -> optuna.Study:
     import optuna
 
+    store = f"sqlite:///{folder / STORE}"
+    try:
+        storage = optuna.storages.RDBStorage(store)
+    except RuntimeError:
+        upgrade = f"optuna storage upgrade --storage {store}"
+        problem = f"is of another version of Optuna; run {upgrade}, or name another folder"
+        raise InputError(folder / STORE, "", "", problem) from None
     return optuna.create_study(
-        storage=f"sqlite:///{folder / STORE}",
+        storage=storage,
         study_name=STUDY,
         direction="maximize",
         load_if_exists=True,
@@ -184,7 +218,7 @@ def _work_for(
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with suppress(SteersmanError):
+    with suppress(SteersmanError), _database_errors(folder / STORE):
         _work(plan, folder, limits, fixed, goal, worker)
 
 
@@ -234,8 +268,10 @@ def _conclude(folder: Path, plan: AnyPlan, fixed: Collection[str]) -> TuneOutcom
         raise SteersmanError(f"{folder}: no trial came to an end; the last one's log.txt says why")
     # A trial that is given the best values suggests those.
     options = to_options(apply_trial(cast("optuna.Trial", optuna.trial.FixedTrial(study.best_params)), plan, fixed))
-    (folder / BEST).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
-    _plot(study, folder / PLOTS)
+    with naming_in_errors(folder / BEST):
+        write_atomically(folder / BEST, (json.dumps(options, indent=2, sort_keys=True) + "\n").encode())
+    with naming_in_errors(folder / PLOTS):
+        _plot(study, folder / PLOTS)
     pruned = states.count(optuna.trial.TrialState.PRUNED)
     return TuneOutcome(finished, pruned, study.best_trial.number, study.best_value, study.best_params)
 
@@ -250,4 +286,4 @@ def _plot(study: optuna.Study, file: Path) -> None:
         figures += [visualization.plot_param_importances(study), visualization.plot_slice(study)]
     parts = "\n".join(figure.to_html(full_html=False, include_plotlyjs=False) for figure in figures)
     page = "<!DOCTYPE html><meta charset=utf-8><title>Tuning</title><script>{}</script>\n{}\n"
-    file.write_text(page.format(get_plotlyjs(), parts), encoding="utf-8")
+    write_atomically(file, page.format(get_plotlyjs(), parts).encode())

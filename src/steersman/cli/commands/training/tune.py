@@ -73,10 +73,11 @@ def tune(
     plan = plan_of(options, name=output.name, seed=seed, warn=Warnings())
 
     from steersman.training.plans import gain
+    from steersman.training.run import check_minutes
     from steersman.training.tuning import study as tuning
 
     max_trials = trials or (None if minutes else tuning.DEFAULT_TRIALS)
-    tuning.check_minutes(minutes)
+    check_minutes(minutes)
     compile_plan(plan)
     with Progress("tuning") as progress:
         outcome = tuning.tune(
