@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import signal
 import subprocess
@@ -679,6 +680,23 @@ def test_closed_streams_are_no_bug(arguments: str, closed: str, status: int) -> 
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (status, "")
     assert "error" not in done.stdout
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["'--version'", "'evaluate', '--help'", "'policy', 'show', 'greedy-forecast'"])
+def test_standard_output_that_is_full_is_named(arguments: str, unbuffered: str) -> None:
+    program = f"import sys; from steersman.cli.main import main; sys.exit(main([{arguments}]))"
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment,
+        )
+    assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
 
 
 @pytest.mark.parametrize(
