@@ -43,6 +43,9 @@ OBJECTIVE_NAMES = (
     "latency-aware",
 )
 """The built-in objectives of `objectives.registry`, which imports numba."""
+VIEW_NAMES = ("cluster", "gpu")
+"""The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""
+DEVICES = ("cpu", "cuda", "mps", "auto")
 POLICY_SUFFIX = ".safetensors"
 DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
 """Limits of the search for policy files: levels of folders, files that are offered, entries that are looked at."""
@@ -108,6 +111,23 @@ def algorithms() -> list[str]:
 def networks() -> list[str]:
     """Return the names of networks."""
     return list(network_names())
+
+
+def formats() -> list[str]:
+    """Return the names of formats of workload files."""
+    from steersman.workloads.formats.registry import BUILT_IN
+
+    return [*BUILT_IN, *_installed("steersman.formats")]
+
+
+def views() -> list[str]:
+    """Return the names of views."""
+    return list(VIEW_NAMES)
+
+
+def devices() -> list[str]:
+    """Return the names of devices that networks learn on."""
+    return list(DEVICES)
 
 
 def contexts(context: typer.Context) -> list[str]:

@@ -8,7 +8,9 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -19,6 +21,7 @@ from steersman.cli import main as cli
 from steersman.cli.commands.terminal.aliases import ALIASES
 from steersman.cli.commands.terminal.shells import Shell
 from steersman.objectives.registry import OBJECTIVES
+from steersman.policies.features import TELEMETRY, VIEWS
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
 from steersman.workloads.formats.openb.traces import known_names
 
@@ -110,6 +113,32 @@ def test_the_names_that_are_completed_are_those_of_the_registries() -> None:
     assert set(completing.POLICY_NAMES) == set(BUILT_IN)
     assert set(completing.TELEMETRY_POLICY_NAMES) == set(TELEMETRY_POLICIES)
     assert set(completing.OBJECTIVE_NAMES) == set(OBJECTIVES)
+    assert set(completing.VIEW_NAMES) == set(VIEWS) - {TELEMETRY.name}
+
+
+NAMES = {
+    *("--policy", "--baseline", "--teacher", "--reference", "--workload", "--validation", "--test", "--objective"),
+    *("--algorithm", "--network", "--context", "--view", "--device", "--to"),
+}
+"""Options whose values are names that a shell can know."""
+METAVARS = {"POLICY", "RULE", "WORKLOAD", "OBJECTIVE", "FORMAT", "VIEW", "DEVICE"}
+
+
+def parameters(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[Any, tuple[str, ...], Any]]:
+    for name, below in getattr(command, "commands", {}).items():
+        yield from parameters(below, (*path, name))
+    for parameter in () if hasattr(command, "commands") else command.params:
+        yield command, path, parameter
+
+
+def test_every_option_that_takes_a_name_is_completed(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "kubeconfig").write_text(UNREACHABLE)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    named = [each for each in parameters(TREE) if NAMES & set(each[2].opts) or each[2].metavar in METAVARS]
+    assert NAMES <= {option for _, _, parameter in named for option in parameter.opts}
+    for command, path, parameter in named:
+        context = command.make_context(" ".join(path), [], resilient_parsing=True)
+        assert parameter.shell_complete(context, ""), (path, parameter.opts)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +157,11 @@ def test_the_names_that_are_completed_are_those_of_the_registries() -> None:
         ("steersman train --algorithm act", ["actor-critic"]),
         ("steersman schedule --network gn", ["gnn"]),
         ("steersman policy show greedy", ["greedy-forecast"]),
+        ("steersman dashboard --policy kube", ["kube-default"]),
+        ("steersman dashboard --workload default-", ["default-small"]),
+        ("steersman workload convert --to y", ["yaml"]),
+        ("steersman workload record --objective wai", ["waiting-time"]),
+        ("steersman train --view g", ["gpu"]),
         ("steersman completion f", ["fish"]),
     ],
 )
@@ -218,6 +252,8 @@ def test_bash_completes_by_the_script(tmp_path: Path, capsys: Capture) -> None:
         "top --context ",
         "train --objective ",
         "train --algorithm ",
+        "workload convert --to ",
+        "workload record --view ",
     ],
 )
 def test_completion_imports_nothing_heavy(command: str) -> None:

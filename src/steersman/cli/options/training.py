@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from steersman.agents.registry import EVOLUTION
-from steersman.cli.completing import algorithms, networks, objectives, policies, workloads
+from steersman.cli.completing import algorithms, devices, networks, objectives, policies, views, workloads
 from steersman.cli.options.algorithms import list_algorithms, list_networks
 from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, AnyProtocol, FromNow, Pinned, path
 from steersman.cli.options.generated import GeneratedCluster
@@ -131,6 +131,7 @@ class Scenario(GeneratedCluster):
         str | None,
         _scene(
             metavar="VIEW",
+            autocompletion=views,
             help="inflation, arrivals, timed: view that the policy observes: cluster (loads of any cluster; for "
             "every objective) or gpu (what is left of GPUs, and for which pods). [default: gpu for evolution, "
             "else cluster]",
@@ -188,7 +189,11 @@ class LearningOptions:
     ] = None
     device: Annotated[
         str | None,
-        _learning(metavar="DEVICE", help="cpu, cuda, cuda:1, mps, or auto: the best available. [default: cpu]"),
+        _learning(
+            metavar="DEVICE",
+            autocompletion=devices,
+            help="cpu, cuda, cuda:1, mps, or auto: the best available. [default: cpu]",
+        ),
     ] = None
     teacher: Annotated[
         str | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.commands.browser.sources import RunArrivals, live_screen, screens_of, simulated_runs
-from steersman.cli.completing import contexts
+from steersman.cli.completing import contexts, policies
 from steersman.cli.options.cluster import DEFAULT_CLUSTER
 from steersman.cli.options.common import (
     POLICIES_HELP,
@@ -107,6 +107,7 @@ def dashboard(
         list[str] | None,
         typer.Option(
             metavar="POLICY",
+            autocompletion=policies,
             help=f"One policy to watch, or two to compare on the same arrivals: {POLICIES_HELP} "
             "[default: kube-default steersman]",
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.commands.workload import load, record
+from steersman.cli.completing import formats
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
 from steersman.cli.options.common import ManyValues, need_subcommand, path
@@ -198,7 +199,12 @@ def random(
 def convert(
     output: Folder,
     to: Annotated[
-        str, typer.Option(metavar="FORMAT", help=f"The format to write: {', '.join(BUILT_IN)}, or that of a package.")
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            autocompletion=formats,
+            help=f"The format to write: {', '.join(BUILT_IN)}, or that of a package.",
+        ),
     ],
     nodes: Nodes = None,
     pods: Annotated[

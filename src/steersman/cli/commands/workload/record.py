@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.completing import objectives, views
 from steersman.cli.options.cluster import (
     ClusterName,
     Context,
@@ -36,10 +37,15 @@ def record(
     scheduler_name: Annotated[
         str, typer.Option(parser=scheduler, metavar="NAME", help="Scheduler whose decisions are recorded.")
     ] = "default-scheduler",
-    view: Annotated[str, typer.Option(help="View that agents observe: cluster, or gpu for GPU nodes.")] = "cluster",
+    view: Annotated[
+        str, typer.Option(autocompletion=views, help="View that agents observe: cluster, or gpu for GPU nodes.")
+    ] = "cluster",
     objective: Annotated[
         str | None,
-        typer.Option(help="Rewarded objective, as in train. [default: allocation with GPUs, else balance]"),
+        typer.Option(
+            autocompletion=objectives,
+            help="Rewarded objective, as in train. [default: allocation with GPUs, else balance]",
+        ),
     ] = None,
     decisions: Annotated[int, typer.Option(min=2, help="Maximum number of decisions.")] = 5000,
     minutes: Annotated[
