@@ -10,10 +10,10 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, TextIO, cast
+from typing import Annotated, Any
 
 import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]
@@ -110,11 +110,10 @@ def run(arguments: Sequence[str] | None) -> int:
     register_http_policies()
     mirror_lines(None)
     try:
-        with redirect_stdout(cast("TextIO", NamedOutput(sys.stdout))):
-            if COMPLETE in os.environ:
-                completion_init()
-            status = app(args=arguments, prog_name=program_name(), complete_var=COMPLETE, standalone_mode=False)
-            sys.stdout.flush()
+        if COMPLETE in os.environ:
+            completion_init()
+        status = app(args=arguments, prog_name=program_name(), complete_var=COMPLETE, standalone_mode=False)
+        sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has closed the pipe
         discard_unwritten()
         return 1
@@ -128,7 +127,8 @@ def run(arguments: Sequence[str] | None) -> int:
             return int(error.code or 0)
         if os.environ.get(TRACEBACK):
             raise
-        discard_unwritten()
+        if discard_unwritten() and isinstance(error, OSError) and error.filename is None:
+            error.filename = "standard output"  # the system does not say which write failed
         message, status = describe(error)
         say(one_line(message) if status == INTERRUPTED else f"error: {one_line(message)}")
         return status
@@ -137,41 +137,14 @@ def run(arguments: Sequence[str] | None) -> int:
     return status if isinstance(status, int) else 0
 
 
-class NamedOutput:
-    """Standard output whose errors name it, as on a full disk: the system does not say which write failed."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what the stream has."""
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write a text. Raises OSError: it cannot be written."""
-        with self._named():
-            return self._stream.write(text)
-
-    def flush(self) -> None:
-        """Write what is buffered. Raises OSError: it cannot be written."""
-        with self._named():
-            self._stream.flush()
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            error.filename = "standard output"
-            raise
-
-
-def discard_unwritten() -> None:
-    """Discard what standard output does not take: Python would fail when it flushes at exit."""
+def discard_unwritten() -> bool:
+    """Discard what standard output does not take, and return whether there was any: Python would fail at its exit."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def complete_for_kubectl(words: Sequence[str]) -> int:
