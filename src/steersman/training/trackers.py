@@ -18,7 +18,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors
 from steersman.training.tensorboard import Board
 
-TRACKERS = {"tensorboard": "", "mlflow": "mlflow-skinny", "trackio": "trackio"}
+TRACKERS = {"tensorboard": "", "mlflow": "mlflow", "trackio": "trackio"}
 """Trackers by name, and the package to install; TensorBoard is left out where it is missing."""
 PROJECT = "steersman"  # MLflow's experiment, unless the environment names one, and Trackio's project
 RUN_ID = "mlflow-run.txt"  # file of a run's folder with MLflow's id of it, by which a resumed run goes on there

@@ -149,7 +149,7 @@ def test_an_error_of_a_tracker_is_one_line(recorder: Recorder, tmp_path: Path, m
         run(tmp_path / "mine", "mlflow")
 
 
-@pytest.mark.parametrize(("name", "package"), [("mlflow", "mlflow-skinny"), ("trackio", "trackio")])
+@pytest.mark.parametrize(("name", "package"), [("mlflow", "mlflow"), ("trackio", "trackio")])
 def test_a_package_that_is_missing_is_named_before_anything_is_written(
     name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
