@@ -281,12 +281,22 @@ def test_evolution_trains_in_environments(here):
         (("--options", "list.json"), "is no JSON object"),
         (("--options", "wrong.json"), "wrong.json, clip: is 'much'; a number is right"),
         (("--options", "other.json"), "other.json, clip: is no option of dqn"),
+        (("--options", "nan.json"), "nan.json, learning_rate: is nan; a number above 0 is right"),
+        (("--options", "infinite.json"), "infinite.json, learning_rate: is inf; a number above 0 is right"),
+        (("--options", "negative.json"), "negative.json, replay_size: is -5; a whole number of 1 or more is right"),
+        (("--options", "twice.json"), "twice.json, tau: is there twice"),
+        (("--options", "layers.json"), "layers.json, hidden: --hidden 8,x: widths from 1 to 65536"),
     ],
 )
 def test_what_is_wrong_is_one_line(here, capsys, arguments, message):
     (here / "list.json").write_text("[]")
     (here / "wrong.json").write_text('{"algorithm": "ppo", "clip": "much"}')
     (here / "other.json").write_text('{"algorithm": "dqn", "clip": 0.1}')
+    (here / "nan.json").write_text('{"algorithm": "dqn", "learning_rate": NaN}')
+    (here / "infinite.json").write_text('{"algorithm": "dqn", "learning_rate": 1e999}')
+    (here / "negative.json").write_text('{"algorithm": "dqn", "replay_size": -5}')
+    (here / "twice.json").write_text('{"algorithm": "dqn", "tau": 0.1, "tau": 0.2}')
+    (here / "layers.json").write_text('{"algorithm": "dqn", "hidden": "8,x"}')
     (here / "idle.json").write_text('{"algorithm": "dqn", "exploration_decisions": 9}')
     (here / "complete.json").write_text('{"algorithm": "dqn", "epsilon_decay": 0.9}')
     assert main(["train", "--protocol", "deployments", *arguments, "--output", "o"]) in (1, 2)

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 
+from steersman.core.config.fields import BELOW_1, flag
 from steersman.core.errors import UsageError
 from steersman.policies.networks.registry import find_network
 
@@ -57,8 +58,8 @@ class NetworkConfig:
             raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")
         if has_layers and (not self.hidden or min(self.hidden) < 1):
             raise UsageError(f"the network {self.name!r} needs hidden layers of 1 unit or more, not {self.hidden}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"a dropout of {self.dropout} does not work; 0 or more and less than 1 is right")
+        if not BELOW_1.holds(self.dropout):
+            raise UsageError(f"{flag('dropout')} {self.dropout} does not work; {BELOW_1.text} is right")
         if self.sizes.pod < KINDS:
             raise UsageError(f"a pod has {self.sizes.pod} features; its {KINDS} kinds come first, so {KINDS} or more")
 

@@ -6,6 +6,7 @@ import enum
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,8 +14,16 @@ from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cli.options.algorithms import options_of
 from steersman.cli.options.common import AnyProtocol
 from steersman.cli.options.training import NetworkOptions, Normalisation
-from steersman.cli.options.training_plan import TrainOptions
-from steersman.core.config.fields import KINDS, check_effects, config_fields, is_of_kind, options_without_effect
+from steersman.cli.options.training_plan import TrainOptions, widths
+from steersman.core.config.fields import (
+    BELOW_1,
+    KINDS,
+    ValueCheck,
+    check_effects,
+    config_fields,
+    is_of_kind,
+    options_without_effect,
+)
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.networks.registry import find_network
 
@@ -66,12 +75,14 @@ def read_options(file: Path, names: Collection[str]) -> tuple[dict[str, Any], di
     """
     stated = _read(file)
     common = {name: _value(file, name, stated.pop(name), COMMON[name]) for name in names if name in stated}
-    for name, find in (("algorithm", find_algorithm), ("network", find_network)):
+    for name, check in (("algorithm", find_algorithm), ("network", find_network), ("hidden", widths)):
         if name in common:
             try:
-                find(common[name])
+                check(common[name])
             except UsageError as error:
                 raise InputError(file, "", name, str(error)) from None
+    if "dropout" in common:
+        _check_range(file, "dropout", common["dropout"], BELOW_1)
     return common, stated
 
 
@@ -79,15 +90,20 @@ def settings_of(file: Path, stated: Mapping[str, Any], algorithm: AlgorithmSpec)
     """Return the options of an algorithm, as a file states them.
 
     Raises:
-        InputError: it has no such option or value, or one has no effect.
-        UsageError: a value is out of range.
+        InputError: it has no such option, a value is invalid or out of range, or one has no effect.
     """
     known = config_fields(algorithm.config)
     for name in stated:
         if name not in known:
             raise InputError(file, "", name, f"is no option of {algorithm.label}; it has {', '.join(known)}")
     settings = {name: _value(file, name, value, known[name].type) for name, value in stated.items()}
-    useless = options_without_effect(algorithm.config(**settings))
+    for name, value in settings.items():
+        _check_range(file, name, value, known[name].option.valid)
+    try:
+        config = algorithm.config(**settings)
+    except UsageError as error:  # of several options together
+        raise InputError(file, "", "", str(error)) from None
+    useless = options_without_effect(config)
     for name in settings:
         if name in useless:
             other, value = useless[name]
@@ -104,13 +120,23 @@ def _filled(options: Any, stated: dict[str, Any], names: tuple[str, ...]) -> Any
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=partial(_unique, file))
     except OSError as error:
         raise InputError(file, "", "", f"cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise InputError(file, "", "", f"is no JSON: {error}") from None
     if not isinstance(content, dict):
         raise InputError(file, "", "", 'is no JSON object such as {"learning_rate": 0.001}')
+    return content
+
+
+def _unique(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises InputError: a name is there twice, of which Python would take the last."""
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise InputError(file, "", name, "is there twice; leave one of them out")
+        content[name] = value
     return content
 
 
@@ -123,6 +149,12 @@ def _value(file: Path, name: str, value: Any, kind: Any) -> Any:
     if not is_of_kind(value, kind):
         raise InputError(file, "", name, f"is {value!r}; {KINDS[kind]} is right")
     return kind(value)
+
+
+def _check_range(file: Path, name: str, value: Any, valid: ValueCheck | None) -> None:
+    """Check that a value is in range. Raises InputError: it is not."""
+    if valid is not None and not valid.holds(value):
+        raise InputError(file, "", name, f"is {value}; {valid.text} is right")
 
 
 def _choices(kind: Any) -> list[str]:

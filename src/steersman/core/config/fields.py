@@ -30,6 +30,7 @@ EVEN = ValueCheck(lambda value: value >= 4 and value % 2 == 0, "an even number o
 AMOUNT = ValueCheck(lambda value: value >= 0 and math.isfinite(value), "0 or more")
 POSITIVE = ValueCheck(lambda value: value > 0 and math.isfinite(value), "a number above 0")
 SHARE = ValueCheck(lambda value: 0 <= value <= 1, "a number from 0 to 1")
+BELOW_1 = ValueCheck(lambda value: 0 <= value < 1, "0 or more and less than 1")
 POSITIVE_SHARE = ValueCheck(lambda value: 0 < value <= 1, "a number above 0, at most 1,")
 
 

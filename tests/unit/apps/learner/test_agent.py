@@ -568,7 +568,7 @@ def test_the_best_options_of_a_search_are_an_agents(tmp_path):
     assert (plan.network.name, plan.network.hidden, plan.config.initial_epsilon) == ("mlp", (16,), 0.5)
     given = LiveLearning(tmp_path / "other", options=file)
     for name, value, error in (
-        ("dropout", 2.0, UsageError),
+        ("dropout", 2.0, InputError),
         ("network", "cnn", InputError),
         ("clip", 0.1, InputError),
         ("reference", "fgd", InputError),
