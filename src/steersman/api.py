@@ -20,6 +20,7 @@ from steersman.agents.registry import AlgorithmSpec
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.core.errors import UsageError
 from steersman.core.extensions import register_extension
+from steersman.core.processes import check_jobs
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.latency.environment import LatencyOptions
 from steersman.evaluation.criteria import check_objectives, parse_objectives
@@ -118,7 +119,7 @@ def simulate(
 
 def evaluate(
     workloads: Workload | Sequence[Workload] | DeploymentsOptions | LatencyOptions,
-    policies: Sequence[AnyPolicy],
+    policies: AnyPolicy | Sequence[AnyPolicy],
     *,
     seeds: int | Iterable[int] = 5,
     protocol: Protocol | None = None,
@@ -135,7 +136,7 @@ def evaluate(
     Args:
         workloads: one, or several of different names; or the options of clusters and pods that the seeds generate
             (`DeploymentsOptions`, `LatencyOptions`).
-        policies: of different names.
+        policies: one, or several of different names.
         seeds: the seeds, or their number.
         protocol: None: all that the workloads have the data for.
         ratio: arrived GPU demand over GPU capacity (`inflation`).
@@ -144,16 +145,19 @@ def evaluate(
         baseline: the policy that others are compared with; None: the first.
         objective: what decides: `balance`, several such as `balance,most-allocated`, of which the first decides, or a
             weighted sum; empty: the GPU (or CPU) allocated, in `timed` the mean wait.
-        bound: whether to compute an upper bound on any scheduler's allocation (needs SciPy).
-        jobs: number of processes; policies that are objects must be picklable for more than one.
+        bound: whether to compute an upper bound on any scheduler's allocation (needs SciPy), which a process of its
+            own does.
+        jobs: number of processes, 1 or more; policies that are objects must be picklable for more than one. Processes
+            run a script again: with `bound` or several of them its call belongs under `if __name__ == "__main__":`.
 
     Raises:
-        UsageError: an argument is empty, repeated or contradicts another.
+        UsageError: an argument is empty, repeated or contradicts another, or `jobs` is below 1.
         SteersmanError: a run failed.
     """
     numbers = tuple(range(FIRST_SEED, FIRST_SEED + seeds)) if isinstance(seeds, int) else tuple(seeds)
     wanted = parse_objectives([objective] if isinstance(objective, str) else objective)
-    chosen = tuple(policies)
+    chosen = tuple(policies) if isinstance(policies, Iterable) and not isinstance(policies, str) else (policies,)
+    check_jobs(jobs)
     if not chosen:
         raise UsageError("there is no policy; give at least one")
     first = chosen[0] if baseline is None else baseline
@@ -220,6 +224,7 @@ def train(
     from steersman.training.result import TrainingResult
     from steersman.training.run import TrainingLimits
 
+    check_jobs(jobs)
     folder = Path(output)
     what = (source,) if isinstance(source, Workload) else source
     plan = make_plan(what, name=name or folder.name, algorithm=algorithm, **options)
@@ -266,6 +271,7 @@ def tune(
     from steersman.training.tuning.study import DEFAULT_TRIALS, trial_limits
     from steersman.training.tuning.study import tune as run_trials
 
+    check_jobs(jobs)
     folder = Path(output)
     what = (source,) if isinstance(source, Workload) else source
     plan = make_plan(what, name=folder.name, algorithm=algorithm, **options)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars
 import pytest
+from tests.support.errors import raises
 
 import steersman
 from steersman.agents.configs import DQNConfig
@@ -206,3 +207,29 @@ def test_extensions_of_this_process_are_known_by_name(tmp_path: Path, monkeypatc
     options = DeploymentsOptions(nodes=3, objective="constant")
     trained = steersman.train(options, tmp_path, algorithm="mine", validation_episodes=1)
     assert trained.plan.algorithm == "mine"
+
+
+def test_one_policy_needs_no_list() -> None:
+    workload = steersman.load_workload("default-small")
+    for policy in ("fgd", steersman.load_policy("fgd"), Emptiest()):
+        name = policy if isinstance(policy, str) else policy.name
+        runs = steersman.evaluate(workload, policy, seeds=1, protocol="inflation").runs
+        assert [run.policy for run in runs] == [name]
+
+
+def test_a_number_of_processes_below_1_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    workload = steersman.load_workload("default-small")
+    for jobs in (0, -1):
+        with raises(UsageError, f"--jobs {jobs}"):
+            steersman.evaluate(workload, "fgd", jobs=jobs)
+        with raises(UsageError, f"--jobs {jobs}"):
+            steersman.train(workload, tmp_path / "run", jobs=jobs)
+        with raises(UsageError, f"--jobs {jobs}"):
+            steersman.tune(workload, tmp_path / "study", jobs=jobs)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_workload_prints_what_it_holds() -> None:
+    workload = steersman.load_workload("default-small")
+    assert str(workload) == f"default-small: {len(workload.nodes)} nodes, {len(workload.pods)} pods"
+    assert str(replace(workload, nodes=workload.nodes[:1], pods=workload.pods[:1])) == "default-small: 1 node, 1 pod"

@@ -27,7 +27,7 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
 from typing import Generic, TypeVar, cast
 
-from steersman.core.errors import SteersmanError
+from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.signals import SIGNALS, defer_signals
 
 Task = TypeVar("Task")
@@ -39,11 +39,20 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def check_jobs(jobs: int) -> None:
+    """Check a number of processes. Raises UsageError: it is below 1."""
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs}: 1 or more is right")
+
+
 def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProcess:
     """Start a process that calls `work`; it ignores requests to end, so the caller has to `kill` it.
 
     It inherits blocked signals: a handler of its own would come too late for signals sent while it starts.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        # A worker that runs a script again which starts workers: the process that waits for it says what is wrong.
+        raise SystemExit(1)
     process = multiprocessing.get_context("spawn").Process(target=_run_worker, args=(work, arguments))
     former = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -216,6 +225,11 @@ class Workers(Generic[Task, Answer]):
         try:
             yield
         except (EOFError, OSError):
+            if any(_exit_status(process) == 1 for process, _ in self._members):
+                raise SteersmanError(
+                    "a worker process ended while it started, which runs a script again; put what a script does under "
+                    '`if __name__ == "__main__":`'
+                ) from None
             teacher_actions = "; try fewer --jobs" if self._jobs > 1 else ""
             raise SteersmanError(f"a worker process died, perhaps for lack of memory{teacher_actions}") from None
 
@@ -247,6 +261,12 @@ async def ask_process(
 
 def _return(work: Callable[[Task], Answer]) -> Callable[[Task], Answer]:
     return work
+
+
+def _exit_status(process: SpawnProcess) -> int:
+    """Return the exit status of a process that may be about to end, 0 if it does not."""
+    process.join(1.0)
+    return process.exitcode or 0
 
 
 def _close(members: list[tuple[SpawnProcess, Connection]]) -> None:

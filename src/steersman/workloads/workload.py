@@ -79,7 +79,7 @@ class Recorded:
     stays: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
     """Nodes and pods in the order of their source.
 
@@ -103,6 +103,12 @@ class Workload:
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
     understood: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        """Return its name and how many nodes and pods it has."""
+        counts = (len(self.nodes), "node"), (len(self.pods), "pod")
+        nodes, pods = (f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
+        return f"{self.name}: {nodes}, {pods}"
 
     def standing(self) -> tuple[int, ...]:
         """Return the indices of the pods that run from the start, before anything arrives."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.errors import raises
 
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.processes import Workers, background_process, kill, start_worker
+from steersman.core.processes import Workers, background_process, check_jobs, kill, start_worker
 from steersman.core.signals import SIGNALS, defer_signals, interruptible
 
 
@@ -202,3 +202,10 @@ def test_a_worker_that_hears_nothing_is_killed() -> None:
     assert process.is_alive()
     kill([process])
     assert process.exitcode == -signal.SIGKILL
+
+
+def test_a_number_of_processes_below_1_is_refused() -> None:
+    check_jobs(1)
+    for jobs in (0, -1):
+        with raises(UsageError, f"--jobs {jobs}"):
+            check_jobs(jobs)

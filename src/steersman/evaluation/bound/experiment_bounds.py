@@ -16,6 +16,7 @@ from steersman.evaluation.bound.gpu_bound import GpuBound, check_bound
 from steersman.evaluation.experiment import Experiment, OnRun
 from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable, clip_interval
 from steersman.simulation.result import Protocol
+from steersman.workloads.workload import Workload
 
 BOUND = "bound"
 """Name of the bound in result files, where policies' names stand."""
@@ -63,7 +64,8 @@ def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None
     tasks = [(w, s) for w in range(len(experiment.workloads)) for s in range(len(experiment.seeds))]
     values = np.full((len(experiment.workloads), len(experiment.seeds)), np.nan)
     problems: dict[tuple[int, int], str] = {}
-    with Workers(min(jobs, len(tasks)), partial(_open_solver, experiment)) as workers:
+    prepare = partial(_open_solver, experiment.workloads, experiment.seeds, experiment.protocol, experiment.ratio)
+    with Workers(min(jobs, len(tasks)), prepare) as workers:
         for done, (position, answer) in enumerate(workers.answers(tasks), start=1):
             workload_index, seed_index = tasks[position]
             if isinstance(answer, str):  # a missing bound is no reason to lose the runs
@@ -77,7 +79,9 @@ def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None
     return ExperimentBounds(experiment.protocol, experiment.seeds, percent, warnings)
 
 
-def _open_solver(experiment: Experiment) -> Callable[[tuple[int, int]], float | str]:
+def _open_solver(
+    workloads: tuple[Workload, ...], seeds: tuple[int, ...], protocol: Protocol, ratio: float
+) -> Callable[[tuple[int, int]], float | str]:
     """Return a worker's function from positions of a workload and a seed to a bound, or a text why there is none."""
     bounds: dict[int, GpuBound] = {}
 
@@ -86,8 +90,8 @@ def _open_solver(experiment: Experiment) -> Callable[[tuple[int, int]], float | 
         try:
             if workload not in bounds:
                 bounds.clear()  # tasks are ordered by workload
-                bounds[workload] = GpuBound(experiment.workloads[workload])
-            return bounds[workload].solve(experiment.protocol, seed=experiment.seeds[seed], ratio=experiment.ratio)
+                bounds[workload] = GpuBound(workloads[workload])
+            return bounds[workload].solve(protocol, seed=seeds[seed], ratio=ratio)
         except SteersmanError as error:
             return str(error)
 
