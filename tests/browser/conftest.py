@@ -115,7 +115,7 @@ def opened(browser: Browser, address: str, *, width: int = 1400, dark: bool = Fa
 
 
 @contextmanager
-def watched(double: LiveDouble, folder: Path) -> Iterator[tuple[str, Callable[..., None]]]:
+def watched(double: LiveDouble, folder: Path) -> Iterator[tuple[str, Callable[..., object]]]:
     """Run an API server in a thread, and `steersman dashboard --live` on it.
 
     Yields:

@@ -20,7 +20,7 @@ LONG = f"node-{'long.' * 49}"[:249] + "z"
 class Cluster:
     """A cluster of a few nodes and its page."""
 
-    def __init__(self, double: LiveDouble, address: str, call: Callable[..., None]) -> None:
+    def __init__(self, double: LiveDouble, address: str, call: Callable[..., object]) -> None:
         self.double, self.address, self.call = double, address, call
 
     def put(self, collection: str, obj: dict[str, object]) -> None:
