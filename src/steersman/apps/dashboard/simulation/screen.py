@@ -23,6 +23,7 @@ KEPT = 1000
 KEPT_RUNS = 4
 """Loaded runs that are kept."""
 MOST_SHOWN = 2
+CHANGED = "has changed since this page was loaded; load the page anew"
 
 
 class RunEntry(msgspec.Struct, kw_only=True):
@@ -69,7 +70,7 @@ class ShownRun:
         if self._explainer is None:
             policy = self.source.open_policy()
             if self.source.version() != self.version:
-                raise UsageError(f"{self.source.name} has changed since this page was loaded; load the page anew")
+                raise UsageError(f"{self.source.name} {CHANGED}")
             self._explainer = RunExplainer(policy, self.loaded.workload, self.columns)
         return self._explainer
 
@@ -171,7 +172,7 @@ class SimulationScreen:
             async with self._loading:
                 shown = await asyncio.to_thread(self._load, run)
             if request.query.get("version", shown.version) != shown.version:
-                return refused(409, f"{shown.source.name} has changed since this page was loaded; load the page anew")
+                return refused(409, f"{shown.source.name} {CHANGED}")
             if event >= len(shown.columns.time):
                 return refused(404, f"run {run} has no event {event}")
             async with self._explaining:
