@@ -2,6 +2,7 @@
 
 import { element, table } from "../shared/elements.js";
 import { explanationParts } from "../shared/explanation.js";
+import { gpusOf } from "../shared/heatmap.js";
 
 /** @typedef {import("../shared/explanation.js").Explanation} Explanation */
 /**
@@ -20,7 +21,7 @@ export function link(text, onClick) {
 
 /** @param {NodeDetails} node @param {(pod: string) => void} onPod @returns {HTMLElement} */
 export function nodeCard(node, onPod) {
-  const gpus = node.gpus ? `, ${node.usedGpu / 1000} of ${node.gpus} ${node.model} GPUs` : "";
+  const gpus = node.gpus ? `, ${node.usedGpu / 1000} of ${gpusOf(node.gpus, node.model)}` : "";
   const resources = node.cpu ? `${(node.usedCpu / 1000).toFixed(1)} of ${(node.cpu / 1000).toFixed(1)} CPU, `
     + `${(node.usedMemory / 1024).toFixed(1)} of ${(node.memory / 1024).toFixed(1)} GiB${gpus}; ` : "";
   const rows = node.pods.map((pod) => [link(pod.name, () => onPod(pod.name)), (pod.cpu / 1000).toString(), devices(pod)]);

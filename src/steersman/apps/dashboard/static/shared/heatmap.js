@@ -10,9 +10,9 @@ import { amount, kind, ownColours } from "./colours.js";
 /**
  * What a map draws: nodes, and milli and pods of each GPU. `first` has the position of each node's first GPU in `gpu` and
  * `sharing`; `cpu` is the milli-CPU that each node's pods request; `fragmented` has the idle milli of a GPU that are of no
- * use to pods of the profile. `counted` has how many of each node's counted GPUs are in use, where that is known; `closed` says
+ * use to pods of the profile. `counted` has how many of each node's counted GPUs are in use; `closed` says
  * why a node gets no pods, "" if it does.
- * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array, counted?: Int32Array,
+ * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array, counted: Int32Array,
  *   fragmented: (node: number, device: number) => number, closed?: (node: number) => string}} MapState
  */
 /** @typedef {"used" | "shared" | "fragmented" | "model"} Mode */
@@ -136,7 +136,7 @@ export class HeatMap {
   /** Share of a node without devices that is in use: of its counted GPUs, or of its CPU. @param {number} n @returns {number} */
   used(n) {
     const { nodes, counted, cpu } = this.state;
-    return nodes.counted[n] && counted ? counted[n] / nodes.counted[n] : cpu[n] / Math.max(1, nodes.cpu[n]);
+    return nodes.counted[n] ? counted[n] / nodes.counted[n] : cpu[n] / Math.max(1, nodes.cpu[n]);
   }
 
   /** @param {number} n @param {number} d @returns {string} */
@@ -206,13 +206,18 @@ export class HeatMap {
     if (n < 0) return "";
     const { nodes, counted } = this.state;
     const devices = this.state.gpu.subarray(this.state.first[n], this.state.first[n + 1]).reduce((sum, each) => sum + each, 0);
-    const used = nodes.counted[n] && !counted ? "" : `${(devices / GPU_MILLI + (counted?.[n] ?? 0)).toFixed(2)} of `;
+    const used = (devices / GPU_MILLI + counted[n]).toFixed(2);
     const all = nodes.gpus[n] + nodes.counted[n];
-    const gpus = all ? `, ${used}${all} ${nodes.model[n]}${nodes.model[n] ? " " : ""}GPUs` : "";
+    const gpus = all ? `, ${used} of ${gpusOf(all, nodes.model[n])}` : "";
     const use = nodes.cpu[n] ? [`${Math.round((100 * this.state.cpu[n]) / nodes.cpu[n])} % of CPU${gpus}`] : [];
     const closed = this.state.closed?.(n);
     return `${nodes.name[n]}: ${[...use, ...(closed ? [closed] : [])].join("; ")}`;
   }
+}
+
+/** @param {number} count @param {string} model "" if it is not known @returns {string} */
+export function gpusOf(count, model) {
+  return `${count} ${model}${model ? " " : ""}GPUs`;
 }
 
 /** The models of GPUs, the most frequent first. @param {MapState} state @returns {string[]} */

@@ -2,7 +2,7 @@
 
 import { element, table } from "../shared/elements.js";
 import { explanationParts } from "../shared/explanation.js";
-import { GPU_MILLI } from "../shared/heatmap.js";
+import { GPU_MILLI, gpusOf } from "../shared/heatmap.js";
 import { BOUND, devicesOf } from "./replay.js";
 
 /** @typedef {import("./replay.js").ClusterState} ClusterState */
@@ -23,7 +23,7 @@ export function nodeCard(state, n, onPod) {
     return [open, (pods.cpu[pod] / 1000).toString(), gpus.join(", ") || counted];
   });
   const all = nodes.gpus[n] + nodes.counted[n];
-  const gpus = all ? `, ${all} ${nodes.model[n]}${nodes.model[n] ? " " : ""}GPUs` : "";
+  const gpus = all ? `, ${gpusOf(all, nodes.model[n])}` : "";
   return element("article", { class: "card" },
     element("h2", {}, `${nodes.name[n]} under ${state.run.policy}`),
     element("p", {}, `${(state.cpu[n] / 1000).toFixed(1)} of ${(nodes.cpu[n] / 1000).toFixed(1)} CPU, `
