@@ -98,9 +98,14 @@ def install() -> None:
     compiled._compile = lambda function, **_: watched(function)  # type: ignore[assignment]
 
 
+def has_kernels(file: Path) -> bool:
+    """Whether a file defines a kernel."""
+    return re.search(r"^@(kernel|inlined_kernel|called_kernel|ir_inlined)$", file.read_text(), re.M) is not None
+
+
 def import_all() -> None:
     """Import every module of the package that has kernels, so that `KERNELS` knows all of them."""
     package = Path(steersman.__file__).parent
     for file in sorted(package.rglob("*.py")):
-        if re.search(r"^@(kernel|inner|outlined|pasted)$", file.read_text(), re.M):
+        if has_kernels(file):
             importlib.import_module(".".join(("steersman", *file.relative_to(package).with_suffix("").parts)))

@@ -1,8 +1,8 @@
 """Compile kernels: decorators, and a cache of machine code that survives checkouts and is never stale.
 
-Numba's own cache notices a change of the file of a kernel, but not of the files whose kernels it calls, and takes a
-copy of the same file for another one. Here the cache folder's name is a digest of Numba's version, of the file and of
-everything of the package that it imports.
+Numba's own cache asks whether the file of a kernel has changed. It misses a change of a kernel that this one calls, and
+it compiles again after a comment. Here the key is what machine code is made from: the bytecode of the kernel and of all
+that it calls, the values of the constants that they use, and the types of the arguments.
 """
 
 from __future__ import annotations
@@ -10,24 +10,30 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import re
-import shutil
+import pickle
 import sys
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba import types
-from numba.core.caching import CacheImpl, _CacheLocator
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.dispatcher import Dispatcher
+from numba.core.serialize import dumps
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE = Path(__file__).parents[1]
-KEPT_FOLDERS = 400
-"""Number of most recently used cache folders to keep: one per state of a file with kernels and its imports."""
-IMPORTS = re.compile(r"^(?:from (steersman[\w.]*) import (\([^)]*\)|.*)|import (steersman[\w.]*))", re.MULTILINE)
+DIGEST_BYTES = hashlib.sha256().digest_size
+KEPT_FILES = 3000
+"""Number of most recently used files of machine code to keep: one per kernel, its arguments' types, and its content."""
 
 
 def cache_root() -> Path:
@@ -38,77 +44,197 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steersman"
 
 
+def delete_least_recently_used(folder: Path, kept: int) -> None:
+    """Delete all files of a cache folder but the most recently used; another process may delete at the same time.
+
+    Args:
+        folder: the folder.
+        kept: number of files to keep.
+    """
+    files = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.is_file():
+                    files.append((entry.stat().st_mtime, entry.path))
+    for _, path in sorted(files)[:-kept]:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+class KernelCache(NullCache):
+    """Machine code of one kernel on disk, one file for each key.
+
+    Args:
+        dispatcher: the kernel.
+    """
+
+    def __init__(self, dispatcher: Any) -> None:
+        self._dispatcher = dispatcher
+
+    @property
+    def cache_path(self) -> str:
+        """The folder of all machine code."""
+        return str(cache_root() / "kernels")
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the machine code for arguments of these types; None if there is no usable file."""
+        target_context.refresh()
+        file = self._file(sig, target_context.codegen())
+        try:
+            content = file.read_bytes()
+        except OSError:
+            return None
+        body = content[DIGEST_BYTES:]
+        if hashlib.sha256(body).digest() != content[:DIGEST_BYTES]:
+            return None  # a damaged file
+        with suppress(OSError):  # a read-only folder
+            os.utime(file)
+        rebuild: Any = CompileResult._rebuild
+        return rebuild(target_context, *pickle.loads(body))
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save machine code; a folder that cannot be written to keeps none."""
+        if data.library.has_dynamic_globals:
+            return  # it holds addresses of this process
+        file = self._file(sig, data.codegen)
+        part = file.with_name(f"{file.name}.{uuid.uuid4().hex}.part")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            body = cast(Any, dumps)(data._reduce())
+            part.write_bytes(hashlib.sha256(body).digest() + body)
+            part.replace(file)
+        except OSError:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+            return
+        delete_least_recently_used(file.parent, KEPT_FILES)
+
+    def _file(self, sig: Any, codegen: Any) -> Path:
+        arguments = sig.args if hasattr(sig, "args") else sig
+        key = (_versions(), codegen.magic_tuple(), kernel_digest(self._dispatcher), [*map(_type_key, arguments)])
+        name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+        return Path(self.cache_path) / f"{self._dispatcher.py_func.__name__}-{name}"
+
+
 @cache
-def imported_files(file: Path) -> frozenset[Path]:
-    """Return the files of the package that a file imports at module level, without their own imports."""
-    candidates = set()
-    for module, names, plain in IMPORTS.findall(file.read_text(encoding="utf-8")):
-        folder = PACKAGE.joinpath(*(module or plain).split(".")[1:])
-        candidates |= {folder.with_suffix(".py"), folder / "__init__.py"}
-        candidates |= {folder / f"{name}.py" for name in re.findall(r"\w+", names)}
-    return frozenset(path for path in candidates if path.is_file())
+def _versions() -> tuple[object, ...]:
+    config: Any = numba.config
+    return (
+        numba.__version__,
+        np.__version__,
+        sys.version_info[:2],
+        config.OPT,
+        config.LOOP_VECTORIZE,
+        config.BOUNDSCHECK,
+    )
+
+
+def _type_key(kind: Any) -> object:
+    """Return what distinguishes an argument's type. Numba's names of named tuples leave out their fields."""
+    if not isinstance(kind, types.BaseTuple):
+        return repr(kind)
+    named: Any = kind
+    name = (named.instance_class.__qualname__, named.fields) if isinstance(kind, types.BaseNamedTuple) else ()
+    return name, [_type_key(each) for each in named]
+
+
+@cache
+def kernel_digest(dispatcher: Any) -> str:
+    """Return a digest of everything that a kernel's machine code is made from, except for its arguments' types.
+
+    Raises:
+        TypeError: a kernel uses a global whose value cannot be part of a key.
+    """
+    digest = hashlib.sha256()
+    for each in _reachable(dispatcher):
+        digest.update(_content(each).encode() + b"\0")
+    return digest.hexdigest()
 
 
 def source_files(file: Path) -> set[Path]:
-    """Return the files that machine code of a file's kernels depends on: the file and its transitive imports."""
-    sources, open_files = {file}, [file]
-    while open_files:
-        new = imported_files(open_files.pop()) - sources
-        sources |= new
-        open_files += new
-    return sources
+    """Return the files of the functions and named tuples that are in the keys of a file's kernels."""
+    module = importlib.import_module(".".join((PACKAGE.name, *file.relative_to(PACKAGE).with_suffix("").parts)))
+    own = (
+        each for each in vars(module).values() if isinstance(each, Dispatcher) and each.__module__ == module.__name__
+    )
+    names = {each.__module__ for kernel in own for each in _reachable(kernel)}
+    return {Path(cast(str, sys.modules[name].__file__)) for name in names}
+
+
+def _reachable(dispatcher: Any) -> list[Any]:
+    """Return a kernel and all kernels, functions and named tuples that it uses, directly or through others."""
+    found = {dispatcher: None}
+    open_values = [dispatcher]
+    while open_values:
+        new = [each for _, each in _uses(open_values.pop()) if _is_definition(each) and each not in found]
+        found.update(dict.fromkeys(new))
+        open_values += new
+    return list(found)
+
+
+def _is_definition(value: object) -> bool:
+    return isinstance(value, (Dispatcher, FunctionType)) or (isinstance(value, type) and hasattr(value, "_fields"))
 
 
 @cache
-def cache_folder(file: Path) -> Path:
-    """Return the folder for machine code of a file's kernels; it changes with any source."""
-    digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(source_files(file)):
-        digest.update(_content_digest(source))
-    return cache_root() / "kernels" / digest.hexdigest()[:16]
+def _uses(definition: Any) -> tuple[tuple[str, Any], ...]:
+    """Return names and values of the globals, of attributes of our modules, and of the closure that a kernel uses."""
+    function = getattr(definition, "py_func", definition)
+    if isinstance(function, type):
+        return ()
+    found: dict[str, Any] = dict(
+        zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ()), strict=True)
+    )
+    attributes = {name for code in _nested(function.__code__) for name in code.co_names}
+    for name in sorted(attributes & function.__globals__.keys()):
+        value = function.__globals__[name]
+        if isinstance(value, ModuleType) and value.__name__.startswith(f"{PACKAGE.name}."):
+            found.update({f"{name}.{each}": getattr(value, each) for each in sorted(attributes & vars(value).keys())})
+        elif not isinstance(value, ModuleType):
+            found[name] = value
+    return tuple(found.items())
+
+
+def _nested(code: CodeType) -> list[CodeType]:
+    """Return a function's code and that of the functions and comprehensions in it."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return [code, *(below for each in inner for below in _nested(each))]
 
 
 @cache
-def _content_digest(file: Path) -> bytes:
-    return hashlib.sha256(file.relative_to(PACKAGE).as_posix().encode() + b"\0" + file.read_bytes()).digest()
+def _content(definition: Any) -> str:
+    """Return what a kernel, function or named tuple consists of itself, without the definitions that it uses."""
+    name = f"{definition.__module__}.{definition.__qualname__}"
+    function = getattr(definition, "py_func", definition)
+    if isinstance(function, type):
+        return f"{name} {function._fields}"  # type: ignore[attr-defined]
+    options = sorted(getattr(definition, "targetoptions", {}).items())
+    bytecode = [_bytecode(code, function.__doc__) for code in _nested(function.__code__)]
+    return repr(
+        (name, options, function.__defaults__, bytecode, [(used, _value(each)) for used, each in _uses(definition)])
+    )
 
 
-class KernelCacheLocator(_CacheLocator):
-    """Numba's locator of machine code, by the content of sources and not by their location.
+def _bytecode(code: CodeType, doc: str | None) -> tuple[object, ...]:
+    """Return bytecode without line numbers, file name and docstring."""
+    constants = [each for each in code.co_consts if not isinstance(each, CodeType)]
+    if constants and doc is not None and constants[0] == doc:
+        constants[0] = None
+    return code.co_code, code.co_exceptiontable, code.co_flags, code.co_names, code.co_varnames, constants
 
-    Args:
-        folder: folder of the cache.
-        line: line of the function, which distinguishes equal names.
-    """
 
-    def __init__(self, folder: Path, line: int) -> None:
-        self._folder, self._line = folder, line
-
-    def get_cache_path(self) -> str:
-        """Return the folder."""
-        return str(self._folder)
-
-    def get_source_stamp(self) -> str:
-        """Return a value that is equal for machine code of the same sources."""
-        return self._folder.name
-
-    def get_disambiguator(self) -> str:
-        """Return the number of the function's line."""
-        return str(self._line)
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
-        """Return the locator of a function; None if it is not the package's, or the folder cannot be written to."""
-        file = Path(py_file)
-        if PACKAGE not in file.parents:
-            return None
-        folder = cache_folder(file)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            os.utime(folder)
-        except OSError:
-            return None  # a read-only home: Numba falls back to a folder of its own choice
-        return cls(folder, py_func.__code__.co_firstlineno)
+def _value(value: Any) -> object:
+    """Return what the value of a global adds to a key: of a constant its value, of all else a name."""
+    if isinstance(value, (bool, int, float, str, bytes, type(None), np.generic)):
+        return repr(value)
+    if isinstance(value, tuple):
+        return [*map(_value, value)]
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.tolist()
+    if callable(value):
+        return f"{value.__module__}.{getattr(value, '__qualname__', value)}"
+    raise TypeError(f"a kernel uses {value!r}, which cannot be part of the key of its machine code")
 
 
 def _configure() -> None:
@@ -117,19 +243,6 @@ def _configure() -> None:
     # Loop vectorization takes a tenth of it and finds hardly any loop; block copies do not need it (measured).
     os.environ.setdefault("NUMBA_LOOP_VECTORIZE", "0")
     numba.config.reload_config()  # type: ignore[no-untyped-call]
-
-
-def _set_up_cache() -> None:
-    """Register `KernelCacheLocator` before Numba's own locators, and delete the least recently used folders."""
-    own = f"{__name__}.{KernelCacheLocator.__name__}"
-    others = (each.__name__ for each in CacheImpl._locator_classes)
-    numba.config.CACHE_LOCATOR_CLASSES = ",".join([own, *others])  # type: ignore[attr-defined]
-    try:
-        folders = sorted((cache_root() / "kernels").iterdir(), key=lambda path: path.stat().st_mtime)
-    except OSError:
-        return
-    for old in folders[:-KEPT_FOLDERS]:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _load_without_scipy() -> None:
@@ -148,7 +261,6 @@ def _load_without_scipy() -> None:
 
 
 _configure()
-_set_up_cache()
 _load_without_scipy()
 
 
@@ -159,7 +271,10 @@ def kernel(function: F) -> F:
     (`_nrt`), whose atomic counters cost ten times the arithmetic where many arrays are passed around; a kernel that
     allocates fails to compile. Division follows NumPy (no check for zero).
     """
-    return _compile(function, cache=True)
+    compiled = _compile(function)
+    if isinstance(compiled, Dispatcher):  # not where kernels run as Python
+        cast(Any, compiled)._cache = KernelCache(compiled)
+    return compiled
 
 
 def inlined_kernel(function: F) -> F:

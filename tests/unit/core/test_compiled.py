@@ -1,34 +1,37 @@
 """Kernels come from a cache that cannot be stale, in a folder of the user's choice."""
 
-import importlib
 import os
-import re
 import shutil
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
+from numba import types
 from numba.core.errors import NumbaError
+from tests.bounds.checking import has_kernels
 
 from steersman.core import compiled
 
 PACKAGE = Path(compiled.__file__).parents[1]
+FILES_WITH_NAMED_TUPLES = {
+    "policies/kube_default/arrays.py",
+    "policies/linear/arrays.py",
+    "policies/linear/leftover_tables.py",
+    "workloads/profile.py",
+}
+"""Files without a kernel that define arguments of kernels, and are in keys by the names of their fields."""
+FACTOR = 2
+TABLE = {1: 2}
 STATE = (
     "import numpy as np; from steersman.cluster.state import ClusterState; from steersman.cluster.model import *;"
     "from steersman.cluster import arrays;"
     "s = ClusterState([Node('a', 10, 10)]); print(s.mask(s.class_id(PodClass(Requests(1, 1)))));"
     "print(sum(arrays.fit_mask.stats.cache_hits.values()), sum(arrays.fit_mask.stats.cache_misses.values()))"
 )
-
-
-def files_with_kernels() -> list[Path]:
-    return [
-        file
-        for file in PACKAGE.rglob("*.py")
-        if re.search(r"^@(kernel|inner|outlined|pasted)$", file.read_text(), re.M)
-    ]
 
 
 def run(code: str, cache: Path, package: Path = PACKAGE) -> list[str]:
@@ -38,40 +41,86 @@ def run(code: str, cache: Path, package: Path = PACKAGE) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_machine_code_depends_on_every_file_that_a_kernel_takes_anything_from():
-    files = files_with_kernels()
-    assert len(files) > 20
-    for file in files:
-        module = importlib.import_module(".".join(("steersman", *file.relative_to(PACKAGE).with_suffix("").parts)))
-        taken = {getattr(each, "__module__", "") for each in vars(module).values()}
-        used = {sys.modules[name].__file__ for name in taken if isinstance(name, str) and name.startswith("steersman.")}
-        assert {Path(each) for each in used if each} <= compiled.source_files(file)
-        assert compiled.source_files(file) >= {file, Path(compiled.__file__)}
+@compiled.inlined_kernel
+def doubled(x):
+    return x * FACTOR
 
 
-def test_a_change_anywhere_below_a_kernel_is_other_machine_code_and_one_beside_it_is_not(tmp_path, monkeypatch):
-    copy = shutil.copytree(PACKAGE, tmp_path / "steersman", ignore=shutil.ignore_patterns("__pycache__", "data"))
-    monkeypatch.setattr(compiled, "PACKAGE", copy)
-
-    def folder(name: str) -> str:
-        for each in (compiled.imported_files, compiled.cache_folder, compiled._content_digest):
-            each.cache_clear()
-        return compiled.cache_folder(copy / name).name
-
-    engine, arrays = folder("simulation/engine.py"), folder("cluster/arrays.py")
-    table = copy / "policies" / "heuristics" / "score_table.py"
-    table.write_text(table.read_text() + "\n# another\n")
-    assert folder("simulation/engine.py") != engine
-    assert folder("cluster/arrays.py") == arrays
+@compiled.kernel
+def plus_one(x):
+    return doubled(x) + 1
 
 
-def test_machine_code_is_found_again_from_another_place_and_after_a_checkout(tmp_path):
+def digest_of(monkeypatch, definition, **changes):
+    """The digest after some attributes of the function that a kernel was made from have changed."""
+    for cached in (compiled.kernel_digest, compiled._uses, compiled._content):
+        cached.cache_clear()
+    with monkeypatch.context() as patch:
+        for name, value in changes.items():
+            patch.setattr(definition.py_func, name, value)
+        return compiled.kernel_digest(plus_one)
+
+
+def code_of(source: str):
+    """The code of the first function in a source text."""
+    module = compile(source, "elsewhere.py", "exec")
+    return next(each for each in module.co_consts if hasattr(each, "co_code"))
+
+
+def test_key_changes_with_code_constants_and_options_of_all_kernels_it_calls(monkeypatch):
+    before = digest_of(monkeypatch, doubled)
+    assert digest_of(monkeypatch, doubled, __code__=code_of("def doubled(x):\n    return FACTOR * x")) != before
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    assert digest_of(monkeypatch, doubled) != before
+    monkeypatch.setitem(globals(), "FACTOR", 2)
+    assert digest_of(monkeypatch, doubled) == before
+    monkeypatch.setitem(doubled.targetoptions, "error_model", "python")
+    assert digest_of(monkeypatch, doubled) != before
+
+
+def test_comments_lines_files_and_docstrings_are_not_in_the_key(monkeypatch):
+    before = digest_of(monkeypatch, doubled)
+    moved = code_of("\n\n# a comment\ndef doubled(x):\n\n    # another\n    return x * FACTOR")
+    assert digest_of(monkeypatch, doubled, __code__=moved) == before
+    texts = []
+    for text in ("Double.", "Multiply by two."):
+        code = code_of(f"def doubled(x):\n    {text!r}\n    return x * FACTOR")
+        texts.append(digest_of(monkeypatch, doubled, __code__=code, __doc__=text))
+    assert texts[0] == texts[1]
+
+
+def test_fields_of_named_tuples_are_in_the_key_of_arguments():
+    kinds = (numba.int64, numba.int64)
+    keys = [compiled._type_key(types.NamedTuple(kinds, namedtuple("Pair", fields))) for fields in ("a b", "b a", "a b")]
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_a_global_that_cannot_be_hashed_is_named():
+    def lookup(x):
+        return TABLE[x]
+
+    with pytest.raises(TypeError, match=r"a kernel uses \{1: 2\}"):
+        compiled.kernel_digest(compiled.kernel(lookup))
+
+
+def test_keys_hold_no_file_that_reads_objects():
+    files = [file for file in PACKAGE.rglob("*.py") if has_kernels(file)]
+    assert len(files) > 40
+    keys = {file: compiled.source_files(file) for file in files}
+    assert all(file in sources for file, sources in keys.items())
+    without_kernels = set().union(*keys.values()) - set(files)
+    assert {file.relative_to(PACKAGE).as_posix() for file in without_kernels} == FILES_WITH_NAMED_TUPLES
+
+
+def test_machine_code_is_found_again_from_another_place_and_after_a_comment(tmp_path):
+    folder = tmp_path / "kernels"
+    folder.mkdir()
     for age in range(5):
-        (tmp_path / "kernels" / f"old{age}").mkdir(parents=True)
-        os.utime(tmp_path / "kernels" / f"old{age}", (age, age))
-    kept = f"from steersman.core import compiled; compiled.KEPT_FOLDERS = 2; compiled._set_up_cache();{STATE}"
+        (folder / f"old{age}").touch()
+        os.utime(folder / f"old{age}", (age, age))
+    kept = f"from steersman.core import compiled; compiled.KEPT_FILES = 4; {STATE}"
     assert run(kept, tmp_path) == ["[ True]", "0 1"]
-    assert sorted(path.name for path in tmp_path.glob("kernels/old*")) == ["old3", "old4"]
+    assert sorted(path.name for path in folder.glob("old*")) == ["old3", "old4"]
     copy = shutil.copytree(
         PACKAGE,
         tmp_path / "elsewhere" / "steersman",
@@ -79,9 +128,29 @@ def test_machine_code_is_found_again_from_another_place_and_after_a_checkout(tmp
         copy_function=shutil.copyfile,
     )
     assert run(STATE, tmp_path, copy) == ["[ True]", "1 0"]
-    below = copy / "core" / "compiled.py"
-    below.write_text(below.read_text() + "\n# another\n")
-    assert run(STATE, tmp_path, copy) == ["[ True]", "0 1"]
+    for name in ("cluster/model.py", "cluster/arrays.py", "core/compiled.py"):
+        file = copy / name
+        file.write_text(file.read_text().replace("from __future__", "# a comment\nfrom __future__", 1))
+    assert run(STATE, tmp_path, copy) == ["[ True]", "1 0"]
+    arrays = copy / "cluster" / "arrays.py"
+    text = arrays.read_text()
+    assert "out[n] = fits(nodes, classes, c, n)" in text
+    arrays.write_text(text.replace("out[n] = fits(nodes, classes, c, n)", "out[n] = not fits(nodes, classes, c, n)"))
+    assert run(STATE, tmp_path, copy) == ["[False]", "0 1"]
+
+
+def test_damaged_machine_code_is_compiled_again(tmp_path):
+    assert run(STATE, tmp_path) == ["[ True]", "0 1"]
+    (file,) = tmp_path.glob("kernels/fit_mask-*")
+    content = file.read_bytes()
+    for damaged in (b"", content[:-1], b"x" + content[1:], content[: len(content) // 2]):
+        file.write_bytes(damaged)
+        assert run(STATE, tmp_path) == ["[ True]", "0 1"], damaged[:20]
+
+
+def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert run(STATE, tmp_path / "file") == ["[ True]", "0 1"]
 
 
 def test_a_users_own_function_is_kept_by_numbas_own_rules(tmp_path):
@@ -101,7 +170,9 @@ def test_a_kernel_that_allocates_does_not_compile():
         compiled.kernel(allocates)(3)
 
 
-def test_constants_and_other_numbers_share_one_compilation():
+def test_constants_and_other_numbers_share_one_compilation(tmp_path, monkeypatch):
+    monkeypatch.setenv("STEERSMAN_CACHE_DIR", str(tmp_path))  # nothing is found in the cache
+
     @compiled.inlined_kernel
     def twice(x):
         return 2 * x

@@ -7,6 +7,7 @@ temporary name and renamed, so that concurrent readers and writers never see a p
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import tempfile
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI
-from steersman.core.compiled import cache_root
+from steersman.core.compiled import cache_root, delete_least_recently_used
 
 FOLDER = "planned"
 SUFFIX = ".table"
@@ -53,7 +54,7 @@ def kept(key: bytes, sources: tuple[Path, ...], plan: Callable[[], Array]) -> Ar
 def _version(sources: tuple[Path, ...]) -> bytes:
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
     for source in sources:
-        digest.update(source.read_bytes())
+        digest.update(ast.dump(ast.parse(source.read_bytes())).encode())  # a comment changes nothing
     return digest.digest()
 
 
@@ -85,17 +86,4 @@ def _write(file: Path, table: Array) -> None:
         except OSError:
             Path(name).unlink(missing_ok=True)
             raise
-        _delete_oldest(file.parent)
-
-
-def _delete_oldest(folder: Path) -> None:
-    """Delete the least recently used files beyond the limit; another process may delete them at the same time."""
-    files = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                if entry.is_file():
-                    files.append((entry.stat().st_mtime, entry.path))
-    for _, path in sorted(files)[:-MOST_FILES]:
-        with suppress(OSError):
-            os.unlink(path)
+        delete_least_recently_used(file.parent, MOST_FILES)
