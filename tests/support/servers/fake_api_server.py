@@ -155,7 +155,7 @@ class KubeDouble:
             version = change.get("metadata", {}).get("resourceVersion")
             if version not in (None, known["metadata"]["resourceVersion"]):
                 return failure(409, "Conflict")
-            known = self.put(collection, _merged(known, change))
+            known = self.put(collection, merged(known, change))
         return web.json_response(known)
 
     async def _collection(self, request: web.Request) -> web.StreamResponse:
@@ -192,9 +192,13 @@ def failure(status: int, reason: str) -> web.Response:
     return web.json_response({"kind": "Status", "reason": reason, "message": reason.lower()}, status=status)
 
 
-def _merged(known: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(known)
+def merged(known: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Return an object after a merge patch (RFC 7386)."""
+    combined = dict(known)
     for key, value in change.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged
+        if value is None:
+            combined.pop(key, None)
+        else:
+            both = isinstance(value, dict) and isinstance(combined.get(key), dict)
+            combined[key] = merged(combined[key], value) if both else value
+    return combined

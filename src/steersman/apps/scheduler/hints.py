@@ -1,88 +1,97 @@
-"""Find which unschedulable pods a cluster change may help, like kube-scheduler's queueing hints.
+"""Find which unschedulable pods a cluster change helps, like kube-scheduler's queueing hints.
 
-A pod with inter-pod constraints may be helped by any change; another pod only by changed nodes that it fits on now, and
-no more pods of its class than fit there.
+kube-scheduler's plugins look at the changed object and guess; here all filters are evaluated again, which takes
+microseconds for a group of equal pods. So a pod is tried again only if it fits now, and other changes cost it nothing.
+
+A pod without rules about other pods, host ports or volumes can be helped only by the changed nodes. The others may be
+helped on any node by any change: by a pod that was bound or deleted, a node's label, a claim.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
 from steersman.cluster.arrays import room_for
 from steersman.cluster.state import ClusterState
+from steersman.kubernetes.cache.cluster_cache import CachedPod
 
-Group = tuple[int, int, int]
-"""Class, labels and priority of pods: what fits one of them fits all, and higher priorities are tried first."""
+Group = tuple[int, int, int, str]
+"""Class, labels and priority of pods, and the key of one with claims, which are its own.
 
-VOLUME_GROUP: Group = (-2, -2, 0)
-"""Group of all pods with volume claims: whether freed capacity helps one of them depends on its claims."""
+What fits one of them fits all, and higher priorities are tried first.
+"""
 
 SHARE = 0.05
-"""Share of time that the search for helped pods may take."""
-ALL = 1 << 30
+"""Share of CPU time that the search for helped pods may take."""
+MAX_DELAY_SECONDS = 0.2
+"""Maximum delay of a search, whatever its share."""
+
+
+def group_of(pod: CachedPod) -> Group:
+    """Return the group of a pod."""
+    return pod.class_id, pod.labels_id, pod.pod.priority, pod.key if pod.claims else ""
 
 
 class Hints:
-    """Collected cluster changes, and the groups of pods that they may help."""
+    """Collected cluster changes, until the pods that they help are looked for.
 
-    def __init__(self) -> None:
+    Args:
+        clock: monotonic clock, seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._freed: set[int] = set()
-        self._other = self._volumes = False
+        self._claims: set[str] = set()
+        self._changed = False
         self._due_at = 0.0
 
-    def resources_freed(self, slot: int) -> None:
-        """Record that resources of a node were freed, or that the node is new."""
-        self._freed.add(slot)
+    def node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        """Record a changed node, and whether it may take pods that it did not take before."""
+        self._changed = True
+        if may_have_grown:
+            self._freed.add(slot)
 
-    def other_change(self) -> None:
-        """Record a change that freed no resources: a pod was placed, its labels were read, or a node was deleted.
-
-        It may still help pods with inter-pod constraints, as by satisfying their affinity.
-        """
-        self._other = True
-
-    def volumes_changed(self) -> None:
-        """Record that an object that volume claims depend on changed."""
-        self._volumes = True
+    def volumes_changed(self, claim: str) -> None:
+        """Record that a claim changed, or another object that claims depend on ("")."""
+        self._changed = True
+        if claim:
+            self._claims.add(claim)
 
     def forget(self) -> None:
-        """Drop all changes, since slots were renumbered."""
+        """Drop all changes."""
         self._freed.clear()
+        self._claims.clear()
+        self._changed = False
 
     def wait_seconds(self) -> float | None:
         """Return how long to wait before the next search; None: nothing has changed."""
-        if not self._freed and not self._other and not self._volumes:
-            return None
-        return max(0.0, self._due_at - time.monotonic())
+        return max(0.0, self._due_at - self._clock()) if self._changed else None
 
     def warm(self, state: ClusterState) -> None:
-        """Compile what `helped` runs; compiled in the first call it would seem slow, and delay the next."""
+        """Compile what a search runs; compiled in the first one it would delay the next."""
         room_for(state.arrays, state.class_arrays, 0, np.empty(0, dtype=np.int64))
 
-    def helped(self, state: ClusterState, groups: Collection[Group]) -> dict[Group, int]:
-        """Return how many pods of each group the recorded changes may help, and forget the changes.
+    def helped(self, groups: Mapping[Group, CachedPod], room: Callable[[CachedPod, Set[int]], int]) -> dict[Group, int]:
+        """Return how many pods of each group the collected changes help, and forget the changes.
+
+        A pod one of whose claims changed is tried in any case: the reason why it waits may be another.
 
         Args:
-            state: the cluster.
-            groups: groups of the unschedulable pods.
+            groups: groups of the unschedulable pods, with a pod of each.
+            room: number of pods like this one that fit now, given the nodes that may take more than before.
         """
-        began = time.monotonic()
-        counts = {VOLUME_GROUP: ALL} if VOLUME_GROUP in groups and (self._freed or self._volumes) else {}
-        slots = np.array(sorted(slot for slot in self._freed if slot < len(state.nodes)), dtype=np.int64)
-        self._freed.clear()
-        self._other = self._volumes = False
-        nodes, classes = state.arrays, state.class_arrays
-        for group in groups:
-            if group == VOLUME_GROUP:
-                continue
-            count = (
-                ALL if state.has_inter_pod_constraints(*group[:2]) else int(room_for(nodes, classes, group[0], slots))
-            )
-            if count:
+        began = time.thread_time()
+        freed, claims = frozenset(self._freed), frozenset(self._claims)
+        self.forget()
+        counts = {}
+        for group, pod in groups.items():
+            has_changed = bool(pod.claims) and any(claim.key in claims for claim in pod.claims)
+            if count := 1 if has_changed else room(pod, freed):
                 counts[group] = count
-        ended = time.monotonic()
-        self._due_at = ended + (ended - began) / SHARE
+        delay = (time.thread_time() - began) / SHARE
+        self._due_at = self._clock() + min(delay, MAX_DELAY_SECONDS)
         return counts

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import structlog
 
 from steersman.apps.scheduler.binder import Binder, BindOutcome
@@ -15,6 +17,8 @@ from steersman.apps.scheduler.hints import Hints
 from steersman.apps.scheduler.queue import QueuedPod, SchedulingQueue
 from steersman.apps.scheduler.reporting import StatusReporter
 from steersman.apps.scheduler.volume_binder import VolumeBinder
+from steersman.cluster.arrays import room_for
+from steersman.cluster.constraints.node import Mask
 from steersman.cluster.constraints.reasons import FurtherRefusals, unschedulable_message
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
@@ -63,6 +67,7 @@ class Scheduler(Listener):
         may_decide: returns, before each decision and binding, whether we still hold the lease. If it is false when
             `watch` starts, another scheduler leads, and all is listed again before leading.
         selectors: what selects pods for default spreading, for policies that use it.
+        clock: monotonic clock, seconds.
     """
 
     def __init__(
@@ -73,9 +78,10 @@ class Scheduler(Listener):
         options: SchedulerOptions,
         may_decide: Callable[[], bool] = lambda: True,
         selectors: Selectors | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.options, self.reporter, self.may_decide = options, reporter, may_decide
-        self.queue = SchedulingQueue()
+        self.queue = SchedulingQueue(clock)
         self.binder = Binder(client, self._pre_bind_check)
         self.cache = ClusterCache(client, self, selectors)
         self.volumes = Volumes(client, self._volumes_changed)
@@ -84,10 +90,11 @@ class Scheduler(Listener):
         self._make_decider = make_decider
         self.decider: Decider | None = None
         self._relist_before_leading = False
-        self._hints = Hints()
+        self._clock, self._hints = clock, Hints(clock)
         self._capacity_generation = self._changes = 0
+        self._is_displacing = False  # changes of nodes will be undone
         # Why pods of a class and labels fit nowhere ("" until it is computed), and the stamp at which that was found.
-        self._unschedulable_cache: dict[tuple[int, int], tuple[int, str]] = {}
+        self._unschedulable_cache: dict[tuple[int, int], tuple[tuple[bool, int], str]] = {}
         self._binding: set[asyncio.Task[None]] = set()
         self._binding_volumes: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
@@ -117,12 +124,11 @@ class Scheduler(Listener):
         """Note a change of a node or of the pods on it, and that the loop is to look which waiting pods it may help."""
         if self.decider is not None:
             self.decider.changed(slot)
+        if self._is_displacing:
+            return
         self._changes += 1
-        if may_have_grown:
-            self._capacity_generation += 1
-            self._hints.resources_freed(slot)
-        else:
-            self._hints.other_change()
+        self._capacity_generation += may_have_grown
+        self._hints.node_changed(slot, may_have_grown=may_have_grown)
         self.queue.nudge()
 
     def on_node_problem(self, name: str, problem: str) -> None:
@@ -205,9 +211,47 @@ class Scheduler(Listener):
                 await asyncio.sleep(0)
 
     def _wake(self) -> None:
-        """Requeue the unschedulable pods that recorded changes may help."""
-        if self.queue.unschedulable and self._hints.wait_seconds() == 0.0:
-            self.queue.wake(self._hints.helped(self.cache.state, self.queue.groups))
+        """Requeue the unschedulable pods that recorded changes help."""
+        if not self.queue.unschedulable:
+            self._hints.forget()  # the next decisions see these changes
+        elif self._hints.wait_seconds() == 0.0:
+            self.queue.wake(self._hints.helped(self.queue.groups(), self._room))
+
+    def _room(self, pod: CachedPod, freed: Set[int]) -> int:
+        """Return how many pods like this one to try: as many as fit now, at least.
+
+        Only nodes in `freed` can help a pod without rules about other pods, host ports or claims. Of pods with such
+        rules one for each node is tried; when it is placed, that change is looked at in turn.
+        """
+        state = self.cache.state
+        with self._nominated_displaced(pod):
+            if pod.claims or state.has_inter_pod_constraints(pod.class_id, pod.labels_id):
+                return int(np.count_nonzero(self._feasible(pod)))
+            slots = np.array(sorted(slot for slot in freed if slot < len(state.nodes)), dtype=np.int64)
+            if mixing := self.cache.gpu_pods.refusal(state, pod.pod.requests):
+                slots = slots[~mixing[1][slots]]
+            return int(room_for(state.arrays, state.class_arrays, pod.class_id, slots))
+
+    def _feasible(self, pod: CachedPod) -> Mask:
+        """Return the nodes that a pod fits on now, [N]."""
+        state = self.cache.state
+        feasible = state.mask(pod.class_id, pod.labels_id)
+        if mixing := self.cache.gpu_pods.refusal(state, pod.pod.requests):
+            feasible &= ~mixing[1]
+        if pod.claims and feasible.any():
+            feasible &= self._fit_volumes(pod).allowed(state.table) if self.volumes.synced else False
+        return feasible
+
+    @contextmanager
+    def _nominated_displaced(self, pod: CachedPod) -> Generator[bool]:
+        """Take pods of lower priority, and this one itself, off their nominated nodes; yield whether there are any."""
+        self._is_displacing = True
+        displaced = self.cache.without_nominated(pod)
+        try:
+            yield bool(displaced)
+        finally:
+            self.cache.nominate_again(displaced)
+            self._is_displacing = False
 
     async def _ask(self, queued: QueuedPod) -> bool:
         """Ask the server or the agent of a policy about a pod; return whether the pod still waits for its decision."""
@@ -225,7 +269,7 @@ class Scheduler(Listener):
 
     def _schedule_one(self, queued: QueuedPod) -> None:
         """Decide about one pod and start its binding."""
-        pod, cache, began = queued.pod, self.cache, time.monotonic()
+        pod, cache, began = queued.pod, self.cache, self._clock()
         if pod.unmodelled:
             used = " and ".join(pod.unmodelled)
             why = (
@@ -234,36 +278,34 @@ class Scheduler(Listener):
             self._mark_unschedulable(queued, lambda: why, began, hopeful=False)
             return
         if pod.claims and not self.volumes.synced:  # claims are being listed; an event would be premature
-            self.queue.requeue_with_backoff(queued)
+            self.queue.wait_for_change(queued)
             return
         volumes = self._fit_volumes(pod) if pod.claims else None
         if volumes is not None and volumes.problem:
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
             self._mark_unschedulable(queued, lambda: why, began)
             return
-        displaced = cache.without_nominated(pod)
-        if not displaced and volumes is None and self._is_known_unschedulable(pod):
-            self._mark_unschedulable(queued, lambda: self._why(pod), began)
-            return
-        mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
-        if pod.pod.latency.ignored and not queued.attempts:
-            self.reporter.ignored(queued, "; ".join(pod.pod.latency.ignored))
-        assert self.decider is not None
-        self.decider.waiting = self.queue.unschedulable
-        cpu = time.thread_time()
-        try:
-            allowed = None if volumes is None else volumes.allowed(cache.state.table)
-            if mixing is not None:
-                allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
-            owner_pods = cache.owner_pods(pod.pod)
-            choice = self.decider.choose(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency, allowed)
-        except SteersmanError as error:
-            self.queue.requeue_with_backoff(queued)
-            self.reporter.failed(queued, "", str(error), time.monotonic() - began)
-            return
-        finally:
-            cache.nominate_again(displaced)
-        self.reporter.decided(time.monotonic() - began, time.thread_time() - cpu)
+        with self._nominated_displaced(pod) as is_displaced:
+            if not is_displaced and volumes is None and self._is_known_unschedulable(pod):
+                self._mark_unschedulable(queued, lambda: self._why(pod), began)
+                return
+            mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
+            if pod.pod.latency.ignored and not queued.attempts:
+                self.reporter.ignored(queued, "; ".join(pod.pod.latency.ignored))
+            assert self.decider is not None
+            self.decider.waiting = self.queue.unschedulable
+            cpu = time.thread_time()
+            try:
+                allowed = None if volumes is None else volumes.allowed(cache.state.table)
+                if mixing is not None:
+                    allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
+                owner_pods = cache.owner_pods(pod.pod)
+                choice = self.decider.choose(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency, allowed)
+            except SteersmanError as error:
+                self.queue.requeue_with_backoff(queued)
+                self.reporter.failed(queued, "", str(error), self._clock() - began)
+                return
+        self.reporter.decided(self._clock() - began, time.thread_time() - cpu)
         if choice is None and (volumes is not None or mixing is not None):
             refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
             self._mark_unschedulable(queued, lambda: self._why(pod, refusals), began)
@@ -295,17 +337,14 @@ class Scheduler(Listener):
             return VolumeFit(problem)
         return fit(self.volumes.objects, pod.claims, pod.uid, self.cache.state.table, self.cache.claims_on)
 
-    def _volumes_changed(self) -> None:
-        self._hints.volumes_changed()
+    def _volumes_changed(self, claim: str) -> None:
+        self._hints.volumes_changed(claim)
         self.queue.nudge()
 
-    def _stamp(self, pod: CachedPod) -> int:
-        """Return a number that changes whenever a pod that fits nowhere may fit somewhere."""
-        return (
-            self._changes
-            if self.cache.state.has_inter_pod_constraints(pod.class_id, pod.labels_id)
-            else self._capacity_generation
-        )
+    def _stamp(self, pod: CachedPod) -> tuple[bool, int]:
+        """Return what changes whenever a pod that fits nowhere may fit somewhere."""
+        has_rules = self.cache.state.has_inter_pod_constraints(pod.class_id, pod.labels_id)
+        return has_rules, self._changes if has_rules else self._capacity_generation
 
     def _is_known_unschedulable(self, pod: CachedPod) -> bool:
         """Return whether a pod of this class and labels failed, and nothing has changed since that may help it."""
@@ -315,7 +354,7 @@ class Scheduler(Listener):
     def _why(self, pod: CachedPod, refusals: FurtherRefusals = ()) -> str:
         """Return why a pod fits nowhere; `refusals` are what its volumes and GPU pods on nodes refuse."""
         key = pod.class_id, pod.labels_id
-        stamp, why = self._unschedulable_cache.get(key, (-1, ""))
+        stamp, why = self._unschedulable_cache.get(key, (None, ""))
         if refusals or stamp != self._stamp(pod) or not why:
             why = unschedulable_message(self.cache.state, *key, refusals)
             if self.cache.node_problems:
@@ -334,13 +373,13 @@ class Scheduler(Listener):
         self, queued: QueuedPod, why: Callable[[], str], began: float, *, hopeful: bool = True
     ) -> None:
         """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
-        self.queue.failed(queued, began, hopeful=hopeful)
+        self.queue.failed(queued, hopeful=hopeful)
         now, message = self.queue.clock(), queued.message
-        if not message or now - queued.told_at >= TELL_AGAIN_SECONDS:
-            reason, queued.told_at = why(), now
+        if not message or now - queued.reported_at >= TELL_AGAIN_SECONDS:
+            reason, queued.reported_at = why(), now
             if _NUMBER.sub("", reason) != _NUMBER.sub("", message):  # else only the number of nodes differs
                 message = reason
-        self.reporter.unschedulable(queued, message, time.monotonic() - began)
+        self.reporter.unschedulable(queued, message, self._clock() - began)
         queued.message = message
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -356,7 +395,7 @@ class Scheduler(Listener):
             await self.volume_binder.bind(plan, node)
         except SteersmanError as error:
             self._requeue(queued)
-            self.reporter.failed(queued, node, str(error), time.monotonic() - began)
+            self.reporter.failed(queued, node, str(error), self._clock() - began)
             return
         except BaseException:
             self._requeue(queued)
@@ -373,7 +412,7 @@ class Scheduler(Listener):
         except BaseException:
             self._requeue(queued)
             raise
-        seconds = time.monotonic() - began
+        seconds = self._clock() - began
         if outcome is BindOutcome.BOUND:
             if self.cache.pods.get(pod.key) is pod:  # else the name belongs to a new pod
                 self.queue.remove(pod.key)

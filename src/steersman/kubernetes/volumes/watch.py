@@ -30,17 +30,24 @@ class Volumes:
 
     Args:
         client: connection to the API server.
-        changed: called when an object changed.
+        changed: called with the key of a claim that changed, "" when another object or any number of them did.
 
     Attributes:
         objects: current objects.
         reflectors: one per collection.
     """
 
-    def __init__(self, client: Client, changed: Callable[[], None]) -> None:
+    def __init__(self, client: Client, changed: Callable[[str], None]) -> None:
         self.objects = VolumeObjects()
         self.reflectors = tuple(
-            NeededReflector(client, path, kind, getattr(self.objects, attribute), lambda _: changed(), _say_refused)
+            NeededReflector(
+                client,
+                path,
+                kind,
+                getattr(self.objects, attribute),
+                changed if kind is VolumeClaim else lambda _: changed(""),
+                _say_refused,
+            )
             for path, kind, attribute in COLLECTIONS
         )
 

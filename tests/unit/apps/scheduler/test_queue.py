@@ -51,7 +51,7 @@ def test_a_pod_that_fits_nowhere_is_tried_when_there_is_room(queue: SchedulingQu
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None
-    queue.failed(queued, clock())
+    queue.failed(queued)
     clock.now += 200
     assert popped(queue) == []
     queue.move_all_to_backoff()
@@ -62,13 +62,45 @@ def test_room_that_came_during_the_attempt_is_not_missed(queue: SchedulingQueue,
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None
-    tried_at = clock()
     clock.now += 0.01
     queue.move_all_to_backoff()
-    queue.failed(queued, tried_at)
-    assert popped(queue) == []
-    clock.now += 1.0
+    queue.failed(queued)
     assert popped(queue) == ["a"]
+
+
+def test_a_woken_pod_waits_for_its_backoff_only_while_others_are_active(queue: SchedulingQueue, clock: Clock) -> None:
+    for name, priority in (("low", 0), ("high", 5)):
+        queue.add(pod(name, priority))
+    for _ in range(2):
+        queued = queue.pop()
+        assert queued is not None
+        clock.now += 0.01
+        queue.failed(queued)
+    queue.move_all_to_backoff()
+    queue.add(pod("new"))
+    assert popped(queue) == ["new", "high", "low"]
+
+
+def test_a_woken_pod_whose_backoff_has_passed_is_active_at_once(queue: SchedulingQueue, clock: Clock) -> None:
+    queue.add(pod("high", 5))
+    queued = queue.pop()
+    assert queued is not None
+    queue.failed(queued)
+    clock.now += 1.0
+    queue.add(pod("new"))
+    queue.wake(dict.fromkeys(queue.groups(), 1))
+    assert popped(queue) == ["high", "new"]
+
+
+def test_an_attempt_that_does_not_count_earns_no_backoff(queue: SchedulingQueue) -> None:
+    queue.add(pod("a"))
+    queued = queue.pop()
+    assert queued is not None
+    queue.wait_for_change(queued)
+    assert popped(queue) == []
+    queue.wake(dict.fromkeys(queue.groups(), 1))
+    assert queue.counts()["active"] == 1
+    assert queued.attempts == 0
 
 
 def test_rests_grow_to_ten_seconds(queue: SchedulingQueue, clock: Clock) -> None:
@@ -78,10 +110,10 @@ def test_rests_grow_to_ten_seconds(queue: SchedulingQueue, clock: Clock) -> None
         queued = queue.pop()
         assert queued is not None
         queue.requeue_with_backoff(queued)
-        rests.append(queued.rests_until - clock())
-        clock.now = queued.rests_until - 0.001
+        rests.append(queued.backoff_until - clock())
+        clock.now = queued.backoff_until - 0.001
         assert queue.pop() is None
-        clock.now = queued.rests_until
+        clock.now = queued.backoff_until
     assert rests == [1, 2, 4, 8, MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS]
 
 
@@ -89,19 +121,19 @@ def test_nothing_stays_unschedulable_for_ever(queue: SchedulingQueue, clock: Clo
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None
-    queue.failed(queued, clock())
-    clock.now = queued.rests_until + UNSCHEDULABLE_SECONDS - 1
+    queue.failed(queued)
+    clock.now += UNSCHEDULABLE_SECONDS - 1
     assert popped(queue) == []
     clock.now += 1
     assert popped(queue) == ["a"]
 
 
-def test_a_changed_pod_is_tried_at_once(queue: SchedulingQueue, clock: Clock) -> None:
+def test_a_changed_pod_is_tried_at_once(queue: SchedulingQueue) -> None:
     changing = pod("a")
     queue.add(changing)
     queued = queue.pop()
     assert queued is not None
-    queue.failed(queued, clock())
+    queue.failed(queued)
     queue.add(changing)
     assert popped(queue) == ["a"]
 
@@ -123,8 +155,8 @@ def test_waiting_ends_when_a_rest_does() -> None:
         queued = queue.pop()
         assert queued is not None
         queue.requeue_with_backoff(queued)
-        queued.rests_until = queue.clock() + 0.05
-        queue._backoff_queue[0] = (queued.rests_until, queued.number, queued)
+        queued.backoff_until = queue.clock() + 0.05
+        queue._error_queue[0] = (queued.backoff_until, queued.number, queued)
         began = queue.clock()
         while queue.pop() is None:
             await asyncio.wait_for(queue.wait(), 5)
@@ -164,7 +196,7 @@ def test_no_pod_is_lost_or_tried_twice_at_a_time(steps: list[tuple[str, int]]) -
                 trying[index] = queued
         elif what in ("failed", "rest") and i in trying:
             queued = trying.pop(i)
-            queue.failed(queued, clock()) if what == "failed" else queue.requeue_with_backoff(queued)
+            queue.failed(queued) if what == "failed" else queue.requeue_with_backoff(queued)
         elif what == "room":
             queue.move_all_to_backoff()
         elif what == "time":
