@@ -67,21 +67,29 @@ register_http_policies()
 
 
 def load_workload(
-    nodes: str | Path, pods: str | Path | None = None, *, running: RunningPods = RunningPods.FREE
+    nodes: str | Path,
+    pods: str | Path | None = None,
+    *,
+    running: RunningPods = RunningPods.FREE,
+    strict: bool = False,
 ) -> Workload:
     """Return a workload from files or folders in any format, or a packaged one by its name.
+
+    Kubernetes objects that the API server would refuse are left out, and `warnings` of the workload name them.
 
     Args:
         nodes: file or folder of nodes, or of nodes and pods; or the name of a packaged workload such as `default`.
         pods: file or folder of pods.
         running: what to do with pods that run on a node already.
+        strict: whether an invalid object is an error.
 
     Raises:
         InputError: something is missing or invalid in the files.
+        UsageError: `strict` and an object is invalid.
     """
     if pods is None and str(nodes) in known_names() and not Path(nodes).exists():
         return embedded(str(nodes))
-    return loading.load_workload(nodes, pods, running=running)
+    return loading.load_workload(nodes, pods, running=running, strict=strict)
 
 
 def load_policy(policy: AnyPolicy) -> Policy:

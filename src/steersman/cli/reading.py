@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 FASTER = " (kubectl's -o json is read some 25 times as fast)"
 
 
-def read_workload(nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings) -> Workload:
+def read_workload(
+    nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings, *, strict: bool = False
+) -> Workload:
     """Read nodes and pods in any format, and print a summary on standard error.
 
     Raises:
         InputError: something is missing or invalid in the files.
+        UsageError: `strict` and an object is invalid.
     """
     from steersman.workloads.loading import load_workload
 
     yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
     with status_if_slow(f"reading {pods}{FASTER if yaml else ''}"):
-        workload = load_workload(nodes, pods, running=running)
+        workload = load_workload(nodes, pods, running=running, strict=strict)
     say_understood(workload, warn)
     return workload
 

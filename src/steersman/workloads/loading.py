@@ -5,21 +5,26 @@ A folder may hold nodes, pods or both, in several formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
 from steersman.workloads.formats.base import FormatContent
-from steersman.workloads.formats.kubernetes.objects import Expanded, Objects
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.garbage_collection import no_collection
 from steersman.workloads.generators.deployments import Row
 from steersman.workloads.recorded import with_running
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload, workload_name
+
+MAX_NAMED = 20
+"""Most invalid objects that warnings name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,16 @@ class Source:
         """Return whether there are pods."""
         return any(content.has_pods() for content in self.contents)
 
+    def problems(self) -> tuple[InputError, ...]:
+        """Return the errors of what is left out because it is invalid; those of pods are in `Expanded`."""
+        return tuple(problem for content in self.contents for problem in content.problems())
+
     def nodes(self) -> tuple[Node, ...]:
         """Return the nodes, those of CSV files first. Raises InputError: there are none, or a name occurs twice."""
         nodes = [node for content in self.contents for node in content.nodes()]
         if not nodes:
-            raise InputError(self.path, "", "", "has no nodes; an openb node list or Kubernetes Nodes are needed")
+            problem = "has no nodes; an openb node list or Kubernetes Nodes are needed"
+            raise next(iter(self.problems()), InputError(self.path, "", "", problem))
         _unique(self.path, "node", [node.name for node in nodes])
         return tuple(nodes)
 
@@ -65,9 +75,9 @@ class Source:
             pods += pods_of_format
             expanded = objects or expanded
         if not pods:
-            raise InputError(
-                self.path, "", "", "has no pods; a pod list or Kubernetes Pods, Deployments and the like are needed"
-            )
+            problems = (*self.problems(), *(expanded.problems if expanded is not None else ()))
+            problem = "has no pods; a pod list or Kubernetes Pods, Deployments and the like are needed"
+            raise next(iter(problems), InputError(self.path, "", "", problem))
         _unique(self.path, "pod", [f"{pod.namespace}/{pod.name}" for pod in pods])
         return tuple(pods), expanded
 
@@ -95,18 +105,20 @@ def load_workload(
     *,
     partial: bool = False,
     running: RunningPods = RunningPods.FREE,
+    strict: bool = False,
 ) -> Workload:
-    """Load a workload of nodes and pods in any format.
+    """Load a workload of nodes and pods in any format. Objects that Kubernetes would refuse are left out with warnings.
 
     Args:
         nodes_path: a file or folder; None if `pods_path` holds nodes too.
         pods_path: a file or folder; None if `nodes_path` holds pods too.
         partial: whether nodes alone or pods alone are enough.
         running: what to do with pods that run on a node already.
+        strict: whether an invalid object is an error.
 
     Raises:
-        InputError: something is missing or invalid in the files.
-        UsageError: neither path is given.
+        InputError: something is missing in the files, a file is not what its name says, or nothing in it is valid.
+        UsageError: neither path is given, or `strict` and an object is invalid.
     """
     given = [Path(path) for path in (nodes_path, pods_path) if path is not None]
     if not given:
@@ -114,9 +126,17 @@ def load_workload(
     sources = [open_source(path) for path in dict.fromkeys(given)]
     for_nodes, for_pods = sources[0], sources[-1]
     nodes = for_nodes.nodes() if for_nodes.has_nodes() or not (partial and for_nodes.has_pods()) else ()
+    for content, other in product(for_pods.contents, for_nodes.contents if len(sources) > 1 else ()):
+        content.refer_to(other)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
     pods, expanded = for_pods.expanded(nodes) if has_pods else ((), None)
-    warnings = [warning for source in sources for warning in source.warnings()]
+    problems = [problem for source in sources for problem in source.problems()]
+    about_pods = expanded.warnings if expanded is not None else ()
+    problems += expanded.problems if expanded is not None else ()
+    if strict and problems:
+        raise UsageError(f"{problems[0]} ({len(problems)} invalid objects; --strict leaves none out)")
+    warnings = [*_left_out(problems), *(warning for source in sources for warning in source.warnings())]
+    warnings += [f"{for_pods.path}: {warning}" for warning in about_pods]
     if len(sources) > 1:
         warnings += _unused(*sources)
     services = SpreadSelectors.union(source.services() for source in sources)
@@ -137,8 +157,7 @@ def workload_of_objects(
         running: what to do with pods that run on a node already.
 
     Raises:
-        InputError: an object is invalid; its document is named.
-        SteersmanError: there is no node or no pod.
+        SteersmanError: there is no valid node or no pod.
     """
     objects = Objects(documents)
     nodes = objects.nodes()
@@ -146,7 +165,9 @@ def workload_of_objects(
     for what, result in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not result:
             raise SteersmanError(f"{name}: there are no {what}")
-    all_warnings = tuple(f"{name}: {warning}" for warning in (*warnings, *objects.warnings()))
+    left_out = _left_out((*objects.problems, *expanded.problems))
+    about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings)
+    all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
     return with_running(Workload(name, nodes, expanded.pods, objects.services(), all_warnings), expanded, running)
 
 
@@ -191,6 +212,13 @@ def open_source(path: str | Path) -> Source:
     if all(content.is_empty() for content in contents):
         raise InputError(path, "", "", "holds no Kubernetes object")
     return Source(path, contents, tuple(replaced))
+
+
+def _left_out(problems: Sequence[InputError]) -> list[str]:
+    """Return a warning for each object that is left out; beyond `MAX_NAMED` their number is said."""
+    lines = [f"left out: {problem}" for problem in problems[:MAX_NAMED]]
+    more = len(problems) - len(lines)
+    return [*lines, f"{more} more invalid objects are left out"] if more else lines
 
 
 def _unused(nodes: Source, pods: Source) -> list[str]:

@@ -16,7 +16,7 @@ from steersman.cluster.constraints.node import NodeTable, allowed_nodes
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Toleration
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
-from steersman.workloads.formats.kubernetes.objects import Expanded
+from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.workload import Recorded, RunningPods, Workload
 
 NODE_OWNERS = {"DaemonSet": "DaemonSets", "Node": "static"}

@@ -18,7 +18,7 @@ import numpy as np
 
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.core.errors import InputError
-from steersman.workloads.formats.openb.traces import csv_error, read_text
+from steersman.workloads.formats.openb.traces import csv_error, delimiter_of, read_text
 from steersman.workloads.generators.deployments import CONTROL_PLANE, cluster
 from steersman.workloads.topology import Hierarchy, label_nodes
 
@@ -72,12 +72,13 @@ class RecordedBinding:
 
 def read_bindings(file: Path) -> list[RecordedBinding]:
     """Read a recording. Raises InputError: names file, line and column."""
-    return parse_bindings(file, io.StringIO(read_text(file), newline=""))
+    text = read_text(file)
+    return parse_bindings(file, io.StringIO(text, newline=""), delimiter_of(text))
 
 
-def parse_bindings(file: Path, lines: Iterable[str]) -> list[RecordedBinding]:
+def parse_bindings(file: Path, lines: Iterable[str], delimiter: str = ",") -> list[RecordedBinding]:
     """Return the rows of a recording; `file` is only named in errors. Raises InputError: see `read_bindings`."""
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     try:
         header = [cell.strip() for cell in next(reader, [])]
         nodes = _check_header(file, header)

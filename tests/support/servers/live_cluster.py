@@ -21,6 +21,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 KINDS = {"namespaces", "nodes", "pods", "deployments", "replicasets", "configmaps", "priorityclasses", "services"}
 KINDS |= {"replicationcontrollers", "statefulsets", "daemonsets", "jobs", "cronjobs"}
 KINDS |= {"persistentvolumeclaims", "persistentvolumes", "poddisruptionbudgets"}
+KINDS |= {"limitranges", "runtimeclasses"}
 KINDS |= {"resourceclaims", "deviceclasses"}
 KINDS |= {"storageclasses", "csinodes", "csidrivers", "csistoragecapacities"}
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from steersman.apps.load.objects import RUN
 from steersman.apps.runtime.decoding import ALL_PODS, documents, read_nodes, warn_ignored
 from steersman.cluster.model import Node
-from steersman.cluster.objects.decoding import is_finished
+from steersman.cluster.objects.decoding import is_finished, pod_from_object
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client
-from steersman.workloads.formats.kubernetes.objects import Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ async def read_capacity(client: Client) -> ClusterCapacity:
         if content.get("spec", {}).get("nodeName") in usable and RUN not in labels and not is_finished(content):
             held[2] += 1
             try:
-                requests = Objects([document]).pods(())[0].requests
+                requests = pod_from_object(content, file=document.file).requests
             except InputError as problem:
                 problems.append(problem)
                 continue

@@ -5,14 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import NamedTuple
 
-from steersman.apps.runtime.decoding import (
-    ALL_PODS,
-    NODES,
-    decode_objects,
-    documents,
-    example,
-)
-from steersman.core.errors import InputError
+from steersman.apps.runtime.decoding import ALL_PODS, NODES, documents
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
@@ -48,6 +41,8 @@ OPTIONAL = (
     Resource("Job", "batch/v1", "/apis/batch/v1/jobs"),
     Resource("CronJob", "batch/v1", "/apis/batch/v1/cronjobs"),
     Resource("Namespace", "v1", "/api/v1/namespaces"),
+    Resource("LimitRange", "v1", "/api/v1/limitranges"),
+    Resource("RuntimeClass", "node.k8s.io/v1", "/apis/node.k8s.io/v1/runtimeclasses"),
     Resource("PriorityClass", "scheduling.k8s.io/v1", "/apis/scheduling.k8s.io/v1/priorityclasses"),
     Resource("PersistentVolumeClaim", "v1", "/api/v1/persistentvolumeclaims"),
     Resource("PodDisruptionBudget", "policy/v1", "/apis/policy/v1/poddisruptionbudgets"),
@@ -58,8 +53,7 @@ OPTIONAL = (
 async def read_workload(client: Client, name: str, running: RunningPods = RunningPods.FREE) -> Workload:
     """Return the workload of a cluster's objects, as `workloads.loading` makes it of the same objects.
 
-    Nothing is written. Nodes and pods that make no sense are left out with a warning, as are kinds that may not be
-    listed.
+    Nothing is written. Invalid objects are left out with a warning, as are kinds that may not be listed.
 
     Args:
         client: connection to the cluster.
@@ -67,7 +61,7 @@ async def read_workload(client: Client, name: str, running: RunningPods = Runnin
         running: what becomes of running pods.
 
     Raises:
-        SteersmanError: nodes or pods may not be listed or there are none; a controller makes no sense.
+        SteersmanError: nodes or pods may not be listed, or there is no valid one.
     """
     required = {resource: await _list(client, resource) for resource in REQUIRED}
     others: list[Document] = []
@@ -80,16 +74,7 @@ async def read_workload(client: Client, name: str, running: RunningPods = Runnin
                 raise
             refused.append(resource.name)
     warnings = [f"no permission to list {', '.join(refused)}; they are left out"] if refused else []
-    try:
-        return workload_of_objects(name, [*chain(*required.values()), *others], warnings, running=running)
-    except InputError:  # one invalid pod must not hide all others
-        kept = {resource: decode_objects(result) for resource, result in required.items()}
-    for resource, each in kept.items():
-        if each.problems:
-            many = f"{len(each.problems)} {resource.name} make no sense and are left out"
-            warnings.append(f"{many}: {example(each.problems)}")
-    sound = [result.document for each in kept.values() for result in each.objects.objects]
-    return workload_of_objects(name, [*sound, *others], warnings, running=running)
+    return workload_of_objects(name, [*chain(*required.values()), *others], warnings, running=running)
 
 
 async def _list(client: Client, resource: Resource) -> list[Document]:

@@ -61,7 +61,7 @@ async def take_snapshot(client: Client, name: str, *, free: bool = False) -> Wor
     if not pods:
         raise SteersmanError("the cluster has no pods that have not finished")
     services, missing = await _services(client, pods)
-    warnings = (*odd, *nodes.objects.warnings(), *there.objects.warnings(), *missing)
+    warnings = (*odd, *there.warnings, *missing)
     return Workload(name, nodes.nodes, tuple(pods), services, warnings)
 
 

@@ -36,33 +36,24 @@ class DecodedObjects:
     """Valid nodes and pods of a list, and the problems of the invalid ones.
 
     Attributes:
-        objects: the valid objects.
-        nodes: the nodes among them.
-        pods: the pods among them.
+        nodes: the valid nodes.
+        pods: the valid pods.
         problems: one error for each invalid object.
+        warnings: about fields that have no effect.
     """
 
-    objects: Objects
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     problems: tuple[InputError, ...]
+    warnings: tuple[str, ...]
 
 
-def decode_objects(result: Iterable[Document]) -> DecodedObjects:
-    """Decode each document by itself, so that an invalid one does not affect the others."""
-    valid, problems = list[Document](), list[InputError]()
-    nodes, pods = list[Node](), list[Pod]()
-    for document in result:
-        try:
-            objects = Objects([document])
-            decoded_nodes, decoded_pods = objects.nodes(), objects.pods(())
-        except InputError as problem:
-            problems.append(problem)
-            continue
-        valid.append(document)
-        nodes += decoded_nodes
-        pods += decoded_pods
-    return DecodedObjects(Objects(valid), tuple(nodes), tuple(pods), tuple(problems))
+def decode_objects(documents: Iterable[Document]) -> DecodedObjects:
+    """Decode nodes and pods; an invalid one does not affect the others."""
+    objects = Objects(documents)
+    expanded = objects.expanded(())
+    problems = (*objects.problems, *expanded.problems)
+    return DecodedObjects(objects.nodes(), expanded.pods, problems, objects.warnings())
 
 
 async def read_nodes(client: Client) -> tuple[Node, ...]:

@@ -36,6 +36,7 @@ from steersman.cli.options.common import (
     Protocol,
     ProtocolsOption,
     Ratio,
+    Strict,
     check_load,
     check_mean_duration,
     check_ratio,
@@ -122,6 +123,7 @@ def evaluate(
     fit_seconds: FitSeconds = None,
     pinned: Pinned = False,
     from_now: FromNow = False,
+    strict: Strict = False,
     jobs: Jobs = None,
     output_format: FormatOption = Format.TABLE,
     log_file: MessagesFileOption = None,
@@ -159,6 +161,7 @@ def evaluate(
             "--fit-seconds": fit_seconds,
             "--pinned": pinned,
             "--from-now": from_now,
+            "--strict": strict,
             "--kubeconfig": kubeconfig,
             "--context": context,
         }
@@ -183,7 +186,7 @@ def evaluate(
         raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(owners)}")
     running = running_of(pinned, from_now, protocol)
     live = LiveSource(cluster, kubeconfig, context)
-    inputs = Inputs(nodes, tuple(pods or ()), tuple(workload or ()), live, running)
+    inputs = Inputs(nodes, tuple(pods or ()), tuple(workload or ()), live, running, strict)
     seed_list = parse_seeds(seeds)
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)

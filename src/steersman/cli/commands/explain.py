@@ -20,6 +20,7 @@ from steersman.cli.options.cluster import (
 from steersman.cli.options.common import (
     NODES_HELP,
     POLICIES_HELP,
+    Strict,
     TableOrJson,
     TableOrJsonOption,
     TelemetryOption,
@@ -54,6 +55,7 @@ def explain(
         typer.Option(parser=path, metavar="FILE", help="With --nodes: the pods; those with spec.nodeName run there."),
     ] = None,
     workload: WorkloadName = None,
+    strict: Strict = False,
     telemetry: TelemetryOption = None,
     output_format: TableOrJsonOption = TableOrJson.TABLE,
     kubeconfig: Kubeconfig = None,
@@ -79,8 +81,10 @@ def explain(
         raise UsageError(
             "--telemetry is about a live cluster's metrics; leave it out, or leave out --nodes, --pods and --workload"
         )
+    if strict and not is_recorded:
+        raise UsageError("--strict belongs to --nodes and --pods; leave it out")
     files, names = (pods,) if pods else (), (workload,) if workload else ()
-    inputs = Inputs(nodes, files, names, running=RunningPods.AS_WRITTEN) if is_recorded else None
+    inputs = Inputs(nodes, files, names, running=RunningPods.AS_WRITTEN, strict=strict) if is_recorded else None
 
     with no_collection():  # all objects live until the end, and scanning them would take 0.3 s
         from steersman.apps.service.scoring.explanation import explain_pod

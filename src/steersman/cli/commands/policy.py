@@ -21,6 +21,7 @@ from steersman.cli.options.common import (
     Protocol,
     ProtocolOption,
     Ratio,
+    Strict,
     TableOrJson,
     TableOrJsonOption,
     check_load,
@@ -116,6 +117,7 @@ def prepare(
     workload: WorkloadName = None,
     cluster: FromCluster = False,
     pinned: Pinned = False,
+    strict: Strict = False,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
 ) -> None:
@@ -131,7 +133,7 @@ def prepare(
     """
     live = LiveSource(cluster, kubeconfig, context)
     running = running_of(pinned, False, None)
-    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running, strict)
     _check_output(output)
 
     # The imports below load numba, which is slow, so the options are checked first.
@@ -167,6 +169,7 @@ def fit(
     workload: WorkloadName = None,
     cluster: FromCluster = False,
     pinned: Pinned = False,
+    strict: Strict = False,
     seconds: Annotated[
         float | None,
         typer.Option(min=1, help=f"Duration of the search in seconds. {DURATION_HELP}"),
@@ -196,7 +199,7 @@ def fit(
     """
     live = LiveSource(cluster, kubeconfig, context)
     running = running_of(pinned, False, None)
-    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running)
+    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running, strict)
     _check_output(output)
     protocol = protocol or Protocol.INFLATION
     share = check_ratio(ratio, protocol)

@@ -24,6 +24,7 @@ from steersman.cli.options.common import (
     Protocol,
     ProtocolOption,
     Ratio,
+    Strict,
     check_load,
     check_mean_duration,
     check_ratio,
@@ -97,6 +98,7 @@ def simulate(
     ] = None,
     pinned: Pinned = False,
     from_now: FromNow = False,
+    strict: Strict = False,
     output_format: FormatOption = Format.TABLE,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
@@ -127,7 +129,7 @@ def simulate(
             "--cluster-config defines the nodes and pods; leave out --nodes, --pods, --workload and --cluster"
         )
     files = (pods,) if pods else ()
-    inputs = None if configs else Inputs(nodes, files, (workload,) if workload else (), live, running)
+    inputs = None if configs else Inputs(nodes, files, (workload,) if workload else (), live, running, strict)
     if not configs and policy is None:
         raise UsageError("--policy is missing; give one, such as --policy steersman (see --help)")
 

@@ -286,6 +286,13 @@ FromNow = Annotated[
         "more like them. [default: all are placed from scratch]",
     ),
 ]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Kubernetes objects in files: an invalid one is an error. [default: it is named and left out]",
+    ),
+]
 Load = Annotated[
     float | None,
     typer.Option(

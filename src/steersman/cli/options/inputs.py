@@ -118,10 +118,11 @@ class Inputs:
         names: packaged workloads.
         live: a live cluster.
         running: what to do with running pods.
+        strict: whether an invalid object in a file is an error.
 
     Raises:
         UsageError: no or several kinds of sources are used, one of two files is missing, no packaged workload has that
-            name, or its pods are to be taken as running.
+            name, its pods are to be taken as running, or `strict` is given without files.
     """
 
     nodes: Path | None = None
@@ -129,6 +130,7 @@ class Inputs:
     names: tuple[str, ...] = ()
     live: LiveSource = LiveSource()
     running: RunningPods = RunningPods.FREE
+    strict: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -148,6 +150,8 @@ class Inputs:
             raise UsageError(f"there is no workload; give {WAYS} (see --help)")
         if by_files and not (self.nodes and self.pods):
             raise UsageError(f"{used[0]} is half a workload: --nodes and --pods go together")
+        if self.strict and not by_files:
+            raise UsageError("--strict belongs to --nodes and --pods; leave it out")
         for name in self.names:
             check_embedded(name)
         if self.names and self._running_arguments():
@@ -172,13 +176,16 @@ class Inputs:
         result = tuple(embedded(name) for name in self.names)
         for workload in result:
             say_understood(workload, warn)
-        return result or tuple(read_workload(self.nodes, file, self.running, warn) for file in self.pods)
+        return result or tuple(
+            read_workload(self.nodes, file, self.running, warn, strict=self.strict) for file in self.pods
+        )
 
     def to_arguments(self) -> list[str]:
         """Return the options as they were given, without the machine's paths."""
         files = ["--nodes", self.nodes.name, "--pods", *(file.name for file in self.pods)] if self.nodes else []
         names = [part for name in self.names for part in ("--workload", name)]
-        return [*files, *names, *self.live.to_arguments(), *self._running_arguments()]
+        strict = ["--strict"] if self.strict else []
+        return [*files, *names, *self.live.to_arguments(), *self._running_arguments(), *strict]
 
     def _running_arguments(self) -> list[str]:
         """Return the option about running pods, if one was given."""

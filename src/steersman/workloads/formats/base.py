@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
-from steersman.core.errors import SteersmanError, UsageError
-from steersman.workloads.formats.kubernetes.objects import Expanded
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.generators.deployments import Row
 from steersman.workloads.workload import SpreadSelectors, Workload
 
@@ -87,6 +87,9 @@ class FormatContent:
         """
         return (), None
 
+    def refer_to(self, other: FormatContent) -> None:
+        """Let pods refer to what another source holds, such as priority classes beside the nodes."""
+
     def deployment_rows(self) -> Sequence[Row] | None:
         """Return the rows of Deployments that all pods come from, or None if pods are listed otherwise."""
         return None
@@ -94,6 +97,10 @@ class FormatContent:
     def services(self) -> SpreadSelectors:
         """Return the selectors of pods that are spread by default."""
         return SpreadSelectors()
+
+    def problems(self) -> tuple[InputError, ...]:
+        """Return the errors of what is left out because it is invalid; those of pods are in `Expanded`."""
+        return ()
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about the files, one line each."""

@@ -11,7 +11,8 @@ from steersman.cluster.model import Node, Pod
 from steersman.core.errors import InputError
 from steersman.workloads.files import CSV_SUFFIXES
 from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat, differences
-from steersman.workloads.formats.kubernetes.objects import Expanded, write_nodes
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.objects import write_nodes
 from steersman.workloads.formats.openb import traces
 from steersman.workloads.generators import deployments
 from steersman.workloads.workload import Workload

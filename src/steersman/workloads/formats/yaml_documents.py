@@ -40,6 +40,8 @@ class Document:
 def read_documents(path: Path) -> Iterator[Document]:
     """Yield the documents of one file; documents of comments alone are left out.
 
+    A file of YAML may hold JSON, and several documents of JSON may follow each other, as kubectl and jq print them.
+
     Raises:
         InputError: the file cannot be read, is empty or is not YAML (JSON, if its name says so).
     """
@@ -48,6 +50,8 @@ def read_documents(path: Path) -> Iterator[Document]:
         raise InputError(path, "", "", "is empty")
     if path.name.removesuffix(".gz").endswith(".json"):
         yield from _json_documents(path, text)
+    elif (documents := _json_in_yaml(path, text)) is not None:
+        yield from documents
     else:
         yield from _yaml_documents(path, text)
 
@@ -60,16 +64,51 @@ def write_documents(path: Path, documents: Iterable[Any]) -> None:
         )
 
 
-def _json_documents(path: Path, text: str) -> Iterator[Document]:
+def _json_in_yaml(path: Path, text: str) -> list[Document] | None:
+    """Return the documents of JSON in a file of YAML, which are read much faster as JSON; None: there are others."""
+    if not text.lstrip().startswith("{"):
+        return None
     try:
-        content = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
-    except json.JSONDecodeError as error:
-        raise InputError(path, f"line {error.lineno}", "", f"is not JSON: {error.msg}") from None
-    except RecursionError:
-        raise InputError(path, "", "", NESTED) from None
-    except ValueError:  # Python parses no integer of more than 4300 digits
-        raise InputError(path, "", "", "has a number of thousands of digits") from None
-    yield Document(content, str(path), "")
+        return list(_json_documents(path, text))
+    except _NotJsonError:
+        return None
+
+
+class _NotJsonError(InputError):
+    """A document that is not JSON."""
+
+
+def _json_documents(path: Path, text: str) -> Iterator[Document]:
+    """Yield the documents of JSON that follow each other; a file of several states their positions.
+
+    `kubectl cluster-info dump` prints logs of containers between them, which are skipped.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _unique(path, pairs))
+    start, line, number = _next_document(text, 0), 1, 0
+    counted, several = 0, False
+    while start < len(text):
+        try:
+            content, end = decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            raise _NotJsonError(path, f"line {error.lineno}", "", f"is not JSON: {error.msg}") from None
+        except RecursionError:
+            raise InputError(path, "", "", NESTED) from None
+        except ValueError:  # Python parses no integer of more than 4300 digits
+            raise InputError(path, "", "", "has a number of thousands of digits") from None
+        number += 1
+        line += text.count("\n", counted, start)
+        counted, start = start, _next_document(text, end)
+        several = several or start < len(text)
+        yield Document(content, str(path), f"document {number}, line {line}" if several else "")
+
+
+_BETWEEN_DOCUMENTS = re.compile(r"(?:\s|^==== START logs .*?^==== END logs [^\n]*)*", re.DOTALL | re.MULTILINE)
+
+
+def _next_document(text: str, end: int) -> int:
+    """Return where the document after a position begins."""
+    match = _BETWEEN_DOCUMENTS.match(text, end)
+    return match.end() if match else end
 
 
 def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

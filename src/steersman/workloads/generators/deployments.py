@@ -27,8 +27,8 @@ from steersman.core.quantities import (
     format_cpu,
     plausible,
 )
-from steersman.workloads.formats.kubernetes.controllers import MAX_REPLICAS, replica_name
-from steersman.workloads.formats.openb.traces import csv_error, read_text
+from steersman.workloads.formats.kubernetes.replicas import MAX_REPLICAS, replica_name
+from steersman.workloads.formats.openb.traces import csv_error, delimiter_of, read_text
 from steersman.workloads.generators.names import funny_name
 
 COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")
@@ -210,12 +210,13 @@ def is_deployments(columns: Set[str]) -> bool:
 
 def read_rows(path: str | Path) -> tuple[Row, ...]:
     """Read AAML's CSV. Raises InputError: names file, line and field."""
-    return parse_rows(path, io.StringIO(read_text(path), newline=""))
+    text = read_text(path)
+    return parse_rows(path, io.StringIO(text, newline=""), delimiter_of(text))
 
 
-def parse_rows(path: str | Path, lines: Iterable[str]) -> tuple[Row, ...]:
+def parse_rows(path: str | Path, lines: Iterable[str], delimiter: str = ",") -> tuple[Row, ...]:
     """Return the rows of AAML's CSV; `path` is only named in errors. Raises InputError: see `read_rows`."""
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     try:
         header = [cell.strip() for cell in next(reader, [])]
         for column in COLUMNS:

@@ -29,7 +29,7 @@ SELECTOR = {"matchLabels": {"app": "web"}}
 
 def collection(resource: Resource) -> str:
     """Where objects of a kind are put that live in a namespace."""
-    if resource.name in ("nodes", "priorityclasses"):
+    if resource.name in ("nodes", "priorityclasses", "runtimeclasses"):
         return resource.path
     return f"{resource.path.rpartition('/')[0]}/namespaces/default/{resource.name}"
 
@@ -51,6 +51,7 @@ def full(double: LiveDouble) -> None:
         "Job": {"completions": 2, "template": TEMPLATE},
         "CronJob": {"schedule": "@daily", "jobTemplate": {"spec": {"template": TEMPLATE}}},
         "PersistentVolumeClaim": {"accessModes": ["ReadWriteOnce"]},
+        "LimitRange": {"limits": []},
         "PodDisruptionBudget": {"minAvailable": 1, "selector": SELECTOR},
     }
     for resource in OPTIONAL:
@@ -153,7 +154,7 @@ def test_a_pod_that_makes_no_sense_is_left_out_with_a_warning() -> None:
         double.put(PODS, bad)
         found = await read_workload(client, "prod")
         assert "odd" not in [each.name for each in found.pods]
-        assert found.warnings[0].startswith("prod: 1 pods make no sense and are left out: the cluster, Pod default/odd")
+        assert found.warnings[0].startswith("prod: left out: the cluster, Pod default/odd, metadata.annotations")
 
     on_double(test)
 

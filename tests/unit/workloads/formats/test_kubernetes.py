@@ -12,7 +12,7 @@ import yaml
 from tests.support.invalid_values import STRANGE, places, replaced
 
 from steersman.cluster.model import UNLIMITED, Node, Pod, Requirement
-from steersman.core.errors import InputError
+from steersman.core.errors import InputError, UsageError
 from steersman.workloads.formats.kubernetes.objects import Objects, write_pods, write_workload
 from steersman.workloads.formats.yaml_documents import Document, read_documents
 from steersman.workloads.loading import load_workload
@@ -50,8 +50,8 @@ def pods_of(path: Path, nodes: tuple[Node, ...] = ()) -> list[str]:
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(InputError) as caught:
-        load_workload(path, None)
+    with pytest.raises((InputError, UsageError)) as caught:
+        load_workload(path, None, strict=True)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -95,7 +95,7 @@ def test_controllers_are_expanded_in_place(tmp_path: Path) -> None:
         *("batch-0001", "batch-0002", "batch-0003", "queue-0001", "queue-0002", "after"),
     ]
     assert pods[1].owner == "Deployment/web"
-    assert pods[1].labels == {"app": "web"}
+    assert pods[1].labels["app"] == "web"
     assert pods[1].requests.cpu_milli == 500
     assert pods[1].pod_class is pods[2].pod_class
 
@@ -109,7 +109,7 @@ def test_a_controller_whose_objects_are_there_is_not_expanded(tmp_path: Path) ->
     deployment = controller("Deployment", "web", replicas=2)
     pods = [pod(f"web-1-{i}", ownerReferences=owned("ReplicaSet", "web-1")) for i in "ab"]
     assert pods_of(write(tmp_path / "all.yaml", deployment, replica_set, *pods)) == ["web-1-a", "web-1-b"]
-    assert pods_of(write(tmp_path / "two.yaml", deployment, replica_set)) == ["web-0001", "web-0002"]
+    assert pods_of(write(tmp_path / "two.yaml", deployment, replica_set)) == ["web-1-0001", "web-1-0002"]
 
 
 def test_daemon_sets_run_once_on_every_node_that_they_may_run_on(tmp_path: Path) -> None:
@@ -183,7 +183,8 @@ def test_a_hierarchy_file_stands_for_its_original(tmp_path: Path) -> None:
         ("", "w.yaml: is empty"),
         ("# only a comment\n", "w.yaml: holds no Kubernetes object"),
         ("a: [1, 2\nb: 3", "w.yaml, document 1, line 2: is not YAML: "),
-        ("- 1\n- 2", "w.yaml, document 1, line 1: is not a Kubernetes object but a list"),
+        ("- 1\n- 2", "w.yaml, document 1, line 1, [0]: is not a Kubernetes object but int '1'"),
+        ("- [1]\n- 2", "w.yaml, document 1, line 1, [0]: is not a Kubernetes object but a list"),
         ("just text", "is not a Kubernetes object but str 'just text'"),
         ("kind: Pod\nmetadata: {name: a}", "w.yaml, document 1, line 1, apiVersion: is missing"),
         ("---\napiVersion: v1\n---\nkind: Pod", "w.yaml, document 1, line 2, kind: is missing"),
@@ -223,11 +224,17 @@ def test_what_is_not_kubernetes_is_named(tmp_path: Path, content: str, message: 
     assert message in refusal(file)
 
 
-def test_pods_that_collide_with_expanded_ones_are_named_with_both_places(tmp_path: Path) -> None:
+def test_pods_of_a_controller_take_no_name_that_is_taken(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", controller("Deployment", "web", replicas=2))
     write(tmp_path / "b.yaml", NODE % ("n", "x"), pod("web-0002"))
+    assert [p.name for p in load_workload(tmp_path, None).pods] == ["web-0001", "web-0003", "web-0002"]
+
+
+def test_a_name_that_occurs_twice_is_named_with_both_places(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", pod("web"))
+    write(tmp_path / "b.yaml", NODE % ("n", "x"), pod("web"))
     message = refusal(tmp_path)
-    assert "b.yaml, document 2, line 8, Pod web-0002, metadata.name: 'default/web-0002' is there already" in message
+    assert "b.yaml, document 2, line 8, Pod web, metadata.name: 'default/web' is there already" in message
     assert "a.yaml, document 1, line 1" in message
 
 
@@ -238,7 +245,9 @@ def test_missing_and_empty_places(tmp_path: Path) -> None:
     assert "x.json, line 2: is not JSON" in refusal(tmp_path)
     (tmp_path / "x.json").write_text('{"a": 1, "a": 2}')
     assert "x.json, a: appears twice in one mapping" in refusal(tmp_path)
-    (tmp_path / "x.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
+    assert "is not UTF-16 text" in refusal(tmp_path)
+    (tmp_path / "x.json").write_bytes(b"{\xff")
     assert "is not UTF-8 text" in refusal(tmp_path)
 
 

@@ -100,7 +100,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "z.csv.gz").write_bytes(broken)
     with raises(InputError, "z.csv.gz"):
         read_nodes(tmp_path / "z.csv.gz")
-    (tmp_path / "y.csv").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "y.csv").write_bytes(b"\xff\xff")
     with raises(InputError, "y.csv", "0", "8"):
         read_nodes(tmp_path / "y.csv")
 

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
+from steersman.core.errors import InputError
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat
-from steersman.workloads.formats.kubernetes.objects import Expanded, Objects, write_nodes, write_pods, write_services
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.objects import Objects, write_nodes, write_pods, write_services
 from steersman.workloads.formats.yaml_documents import read_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KubernetesContent(FormatContent):
     """The Kubernetes objects of some files; objects may refer to objects in other files."""
 
     objects: Objects
+    others: tuple[Objects, ...] = ()
 
     def has_nodes(self) -> bool:
         """Return whether there is a Node."""
@@ -30,7 +33,7 @@ class KubernetesContent(FormatContent):
 
     def is_empty(self) -> bool:
         """Return whether there is no object at all."""
-        return not self.objects.objects and not self.objects.ignored
+        return not (self.objects.objects or self.objects.ignored or self.objects.problems)
 
     def nodes(self) -> Sequence[Node]:
         """Return the Nodes, see `FormatContent`."""
@@ -38,12 +41,21 @@ class KubernetesContent(FormatContent):
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return the pods, controllers expanded; see `FormatContent`."""
-        expanded = self.objects.expanded(nodes)
+        expanded = self.objects.expanded(nodes, self.others)
         return expanded.pods, expanded
+
+    def refer_to(self, other: FormatContent) -> None:
+        """Let pods refer to objects of another source, see `FormatContent`."""
+        if isinstance(other, KubernetesContent):
+            self.others += (other.objects,)
 
     def services(self) -> SpreadSelectors:
         """Return the selectors of Services and controllers, see `FormatContent`."""
         return self.objects.services()
+
+    def problems(self) -> tuple[InputError, ...]:
+        """Return the errors of objects that are left out, see `FormatContent`."""
+        return tuple(self.objects.problems)
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about objects and fields that have no effect, see `FormatContent`."""

@@ -15,7 +15,7 @@ from steersman.core.errors import InputError
 from steersman.core.quantities import ceil_div
 from steersman.workloads.files import CSV_SUFFIXES
 from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat, differences
-from steersman.workloads.formats.kubernetes.objects import Expanded
+from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.openb import traces
 from steersman.workloads.generators.deployments import is_deployments
 from steersman.workloads.workload import Workload

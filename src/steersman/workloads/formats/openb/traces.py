@@ -7,6 +7,7 @@ ATC 2023.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -77,36 +78,52 @@ class _Row:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file, decompressed if its name ends in `.gz`.
+    """Return the text of a file, decompressed if its name ends in `.gz`: UTF-8, or UTF-16 as PowerShell writes it.
 
     Raises:
-        InputError: the file is missing, unreadable, not gzip or not UTF-8.
+        InputError: the file is missing, unreadable, not gzip or neither UTF-8 nor UTF-16.
     """
     path = Path(path)
     try:
         data = path.read_bytes()
         if path.name.endswith(".gz"):
             data = gzip.decompress(data)
-        return data.decode("utf-8-sig")
+        return data.decode(_encoding(data))
     except FileNotFoundError:
         raise InputError(path, "", "", "no such file") from None
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(path, "", "", f"cannot be read: {reason}") from None
     except UnicodeDecodeError as error:
-        raise InputError(path, f"byte {error.start}", "", "is not UTF-8 text") from None
+        encoding = "UTF-16" if error.encoding.startswith("utf-16") else "UTF-8"
+        raise InputError(path, f"byte {error.start}", "", f"is not {encoding} text") from None
+
+
+def _encoding(data: bytes) -> str:
+    """Return the encoding of a text that begins with an ASCII character or a byte order mark."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if data[:1] and b"\0" in data[:2]:
+        return "utf-16-be" if data[0] == 0 else "utf-16-le"
+    return "utf-8-sig"
+
+
+def delimiter_of(text: str) -> str:
+    """Return what separates the columns of a CSV text: a comma, or the semicolon or tab that spreadsheets write."""
+    header = text.partition("\n")[0]
+    return max(",;\t", key=header.count)
 
 
 def header_of(file: Path) -> set[str]:
     """Return the columns that the first line of a CSV file names. Raises InputError: it is empty or unreadable."""
-    lines = read_text(file).splitlines()
-    if not any(line.strip() for line in lines):
+    text = read_text(file)
+    if not text.strip():
         raise InputError(file, "", "", "is empty")
-    return {cell.strip(' "') for cell in lines[0].split(",")}
+    return {cell.strip(' "') for cell in text.splitlines()[0].split(delimiter_of(text))}
 
 
 def _rows(file: str, text: str, required: Sequence[str]) -> Iterator[_Row]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter_of(text))
     try:
         header = next(reader, None)
         if header is None:

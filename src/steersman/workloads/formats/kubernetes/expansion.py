@@ -1,0 +1,209 @@
+"""The pods of an input, each once: those it holds, and those that its controllers want and do not have yet."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from steersman.cluster.model import Node, Pod
+from steersman.cluster.objects.decoding import is_finished, pod_from_object
+from steersman.cluster.objects.fields import FieldError, Object
+from steersman.cluster.objects.selectors import Namespaces
+from steersman.core.errors import InputError
+from steersman.workloads.formats.kubernetes.admission import Admission
+from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers
+from steersman.workloads.formats.kubernetes.controllers import (
+    CONTROLLERS,
+    Controllers,
+    Key,
+    created,
+    is_terminating,
+    key_of,
+)
+from steersman.workloads.formats.kubernetes.replicas import Maker, Members, completion_index, succeeded
+from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of a mirror pod: a static pod that its kubelet runs."""
+REVISION = "deployment.kubernetes.io/revision"
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """The pods of an input, each once.
+
+    Attributes:
+        pods: in order of arrival.
+        owners: by (namespace, name) of a pod its topmost controller (a Deployment, not its ReplicaSet); pods without a
+            controller are not in it.
+        absent: number of pods that their controller has yet to create.
+        finished: number of Pods of the input that are left out because they have finished.
+        terminating: (namespace, name) of pods that are being deleted.
+        odd_phases: phases other than Pending and Running, and the number of pods in each.
+        problems: errors of Pods and controllers that are left out because they are invalid.
+        warnings: about classes that pods name and the input does not hold.
+    """
+
+    pods: tuple[Pod, ...]
+    owners: Mapping[tuple[str, str], Key]
+    absent: int
+    finished: int
+    terminating: frozenset[tuple[str, str]]
+    odd_phases: tuple[tuple[str, int], ...]
+    problems: tuple[InputError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Expansion:
+    """Expands the objects of an input.
+
+    Attributes:
+        objects: by their keys, in the order of the input.
+        nodes: nodes that a DaemonSet is expanded over.
+        admission: what the API server adds to pods.
+        namespaces: labels of the namespaces, None: unknown.
+        autoscalers: replicas that controllers are scaled to.
+    """
+
+    objects: Sequence[KubernetesObject]
+    nodes: Sequence[Node]
+    admission: Admission
+    namespaces: Namespaces | None
+    autoscalers: Autoscalers
+    _controllers: Controllers = field(init=False)
+    _there: dict[Key, KubernetesObject] = field(init=False)
+    _pods: dict[int, Pod] = field(default_factory=dict)
+    _members: dict[Key, Members] = field(default_factory=dict)
+    _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
+    _terminating: set[tuple[str, str]] = field(default_factory=set)
+    _odd_phases: Counter[str] = field(default_factory=Counter)
+    _problems: list[InputError] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Index the objects."""
+        self._controllers = Controllers(self.objects)
+        self._there = {key_of(obj): obj for obj in self.objects}
+
+    def expand(self) -> Expanded:
+        """Return the Pods that have not finished and those that controllers want and do not have.
+
+        They are in order of creation if objects state it, else in the order of the input; pods that have yet to be
+        created come last.
+        """
+        self._read_pods()
+        missing = self._missing()
+        entries: list[tuple[float, Pod]] = []
+        for i, obj in enumerate(self.objects):
+            pods = [self._pods[i]] if i in self._pods else missing.get(i, [])
+            # Pods that a controller has yet to create come after all existing ones.
+            has = self._members.get(key_of(obj), Members())
+            moment = created(obj) if pods and not (has.pods or has.elsewhere) else None
+            entries += ((math.inf if moment is None else moment, pod) for pod in pods)
+        entries.sort(key=lambda entry: entry[0])
+        return Expanded(
+            pods=tuple(pod for _, pod in entries),
+            owners=self._owners,
+            absent=len(entries) - len(self._pods),
+            finished=sum(1 for each in self.objects if each.kind == "Pod" and is_finished(each.content)),
+            terminating=frozenset(self._terminating),
+            odd_phases=tuple(sorted(self._odd_phases.items())),
+            problems=tuple(self._problems),
+            warnings=tuple(self.admission.warnings()),
+        )
+
+    def _read_pods(self) -> None:
+        """Decode the Pods that have not finished and find their controllers."""
+        for i, obj in enumerate(self.objects):
+            if obj.kind != "Pod":
+                continue
+            above = self._controllers.owners(obj)
+            maker = self._controllers.maker(above)
+            has = self._members.setdefault(maker, Members()) if maker is not None else Members()
+            finished = is_finished(obj.content)
+            has.succeeded += succeeded(obj.content)
+            index = completion_index(obj.content)
+            if index is not None and not is_terminating(obj.content) and (succeeded(obj.content) or not finished):
+                has.indices.add(index)
+            if finished:
+                continue
+            try:
+                pod = _mirrored(obj, self._decode(obj, obj.content, ""))
+            except InputError as problem:
+                self._problems.append(problem)
+                continue
+            self._pods[i] = pod
+            # A static pod is created by its node alone.
+            self._owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
+            if is_terminating(obj.content):
+                self._terminating.add((pod.namespace, pod.name))
+            else:
+                has.pods.append(pod)
+            self._odd_phases.update(_odd_phase(obj.content))
+
+    def _missing(self) -> dict[int, list[Pod]]:
+        """Return the pods that each controller makes, by its index; a Deployment's come after its ReplicaSets'."""
+        made: dict[int, list[Pod]] = {}
+        indices = [i for i, obj in enumerate(self.objects) if obj.kind in CONTROLLERS]
+        for i in sorted(indices, key=lambda i: self.objects[i].kind == "Deployment"):
+            obj = self.objects[i]
+            has = self._members.setdefault(key_of(obj), Members())
+            above = self._controllers.owners(obj)
+            try:
+                made[i] = list(self._pods_of(obj, has))
+            except InputError as problem:
+                self._problems.append(problem)
+                continue
+            self._owners.update(((pod.namespace, pod.name), [key_of(obj), *above][-1]) for pod in made[i])
+            if obj.kind == "ReplicaSet" and above and above[0] in self._there:
+                deployment = self._members.setdefault(above[0], Members())
+                deployment.elsewhere += len(has.pods) + len(made[i])
+                if deployment.newest is None or _revision(obj) >= _revision(deployment.newest):
+                    deployment.newest = obj
+        return made
+
+    def _pods_of(self, obj: KubernetesObject, has: Members) -> Iterator[Pod]:
+        """Yield the pods that a controller makes. Raises InputError."""
+        if not obj.name:
+            raise obj.error("metadata.name", "is missing")
+        replicas = self.autoscalers.replicas(key_of(obj))
+
+        def decode(template: Object, admitted: bool) -> Pod:
+            return self._decode(obj, template, "spec.template", admitted=admitted)
+
+        try:
+            yield from Maker(obj, has, self.nodes, self._there, decode, replicas).missing()
+        except FieldError as error:
+            raise obj.error(error.field, error.problem) from None
+
+    def _decode(self, obj: KubernetesObject, content: Object, path: str, *, admitted: bool = True) -> Pod:
+        """Return a pod of an object. Raises InputError."""
+        try:
+            if admitted:
+                content = self.admission.admitted(content, path, obj)
+        except FieldError as error:
+            raise obj.error(error.field, error.problem) from None
+        return pod_from_object(content, file=obj.document.file, where=obj.where, path=path, namespaces=self.namespaces)
+
+
+def _revision(replica_set: KubernetesObject) -> int:
+    notes = replica_set.metadata.get("annotations")
+    stated = str(notes.get(REVISION, "")) if isinstance(notes, dict) else ""
+    return int(stated) if stated.isascii() and stated.isdigit() else 0
+
+
+def _mirrored(obj: KubernetesObject, pod: Pod) -> Pod:
+    """Return the pod; a static pod names its node as its owner, even if only its annotation says so."""
+    notes = obj.metadata.get("annotations")
+    if not pod.owner and isinstance(notes, dict) and MIRROR in notes:
+        return replace(pod, owner=f"Node/{pod.constraints.node_name}")
+    return pod
+
+
+def _odd_phase(content: Object) -> tuple[str, ...]:
+    """Return the phase of a pod unless it is that of a waiting or running pod."""
+    status = content.get("status")
+    phase = status.get("phase") if isinstance(status, dict) else None
+    return () if phase in (None, "", "Pending", "Running") else (str(phase)[:40],)

@@ -1,0 +1,170 @@
+"""Kubernetes objects of documents: single objects, Lists, arrays, and what other tools export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from steersman.cluster.objects.fields import Object, join
+from steersman.core.errors import InputError
+from steersman.workloads.formats.yaml_documents import NESTED, Document
+
+MAX_LIST_DEPTH = 8
+
+GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Node": ("",),
+        "Pod": ("",),
+        "Namespace": ("",),
+        "Service": ("",),
+        "ReplicationController": ("",),
+        "LimitRange": ("",),
+        "Deployment": ("apps", "extensions"),
+        "ReplicaSet": ("apps", "extensions"),
+        "DaemonSet": ("apps", "extensions"),
+        "StatefulSet": ("apps",),
+        "Job": ("batch",),
+        "CronJob": ("batch",),
+        "PriorityClass": ("scheduling.k8s.io",),
+        "RuntimeClass": ("node.k8s.io",),
+        "HorizontalPodAutoscaler": ("autoscaling",),
+    }
+)
+"""Kinds of objects that are read, and their API groups."""
+
+_EXPORTED = {
+    "nodes": ("Node", "v1"),
+    "pods": ("Pod", "v1"),
+    "namespaces": ("Namespace", "v1"),
+    "services": ("Service", "v1"),
+    "limitRanges": ("LimitRange", "v1"),
+    "replicationControllers": ("ReplicationController", "v1"),
+    "deployments": ("Deployment", "apps/v1"),
+    "replicaSets": ("ReplicaSet", "apps/v1"),
+    "statefulSets": ("StatefulSet", "apps/v1"),
+    "daemonSets": ("DaemonSet", "apps/v1"),
+    "jobs": ("Job", "batch/v1"),
+    "cronJobs": ("CronJob", "batch/v1"),
+    "priorityClasses": ("PriorityClass", "scheduling.k8s.io/v1"),
+    "runtimeClasses": ("RuntimeClass", "node.k8s.io/v1"),
+    "pvs": ("PersistentVolume", "v1"),
+    "persistentVolumes": ("PersistentVolume", "v1"),
+    "pvcs": ("PersistentVolumeClaim", "v1"),
+    "persistentVolumeClaims": ("PersistentVolumeClaim", "v1"),
+    "storageClasses": ("StorageClass", "storage.k8s.io/v1"),
+    "csiNodes": ("CSINode", "storage.k8s.io/v1"),
+    "csiDrivers": ("CSIDriver", "storage.k8s.io/v1"),
+    "configMaps": ("ConfigMap", "v1"),
+    "resourceClaims": ("ResourceClaim", "resource.k8s.io/v1"),
+    "resourceSlices": ("ResourceSlice", "resource.k8s.io/v1"),
+    "deviceClasses": ("DeviceClass", "resource.k8s.io/v1"),
+}
+"""Lists in the exports of kube-scheduler-simulator and KAI, and what their objects are: they need not say so."""
+_EXPORTED_BY_NAME = {name.lower(): (name, *which) for name, which in _EXPORTED.items()}
+_KAI_OBJECTS = "rawObjects"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesObject:
+    """One object of a document: content, kind and position."""
+
+    content: Object
+    kind: str
+    document: Document
+
+    @property
+    def metadata(self) -> Object:
+        """Return `metadata`."""
+        return self.content.get("metadata") or {}
+
+    @property
+    def name(self) -> str:
+        """Return `metadata.name` as text."""
+        return str(self.metadata.get("name") or "")
+
+    @property
+    def namespace(self) -> str:
+        """Return `metadata.namespace`, "default" if there is none."""
+        return str(self.metadata.get("namespace") or "default")
+
+    def error(self, field: str, problem: str) -> InputError:
+        """Return an error that names this object and a field."""
+        namespace = self.metadata.get("namespace")
+        name = f"{namespace}/{self.name}" if namespace else self.name
+        name = name if name.isprintable() else ascii(name)
+        where = ", ".join(part for part in (self.document.where, f"{self.kind} {name}".strip()) if part)
+        return InputError(self.document.file, where, field, problem)
+
+    @property
+    def where(self) -> str:
+        """Return the position for an error message."""
+        return self.error("", "").where
+
+
+def unpack(document: Document) -> Iterator[KubernetesObject | InputError]:
+    """Yield the objects of a document, and an error for each part that is not an object."""
+    content = document.content
+    if isinstance(content, list):
+        for i, item in enumerate(content):
+            yield from _unpacked(_part(document, item, f"[{i}]"), "", "", 0)
+    elif exports := _exports(content):
+        for path, kind, version, items in exports:
+            for i, item in enumerate(items):
+                yield from _unpacked(_part(document, item, f"{path}[{i}]"), kind, version, 0)
+    else:
+        yield from _unpacked(document, "", "", 0)
+
+
+def qualified_kind(kind: str, version: str) -> str:
+    """Return a kind, with its API group if another group's kind of that name is read; no version: the one that is."""
+    group = version.rpartition("/")[0]
+    return f"{kind}.{group}" if version and kind in GROUPS and group not in GROUPS[kind] else kind
+
+
+def _part(document: Document, content: Any, where: str) -> Document:
+    return Document(content, document.file, ", ".join(part for part in (document.where, where) if part))
+
+
+def _exports(content: Any) -> list[tuple[str, str, str, list[Any]]]:
+    """Return the lists of an export: path, kind, API version and items; empty if the document is something else."""
+    if not isinstance(content, dict) or content.get("kind"):
+        return []
+    path = _KAI_OBJECTS if isinstance(content.get(_KAI_OBJECTS), dict) else ""
+    lists = content[path] if path else content
+    found = []
+    for key, items in lists.items():
+        known = _EXPORTED_BY_NAME.get(str(key).lower())
+        if known is not None and isinstance(items, list):
+            found.append((join(path, str(key)), known[1], known[2], items))
+    return found
+
+
+def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterator[KubernetesObject | InputError]:
+    """Yield the object of a document, or the items of a List; `kind` and `version` are those of the list's items."""
+    content = document.content
+    problem = _problem(content, kind, version) if depth <= MAX_LIST_DEPTH else ("", NESTED)  # an alias can hold itself
+    if problem:
+        yield document.error(*problem)
+        return
+    kind, version = content.get("kind") or kind, content.get("apiVersion") or version
+    if kind.endswith("List") and isinstance(content.get("items") or [], list) and "items" in content:
+        for i, item in enumerate(content["items"] or ()):
+            item_kind = kind.removesuffix("List")
+            yield from _unpacked(_part(document, item, f"items[{i}]"), item_kind, version, depth + 1)
+        return
+    yield KubernetesObject(content, qualified_kind(kind, version), document)
+
+
+def _problem(content: Any, kind: str, version: str) -> tuple[str, str] | None:
+    """Return field and problem of what is not a Kubernetes object."""
+    if not isinstance(content, dict):
+        shape = "a list" if isinstance(content, list) else f"{type(content).__name__} {str(content)[:40]!r}"
+        return "", f"is not a Kubernetes object but {shape}; an object has apiVersion, kind and metadata"
+    for name, value in (("apiVersion", content.get("apiVersion") or version), ("kind", content.get("kind") or kind)):
+        if not value or not isinstance(value, str):
+            return name, "is missing; is this a Kubernetes object?"
+    if not isinstance(content.get("metadata") or {}, dict):
+        return "metadata", "must be a mapping of fields"
+    return None
