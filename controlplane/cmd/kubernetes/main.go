@@ -1,8 +1,10 @@
 // Command kubernetes is kube-apiserver, kube-controller-manager, kube-scheduler and kubectl in one binary, as the name says
 // that it is started by. They share nearly all of their packages: linked together they take a third of the time and disk.
+// As kube-scheduler-explain it answers questions about decisions on its standard input.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +22,8 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"steersman/controlplane/internal/explain"
 )
 
 var servers = map[string]func() *cobra.Command{
@@ -30,6 +34,13 @@ var servers = map[string]func() *cobra.Command{
 
 func main() {
 	name := filepath.Base(os.Args[0])
+	if name == "kube-scheduler-explain" {
+		if err := explain.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if name == "kubectl" {
 		logs.GlogSetter(kubectl.GetLogVerbosity(os.Args)) //nolint:errcheck // as kubectl itself does
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {

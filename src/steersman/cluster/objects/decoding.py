@@ -211,7 +211,8 @@ def _node_images(status: Object) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for entry, where in items(status, "images", "status"):
         size = integer(entry, "sizeBytes", where, 0, (1 << 63) - 1, 0)
-        sizes.update((normalized_image(name), size) for name in texts(entry, "names", where))
+        for stated in texts(entry, "names", where):
+            sizes.setdefault(stated, size)  # unlike a pod's, a node's names get no tag
     return sizes
 
 

@@ -180,6 +180,10 @@ def _problem(known: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> 
         claim = known.claims[needed.key]
         if not claim.is_bound and (claim.spec.volume_name or not _waits_for_consumer(known, claim)):
             return UNBOUND
+    for needed in claims:
+        volume = known.claims[needed.key].spec.volume_name
+        if volume and volume not in known.volumes and not needed.is_ephemeral:  # the zone of such volumes is not read
+            return f'persistentvolume "{volume}" not found'
     return ""
 
 

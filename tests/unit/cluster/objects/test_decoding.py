@@ -461,7 +461,12 @@ def test_every_field_of_a_node() -> None:
         },
         labels={"zone": "z1"},
         spec={"taints": [{"key": "gpu", "value": "yes", "effect": "NoExecute"}], "unschedulable": True},
-        status={"images": [{"names": ["nginx", "nginx@sha256:0f"], "sizeBytes": 1000}]},
+        status={
+            "images": [
+                {"names": ["nginx", "nginx@sha256:0f"], "sizeBytes": 1000},
+                {"names": ["nginx"], "sizeBytes": 7},  # the first size counts
+            ]
+        },
     )
     node = node_from_object(obj)
     assert node == Node(
@@ -474,7 +479,7 @@ def test_every_field_of_a_node() -> None:
         labels={"zone": "z1"},
         taints=(Taint("gpu", "yes", "NoExecute"),),
         unschedulable=True,
-        images={"nginx:latest": 1000, "nginx@sha256:0f": 1000},
+        images={"nginx": 1000, "nginx@sha256:0f": 1000},  # a node's names are taken as they are
     )
     assert node_from_object(node_to_object(node)) == node
 

@@ -96,7 +96,15 @@ def test_a_bound_claim_allows_the_nodes_of_its_volume() -> None:
     assert why(fit, 0) == ["node(s) didn't match PersistentVolume's node affinity"]
     assert not fit.plan(1), "nothing is left to bind"
     assert nodes(fitted(known(claim(bound="v"), volume("v")))) == NODES
-    assert why(fitted(known(claim(bound="v"))), 1) == [rules.NO_VOLUME]
+
+
+def test_a_claim_may_be_bound_to_a_volume_that_is_gone() -> None:
+    assert fitted(known(claim(bound="v"))).problem == 'persistentvolume "v" not found'
+    # kube-scheduler does not look at the zones of ephemeral claims, which is where it misses a volume first.
+    owned = {"ownerReferences": [{"uid": "u", "controller": True}]}
+    lost = known(claim("p-v", bound="gone", meta=owned))
+    fit = rules.fit(lost, (PodClaim("default/p-v", is_ephemeral=True),), "u", TABLE, {})
+    assert (fit.problem, why(fit, 1)) == ("", [rules.NO_VOLUME])
 
 
 @pytest.mark.parametrize("key", [ZONE, "failure-domain.beta.kubernetes.io/zone"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from steersman.apps.local_cluster.control_plane.go_module import Module, Report, built, version_flags
 from steersman.core.errors import SteersmanError
 
-KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-scheduler-explain", "kubectl")
 """Links to the one binary that contains all of them."""
 WITHOUT_GO = (
     "a local control plane needs Go 1.26 or newer to be built (https://go.dev/dl, once, about 6 minutes), or "

@@ -1,0 +1,121 @@
+"""steersman decides about pods as the pinned kube-scheduler's own plugins do, on random clusters.
+
+`python -m tests.support.differential.compare` compares as many pods as one likes.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.differential.clusters import Cluster
+from tests.support.differential.compare import compare
+from tests.support.differential.comparison import Findings, differences
+from tests.support.differential.explainer import Explainer, explainer
+from tests.support.differential.nodes import Object
+
+pytestmark = pytest.mark.e2e
+
+SEED, CLUSTERS, PODS = 1, 330, 2_000
+CONFIGURATION = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[Explainer]:
+    with explainer() as running:
+        yield running
+
+
+def node(name: str, cpu: str = "4", **labels: str) -> Object:
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "110", "ephemeral-storage": "10Gi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": amounts},
+    }
+
+
+def pod(name: str, cpu: str = "1", **spec: object) -> Object:
+    containers = [{"name": "c", "image": "web", "resources": {"requests": {"cpu": cpu}}}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+def test_decisions_are_those_of_kube_scheduler(scheduler: Explainer) -> None:
+    findings = Findings()
+    compare(scheduler, findings, SEED, CLUSTERS)
+    print(findings)
+    assert findings.pods >= PODS
+    # What was compared was worth it.
+    assert findings.bound >= PODS / 4
+    assert {plugin for plugin, count in findings.refused.items() if count >= 10} >= {
+        "InterPodAffinity",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "NodeUnschedulable",
+        "PodTopologySpread",
+        "TaintToleration",
+        "VolumeBinding",
+    }
+    assert {plugin for plugin, count in findings.scored.items() if count >= 10} >= {
+        "ImageLocality",
+        "InterPodAffinity",
+        "NodeAffinity",
+        "NodeResourcesBalancedAllocation",
+        "NodeResourcesFit",
+        "PodTopologySpread",
+        "TaintToleration",
+    }
+
+
+def test_a_difference_is_found(scheduler: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster([node("a"), node("b", zone="z")], [pod("p", nodeSelector={"zone": "z"})])
+    assert differences(scheduler, cluster, Findings()) == []
+    monkeypatch.setattr("steersman.cluster.constraints.node.affinity_nodes", lambda table, *_: table.occupied)
+    found = differences(scheduler, cluster, Findings())
+    assert [each.partition(":")[0] for each in found] == ["live, p", "files, p"]
+    assert "ours alone ['a'], kube-scheduler's alone []" in found[0]
+
+
+def test_a_configuration_decides(scheduler: Explainer) -> None:
+    strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
+    fit = {"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}
+    configuration = {**CONFIGURATION, "profiles": [{"schedulerName": "packing", "pluginConfig": [fit]}]}
+    objects = [node("a", cpu="8"), node("b", cpu="2")]
+    answer = scheduler.ask(objects, [pod("p")])
+    assert answer.pods is not None
+    assert answer.pods[0].node == "a"
+    answer = scheduler.ask(objects, [pod("p", schedulerName="packing")], configuration=configuration)
+    assert answer.pods is not None
+    assert answer.pods[0].scores is not None
+    assert answer.pods[0].scores["NodeResourcesFit"] == {"a": 12, "b": 50}
+
+
+def test_pods_of_a_cycle_count_for_the_next_ones(scheduler: Explainer) -> None:
+    pods = [pod(f"p{i}", cpu="3") for i in range(3)]
+    answer = scheduler.ask([node("a"), node("b")], pods, assume=True)
+    assert answer.pods is not None
+    assert [each.node for each in answer.pods][2] == ""
+    assert {each.node for each in answer.pods} == {"a", "b", ""}
+    assert answer.pods[2].message == "0/2 nodes are available: 2 Insufficient cpu."
+
+
+@pytest.mark.parametrize(
+    ("objects", "pods", "more", "problem"),
+    [
+        ([{"apiVersion": "v1", "kind": "Nope"}], [], {}, 'objects[0]: no kind "Nope"'),
+        (
+            [{**node("a"), "spec": {"taint": []}}],
+            [],
+            {},
+            'objects[0]: strict decoding error: unknown field "spec.taint"',
+        ),
+        ([node("a")], [pod("p", restartPolicy="Sometimes")], {}, "pods[0]: spec.restartPolicy: Unsupported value"),
+        ([node("a")], [node("b")], {}, "pods[0]: is not a Pod"),
+        ([node("a")], [pod("p", schedulerName="x")], {}, 'pods[0]: spec.schedulerName: no profile is named "x"'),
+        ([], [], {"configuration": {**CONFIGURATION, "parallelism": -1}}, "configuration: parallelism: Invalid value"),
+    ],
+)
+def test_a_question_that_makes_no_sense(
+    scheduler: Explainer, objects: list[Object], pods: list[Object], more: Object, problem: str
+) -> None:
+    assert scheduler.ask(objects, pods, **more).error.startswith(problem)

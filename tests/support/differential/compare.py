@@ -1,0 +1,73 @@
+"""Compare decisions of kube-scheduler and steersman on random clusters: `python -m tests.support.differential.compare`.
+
+A difference is shrunk by Hypothesis to a small cluster that shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+
+import structlog
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from tests.support.differential.clusters import Cluster, clusters
+from tests.support.differential.comparison import Findings, differences
+from tests.support.differential.explainer import Explainer, explainer
+
+CLUSTERS_A_SEED = 300
+
+
+def compare(explainer: Explainer, findings: Findings, number: int, examples: int = CLUSTERS_A_SEED) -> None:
+    """Compare on so many clusters, which the number determines.
+
+    Raises:
+        AssertionError: a decision differs; it has the smallest cluster that was found to show it.
+    """
+
+    @seed(number)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+    )
+    @given(clusters())
+    def decisions_are_equal(cluster: Cluster) -> None:
+        found = differences(explainer, cluster, findings)
+        if found:
+            objects = "\n".join(json.dumps(each) for each in (*cluster.objects, *cluster.pods))
+            raise AssertionError("\n".join((*found, "the cluster:", objects)))
+
+    decisions_are_equal()
+
+
+def main() -> None:
+    """Compare until enough pods are, and write what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, default=100_000, help="how many are compared")
+    parser.add_argument("--seed", type=int, default=1, help="the first one; each has its clusters")
+    parser.add_argument("--output", type=Path, help="file for the findings as JSON")
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    findings, number, found = Findings(), options.seed, dict[int, str]()
+    with explainer() as scheduler:
+        while findings.pods < options.pods:
+            try:
+                compare(scheduler, findings, number)
+            except AssertionError as error:
+                found[number] = str(error)
+                print(f"seed {number}: {error}", flush=True)
+            number += 1
+            summary = {**asdict(findings), "seeds": [options.seed, number - 1], "differences": found}
+            if options.output is not None:
+                options.output.write_text(json.dumps(summary, indent=2) + "\n")
+    print(json.dumps(summary, indent=2))
+
+
+if __name__ == "__main__":
+    main()

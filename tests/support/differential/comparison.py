@@ -1,0 +1,129 @@
+"""The comparison of kube-scheduler's decisions with steersman's, and what it found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.support.differential.clusters import Cluster
+from tests.support.differential.explainer import Answer, Decision, Explainer
+from tests.support.differential.nodes import Object
+from tests.support.differential.sides import Decided, FileCluster, LiveCluster
+
+
+@dataclass
+class Findings:
+    """What was compared.
+
+    Attributes:
+        clusters, pods: how many.
+        bound: pods that some node can take.
+        refused: plugin of kube-scheduler -> refused nodes; all of them where it refuses the pod everywhere.
+        scored: plugin -> pods for which its scores told nodes apart.
+        unmodelled: what steersman says that it does not model -> pods; live alone, then from files.
+    """
+
+    clusters: int = 0
+    pods: int = 0
+    bound: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    scored: Counter[str] = field(default_factory=Counter)
+    unmodelled: Counter[str] = field(default_factory=Counter)
+
+    def count(self, decision: Decision, nodes: int) -> None:
+        """Count what kube-scheduler decided about a pod of a cluster of so many nodes."""
+        self.pods += 1
+        self.bound += bool(decision.node)
+        self.refused.update(each.plugin for each in decision.refused.values())
+        if decision.everywhere is not None:
+            self.refused[decision.everywhere.plugin] += nodes
+        for plugin, scores in (decision.scores or {}).items():
+            self.scored[plugin] += len(set(scores.values())) > 1
+
+
+def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> list[str]:
+    """Return how steersman decides otherwise than kube-scheduler in a cluster, one line for each difference."""
+    answer = explainer.ask(cluster.objects, cluster.pods, admitted=True)
+    assert answer.pods is not None, answer.error
+    stored = _stored(answer)
+    nodes = [each["metadata"]["name"] for each in cluster.of_kind("Node")]
+    live, files = LiveCluster(stored), FileCluster(cluster)
+    findings.clusters += 1
+    found = []
+    for written, obj, decision in zip(cluster.pods, stored.pods, answer.pods, strict=True):
+        findings.count(decision, len(nodes))
+        decided = live.decide(obj)
+        findings.unmodelled.update(f"live: {each}" for each in decided.unmodelled)
+        if not decided.unmodelled:
+            found += _compare("live", obj, decision, decided, nodes)
+        if not files.complete:
+            findings.unmodelled["files: running pods that exceed"] += 1
+        elif missing := _missing_from_files(written, files):
+            findings.unmodelled[f"files: {missing}"] += 1
+        else:
+            found += _compare("files", obj, decision, files.decide(written), nodes)
+    return found
+
+
+def _stored(answer: Answer) -> Cluster:
+    assert answer.objects is not None
+    assert answer.pods is not None
+    return Cluster(answer.objects, [each.pod for each in answer.pods if each.pod is not None])
+
+
+def _missing_from_files(pod: Object, files: FileCluster) -> str:
+    """Return what a workload of files does not model of a pod and says so, "" for nothing."""
+    claims = [each for each in pod["spec"].get("volumes", ()) if "persistentVolumeClaim" in each]
+    said = any("spec.volumes with a persistent volume claim is not modelled" in each for each in files.warnings)
+    return "persistent volume claims" if claims and said else ""
+
+
+def _compare(side: str, pod: Object, decision: Decision, decided: Decided, nodes: list[str]) -> list[str]:
+    """Return the differences about one pod."""
+    found = []
+    if decided.feasible != set(decision.feasible):
+        ours, theirs = (
+            sorted(decided.feasible - set(decision.feasible)),
+            sorted(set(decision.feasible) - decided.feasible),
+        )
+        found.append(f"feasible nodes: ours alone {ours}, kube-scheduler's alone {theirs}, who says {_said(decision)}")
+    else:
+        found += _compare_reasons(decision, decided, nodes)
+        found += _compare_scores(decision, decided)
+    return [f"{side}, {pod['metadata']['name']}: {each}" for each in found]
+
+
+def _said(decision: Decision) -> str:
+    if decision.everywhere is not None:
+        return f"{decision.everywhere.plugin} everywhere: {decision.everywhere.reasons}"
+    return str({name: (each.plugin, each.reasons) for name, each in decision.refused.items()})
+
+
+def _compare_reasons(decision: Decision, decided: Decided, nodes: list[str]) -> list[str]:
+    found = []
+    for name in nodes:
+        verdict = decision.everywhere or decision.refused.get(name)
+        theirs = sorted(verdict.reasons) if verdict is not None else []
+        ours = sorted(decided.reasons.get(name, ()))
+        if ours != theirs:
+            found.append(f"reasons on {name}: ours {ours}, kube-scheduler's {theirs}")
+    if not decided.feasible and decided.message != decision.message:
+        found.append(f"message: ours {decided.message!r}, kube-scheduler's {decision.message!r}")
+    return found
+
+
+def _compare_scores(decision: Decision, decided: Decided) -> list[str]:
+    found = []
+    theirs, total = decision.scores or {}, decision.total or {}
+    if len(decision.feasible) > 1:
+        zero = dict.fromkeys(decision.feasible, 0)
+        found += [
+            f"scores of {plugin}: ours {decided.scores.get(plugin, zero)}, kube-scheduler's {theirs.get(plugin, zero)}"
+            for plugin in sorted({*theirs, *decided.scores})
+            if decided.scores.get(plugin, zero) != theirs.get(plugin, zero)
+        ]
+        if decided.total != total:
+            found.append(f"total scores: ours {decided.total}, kube-scheduler's {total}")
+    if decision.node and decision.node not in decided.top:
+        found.append(f"choice: {decision.node} is not among our best, {sorted(decided.top)}")
+    return found

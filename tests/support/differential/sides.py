@@ -1,0 +1,204 @@
+"""What steersman decides about pods in a cluster of objects: live, by watches, and in simulation, from files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from tests.support.differential.clusters import Cluster
+from tests.support.differential.nodes import Object
+
+from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
+from steersman.cluster.constraints.reasons import FurtherRefusals, refusals, unschedulable_message
+from steersman.cluster.state import ClusterState
+from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener, NodeFeed, PodFeed
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.selectors import SELECTING, Selectors
+from steersman.kubernetes.volumes.rules import fit
+from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
+from steersman.kubernetes.watch import Handler
+from steersman.policies.kube_default.kernels import KubeDefault
+from steersman.workloads.formats.yaml_documents import Document
+from steersman.workloads.loading import workload_of_objects
+from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload
+
+ALL_NODES = 100
+"""`percentageOfNodesToScore`."""
+NOT_MODELLED = re.compile(r": (\S.*) is not modelled and has no effect \((\d+) objects\)")
+
+
+@dataclass
+class Decided:
+    """What steersman says about a pod.
+
+    Attributes:
+        unmodelled: what it says that it does not model; nothing else is known then.
+        feasible: names of the nodes that the pod may go to.
+        reasons: for each other node why.
+        message: why it fits nowhere, "" if it does somewhere.
+        scores: of `kube-default` by plugin and node.
+        total: their sum.
+        top: nodes with the best score.
+    """
+
+    unmodelled: tuple[str, ...] = ()
+    feasible: set[str] = field(default_factory=set)
+    reasons: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    message: str = ""
+    scores: dict[str, dict[str, int]] = field(default_factory=dict)
+    total: dict[str, int] = field(default_factory=dict)
+    top: set[str] = field(default_factory=set)
+
+
+# Live
+
+
+class LiveCluster:
+    """The cache of the live scheduler, which hears of objects as the API server stores them.
+
+    Args:
+        cluster: the objects.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        client = cast(Client, None)  # nothing is listed
+        self.selectors = Selectors(client)
+        self.cache = ClusterCache(client, Listener(), self.selectors)
+        self.volumes = Volumes(client, lambda: None)
+        self.pods = PodFeed(self.cache)
+        handlers = self._handlers()
+        for obj in cluster.objects:
+            if obj["kind"] in handlers:
+                handlers[obj["kind"]].change("ADDED", _raw(obj))
+        self.cache.namespaces.keep({each["metadata"]["name"] for each in cluster.of_kind("Namespace")})
+
+    def _handlers(self) -> dict[str, Handler]:
+        volumes = zip(COLLECTIONS, self.volumes.reflectors, strict=True)
+        selecting = zip(SELECTING, self.selectors.reflectors, strict=True)
+        return {
+            "Node": NodeFeed(self.cache),
+            "Pod": self.pods,
+            "Namespace": self.cache.namespaces,
+            **{kind.kind: reflector.handler for kind, reflector in selecting},
+            **{_KINDS[path.rpartition("/")[2]]: reflector for (path, _, _), reflector in volumes},
+        }
+
+    def decide(self, obj: Object) -> Decided:
+        """Decide about a new pod."""
+        self.pods.change("ADDED", _raw(obj))
+        key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        try:
+            return self._decide(self.cache.pods[key])
+        finally:
+            self.cache.delete_pod(key)
+
+    def _decide(self, pod: CachedPod) -> Decided:
+        if pod.unmodelled:
+            return Decided(unmodelled=pod.unmodelled)
+        state, further, allowed = self.cache.state, list[Any](), None
+        if pod.claims:
+            volumes = fit(self.volumes.objects, pod.claims, pod.uid, state.table, self.cache.claims_on)
+            if volumes.problem:
+                nodes = dict.fromkeys(state.slots, (volumes.problem,))
+                message = f"0/{len(state.slots)} nodes are available: {volumes.problem}."
+                return Decided(reasons=nodes, message=message)
+            further, allowed = volumes.refusals, volumes.allowed(state.table)
+        services = LiveSpreadSelectors(self.selectors)()
+        return decided(state, pod.class_id, pod.labels_id, services, further, allowed)
+
+
+_KINDS = {
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "persistentvolumes": "PersistentVolume",
+    "storageclasses": "StorageClass",
+    "csinodes": "CSINode",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+}
+
+
+# From files
+
+
+class FileCluster:
+    """A workload of objects, of which those on nodes run from the start.
+
+    Args:
+        cluster: objects as a user writes them.
+
+    Attributes:
+        warnings: of loading it.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        objects = [*cluster.objects, *cluster.pods]
+        documents = [Document(obj, "cluster.yaml", f"document {i}") for i, obj in enumerate(objects, start=1)]
+        self.workload = workload_of_objects("cluster", documents, running=RunningPods.FROM_NOW)
+        self.warnings = self.workload.warnings
+        self.state = _state(self.workload)
+        self.complete = len(self.workload.standing()) == len(cluster.of_kind("Pod"))
+        self._pods = {(pod.namespace, pod.name): pod for pod in self.workload.pods}
+
+    def decide(self, obj: Object) -> Decided:
+        """Decide about one of the pods."""
+        pod = self._pods[obj["metadata"]["namespace"], obj["metadata"]["name"]]
+        c, labels = self.state.class_id(pod.pod_class), self.state.labels_id(pod)
+        return decided(self.state, c, labels, self.workload.services)
+
+
+def _state(workload: Workload) -> ClusterState:
+    """Return the state before anything arrives."""
+    state = ClusterState(workload.nodes)
+    placed = [(pod, state.class_id(pod.pod_class), state.labels_id(pod)) for pod in workload.pods]
+    for i in workload.standing():
+        pod, c, labels = placed[i]
+        where = workload.recorded[i]
+        assert where is not None
+        state.place(f"{pod.namespace}/{pod.name}", c, state.slot(where.node), where.devices, labels, force=True)
+    return state
+
+
+# Both
+
+
+def decided(
+    state: ClusterState,
+    class_id: int,
+    labels_id: int,
+    services: SpreadSelectors,
+    further: FurtherRefusals = (),
+    allowed: npt.NDArray[np.bool_] | None = None,
+) -> Decided:
+    """Decide about a pod of a state as policy `kube-default`, and say why nodes are refused."""
+    mask = state.mask(class_id, labels_id)
+    if allowed is not None:
+        mask &= allowed
+    found = Decided(feasible=set(_names(state, mask)))
+    for why, where in refusals(state, class_id, labels_id, further):
+        for name in _names(state, where):
+            found.reasons[name] = (*found.reasons.get(name, ()), why)
+    if not found.feasible:
+        found.message = unschedulable_message(state, class_id, labels_id, further)
+        return found
+    kube = KubeDefault(state, services, ALL_NODES)
+    if len(found.feasible) > 1:  # kube-scheduler does not score a single node, and neither do we
+        for plugin, scores in kube.breakdown(class_id, labels_id, mask).items():
+            found.scores[plugin] = {name: int(scores[state.slots[name]]) for name in found.feasible}
+        total = kube.scores(class_id, labels_id, mask)
+        found.total = {name: int(total[state.slots[name]]) for name in found.feasible}
+    top = kube.top_scorers(class_id, labels_id, mask)
+    found.top = {node.name for slot in top if (node := state.nodes[slot]) is not None}
+    return found
+
+
+def _names(state: ClusterState, mask: npt.NDArray[np.bool_]) -> Sequence[str]:
+    return [node.name for slot in np.flatnonzero(mask).tolist() if (node := state.nodes[slot]) is not None]
+
+
+def _raw(obj: Object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(obj))

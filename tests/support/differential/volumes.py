@@ -1,0 +1,155 @@
+"""Random claims, volumes, storage classes and CSI objects, and the volumes of a pod that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.support.differential.draws import Draws
+from tests.support.differential.nodes import BETA_ZONE, REGION, ZONE, ZONES, Object
+from tests.support.differential.selectors import NAMESPACES, node_term
+
+BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+CLASSES = ("waits", "immediate", "local", "zonal", "counted")
+DRIVERS = ("csi.example.com", "other.example.com")
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
+SIZES = ("1Gi", "5Gi", "10Gi")
+
+
+def storage(draws: Draws, nodes: Sequence[str], claims: int) -> list[Object]:
+    """Return classes, drivers, and for each claim the claim and perhaps its volume, and volumes that are free."""
+    objects = [*classes(draws), *_drivers(draws, nodes)]
+    for i in range(claims):
+        objects += _claim(draws, i, nodes)
+    for i in range(draws.number(0, 2)):
+        objects.append(_volume(draws, f"free{i}", nodes, draws.choice(CLASSES)))
+    return objects
+
+
+def claim_name(number: int) -> str:
+    """Return the name of a claim."""
+    return f"claim{number}"
+
+
+def classes(draws: Draws) -> list[Object]:
+    """Return the storage classes."""
+    topology = {"matchLabelExpressions": [{"key": ZONE, "values": draws.some(ZONES, 2)}]}
+    return [
+        _class("waits", DRIVERS[0], "WaitForFirstConsumer"),
+        _class("immediate", DRIVERS[0], "Immediate"),
+        _class("local", NO_PROVISIONER, "WaitForFirstConsumer"),
+        {**_class("zonal", DRIVERS[0], "WaitForFirstConsumer"), "allowedTopologies": [topology]},
+        _class("counted", DRIVERS[1], "WaitForFirstConsumer"),
+    ]
+
+
+def _class(name: str, provisioner: str, mode: str) -> Object:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
+    }
+
+
+def _drivers(draws: Draws, nodes: Sequence[str]) -> list[Object]:
+    objects: list[Object] = [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIDriver",
+            "metadata": {"name": DRIVERS[1]},
+            "spec": {"storageCapacity": True},
+        }
+    ]
+    for node in nodes:
+        drivers = []
+        for driver in DRIVERS if draws.chance(60) else ():
+            each: Object = {"name": driver, "nodeID": node, "topologyKeys": []}
+            if draws.chance(60):
+                each["allocatable"] = {"count": draws.number(0, 2)}
+            drivers.append(each)
+        if drivers:
+            objects.append(_storage_object("CSINode", {"name": node}, spec={"drivers": drivers}))
+    for i, zone in enumerate(ZONES):
+        if draws.chance(40):
+            capacity = {
+                "storageClassName": "counted",
+                "capacity": draws.choice(("4Gi", "100Gi")),
+                "nodeTopology": {"matchLabels": {ZONE: zone}},
+            }
+            if draws.chance(20):
+                capacity["maximumVolumeSize"] = "2Gi"
+            metadata = {"name": f"capacity{i}", "namespace": NAMESPACES[0]}
+            objects.append(_storage_object("CSIStorageCapacity", metadata, **capacity))
+    return objects
+
+
+def _storage_object(kind: str, metadata: Object, **fields: object) -> Object:
+    return {"apiVersion": "storage.k8s.io/v1", "kind": kind, "metadata": metadata, **fields}
+
+
+def _claim(draws: Draws, number: int, nodes: Sequence[str]) -> list[Object]:
+    """Return a claim in the first namespace and, if it is bound, its volume."""
+    name, volume = claim_name(number), f"volume{number}"
+    storage_class = draws.choice(CLASSES)
+    spec: Object = {
+        "accessModes": [draws.choice(MODES)],
+        "resources": {"requests": {"storage": draws.choice(SIZES)}},
+        "storageClassName": storage_class,
+    }
+    metadata: Object = {"name": name, "namespace": NAMESPACES[0], "uid": f"uid-{name}"}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    if not draws.chance(55):
+        claim["status"] = {"phase": "Pending"}
+        return [claim]
+    spec["volumeName"] = volume
+    metadata["annotations"] = BOUND
+    claim["status"] = {"phase": "Bound"}
+    if draws.chance(5):
+        return [claim]
+    bound = _volume(draws, volume, nodes, storage_class)
+    bound["spec"]["claimRef"] = {"name": name, "namespace": NAMESPACES[0], "uid": metadata["uid"]}
+    bound["spec"]["accessModes"], bound["status"] = spec["accessModes"], {"phase": "Bound"}
+    return [claim, bound]
+
+
+def _volume(draws: Draws, name: str, nodes: Sequence[str], storage_class: str) -> Object:
+    labels = {}
+    if draws.chance(25):
+        labels[draws.choice((ZONE, BETA_ZONE))] = draws.choice((*ZONES, "z0__z1"))
+    if draws.chance(8):
+        labels[REGION] = draws.choice(("west", "east"))
+    spec: Object = {
+        "capacity": {"storage": draws.choice(SIZES)},
+        "accessModes": [draws.choice(MODES)],
+        "storageClassName": storage_class,
+    }
+    if draws.chance(60):
+        spec["csi"] = {"driver": draws.choice(DRIVERS), "volumeHandle": draws.choice(("shared", name))}
+    else:
+        spec["nfs"] = {"server": "nfs.example", "path": "/"}
+    if draws.chance(40):
+        term = node_term(draws, nodes)
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"phase": "Available"},
+    }
+
+
+def use_claims(draws: Draws, pod: Object, claims: int) -> None:
+    """Give a pod volumes with claims, some of which do not exist."""
+    if pod["metadata"]["namespace"] != NAMESPACES[0] or not draws.chance(60):
+        return
+    names = [claim_name(i) for i in range(claims)]
+    if draws.chance(4):
+        names.append("absent")
+    chosen = draws.some(names, 2) if names else []
+    pod["spec"]["volumes"] = [
+        {"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(chosen)
+    ]
