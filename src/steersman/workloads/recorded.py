@@ -160,6 +160,9 @@ def _sentence(expanded: Expanded, pods: Sequence[Pod], running: int, staying: Co
     waiting = f"{len(pods) - running} waiting"
     waiting += f" ({expanded.absent} of them not created yet)" if running and expanded.absent else ""
     parts = [owners, f"{running} running", waiting]
+    if expanded.templates:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in expanded.templates)
+        parts.append(f"{sum(count for _, count in expanded.templates)} from templates in custom resources ({kinds})")
     if staying:
         kinds = ", ".join(f"{kind} {staying[kind]}" for kind in (*NODE_OWNERS.values(), TIED) if staying[kind])
         parts.append(f"{sum(staying.values())} pinned ({kinds})")

@@ -72,6 +72,8 @@ PLACEHOLDER_IMAGE = "pause"
 
 DEFAULT_SCHEDULER = "default-scheduler"
 PRIORITY_CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+COMPARISONS = ("Lt", "Gt")
+"""Operators of tolerations that tolerate nothing: TaintTolerationComparisonOperators is off by default in 1.36."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _INT32 = (1 << 31) - 1
@@ -423,7 +425,7 @@ def _constraints(
 
 def _tolerations(spec: Object, path: str) -> Iterator[Toleration]:
     for entry, where in items(spec, "tolerations", path):
-        operator = choice(entry, "operator", where, ("Equal", "Exists"), "Equal")
+        operator = choice(entry, "operator", where, ("Equal", "Exists", *COMPARISONS), "Equal")
         toleration = Toleration(
             key=text(entry, "key", where),
             operator=operator,

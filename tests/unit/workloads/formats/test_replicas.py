@@ -50,7 +50,7 @@ def test_pods_of_a_job_have_its_labels() -> None:
 
 
 def test_labels_that_a_template_states_stay() -> None:
-    job = controller("Job", "alpha", template=template(app="alpha", **{f"{JOB}controller-uid": "u"}))
+    job = controller("Job", "alpha", template=template({}, app="alpha", **{f"{JOB}controller-uid": "u"}))
     assert pods(job)[0].labels[f"{JOB}controller-uid"] == "u"
     manual = controller("Job", "alpha", manualSelector=True)
     assert pods(manual)[0].labels == {"app": "alpha"}
@@ -151,7 +151,7 @@ def test_deployments_have_a_hash_of_their_template() -> None:
 
 
 def test_a_hash_that_a_template_names_is_replaced_by_a_deployment_and_kept_by_a_replica_set() -> None:
-    named = template(app="x", **{HASH: "mine"})
+    named = template({}, app="x", **{HASH: "mine"})
     assert pods(controller("Deployment", "x", template=named))[0].labels[HASH] != "mine"
     assert pods(controller("ReplicaSet", "x", template=named))[0].labels[HASH] == "mine"
 

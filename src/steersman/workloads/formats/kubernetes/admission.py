@@ -14,6 +14,7 @@ from steersman.cluster.model import Node
 from steersman.cluster.objects.decoding import PRIORITY_CLASSES
 from steersman.cluster.objects.fields import FieldError, Object, boolean, integer, items, join, mapping, text, text_map
 from steersman.core.quantities import nano
+from steersman.workloads.formats.kubernetes.controllers import is_created
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("PriorityClass", "RuntimeClass", "LimitRange")
@@ -198,9 +199,7 @@ class Admission:
 
 def _is_admitted(pod: KubernetesObject, spec: Object) -> bool:
     """Return whether the API server has stored a pod: it says when, or where the pod runs."""
-    return any(pod.metadata.get(key) for key in ("uid", "resourceVersion", "creationTimestamp")) or bool(
-        spec.get("nodeName")
-    )
+    return is_created(pod) or bool(spec.get("nodeName"))
 
 
 def _limited(container: Object, path: str, every: Iterable[_Limits]) -> Object:

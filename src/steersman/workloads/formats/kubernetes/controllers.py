@@ -15,7 +15,7 @@ from steersman.cluster.model import Requirement
 from steersman.cluster.objects.decoding import OWNER_KEY
 from steersman.cluster.objects.fields import FieldError, Object, items, mapping, text
 from steersman.workloads.formats.kubernetes.spread_selectors import selector_of
-from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject, qualified_kind
+from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject, qualified_kind
 
 CONTROLLERS = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "DaemonSet")
 
@@ -54,6 +54,11 @@ def is_terminating(content: Object) -> bool:
     return bool((content.get("metadata") or {}).get("deletionTimestamp"))
 
 
+def is_created(obj: KubernetesObject) -> bool:
+    """Return whether the API server has stored an object: it then says when."""
+    return any(obj.metadata.get(key) for key in ("uid", "resourceVersion", "creationTimestamp"))
+
+
 def created(obj: KubernetesObject) -> float | None:
     """Return when an object was created in Unix seconds, or None if it does not say.
 
@@ -80,7 +85,7 @@ class Controllers:
     """
 
     def __init__(self, objects: Iterable[KubernetesObject]) -> None:
-        every = [obj for obj in objects if obj.kind in (*CONTROLLERS, "CronJob")]
+        every = [obj for obj in objects if obj.kind in (*CONTROLLERS, "CronJob") or obj.kind not in GROUPS]
         self._there = {key_of(obj): obj for obj in every}
         self._deployments: dict[str, dict[str, tuple[Requirement, ...]]] = {}
         for obj in every:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.decoding import is_finished, pod_from_object
-from steersman.cluster.objects.fields import FieldError, Object
+from steersman.cluster.objects.fields import FieldError, Object, mapping
 from steersman.cluster.objects.selectors import Namespaces
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes.admission import Admission
@@ -18,15 +18,26 @@ from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Controllers,
     Key,
+    controller_of,
     created,
     is_terminating,
     key_of,
 )
-from steersman.workloads.formats.kubernetes.replicas import Maker, Members, completion_index, succeeded
-from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+from steersman.workloads.formats.kubernetes.custom_resources import templates_of
+from steersman.workloads.formats.kubernetes.replicas import (
+    Maker,
+    Members,
+    completion_index,
+    replica_name,
+    succeeded,
+    within,
+)
+from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject
 
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod: a static pod that its kubelet runs."""
+MADE = (*CONTROLLERS, "Pod", "CronJob")
+"""Kinds of objects that custom resources make."""
 REVISION = "deployment.kubernetes.io/revision"
 
 
@@ -42,6 +53,7 @@ class Expanded:
         finished: number of Pods of the input that are left out because they have finished.
         terminating: (namespace, name) of pods that are being deleted.
         odd_phases: phases other than Pending and Running, and the number of pods in each.
+        templates: kinds that are not read otherwise, and the number of pods of templates found in each.
         problems: errors of Pods and controllers that are left out because they are invalid.
         warnings: about classes that pods name and the input does not hold.
     """
@@ -52,6 +64,7 @@ class Expanded:
     finished: int
     terminating: frozenset[tuple[str, str]]
     odd_phases: tuple[tuple[str, int], ...]
+    templates: tuple[tuple[str, int], ...] = ()
     problems: tuple[InputError, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -80,7 +93,9 @@ class Expansion:
     _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
     _terminating: set[tuple[str, str]] = field(default_factory=set)
     _odd_phases: Counter[str] = field(default_factory=Counter)
+    _templates: Counter[str] = field(default_factory=Counter)
     _problems: list[InputError] = field(default_factory=list)
+    _numbers: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Index the objects."""
@@ -110,6 +125,7 @@ class Expansion:
             finished=sum(1 for each in self.objects if each.kind == "Pod" and is_finished(each.content)),
             terminating=frozenset(self._terminating),
             odd_phases=tuple(sorted(self._odd_phases.items())),
+            templates=tuple(sorted(self._templates.items())),
             problems=tuple(self._problems),
             warnings=tuple(self.admission.warnings()),
         )
@@ -146,7 +162,13 @@ class Expansion:
     def _missing(self) -> dict[int, list[Pod]]:
         """Return the pods that each controller makes, by its index; a Deployment's come after its ReplicaSets'."""
         made: dict[int, list[Pod]] = {}
-        indices = [i for i, obj in enumerate(self.objects) if obj.kind in CONTROLLERS]
+        makers = {controller_of(obj) for obj in self.objects if obj.kind not in GROUPS or obj.kind in MADE}
+        indices = [
+            i
+            for i, obj in enumerate(self.objects)
+            # A custom resource that has made objects stands for them, and they count themselves.
+            if obj.kind in CONTROLLERS or (obj.kind not in GROUPS and key_of(obj) not in makers)
+        ]
         for i in sorted(indices, key=lambda i: self.objects[i].kind == "Deployment"):
             obj = self.objects[i]
             has = self._members.setdefault(key_of(obj), Members())
@@ -174,9 +196,33 @@ class Expansion:
             return self._decode(obj, template, "spec.template", admitted=admitted)
 
         try:
-            yield from Maker(obj, has, self.nodes, self._there, decode, replicas).missing()
+            if obj.kind in CONTROLLERS:
+                yield from Maker(obj, has, self.nodes, self._there, decode, replicas).missing()
+            elif not is_terminating(obj.content):
+                yield from self._pods_of_templates(obj, replicas)
         except FieldError as error:
             raise obj.error(error.field, error.problem) from None
+
+    def _pods_of_templates(self, obj: KubernetesObject, replicas: tuple[int, int] | None) -> Iterator[Pod]:
+        """Yield the pods of templates that are found in an object by their shape. Raises InputError or FieldError."""
+        for template in templates_of(obj):
+            prefix = "-".join(part for part in (obj.name, template.role) if part)
+            metadata = mapping(template.content, "metadata", template.path)
+            named = {**metadata, "name": prefix, "namespace": obj.namespace}
+            count = within(template.count, None if template.role else replicas)
+            if count:
+                pod = self._decode(obj, {**template.content, "metadata": named}, template.path)
+                pod = replace(pod, owner=f"{obj.kind.partition('.')[0]}/{obj.name}")
+                yield from (replace(pod, name=self._free_name(obj.namespace, prefix)) for _ in range(count))
+                self._templates[obj.kind] += count
+
+    def _free_name(self, namespace: str, prefix: str) -> str:
+        """Return the next name of an object's pods that no Pod of the input has."""
+        while True:
+            self._numbers[namespace, prefix] += 1
+            name = replica_name(prefix, self._numbers[namespace, prefix])
+            if ("Pod", namespace, name) not in self._there:
+                return name
 
     def _decode(self, obj: KubernetesObject, content: Object, path: str, *, admitted: bool = True) -> Pod:
         """Return a pod of an object. Raises InputError."""

@@ -12,13 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.decoding import node_from_object, unmodelled
+from steersman.cluster.objects.decoding import COMPARISONS, node_from_object, unmodelled
 from steersman.cluster.objects.fields import FieldError, Object, text_map
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes import admission
 from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers, scaled
-from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS, Key, controller_of, created, key_of
+from steersman.workloads.formats.kubernetes.controllers import (
+    CONTROLLERS,
+    Key,
+    controller_of,
+    created,
+    is_created,
+    key_of,
+)
+from steersman.workloads.formats.kubernetes.custom_resources import templates_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, Expansion
 from steersman.workloads.formats.kubernetes.spread_selectors import (
     BY_LABELS,
@@ -31,6 +39,9 @@ from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesO
 from steersman.workloads.formats.yaml_documents import Document, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
+HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
+"""Annotations of objects that are made at certain moments of a release and deleted again."""
+
 
 class Objects:
     """The Kubernetes objects of some files. One that Kubernetes would refuse is left out, and its error is kept.
@@ -42,22 +53,26 @@ class Objects:
         objects: those of kinds that are read. Pods and templates of pods may yet turn out to be invalid (`expanded`).
         ignored: number of objects of each other kind.
         problems: errors of objects that are left out.
+        hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.objects: list[KubernetesObject] = []
         self.ignored: Counter[str] = Counter()
         self.problems: list[InputError] = []
+        self.hooks: list[str] = []
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
         for obj in (o for document in documents for o in unpack(document)):
             if isinstance(obj, InputError):
                 self.problems.append(obj)
-            elif obj.kind in GROUPS:
-                self._add(self._named(obj))
-            else:
+            elif obj.kind not in GROUPS and not templates_of(obj):
                 self.ignored[obj.kind] += 1
+            elif hook := _hook(obj):
+                self.hooks.append(f"{obj.kind} {obj.namespace}/{obj.name} ({hook})")
+            else:
+                self._add(self._named(obj))
 
     def _add(self, obj: KubernetesObject) -> None:
         """Add an object, or its error."""
@@ -92,7 +107,7 @@ class Objects:
 
     def has_pods(self) -> bool:
         """Return whether there is a Pod or a controller of pods."""
-        return any(True for _ in self.of_kind("Pod", *CONTROLLERS))
+        return any(obj.kind in ("Pod", *CONTROLLERS) or obj.kind not in GROUPS for obj in self.objects)
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the Nodes, in order."""
@@ -136,6 +151,8 @@ class Objects:
         if self.ignored:
             kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.ignored.items()))
             lines.append(f"ignored objects that are neither nodes nor pods nor make pods: {kinds}")
+        if self.hooks:
+            lines.append(f"hooks do not run with the rest and are left out: {', '.join(self.hooks)}")
         cron_jobs = sum(1 for _ in self.of_kind("CronJob"))
         if cron_jobs:
             lines.append(f"{cron_jobs} CronJobs stand for no pods; the Jobs that they have started do")
@@ -146,6 +163,14 @@ class Objects:
             f"{constraint} is not modelled and has no effect ({count} objects)"
             for constraint, count in sorted(beyond.items())
         ]
+        compared = sum(
+            1 for o in self.of_kind("Pod", *CONTROLLERS) if _compares(o.content if o.kind == "Pod" else _template(o))
+        )
+        if compared:
+            lines.append(
+                "tolerations by Lt and Gt tolerate nothing: the feature TaintTolerationComparisonOperators of "
+                f"kube-scheduler is off by default ({compared} objects)"
+            )
         return tuple(lines)
 
     def _creators(self) -> Iterator[Key]:
@@ -183,7 +208,7 @@ def write_services(services: SpreadSelectors, path: Path) -> None:
 
 def _check(obj: KubernetesObject) -> None:
     """Check what is read of an object besides nodes and pods. Raises InputError."""
-    if obj.kind in (*CONTROLLERS, "Pod", "CronJob"):
+    if obj.kind in (*CONTROLLERS, "Pod", "CronJob") or obj.kind not in GROUPS:
         controller_of(obj)
         created(obj)
     try:
@@ -199,9 +224,26 @@ def _check(obj: KubernetesObject) -> None:
         raise obj.error(error.field, error.problem) from None
 
 
+def _compares(pod: Object) -> bool:
+    """Return whether a pod has a toleration that compares numbers."""
+    spec = pod.get("spec")
+    tolerations = spec.get("tolerations") if isinstance(spec, dict) else None
+    return isinstance(tolerations, list) and any(
+        isinstance(each, dict) and each.get("operator") in COMPARISONS for each in tolerations
+    )
+
+
+def _hook(obj: KubernetesObject) -> str:
+    """Return when an object that has not been created yet runs as a hook; empty: it is none."""
+    notes = obj.metadata.get("annotations")
+    if not isinstance(notes, dict) or is_created(obj):
+        return ""
+    return next((str(notes[key])[:80] for key in HOOKS if notes.get(key)), "")
+
+
 def _claim(names: dict[Key, KubernetesObject], obj: KubernetesObject) -> None:
     """Note the name of an object as taken. Raises InputError if it is taken already."""
-    if obj.kind not in ("Node", "Pod", *CONTROLLERS) or not obj.name:
+    if (obj.kind in GROUPS and obj.kind not in ("Node", "Pod", *CONTROLLERS)) or not obj.name:
         return
     first = names.setdefault(key_of(obj), obj)
     if first is not obj:

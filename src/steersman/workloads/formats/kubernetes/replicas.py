@@ -115,10 +115,7 @@ class Maker:
     def wanted(self) -> int:
         """Return how many pods a controller of replicas wants besides those of `Members.elsewhere`."""
         count = integer(self._spec, "replicas", "spec", 0, MAX_REPLICAS, 1)
-        if self.replicas is not None and count:
-            least, most = self.replicas
-            count = min(max(count, least), most)
-        return count - self.members.elsewhere
+        return within(count, self.replicas) - self.members.elsewhere
 
     @property
     def _spec(self) -> Object:
@@ -281,6 +278,11 @@ class Maker:
                 tied = (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (node.name,)),)),)
                 constraints = replace(pod.constraints, node_affinity=tied)
                 yield replace(pod, name=next(names), pod_class=replace(pod.pod_class, constraints=constraints))
+
+
+def within(count: int, replicas: tuple[int, int] | None) -> int:
+    """Return a number of replicas within the bounds of an autoscaler, which leaves none as they are."""
+    return count if replicas is None or not count else min(max(count, replicas[0]), replicas[1])
 
 
 def replica_name(name: str, number: int) -> str:

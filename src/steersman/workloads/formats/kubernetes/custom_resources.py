@@ -1,0 +1,138 @@
+"""Pod templates in objects of any kind, found by their shape: a mapping with `spec.containers`.
+
+How many pods a template stands for is read from the fields around it that usually say so. What the controllers of these
+kinds add to their pods is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from steersman.cluster.objects.fields import Object
+from steersman.workloads.formats.kubernetes.replicas import MAX_REPLICAS
+from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject
+
+MAX_DEPTH = 16
+_COUNTS = (
+    "replicas",
+    "size",
+    "count",
+    "numWorkers",
+    "workers",
+    "numNodes",
+    "instances",
+)
+"""Fields that say how many pods the templates below them stand for; the first that is there counts."""
+_LEAST_COUNTS = ("minMember", "minAvailable")
+"""Fields that do so right beside a template: elsewhere they are about several of them."""
+_TEMPLATES_ALONE = ("Template", "Runtime", "Revision")
+"""Ends of names of kinds whose objects other objects use as templates."""
+_ROLE_ENDS = ("GroupSpec", "Template", "Spec", "Config")
+_NO_ROLES = ("template", "spec", "podTemplate", "podTemplateSpec")
+_OF_WORKERS = "workerGroupSpecs"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTemplate:
+    """A pod template in an object.
+
+    Attributes:
+        content: `metadata` and `spec` of its pods.
+        path: where it is.
+        role: part of the object that its pods are, such as `worker`; empty if there is one template.
+        count: number of pods.
+    """
+
+    content: Object
+    path: str
+    role: str
+    count: int
+
+
+def templates_of(obj: KubernetesObject) -> list[FoundTemplate]:
+    """Return the pod templates of an object of a kind that is not read otherwise, unless it makes pods by a clock."""
+    spec = obj.content.get("spec")
+    kind = obj.kind.partition(".")[0]
+    if obj.kind in GROUPS or not isinstance(spec, dict) or kind.endswith(_TEMPLATES_ALONE):
+        return []
+    if kind.startswith(("Cron", "Scheduled")) or isinstance(spec.get("schedule"), str):
+        return []
+    found = list(_below(spec, "spec", "", 1))
+    return [FoundTemplate(each.content, each.path, "", each.count) for each in found] if len(found) == 1 else found
+
+
+def _below(value: Object, path: str, role: str, count: int) -> Iterator[FoundTemplate]:
+    """Yield the templates below a mapping, of which there are `count`."""
+    if path.count(".") > MAX_DEPTH:  # an alias can make a mapping contain itself
+        return
+    count *= _count(value, path)
+    for key, child in value.items():
+        if not isinstance(key, str) or key == "jobTemplate":
+            continue
+        parts = enumerate(child) if isinstance(child, list) else [(-1, child)]
+        for i, part in parts:
+            if not isinstance(part, dict):
+                continue
+            where = f"{path}.{key}" if i < 0 else f"{path}.{key}[{i}]"
+            named = _role(part, key, role)
+            if _is_template(part):
+                yield FoundTemplate(part, where, named, count - _leaders(value, key, count))
+            else:
+                yield from _below(part, where, named, count)
+
+
+def _is_template(value: Object) -> bool:
+    spec = value.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    return isinstance(containers, list) and bool(containers) and all(isinstance(each, dict) for each in containers)
+
+
+def _count(value: Object, path: str) -> int:
+    """Return how many pods the templates directly or further below a mapping stand for, by the fields beside them."""
+    if _is_suspended(value):
+        return 0
+    completions, parallelism = _number(value.get("completions")), _number(value.get("parallelism"))
+    if completions is not None or parallelism is not None:
+        count = completions if completions is not None else parallelism or 0
+    else:
+        has_template = any(isinstance(child, dict) and _is_template(child) for child in value.values())
+        keys = (*_COUNTS, *_LEAST_COUNTS) if has_template else _COUNTS
+        stated = (_number(value.get(key)) for key in keys)
+        default = 0 if path.rpartition(".")[2].startswith(f"{_OF_WORKERS}[") else 1
+        count = next((number for number in stated if number is not None), default)
+        least, most = _number(value.get("minReplicas")), _number(value.get("maxReplicas"))
+        count = min(max(count, least or 0), MAX_REPLICAS if most is None else most)
+    hosts = _number(value.get("numOfHosts"))
+    return min(count * (1 if hosts is None else hosts), MAX_REPLICAS)
+
+
+def _leaders(value: Object, key: str, count: int) -> int:
+    """Return how many of `count` pods are not of the template at `key`: a group of a LeaderWorkerSet has one leader."""
+    size = _number(value.get("size"))
+    if size is None or "workerTemplate" not in value or not size:
+        return 0
+    groups = count // size
+    if key == "leaderTemplate":
+        return count - groups
+    return groups if isinstance(value.get("leaderTemplate"), dict) else 0
+
+
+def _is_suspended(value: Object) -> bool:
+    policy = value.get("runPolicy")
+    return value.get("suspend") is True or (isinstance(policy, dict) and policy.get("suspend") is True)
+
+
+def _number(value: Any) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return min(max(value, 0), MAX_REPLICAS) if is_count else None
+
+
+def _role(part: Object, key: str, role: str) -> str:
+    """Return what pods below a part of an object are called: by its name, else by its key if that says anything."""
+    for field in ("groupName", "name"):
+        if isinstance(part.get(field), str) and part[field] and part[field].isprintable():
+            return str(part[field]).lower()
+    short = next((key.removesuffix(end) for end in _ROLE_ENDS if key.endswith(end) and key != end), key)
+    return role if key in _NO_ROLES else short.lower()

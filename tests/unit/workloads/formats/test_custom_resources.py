@@ -1,0 +1,201 @@
+"""Pod templates of any kind of object are found by their shape, and how many pods they stand for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.cluster_dump import Object, controller, item, listed, node, pod, pod_spec
+
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.yaml_documents import Document
+from steersman.workloads.loading import load_workload
+
+TEMPLATE: Object = {"metadata": {"labels": {"app": "x"}}, "spec": pod_spec(gpus=1)}
+
+
+def made(kind: str, group: str, spec: Any, **metadata: Any) -> Object:
+    content = item(kind, "it", spec=spec) | {"apiVersion": f"{group}/v1"}
+    return content | {"metadata": {"name": "it", "namespace": "default", **metadata}}
+
+
+def expanded(*content: Object) -> Expanded:
+    found = Objects([Document(listed(*content), "w.yaml", "")])
+    assert not found.problems
+    result = found.expanded(found.nodes())
+    assert not result.problems
+    return result
+
+
+def counts(result: Expanded) -> dict[str, int]:
+    """Pods by their name without its number."""
+    names = [each.name.rpartition("-")[0] for each in result.pods]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+RAY = {
+    "headGroupSpec": {"rayStartParams": {}, "template": TEMPLATE},
+    "workerGroupSpecs": [
+        {"groupName": "small", "replicas": 3, "template": TEMPLATE},
+        {"groupName": "Large", "replicas": 2, "numOfHosts": 4, "template": TEMPLATE},
+        {"groupName": "later", "minReplicas": 1, "maxReplicas": 9, "template": TEMPLATE},
+        {"groupName": "none", "template": TEMPLATE},
+    ],
+}
+RAY_PODS = {"it-head": 1, "it-small": 3, "it-large": 8, "it-later": 1}
+ROLES = {"Master": {"template": TEMPLATE}, "Worker": {"replicas": 3, "template": TEMPLATE}}
+JOB_OF_SET = {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}
+KINDS: dict[str, tuple[str, Any, dict[str, int]]] = {
+    "RayCluster": ("ray.io", RAY, RAY_PODS),
+    "RayJob": ("ray.io", {"rayClusterSpec": RAY, "submitterPodTemplate": TEMPLATE}, RAY_PODS | {"it-submitterpod": 1}),
+    "RayService": ("ray.io", {"serveConfigV2": "", "rayClusterConfig": RAY}, RAY_PODS),
+    "PyTorchJob": ("kubeflow.org", {"pytorchReplicaSpecs": ROLES}, {"it-master": 1, "it-worker": 3}),
+    "MPIJob": (
+        "kubeflow.org",
+        {
+            "slotsPerWorker": 2,
+            "mpiReplicaSpecs": {"Launcher": {"template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}},
+        },
+        {"it-launcher": 1, "it-worker": 2},
+    ),
+    "JobSet": (
+        "jobset.x-k8s.io",
+        {
+            "replicatedJobs": [
+                {"name": "driver", "template": {"spec": {"template": TEMPLATE}}},
+                {"name": "workers", "replicas": 3, "template": JOB_OF_SET},
+            ]
+        },
+        {"it-driver": 1, "it-workers": 6},
+    ),
+    "Job": (
+        "batch.volcano.sh",
+        {
+            "minAvailable": 3,
+            "tasks": [
+                {"name": "ps", "replicas": 1, "template": TEMPLATE},
+                {"name": "w", "replicas": 2, "template": TEMPLATE},
+            ],
+        },
+        {"it-ps": 1, "it-w": 2},
+    ),
+    "Rollout": ("argoproj.io", {"replicas": 2, "template": TEMPLATE, "strategy": {"canary": {"steps": []}}}, {"it": 2}),
+    "CloneSet": ("apps.kruise.io", {"template": TEMPLATE}, {"it": 1}),
+    "DeploymentConfig": (
+        "apps.openshift.io",
+        {"replicas": 2, "selector": {"app": "x"}, "template": TEMPLATE},
+        {"it": 2},
+    ),
+    "Notebook": ("kubeflow.org", {"template": TEMPLATE}, {"it": 1}),
+    "Elasticsearch": (
+        "elasticsearch.k8s.elastic.co",
+        {
+            "nodeSets": [
+                {"name": "hot", "count": 3, "podTemplate": TEMPLATE},
+                {"name": "warm", "count": 2, "podTemplate": TEMPLATE},
+            ]
+        },
+        {"it-hot": 3, "it-warm": 2},
+    ),
+    "Training": ("example.com", {"numWorkers": 4, "worker": {"template": TEMPLATE}}, {"it": 4}),
+    "Gang": ("example.com", {"minMember": 5, "template": TEMPLATE}, {"it": 5}),
+    "Service": ("serving.knative.dev", {"template": TEMPLATE}, {"it": 1}),
+    "Empty": ("example.com", {"replicas": 0, "template": TEMPLATE}, {}),
+    "Text": ("example.com", {"size": "10Gi", "template": TEMPLATE}, {"it": 1}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_templates_stand_for_as_many_pods_as_they_say(kind: str) -> None:
+    group, spec, expected = KINDS[kind]
+    result = expanded(made(kind, group, spec))
+    assert counts(result) == expected
+    assert {each.owner for each in result.pods} == ({f"{kind}/it"} if expected else set())
+    assert {each.requests.gpu_count for each in result.pods} == ({1} if expected else set())
+    assert len(set(result.owners.values())) == bool(expected)
+
+
+@pytest.mark.parametrize(("leader", "expected"), [(False, {"it": 8}), (True, {"it-leader": 2, "it-worker": 6})])
+def test_groups_of_a_leader_worker_set(leader: bool, expected: dict[str, int]) -> None:
+    templates = {"size": 4, "workerTemplate": TEMPLATE} | ({"leaderTemplate": TEMPLATE} if leader else {})
+    spec = {"replicas": 2, "leaderWorkerTemplate": templates}
+    assert counts(expanded(made("LeaderWorkerSet", "leaderworkerset.x-k8s.io", spec))) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("PyTorchJob", {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": ROLES}),
+        ("JobSet", {"suspend": True, "replicatedJobs": [{"name": "w", "template": JOB_OF_SET}]}),
+        ("CronWorkflow", {"schedule": "* * * * *", "template": TEMPLATE}),
+        ("ScheduledThing", {"template": TEMPLATE}),
+        ("CronTab", {"jobTemplate": {"spec": {"template": TEMPLATE}}}),
+        ("PodTemplate", {"template": TEMPLATE}),
+        ("TrainingRuntime", {"template": TEMPLATE}),
+    ],
+)
+def test_what_makes_no_pods_now(kind: str, spec: Object) -> None:
+    assert expanded(made(kind, "example.com", spec)).pods == ()
+
+
+def test_a_resource_that_has_made_objects_counts_once() -> None:
+    """What it made counts itself: pods, and controllers with pods that are missing."""
+    rollout = made("Rollout", "argoproj.io", {"replicas": 3, "template": TEMPLATE}, uid="u")
+    replica_set = controller("ReplicaSet", "it-1", owner=rollout, replicas=3)
+    there = pod("it-1-a", replica_set, on="n")
+    result = expanded(rollout, replica_set, there)
+    assert [each.name for each in result.pods] == ["it-1-a", "it-1-0002", "it-1-0003"]
+    assert set(result.owners.values()) == {("Rollout", "default", "it")}
+    training = made("PyTorchJob", "kubeflow.org", {"pytorchReplicaSpecs": ROLES}, uid="u")
+    assert len(expanded(training, pod("it-master-0", training, on="n")).pods) == 1
+
+
+def test_the_sentence_and_errors_name_the_kinds(tmp_path: Path) -> None:
+    bad = made(
+        "MPIJob",
+        "kubeflow.org",
+        {"mpiReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [{"resources": 5}]}}}}},
+    )
+    rollout = made("Rollout", "argoproj.io", {"replicas": 2, "template": TEMPLATE})
+    rollout["metadata"]["namespace"] = "web"
+    (tmp_path / "w.json").write_text(json.dumps(listed(node("n"), bad, rollout)))
+    workload = load_workload(tmp_path / "w.json", None)
+    assert "2 from templates in custom resources (Rollout 2)" in workload.understood
+    assert [each.namespace for each in workload.pods] == ["web", "web"]
+    (warning,) = workload.warnings
+    path = "spec.mpiReplicaSpecs.Worker.template.spec.containers[0].resources"
+    assert f"items[1], MPIJob default/it, {path}: must be a mapping" in warning
+
+
+def test_an_autoscaler_scales_them_too() -> None:
+    target = {"apiVersion": "argoproj.io/v1", "kind": "Rollout", "name": "it"}
+    scaler = item("HorizontalPodAutoscaler", "s", spec={"scaleTargetRef": target, "minReplicas": 4, "maxReplicas": 9})
+    rollout = made("Rollout", "argoproj.io", {"template": TEMPLATE})
+    assert len(expanded(rollout, scaler | {"apiVersion": "autoscaling/v2"}).pods) == 4
+
+
+@pytest.mark.parametrize("key", ["helm.sh/hook", "argocd.argoproj.io/hook"])
+def test_hooks_do_not_run_with_the_rest(key: str) -> None:
+    test, cleanup = pod("test"), controller("Job", "cleanup", at=None)
+    for each, when in ((test, "test"), (cleanup, "pre-delete,post-delete")):
+        each["metadata"] = {"name": each["metadata"]["name"], "annotations": {key: when}}
+    found = Objects([Document(listed(test, cleanup, controller("Deployment", "app")), "w.yaml", "")])
+    assert [each.name for each in found.pods(())] == ["app-0001"]
+    left_out = "Pod default/test (test), Job default/cleanup (pre-delete,post-delete)"
+    assert found.warnings() == (f"hooks do not run with the rest and are left out: {left_out}",)
+    running = pod("test", on="n", metadata={"annotations": {key: "test"}})
+    assert len(expanded(running).pods) == 1
+
+
+@pytest.mark.parametrize("operator", ["Lt", "Gt"])
+def test_tolerations_that_compare_numbers_tolerate_nothing(tmp_path: Path, operator: str) -> None:
+    toleration = {"key": "rate", "operator": operator, "value": "50", "effect": "NoSchedule"}
+    spot = node("spot", taints=[{"key": "rate", "value": "20", "effect": "NoSchedule"}])
+    (tmp_path / "w.json").write_text(json.dumps(listed(spot, pod("p", tolerations=[toleration]), pod("q"))))
+    workload = load_workload(tmp_path / "w.json", None)
+    assert [each.constraints.tolerations for each in workload.pods] != [(), ()]
+    assert not workload.eligible.any()
+    assert "tolerations by Lt and Gt tolerate nothing" in workload.warnings[0]
