@@ -233,6 +233,8 @@ class Node:
 
     `gpu_count` devices have bits in a device mask; `gpu_resources` are the names under which they are offered, none:
     any. Further GPUs (of another vendor, or beyond the mask) are counted among `extended` under their name.
+    `gpu_memory_mib` is the memory of each device, 0 if unknown. `addresses` are those of `status.addresses` that are
+    not its name.
     """
 
     name: str
@@ -248,6 +250,8 @@ class Node:
     unschedulable: bool = False
     images: Mapping[str, int] = field(default_factory=dict, hash=False)
     gpu_resources: tuple[str, ...] = ()
+    gpu_memory_mib: int = 0
+    addresses: tuple[str, ...] = ()
 
     @property
     def counted_gpus(self) -> dict[str, int]:

@@ -20,7 +20,8 @@ from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, Cla
 from steersman.cluster.constraints import inter_pod
 from steersman.cluster.constraints import node as static
 from steersman.cluster.constraints.inter_pod import InterPodArrays, InterPodConstraints
-from steersman.cluster.gpu_resources import GPU_RESOURCES, is_offered
+from steersman.cluster.gpu_resources import is_offered
+from steersman.cluster.gpu_units import counted_milli, device_milli
 from steersman.cluster.model import ANY_GPU, GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, gpu_types
 from steersman.core.errors import SteersmanError
 
@@ -76,6 +77,7 @@ class ClusterState:
         self._class_arrays: ClassArrays | None = None
         self._free_slots: list[int] = []
         self._pods: dict[int, dict[str, Placement]] = {}
+        self._gpu_weights: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
         self.arrays = self._node_arrays(nodes)
 
     # Nodes -----------------------------------------------------------------------------------------------------------
@@ -161,6 +163,7 @@ class ClusterState:
     def _write(self, slot: int, node: Node | None) -> None:
         """Write a slot's node to all arrays."""
         arrays = self.arrays
+        self._gpu_weights = None
         arrays.allocatable[slot] = 0
         if node is not None:
             for column, name in _COLUMNS:
@@ -282,7 +285,7 @@ class ClusterState:
         chosen.arrays = NodeArrays(*(a.take(order, axis=0) for a in self.arrays))
         chosen.table = self.table.permuted(order)
         chosen.terms = self.terms.permuted(chosen.table, order)
-        chosen._class_arrays = self._class_arrays
+        chosen._class_arrays, chosen._gpu_weights = self._class_arrays, None
         if self._class_arrays is not None:
             chosen._class_arrays = self._class_arrays._replace(allowed=self._class_arrays.allowed.take(order, axis=1))
         chosen._free_slots = sorted(int(place[slot]) for slot in self._free_slots)
@@ -363,11 +366,32 @@ class ClusterState:
     # Decisions -------------------------------------------------------------------------------------------------------
 
     def gpu_use_by_node(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the GPU milli that pods hold on each node, [N], and all there are, [N]; counted GPUs included."""
+        """Return the GPU milli that pods hold on each node, [N], and all there are, [N].
+
+        Counted GPUs are included; a slice or a replica is as much of a GPU as it is, see `gpu_units`.
+        """
         arrays = self.arrays
-        counted = [i for i, name in enumerate(self.resources, EXTENDED) if name in GPU_RESOURCES]
-        total = (arrays.gpu_count + arrays.allocatable[:, counted].sum(axis=1)) * GPU_MILLI
-        return total - arrays.gpu_free.sum(axis=1) - arrays.free[:, counted].sum(axis=1) * GPU_MILLI, total
+        device, counted = self.gpu_weights()
+        total = arrays.gpu_count * device + (arrays.allocatable * counted).sum(axis=1)
+        left = arrays.gpu_free.sum(axis=1) * device / GPU_MILLI + (arrays.free * counted).sum(axis=1)
+        return np.rint(total - left).astype(np.int64), np.rint(total).astype(np.int64)
+
+    def gpu_weights(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return the milli of a GPU of each device of the nodes, [N], and of a unit of each resource, [N, R]."""
+        if self._gpu_weights is None:
+            self._gpu_weights = self._make_gpu_weights()
+        return self._gpu_weights
+
+    def _make_gpu_weights(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        device = np.full(len(self.nodes), float(GPU_MILLI))
+        counted = np.zeros(self.arrays.allocatable.shape)
+        columns = {name: column for column, name in enumerate(self.resources, EXTENDED)}
+        for slot, node in enumerate(self.nodes):
+            if node is not None:
+                device[slot] = device_milli(node)
+                for name, milli in counted_milli(node).items():
+                    counted[slot, columns[name]] = milli
+        return device, counted
 
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
         """Return where a pod of the class with these labels may run now, [N]: constraints, resources and devices."""

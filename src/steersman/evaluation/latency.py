@@ -189,7 +189,7 @@ def _final_nodes(core: LatencyCore) -> FinalNodes:
     return FinalNodes(
         names=tuple(names),
         gpu_model=("",) * len(names),
-        gpu_count=np.zeros(len(names), dtype=np.int64),
+        gpu_count=np.zeros(len(names)),
         gpu_used_share=np.full(len(names), np.nan),
         cpu_used_share=loads[:, 0],
         memory_used_share=loads[:, 1],

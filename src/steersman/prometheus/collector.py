@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from steersman.prometheus.client import PrometheusClient, PrometheusError, Series
 from steersman.prometheus.configuration import LATENCY_FEATURE, Configuration
+from steersman.prometheus.node_names import Addresses, NodeNames
 from steersman.prometheus.store import MetricSample, MetricStore
 
 WAIT_SECONDS = 0.2
@@ -19,12 +19,24 @@ WAIT_SECONDS = 0.2
 log = structlog.get_logger("telemetry")
 
 
+class AmbiguousSeriesError(PrometheusError):
+    """Two series of a feature are of the same node, so that neither is its value."""
+
+    def __init__(self, feature: str, node: str, series: Sequence[Series]) -> None:
+        one, other = (_shown(each) for each in series[:2])
+        message = (
+            f"features.{feature}.query: two series are of node {node}, {one} and {other}; "
+            "select one of them, or aggregate by the label that names the node"
+        )
+        super().__init__(message, reached=True)
+
+
 class TelemetryCollector:
     """Keeper of the metric store.
 
     Args:
         configuration: queries.
-        nodes: returns the names of the cluster's nodes.
+        nodes: returns the cluster's nodes by name, with what else they are called.
         clock: monotonic clock, seconds.
 
     Attributes:
@@ -38,7 +50,7 @@ class TelemetryCollector:
     def __init__(
         self,
         configuration: Configuration,
-        nodes: Callable[[], Collection[str]],
+        nodes: Callable[[], Addresses],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.configuration, self.store = configuration, MetricStore(configuration)
@@ -46,7 +58,6 @@ class TelemetryCollector:
         self.problem = ""
         self.clock, self._nodes = clock, nodes
         self._client = PrometheusClient(configuration.prometheus)
-        self._pattern = re.compile(configuration.nodes.pattern)
         self._failing: dict[str, str] = {}
         self._warned: set[str] = set()
 
@@ -61,23 +72,32 @@ class TelemetryCollector:
                 await asyncio.sleep(max(self.configuration.refresh_seconds - (self.clock() - began), 0.0))
 
     async def query_once(self) -> None:
-        """Run one round of queries. Raises PrometheusError: Prometheus cannot be queried."""
+        """Run one round of queries.
+
+        Raises:
+            PrometheusError: Prometheus cannot be queried, or two series of a feature are of the same node.
+        """
         async with self._client:
-            await self.refresh()
+            problems = await self.refresh()
         if self.problem:
             raise PrometheusError(self.problem, reached=False)
+        for error in problems.values():
+            if isinstance(error, AmbiguousSeriesError):
+                raise error
 
-    async def refresh(self) -> None:
-        """Run one round of queries; the client must be open."""
+    async def refresh(self) -> Mapping[str, PrometheusError]:
+        """Run one round of queries, and return the errors by feature; the client must be open."""
         queried = [name for name, feature in self.configuration.features.items() if feature.query]
-        nodes = frozenset(self._nodes())
+        addresses = self._nodes()
+        nodes = NodeNames(self.configuration.nodes, addresses)
         answers = await asyncio.gather(*(self._feature(name, nodes) for name in queried))
         problems = {name: error for name, error in zip(queried, answers, strict=True) if error is not None}
-        self.store.prune(nodes)
+        self.store.prune(addresses.keys())
         self.rounds["complete" if not problems else "failed" if len(problems) == len(queried) else "partial"] += 1
         self._tell(queried, problems)
+        return problems
 
-    async def _feature(self, name: str, nodes: Collection[str]) -> PrometheusError | None:
+    async def _feature(self, name: str, nodes: NodeNames) -> PrometheusError | None:
         """Query one feature, and return the error, if any."""
         feature = self.configuration.features[name]
         try:
@@ -87,48 +107,45 @@ class TelemetryCollector:
         now = self.clock()
         known = self._by_node(name, times, nodes, count=False)
         ages = {key: min(series.time - series.value for series in result) for key, result in known.items()}
+        measured = self._by_node(name, values, nodes, count=True)
+        for (node, _), series in measured.items():
+            if len(series) > 1:
+                return AmbiguousSeriesError(name, node, series)
         result = [
-            MetricSample(node, user, each.value, ages[node, user])
-            for (node, user), series in self._by_node(name, values, nodes, count=True).items()
+            MetricSample(node, user, series[0].value, ages[node, user])
+            for (node, user), series in measured.items()
             if (node, user) in ages
-            for each in series
         ]
         self.store.record(name, result, now)
         return None
 
     def _by_node(
-        self, feature: str, series: Sequence[Series], nodes: Collection[str], *, count: bool
+        self, feature: str, series: Sequence[Series], nodes: NodeNames, *, count: bool
     ) -> dict[tuple[str, str], list[Series]]:
         """Return series by node and, of latencies, by users."""
         label, user_label = self.configuration.node_label(feature), self.configuration.features[feature].user_label
         series_by_node: dict[tuple[str, str], list[Series]] = {}
         strange = ""
         for each in series:
-            node = self.node_of(each.labels.get(label, ""))
-            if node in nodes:
+            node = nodes.find(each.labels.get(label, ""))
+            if node:
                 user = each.labels.get(user_label, "") if feature == LATENCY_FEATURE and user_label else ""
                 series_by_node.setdefault((node, user), []).append(each)
             elif count:
                 self.store.dropped["unknown node"] += 1
                 strange = strange or each.labels.get(label, "")
-        if count and series and nodes and not series_by_node and feature not in self._warned:
+        if count and series and not series_by_node and feature not in self._warned:
             self._warned.add(feature)
             overrides = self.configuration.features[feature].node_label
             label_field = f"features.{feature}.nodeLabel" if overrides else "nodes.label"
             log.warning(
-                f"no series is of a node of this cluster; {label_field}, nodes.pattern and nodes.names say which it is "
-                "of",
+                f"no series is of a node of this cluster: its name, its addresses and its host name are compared; "
+                f"{label_field}, nodes.pattern and nodes.names say which node it is of",
                 feature=feature,
                 label=label,
                 example=strange,
             )
         return series_by_node
-
-    def node_of(self, text: str) -> str:
-        """Return the node that a label's value names, "" if it does not match."""
-        matched = self._pattern.fullmatch(text)
-        named = (matched[1] or "") if matched is not None else ""
-        return self.configuration.nodes.names.get(named, named)
 
     def _tell(self, queried: Sequence[str], problems: Mapping[str, PrometheusError]) -> None:
         """Log changes of the problem and of missing features, once each."""
@@ -150,3 +167,11 @@ class TelemetryCollector:
             elif name not in self._failing:
                 self._failing[name] = str(error)
                 log.warning("a feature is not measured", feature=name, error=str(error))
+
+
+def _shown(series: Series) -> str:
+    """Return a series as PromQL writes it."""
+    labels = dict(series.labels)
+    name = labels.pop("__name__", "")
+    text = name + "{" + ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items())) + "}"
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -56,7 +56,7 @@ class NodeMapping(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     Attributes:
         label: label of the series that names the node.
         pattern: regular expression that matches its whole value; the first group names the node.
-        names: from the group to the node's name, for those that differ.
+        names: from the group to the node's name, for those that are neither its name nor an address or a host name.
     """
 
     label: str = "instance"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import GPU_MILLI, PodClass
+from steersman.cluster.model import PodClass
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.simulation.result import Protocol
 from steersman.workloads.generators.inflation import MAX_DRAWS, inflate
@@ -108,9 +108,9 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     Its seeds never give the arrivals of `schedule`, so policies are never trained on what `inflation` measures.
     """
     random = np.random.default_rng(seed)
-    demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
+    demand = np.array(workload.gpu_demand, dtype=np.float64)
     first, drawable = (np.array(some, dtype=np.int64) for some in (workload.standing(), workload.demand()))
-    target = ratio * GPU_MILLI * sum(node.gpu_total for node in workload.eligible_nodes)
+    target = ratio * workload.gpu_capacity
     if not (target and demand[drawable].any()):
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
     target -= demand[first].sum()
@@ -187,15 +187,16 @@ def trace_load(workload: Workload, mean_duration: float | None = None) -> float:
     """
     standing = set(workload.standing())
     pods = [pod for i, pod in enumerate(workload.pods) if i not in standing]
+    demand = [milli for i, milli in enumerate(workload.gpu_demand) if i not in standing]
     starts = [pod.creation_time or 0.0 for pod in pods]
     span = max(starts, default=0.0) - min(starts, default=0.0)
-    capacity = float(sum(node.gpu_total for node in workload.eligible_nodes) * GPU_MILLI)
+    capacity = float(workload.gpu_capacity)
     work = 0.0
-    for pod, start in zip(pods, starts, strict=True):
+    for pod, start, milli in zip(pods, starts, demand, strict=True):
         seconds = mean_duration if pod.deletion_time is None else pod.deletion_time - start
         if seconds is None:
             return 0.0
-        work += pod.requests.gpu_total_milli * seconds
+        work += milli * seconds
     return min(100.0, work / (capacity * span)) if span > 0 and capacity else 0.0
 
 
@@ -246,8 +247,8 @@ def _poisson(
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
     duration = _durations(workload, mean_duration, random)
-    capacity = float(sum(node.gpu_total for node in workload.eligible_nodes) * GPU_MILLI)
-    demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.float64)
+    capacity = float(workload.gpu_capacity)
+    demand = np.array(workload.gpu_demand, dtype=np.float64)
     if not (capacity and demand.any()):
         capacity = float(sum(node.cpu_milli for node in workload.eligible_nodes))
         demand = np.array([pod.requests.cpu_milli for pod in workload.pods], dtype=np.float64)

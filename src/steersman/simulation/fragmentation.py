@@ -22,7 +22,7 @@ def recount(
     classes: ClassArrays,
     profile: ProfileArrays,
     fragments: FragmentArrays,
-    eligible: npt.NDArray[np.bool_],
+    weight: npt.NDArray[np.float64],
     class_id: npt.NDArray[np.int64],
     numbers: npt.NDArray[np.int64],
     sums: npt.NDArray[np.float64],
@@ -34,7 +34,8 @@ def recount(
         classes: of its pods.
         profile: the profile that fragmentation is measured by.
         fragments: of the nodes by this profile.
-        eligible: [N] nodes over which it is taken, see `cluster.constraints.node.eligible_nodes`.
+        weight: [N] GPUs that each device of a node is; 0 for nodes that do not count, see
+            `cluster.constraints.node.eligible_nodes`.
         class_id: [A] classes of the arrivals.
         numbers: [E, 9] of the record.
         sums: [E, 10] of the record.
@@ -43,16 +44,16 @@ def recount(
     for e in range(numbers.shape[0]):
         n, outcome, arrival = numbers[e, SLOT], numbers[e, OUTCOME], numbers[e, ARRIVAL]
         changes = outcome in (BOUND, FINISHED)
-        counts = changes and eligible[n]
+        counts = changes and weight[n] > 0.0
         for i in range(causes):
             before = 0.0
             if e > 0:
                 before = sums[e - 1, CAUSE + i]
             else:
                 for k in range(nodes.gpu_count.shape[0]):
-                    if eligible[k]:
-                        before += fragments.causes[k, i]
-            sums[e, CAUSE + i] = before - fragments.causes[n, i] if counts else before
+                    if weight[k] > 0.0:
+                        before += weight[k] * fragments.causes[k, i]
+            sums[e, CAUSE + i] = before - weight[n] * fragments.causes[n, i] if counts else before
         if not changes:
             continue
         if outcome == BOUND:
@@ -63,4 +64,4 @@ def recount(
         if not counts:
             continue
         for i in range(causes):
-            sums[e, CAUSE + i] += fragments.causes[n, i]
+            sums[e, CAUSE + i] += weight[n] * fragments.causes[n, i]

@@ -81,8 +81,8 @@ def _coming(workload: Workload) -> list[Pod]:
 
 
 def _lack_of_gpus(workload: Workload) -> str:
-    if not any(node.gpu_total for node in workload.eligible_nodes):
+    if not workload.gpu_capacity:
         return NO_GPUS.format(workload.name, "nodes have")
-    if not any(workload.pods[i].requests.gpu_count for i in workload.demand()):
+    if not any(workload.gpu_demand[i] for i in workload.demand()):
         return NO_GPUS.format(workload.name, "pods ask for")
     return ""

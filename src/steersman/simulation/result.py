@@ -109,12 +109,13 @@ class Timeline:
 class FinalNodes:
     """The eligible nodes at the end of a run, in the node file's order, for the heat map.
 
-    Shares are 0..1, NaN where there is none of the resource; see `Workload.eligible`.
+    Shares are 0..1, NaN where there is none of the resource; see `Workload.eligible`. `gpu_count` are physical GPUs,
+    which slices and replicas are parts of.
     """
 
     names: tuple[str, ...]
     gpu_model: tuple[str, ...]
-    gpu_count: npt.NDArray[np.int64]
+    gpu_count: npt.NDArray[np.float64]
     gpu_used_share: npt.NDArray[np.float64]
     cpu_used_share: npt.NDArray[np.float64]
     memory_used_share: npt.NDArray[np.float64]

@@ -31,6 +31,7 @@ from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import engine, metrics
 from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.fragmentation import recount
+from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
@@ -66,7 +67,7 @@ class Simulator:
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
         self._labels_of = self._state.labels_ids(workload.pods)
-        self._demand = np.array([pod.requests.gpu_total_milli for pod in workload.pods], dtype=np.int64)
+        self._demand = np.array(workload.gpu_demand, dtype=np.int64)
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
         self._fits_nowhere = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_infeasible_classes(self._state.arrays, self._state.class_arrays, self._fits_nowhere)
@@ -108,7 +109,8 @@ class Simulator:
         unknown = sorted(wanted - models)
         if not unknown:
             return ()
-        return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}",)
+        there = f"nodes have {', '.join(sorted(models))}" if (models := models - {""}) else "no node states one"
+        return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}; {there}",)
 
     def _infeasible_warnings(self) -> tuple[str, ...]:
         standing = set(self.workload.standing())
@@ -340,8 +342,7 @@ class Execution:
         count = int(self.run.cursor[engine.EVENTS])
         columns = ("time", "numbers", "sums", "reasons")
         record = self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
-        if self.prepared is not None:
-            self._measure_fragmentation(record)
+        self._count_gpus(record)
         demand = self.simulator._demand[self.plan.pods]
         # An arrival counts when it arrives, not again when it is bound after waiting or leaves.
         first = np.zeros(count, dtype=np.int64)
@@ -387,15 +388,32 @@ class Execution:
             "steersman/Latency-v0 simulates them",
         )
 
-    def _measure_fragmentation(self, record: engine.EventRecord) -> None:
-        """Measure fragmentation by the workload's profile, as for every policy, if the policy has its own."""
-        profile = self.simulator.profile_arrays(None)
-        if _same(profile, self.cluster.profile):
-            return
+    def _count_gpus(self, record: engine.EventRecord) -> None:
+        """Count in GPUs what the event loop counts in devices and units, where these are not whole GPUs.
+
+        Fragmentation is measured by the workload's profile, as for every policy, if the policy has its own.
+        """
         state = self.simulator._state.permuted(self.plan.nodes)
+        device, counted = state.gpu_weights()
+        whole = are_whole(state, device, counted)
+        if not whole:
+            record.numbers[:, engine.GPU_TAKEN] = gpus_taken(
+                record.numbers, state, self.arrivals.class_id, self.eligible, device, counted
+            )
+        profile = self.simulator.profile_arrays(None)
+        if whole and (self.prepared is None or _same(profile, self.cluster.profile)):
+            return
         fragments = fragment_arrays(profile, state.arrays)
-        classes, arrivals = state.class_arrays, self.arrivals.class_id
-        recount(state.arrays, classes, profile, fragments, self.eligible, arrivals, record.numbers, record.sums)
+        recount(
+            state.arrays,
+            state.class_arrays,
+            profile,
+            fragments,
+            np.where(self.eligible, device / GPU_MILLI, 0.0),
+            self.arrivals.class_id,
+            record.numbers,
+            record.sums,
+        )
 
     def _decision_states(self, record: engine.EventRecord) -> DecisionStates:
         """Return the states around the decisions of a record."""
@@ -410,7 +428,7 @@ class Execution:
     def _capacity(self) -> metrics.Capacity:
         nodes, allocatable = self.state.arrays, self.state.arrays.allocatable[self.eligible]
         return metrics.Capacity(
-            gpu=sum(node.gpu_total for node in self.simulator.workload.eligible_nodes) * GPU_MILLI,
+            gpu=self.simulator.workload.gpu_capacity,
             cpu=int(allocatable[:, CPU].sum()),
             memory=int(allocatable[:, MEMORY].sum()),
             nodes=len(allocatable),
@@ -433,7 +451,7 @@ class Execution:
         return FinalNodes(
             names=tuple(node.name for node in self.simulator.workload.eligible_nodes),
             gpu_model=tuple(node.gpu_model for node in self.simulator.workload.eligible_nodes),
-            gpu_count=(gpu // GPU_MILLI)[place],
+            gpu_count=(gpu / GPU_MILLI)[place],
             gpu_used_share=share(gpu_used, gpu),
             cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),
             memory_used_share=share(used[:, MEMORY], nodes.allocatable[:, MEMORY]),

@@ -20,6 +20,7 @@ from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.garbage_collection import no_collection
 from steersman.workloads.generators.deployments import Row
+from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.recorded import with_running
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload, workload_name
 
@@ -140,7 +141,9 @@ def load_workload(
     if len(sources) > 1:
         warnings += _unused(*sources)
     services = SpreadSelectors.union(source.services() for source in sources)
-    workload = Workload(workload_name(given[-1]), nodes, pods, services, tuple(warnings))
+    name = workload_name(given[-1])
+    warnings += [f"{name}: {warning}" for warning in gpu_warnings(nodes, pods)]
+    workload = Workload(name, nodes, pods, services, tuple(warnings))
     return with_running(workload, expanded, running) if expanded is not None and expanded.pods else workload
 
 
@@ -166,7 +169,8 @@ def workload_of_objects(
         if not result:
             raise SteersmanError(f"{name}: there are no {what}")
     left_out = _left_out((*objects.problems, *expanded.problems))
-    about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings)
+    about_gpus = gpu_warnings(nodes, expanded.pods)
+    about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_gpus)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
     return with_running(Workload(name, nodes, expanded.pods, objects.services(), all_warnings), expanded, running)
 

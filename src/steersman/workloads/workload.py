@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from steersman.cluster.model import Node, Pod, Requirement
+from steersman.cluster.gpu_units import gpu_milli, mean_milli, requested_milli
+from steersman.cluster.model import Node, Pod, Requests, Requirement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,6 +133,21 @@ class Workload:
     def eligible_nodes(self) -> tuple[Node, ...]:
         """Return the eligible nodes, see `eligible`."""
         return tuple(node for node, counts in zip(self.nodes, self.eligible, strict=True) if counts)
+
+    @cached_property
+    def gpu_capacity(self) -> int:
+        """Return the GPU milli of the eligible nodes; a slice or a replica is as much of a GPU as it is."""
+        return sum(map(gpu_milli, self.eligible_nodes))
+
+    @cached_property
+    def gpu_demand(self) -> tuple[int, ...]:
+        """Return the GPU milli that each pod requests; of resources that nodes share unequally their mean."""
+        means = mean_milli(self.eligible_nodes)
+        known: dict[Requests, int] = {}
+        for pod in self.pods:
+            if pod.requests not in known:
+                known[pod.requests] = requested_milli(pod.requests, means)
+        return tuple(known[pod.requests] for pod in self.pods)
 
     def shuffled_nodes(self, random: np.random.Generator) -> npt.NDArray[np.int64]:
         """Return [N] indices of nodes in random order; those that are not eligible come last and change nothing."""

@@ -93,6 +93,7 @@ class Node:
         memory: bytes available.
         filesystem: share used.
         latency: milliseconds by users.
+        series: further series with their values.
         there: whether it is scraped at all.
     """
 
@@ -102,6 +103,7 @@ class Node:
     memory: float = 8e9
     filesystem: float = 0.2
     latency: dict[str, float] = field(default_factory=dict)
+    series: dict[str, float] = field(default_factory=dict)
     there: bool = True
     idle_seconds: float = 0.0
     received: float = 0.0
@@ -119,7 +121,8 @@ class Node:
         }
         for user, milliseconds in self.latency.items():
             values[f'steersman_probe_latency_milliseconds{{instance="%s",user="{user}"}}'] = milliseconds
-        return "".join(f"{key % name} {value}\n" for key, value in values.items())
+        text = "".join(f"{key % name} {value}\n" for key, value in values.items())
+        return text + "".join(f"{key} {value}\n" for key, value in self.series.items())
 
 
 @dataclass

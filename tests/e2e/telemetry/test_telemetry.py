@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import threading
 import time
@@ -278,7 +279,9 @@ def test_values_that_are_an_hour_old_are_seen_to_be_so(tmp_path: Path) -> None:
         made.remember({connections % "old": 7.0}, 3600)
         made.remember({connections % "new": 8.0}, 5)
         made.start("--query.lookback-delta=2h")
-        collector = TelemetryCollector(configuration({"prometheus": {"url": made.url}}), lambda: ("old", "new"))
+        collector = TelemetryCollector(
+            configuration({"prometheus": {"url": made.url}}), lambda: dict.fromkeys(("old", "new"), ())
+        )
 
         async def story() -> None:
             async with collector._client:
@@ -295,6 +298,41 @@ def test_values_that_are_an_hour_old_are_seen_to_be_so(tmp_path: Path) -> None:
         found = collector.store.resolve(values, taken, present, collector.clock())
         assert found.fresh[:, column].tolist() == [False, True]
         assert found.values[:, column].tolist() == [8, 8]  # the median of what is not stale
+
+
+def page_configurations() -> list[dict[str, object]]:
+    """The configurations of the page on labels."""
+    page = (DEPLOY.parent / "docs" / "how-to" / "telemetry-labels.md").read_text()
+    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+
+
+def test_nodes_are_found_by_address_and_by_the_joins_of_the_page(tmp_path: Path) -> None:
+    """As kube-prometheus-stack scrapes: `instance` is an address with a port; a join finds nodes without addresses."""
+    instances = {"worker-0": "10.0.0.1", "worker-1": "[fd00::1]"}
+    exporters = {}
+    for i, (name, address) in enumerate(instances.items()):
+        instance, bare = f"{address}:9100", address.strip("[]")
+        info = {
+            f'node_uname_info{{instance="{instance}",nodename="{name}.example.com"}}': 1.0,
+            f'kube_node_info{{node="{name}",internal_ip="{bare}"}}': 1.0,
+        }
+        exporters[instance] = Node(connections=10.0 * (i + 1), memory=1e9 * (i + 1), series=info)
+    with telemetry(tmp_path / "here", exporters) as made:
+        until(lambda: len(made.ask(CPU_QUERY)) == 2)
+        by_address = {name: (address.strip("[]"),) for name, address in instances.items()}
+        joins = page_configurations()
+        assert len(joins) == 2
+        for document, nodes in (({}, by_address), *((join, dict.fromkeys(instances, ())) for join in joins)):
+            content = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
+            collector = TelemetryCollector(
+                configuration(content | {"prometheus": {"url": made.url}}), lambda nodes=nodes: nodes
+            )
+            asyncio.run(collector.query_once())
+            values, _ = collector.store.last_values(list(instances))
+            measured = dict(zip(FEATURES, values.T.tolist(), strict=False))
+            assert measured["tcp_connections"] == [10, 20]
+            assert measured["memory_available_bytes"] == [1e9, 2e9]
+            assert all(0 <= cpu <= 100 for cpu in measured["cpu_used_percent"])
 
 
 def test_the_server_takes_the_manifests(control_plane: LocalCluster) -> None:
@@ -336,7 +374,7 @@ def test_a_machine_and_its_probe_are_measured(tmp_path: Path) -> None:
     try:
         with telemetry(tmp_path / "here", {}, machine="machine", targets={"probed": port}) as made:
             collector = TelemetryCollector(
-                configuration({"prometheus": {"url": made.url}}), lambda: ("machine", "probed")
+                configuration({"prometheus": {"url": made.url}}), lambda: dict.fromkeys(("machine", "probed"), ())
             )
 
             async def complete() -> None:

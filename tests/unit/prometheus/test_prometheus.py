@@ -29,14 +29,19 @@ from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.scheduler.shadow import Shadow
 from steersman.cli.commands.schedule.shadow import _run as follow_shadow
+from steersman.cluster.model import Node
+from steersman.cluster.objects.decoding import node_from_object
+from steersman.cluster.objects.manifests import node_to_object
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH
 from steersman.kubernetes.client import Client
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
+from steersman.prometheus.client import PrometheusError
 from steersman.prometheus.collector import TelemetryCollector
-from steersman.prometheus.configuration import Configuration, configuration, read_configuration
+from steersman.prometheus.configuration import Configuration, NodeMapping, configuration, read_configuration
 from steersman.prometheus.metrics import TelemetryMetrics
+from steersman.prometheus.node_names import NodeNames, addresses_of
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "prometheus" / "telemetry.yaml"
 
@@ -133,11 +138,78 @@ async def _ask_with(answer: Answer, nodes: Json) -> TelemetryCollector:
         server.answer = answer
         made = TelemetryCollector(
             configuration({"prometheus": {"url": server.url}, "features": OFF | ONE, "nodes": nodes}),
-            lambda: ("n0", "n1"),
+            lambda: dict.fromkeys(("n0", "n1"), ()),
         )
         async with made._client:
             await made.refresh()
     return made
+
+
+NODES = (
+    Node("n0", 1, 1, addresses=("10.0.0.1", "203.0.113.7", "fd00::1", "n0.rack.example.com")),
+    Node("n1", 1, 1, addresses=("10.0.0.2", "10.0.0.3"), labels={"kubernetes.io/hostname": "Machine-1"}),
+    Node("ip-10-0-0-9.ec2.internal", 1, 1, addresses=("10.0.0.3",)),
+    Node("twin.a", 1, 1),
+    Node("twin.b", 1, 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("n0:9100", "n0"),
+        ("10.0.0.1:9100", "n0"),
+        ("203.0.113.7", "n0"),
+        ("[fd00::1]:9100", "n0"),
+        ("[FD00:0:0::1]:9100", "n0"),
+        ("fd00::1", "n0"),
+        ("[::ffff:10.0.0.2]:9100", "n1"),
+        ("n0.rack.example.com:9100", "n0"),
+        ("N0.Rack.Example.com.:9100", "n0"),
+        ("n0.other.example.com", "n0"),
+        ("machine-1:9100", "n1"),
+        ("ip-10-0-0-9", "ip-10-0-0-9.ec2.internal"),
+        ("ip-10-0-0-9.ec2.internal:9100", "ip-10-0-0-9.ec2.internal"),
+        ("twin.a", "twin.a"),
+        ("twin", ""),
+        ("10.0.0.3:9100", ""),
+        ("10.0.0.10:9100", ""),
+        ("other.n0", ""),
+        ("", ""),
+    ],
+)
+def test_nodes_are_found_by_names_addresses_and_host_names(text: str, node: str) -> None:
+    assert NodeNames(NodeMapping(), addresses_of(NODES)).find(text) == node
+
+
+def test_addresses_of_a_node_object_are_read() -> None:
+    addresses = [{"type": "Hostname", "address": "n0"}, {"type": "InternalIP", "address": "10.0.0.1"}]
+    content = {
+        "metadata": {"name": "n0"},
+        "status": {"allocatable": {"cpu": "1", "memory": "1"}, "addresses": addresses},
+    }
+    node = node_from_object(content)
+    assert node.addresses == ("10.0.0.1",)
+    assert node_from_object(node_to_object(node)) == node
+
+
+def test_two_series_of_a_node_are_an_error_that_names_both() -> None:
+    one, other = {"instance": "n0:9100", "job": "a"}, {"instance": "n0:9100", "job": "b"}
+    values = vector((one, 10.0, 7), (other, 10.0, 9), ({"instance": "n1"}, 10.0, 1))
+    answer = answering(values, vector((one, 10.0, 10.0), (other, 10.0, 9.0), ({"instance": "n1"}, 10.0, 9.0)))
+    found = asyncio.run(ask(answer))
+    np.testing.assert_equal(known(found), [NEVER, NEVER])
+    (problem,) = found._failing.values()
+    assert '{instance="n0:9100", job="a"} and {instance="n0:9100", job="b"}' in problem
+    assert "two series are of node n0" in problem
+
+    async def once() -> None:
+        async with Prometheus() as server:
+            server.answer = answer
+            await collector(server).query_once()
+
+    with pytest.raises(PrometheusError, match="two series are of node n0"):
+        asyncio.run(once())
 
 
 def test_the_field_that_says_which_node_a_series_is_of_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,7 +365,7 @@ def test_a_shadow_decides_by_telemetry() -> None:
             shadow = Shadow(client, policy_manager.decider, "other")
             policy_manager.telemetry = TelemetryCollector(
                 configuration({"prometheus": {"url": server.url}, "features": OFF | ONE}),
-                lambda: shadow.actual.cache.state.slots,
+                lambda: dict.fromkeys(shadow.actual.cache.state.slots, ()),
             )
             running = asyncio.create_task(follow_shadow(shadow, policy_manager))
             while not policy_manager.telemetry.store.version or shadow.actual.decider is None:

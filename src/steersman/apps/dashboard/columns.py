@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from steersman.cluster.model import Node
+from steersman.cluster.gpu_resources import gpu_model
+from steersman.cluster.gpu_units import counted_milli, device_milli
+from steersman.cluster.model import GPU_MILLI, Node
 from steersman.workloads.profile import TypicalPod
 
 GROUP_LABELS = {
@@ -28,7 +30,8 @@ class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
         name: its name.
         model: model of its GPUs, "" without one.
         gpus: number of GPU devices, which pods hold by their index.
-        counted: number of further GPUs, of which pods hold a number (`Node.counted_gpus`).
+        unit: GPUs that each of these devices is: less than 1 of a slice or a replica.
+        counted: number of further GPUs, of which pods hold a number (`gpu_units.counted_milli`); slices are parts.
         cpu, memory: allocatable milli-CPU and MiB.
         groups: values of each label of `GROUP_LABELS` that some node has, "" where a node has none.
     """
@@ -36,7 +39,8 @@ class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
     name: list[str]
     model: list[str]
     gpus: list[int]
-    counted: list[int]
+    unit: list[float]
+    counted: list[float]
     cpu: list[int]
     memory: list[int]
     groups: dict[str, list[str]]
@@ -66,7 +70,8 @@ def node_columns(nodes: Sequence[Node]) -> NodeColumns:
         name=[node.name for node in nodes],
         model=[_model(node) for node in nodes],
         gpus=[node.gpu_count for node in nodes],
-        counted=[node.gpu_total - node.gpu_count for node in nodes],
+        unit=[round(device_milli(node) / GPU_MILLI, 4) for node in nodes],
+        counted=[_counted(node) for node in nodes],
         cpu=[node.cpu_milli for node in nodes],
         memory=[node.memory_bytes >> 20 for node in nodes],
         groups={
@@ -77,11 +82,17 @@ def node_columns(nodes: Sequence[Node]) -> NodeColumns:
     )
 
 
+def _counted(node: Node) -> float:
+    """Return the GPUs of a node that have no index."""
+    milli = counted_milli(node)
+    return round(sum(amount * milli.get(name, 0.0) for name, amount in node.extended) / GPU_MILLI, 3)
+
+
 def _model(node: Node) -> str:
     """Return the model of a node's GPU devices; of a node without devices that of its counted GPUs."""
     if node.gpu_count:
         return node.gpu_model
-    return next(filter(None, map(node.gpu_model_for, node.counted_gpus)), node.gpu_model)
+    return gpu_model(node.labels, counted_milli(node)) or node.gpu_model
 
 
 def profile_rows(pods: Iterable[TypicalPod]) -> list[TypicalPodRow]:

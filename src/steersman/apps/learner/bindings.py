@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from steersman.policies.features import GPU
 from steersman.policies.heuristics.policy import heuristic
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
+from steersman.prometheus.node_names import Addresses, addresses_of
 
 TRAIN_BLOCK, TEST_BLOCK = 80, 20
 """Lengths of blocks of decisions in turn: the first are learned from, the next are held back to test candidates on.
@@ -84,7 +85,7 @@ class BindingObserver(Listener):
     ) -> None:
         self.scheduler_name, self._settings, self._bindings = scheduler_name, settings, bindings
         self._others, self._held_back = others, 0 if others else TEST_BLOCK
-        self.telemetry = None if telemetry_config is None else TelemetryCollector(telemetry_config, self._names)
+        self.telemetry = None if telemetry_config is None else TelemetryCollector(telemetry_config, self._nodes)
         self.cache = ClusterCache(client, self)
         self._profile = LiveProfile()
         self._decider: Decider | None = None
@@ -194,8 +195,8 @@ class BindingObserver(Listener):
             return outcome.reward
         return reward(self._settings.objective, outcome.before, outcome.after)
 
-    def _names(self) -> Collection[str]:
-        return self.cache.state.slots
+    def _nodes(self) -> Addresses:
+        return addresses_of(self.cache.state.nodes)
 
 
 class BindingThread:

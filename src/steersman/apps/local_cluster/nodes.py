@@ -132,7 +132,7 @@ def node_object(node: Node, cluster: str) -> Manifest:
         for kind, reason in NO_PRESSURE.items()
     ]
     status["conditions"].append({"type": READY, "status": "True", "reason": "KubeletReady", **times})
-    status["addresses"] = [{"type": "Hostname", "address": node.name}]
+    status["addresses"] = [{"type": "Hostname", "address": node.name}, *status.get("addresses", ())]
     status["nodeInfo"] = {"operatingSystem": "linux", "architecture": "amd64", "kubeletVersion": KWOK}
     status["phase"] = "Running"
     return result

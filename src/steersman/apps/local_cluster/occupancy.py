@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from steersman.apps.local_cluster.nodes import MANY_PODS, NODES, is_ready
+from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
 from steersman.cluster.model import GPU_MILLI, Node, Requests
 from steersman.cluster.objects.decoding import is_finished, node_from_object, pod_from_object
 from steersman.core.errors import InputError
@@ -30,7 +31,7 @@ class OccupancyRow:
     memory_requested_bytes: int
     pods: int | None
     pods_there: int
-    gpus: int
+    gpus: float
     gpu_model: str
     gpu_requested_milli: int
     zone: str
@@ -53,7 +54,7 @@ async def node_rows(client: Client) -> tuple[list[OccupancyRow], list[InputError
             problems.append(problem)
             node = Node(result["metadata"]["name"], 0, 0, 0)
         nodes.append((node, is_ready(result)))
-    there: dict[str, list[tuple[int, int, int]]] = {}
+    there: dict[str, list[Requests]] = {}
     for result in map(msgspec.json.decode, (await client.list(PODS)).items):
         name = result.get("spec", {}).get("nodeName")
         if name and not is_finished(result):
@@ -62,7 +63,7 @@ async def node_rows(client: Client) -> tuple[list[OccupancyRow], list[InputError
             except InputError as problem:
                 problems.append(problem)
                 requests = Requests()
-            there.setdefault(name, []).append((requests.cpu_milli, requests.memory_bytes, requests.gpu_total_milli))
+            there.setdefault(name, []).append(requests)
     rows = (_row(node, ready, there.get(node.name, ())) for node, ready in nodes)
     return sorted(rows, key=lambda row: row.name), problems
 
@@ -79,21 +80,22 @@ async def ready_nodes(client: Client) -> tuple[int, int]:
     return sum(1 for node in listed if is_ready(msgspec.json.decode(node))), len(listed)
 
 
-def _row(node: Node, ready: bool, requests: Iterable[tuple[int, int, int]]) -> OccupancyRow:
-    requests = list(requests)
-    cpu, memory, gpu = (sum(each[i] for each in requests) for i in range(3))
+def _row(node: Node, ready: bool, requests: Sequence[Requests]) -> OccupancyRow:
+    units = Counter[str]()
+    for each in requests:
+        units.update(requested_units(each))
     return OccupancyRow(
         name=node.name,
         ready=ready,
         cpu_milli=node.cpu_milli,
-        cpu_requested_milli=cpu,
+        cpu_requested_milli=sum(each.cpu_milli for each in requests),
         memory_bytes=node.memory_bytes,
-        memory_requested_bytes=memory,
+        memory_requested_bytes=sum(each.memory_bytes for each in requests),
         pods=None if node.pods >= MANY_PODS else node.pods,
         pods_there=len(requests),
-        gpus=node.gpu_total,
+        gpus=gpu_milli(node) / GPU_MILLI,
         gpu_model=node.gpu_model,
-        gpu_requested_milli=gpu,
+        gpu_requested_milli=held_milli(node, units),
         zone=node.labels.get(ZONE, ""),
         rack=node.labels.get(RACK, ""),
     )

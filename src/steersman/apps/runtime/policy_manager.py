@@ -215,7 +215,7 @@ def _choose_twice(policy: Policy, choose: Callable[[Decider, int], NodeChoice | 
         state.class_id(PodClass(requests, constraints))
         for constraints in (Constraints(), Constraints(spread=(spread,)))
     ]
-    collector = TelemetryCollector(Configuration(), tuple) if telemetry else None
+    collector = TelemetryCollector(Configuration(), dict) if telemetry else None
     decider = Decider(
         state, policy.default_member.with_profile(None) if policy.prepared else policy, telemetry=collector
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from steersman.kubernetes.watch import Reflector
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.metrics import TelemetryMetrics
+from steersman.prometheus.node_names import Addresses, addresses_of
 
 STUCK_SECONDS = 10.0
 """Delay of the event loop beyond which the process is unhealthy."""
@@ -220,8 +221,8 @@ class LiveScheduler(Scheduler):
             annotations={POLICY_KEY: self.policy_manager.policy.name, "steersman.dev/scheduler": settings.options.name},
         )
 
-    def _nodes(self) -> Collection[str]:
-        return self.cache.state.slots
+    def _nodes(self) -> Addresses:
+        return addresses_of(self.cache.state.nodes)
 
     def _may_decide(self) -> bool:
         return self.election is None or self.election.is_leader

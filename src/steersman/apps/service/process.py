@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import read_configuration
 from steersman.prometheus.metrics import TelemetryMetrics
+from steersman.prometheus.node_names import Addresses, addresses_of
 from steersman.workloads.profile import typical_pods
 
 log = structlog.get_logger("service")
@@ -209,8 +210,8 @@ class Service:
         assert self.watched is not None
         return self.watched.age
 
-    def _nodes(self) -> Collection[str]:
-        return () if self.watched is None else self.watched.cache.state.slots
+    def _nodes(self) -> Addresses:
+        return {} if self.watched is None else addresses_of(self.watched.cache.state.nodes)
 
     def _unsynced(self) -> str:
         assert self.watched is not None

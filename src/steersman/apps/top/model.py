@@ -10,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from steersman.apps.top.objects import NodeObject, PodObject, pod_key, requests_key
+from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
 from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node, Requests
 from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER, is_finished, node_from_object, pod_from_object
 from steersman.core.errors import InputError
@@ -21,18 +22,19 @@ REQUESTS_KEPT = 8192
 
 @dataclass(slots=True)
 class ResourceUse:
-    """Sums of the requests on a node: milli-CPU, bytes, milli-GPU."""
+    """Sums of the requests on a node: milli-CPU, bytes, milli units of resources by name (`requested_units`)."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
-    gpu_milli: int = 0
+    units: Counter[str] = field(default_factory=Counter)
     pods: int = 0
 
     def add(self, pod: PodUse, sign: int) -> None:
         """Add the requests of a pod (`sign` 1) or subtract them (-1)."""
         self.cpu_milli += sign * pod.cpu_milli
         self.memory_bytes += sign * pod.memory_bytes
-        self.gpu_milli += sign * pod.gpu_milli
+        for name, amount in pod.units:
+            self.units[name] += sign * amount
         self.pods += sign
 
 
@@ -44,7 +46,7 @@ class PodUse:
     scheduler: str
     cpu_milli: int = 0
     memory_bytes: int = 0
-    gpu_milli: int = 0
+    units: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class NodeRow:
             case "pods":
                 return use.pods, 0 if node.pods >= UNLIMITED else node.pods
             case _:
-                return use.gpu_milli / GPU_MILLI, node.gpu_total
+                return held_milli(node, use.units) / GPU_MILLI, gpu_milli(node) / GPU_MILLI
 
 
 class BindingRate:
@@ -185,7 +187,7 @@ class ClusterView:
             self.unreadable[pod_key(obj)] = str(error)
             return PodUse(*where)
         self.unreadable.pop(pod_key(obj), None)
-        return PodUse(*where, requests.cpu_milli, requests.memory_bytes, requests.gpu_total_milli)
+        return PodUse(*where, requests.cpu_milli, requests.memory_bytes, tuple(requested_units(requests).items()))
 
     def node_problems(self) -> dict[str, str]:
         """Return nodes that get no pods since they make no sense, with the reason."""

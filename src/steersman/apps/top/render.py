@@ -14,7 +14,8 @@ from rich.text import Text
 
 from steersman.apps.top.model import ClusterView, NodeRow
 from steersman.apps.top.watch import Leader
-from steersman.cluster.model import UNLIMITED
+from steersman.cluster.gpu_units import gpu_milli, held_milli
+from steersman.cluster.model import GPU_MILLI, UNLIMITED
 
 Column = Literal["name", "cpu", "memory", "pods", "gpu"]
 TITLES: Mapping[Column, str] = {"cpu": "CPU", "memory": "GiB", "pods": "Pods", "gpu": "GPUs"}
@@ -96,7 +97,7 @@ def layout_for(rows: Sequence[NodeRow], width: int) -> Layout:
 
 def columns_of(rows: Sequence[NodeRow]) -> list[Column]:
     """Return the columns: GPUs only where a node has any."""
-    gpus = any(row.node.gpu_total for row in rows)
+    gpus = any(gpu_milli(row.node) for row in rows)
     return ["cpu", "memory", "pods", "gpu"] if gpus else ["cpu", "memory", "pods"]
 
 
@@ -169,9 +170,9 @@ def once_record(view: ClusterView, title: str, leaders: Sequence[Leader], rows: 
                 "memory_requested_bytes": row.use.memory_bytes,
                 "pods": None if row.node.pods >= UNLIMITED else row.node.pods,
                 "pods_there": row.use.pods,
-                "gpus": row.node.gpu_total,
+                "gpus": gpu_milli(row.node) / GPU_MILLI,
                 "gpu_model": row.node.gpu_model,
-                "gpu_requested_milli": row.use.gpu_milli,
+                "gpu_requested_milli": held_milli(row.node, row.use.units),
             }
             for row in rows
         ],

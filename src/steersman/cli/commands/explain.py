@@ -128,9 +128,10 @@ def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
     """
     from steersman.prometheus.collector import TelemetryCollector
     from steersman.prometheus.configuration import read_configuration
+    from steersman.prometheus.node_names import addresses_of
 
-    names = [node.name for node in cluster.nodes]
-    collector = TelemetryCollector(read_configuration(file), lambda: names)
+    addresses = addresses_of(cluster.nodes)
+    collector = TelemetryCollector(read_configuration(file), lambda: addresses)
     with status_if_slow("querying Prometheus"):
         asyncio.run(collector.query_once())
     return collector

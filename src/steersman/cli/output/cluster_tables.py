@@ -28,7 +28,7 @@ def nodes_table(name: str, rows: Sequence[OccupancyRow]) -> Table:
         ("CPU", True, lambda row: f"{_number(row.cpu_requested_milli / 1000)} / {_number(row.cpu_milli / 1000)}"),
         ("GiB", True, lambda row: f"{_number(row.memory_requested_bytes / GIB)} / {_number(row.memory_bytes / GIB)}"),
         ("Pods", True, lambda row: f"{row.pods_there} / {'any' if row.pods is None else row.pods}"),
-        ("GPUs", True, lambda row: f"{_number(row.gpus_requested)} / {row.gpus}" if row.gpus else ""),
+        ("GPUs", True, lambda row: f"{_number(row.gpus_requested)} / {_number(row.gpus)}" if row.gpus else ""),
         ("Model", False, lambda row: row.gpu_model),
         ("Zone", False, lambda row: row.zone),
         ("Rack", False, lambda row: row.rack),

@@ -182,6 +182,7 @@ def _node(obj: Object) -> Node:
         taints=tuple(_taints(spec)),
         unschedulable=boolean(spec, "unschedulable", "spec"),
         images=_node_images(status),
+        addresses=_addresses(status, text(metadata, "name", "metadata")),
     )
 
 
@@ -201,6 +202,11 @@ def _node_extended(quantities: Object, path: str) -> tuple[tuple[str, int], ...]
     known = {CPU, MEMORY, "pods", EPHEMERAL, "storage", GPU_COUNT_KEY, GPU_MILLI_KEY, *PLUGIN_GPUS}
     result = {key: _allocatable(whole, quantities, key, path, MAX_AMOUNT) for key in quantities if key not in known}
     return tuple((key, amount) for key, amount in result.items() if amount)
+
+
+def _addresses(status: Object, name: str) -> tuple[str, ...]:
+    stated = (text(entry, "address", where) for entry, where in items(status, "addresses", "status"))
+    return tuple(dict.fromkeys(address for address in stated if address and address != name))
 
 
 def _taints(spec: Object) -> Iterator[Taint]:

@@ -7,6 +7,7 @@ kube-scheduler's scoring counts.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -71,6 +72,7 @@ def node_to_object(node: Node) -> Manifest:
     )
     status: Manifest = {"allocatable": allocatable, "capacity": dict(allocatable)}
     status |= _present(images=[{"names": [name], "sizeBytes": size} for name, size in node.images.items()])
+    status |= _present(addresses=[{"type": _address_type(each), "address": each} for each in node.addresses])
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -78,6 +80,14 @@ def node_to_object(node: Node) -> Manifest:
         **_present(spec=spec),
         "status": status,
     }
+
+
+def _address_type(address: str) -> str:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return "Hostname"
+    return "InternalIP"
 
 
 def pod_to_object(pod: Pod) -> Manifest:

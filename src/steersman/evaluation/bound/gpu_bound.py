@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.gpu_units import counted_milli, device_milli
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
 from steersman.core.quantities import ceil_div
@@ -75,6 +76,12 @@ def check_bound(workload: Workload, protocol: Protocol) -> None:
         raise UsageError(
             f"{workload.name}: node {counting.name} counts its {amount} {name}, and the bound is one of devices "
             f"that are tracked one by one; leave --bound out"
+        )
+    sliced = next((node for node in workload.nodes if device_milli(node) != GPU_MILLI or counted_milli(node)), None)
+    if sliced is not None:
+        raise UsageError(
+            f"{workload.name}: node {sliced.name} offers slices or replicas of GPUs, and the bound is one of whole "
+            f"devices; leave --bound out"
         )
     if not any(node.gpu_count for node in workload.eligible_nodes):
         raise UsageError(

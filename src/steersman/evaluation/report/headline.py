@@ -117,7 +117,9 @@ class Headline:
         self.workloads = self._table.workloads
         self.seeds = self._table.seeds
         self.workload = self.workloads[0] if len(self.workloads) == 1 else ALL
-        self.gpus = {run.workload: int(run.final_nodes.gpu_count.sum()) for run in runs if run.final_nodes.names}
+        self.gpus = {
+            run.workload: round(float(run.final_nodes.gpu_count.sum())) for run in runs if run.final_nodes.names
+        }
         self.gpus[ALL] = max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0
         self.nodes = len(runs[0].final_nodes.names)
         self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)

@@ -121,7 +121,6 @@ def choose_member(portfolio: Policy, workload: Workload) -> Policy:
     Where no pod requests GPUs, or no node has any, they are compared on the workload's pods in random order, once each.
     """
     workload = workload.unbound()
-    gpus = any(node.gpu_count for node in workload.nodes) and any(pod.requests.gpu_count for pod in workload.pods)
-    protocol: Protocol = "inflation" if gpus else "arrivals"
+    protocol: Protocol = "inflation" if workload.gpu_capacity and any(workload.gpu_demand) else "arrivals"
     selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True, arrivals=ARRIVALS)
     return portfolio.members[selection.best]

@@ -43,8 +43,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     Raises:
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
     """
-    capacity = sum(node.gpu_total for node in workload.eligible_nodes) * GPU_MILLI
-    demand = [pod.requests.gpu_total_milli for pod in workload.pods]
+    capacity, demand = workload.gpu_capacity, list(workload.gpu_demand)
     standing, drawable = workload.standing(), workload.demand()
     if not capacity or not any(demand[i] for i in drawable):
         who = "pods" if capacity else "nodes"
@@ -61,9 +60,13 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
         random.shuffle(order)
     target = ratio * capacity - sum(demand[i] for i in standing)
     _check_reachable(workload, [demand[i] for i in drawable], target - sum(demand[i] for i in order))
-    _tune(order, by_name, demand, [pod.requests.gpu_milli for pod in workload.pods], target, random)
+    requests = [pod.requests for pod in workload.pods]
+    device_milli = [min(r.gpu_milli, whole) or whole for r, whole in zip(requests, demand, strict=True)]
+    _tune(order, by_name, demand, device_milli, target, random)
     if not order and not standing:
-        raise SteersmanError(f"{workload.name}: at ratio {ratio:g} of {capacity // GPU_MILLI} GPUs not one pod is left")
+        raise SteersmanError(
+            f"{workload.name}: at ratio {ratio:g} of {capacity / GPU_MILLI:g} GPUs not one pod is left"
+        )
     for _ in range(DISCARDED_DRAWS):
         random.int63()
     nodes = sorted(np.flatnonzero(workload.eligible).tolist(), key=lambda i: workload.nodes[i].name)

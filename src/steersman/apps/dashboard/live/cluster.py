@@ -314,7 +314,7 @@ class ClusterWatch(Listener):
     def _use(self, slots: list[int]) -> UseColumns:
         state, arrays = self.cache.state, self.cache.state.arrays
         result = UseColumns()
-        used, _ = state.gpu_use_by_node()
+        counted = ((arrays.allocatable - arrays.free) * state.gpu_weights()[1]).sum(axis=1) / GPU_MILLI
         for slot in slots:
             node = state.nodes[slot]
             assert node is not None
@@ -330,7 +330,7 @@ class ClusterWatch(Listener):
             result.pods.append(len(there))
             gpu = [GPU_MILLI - left for left in arrays.gpu_free[slot, : node.gpu_count].tolist()]
             result.gpu.append(gpu)
-            result.counted.append((int(used[slot]) - sum(gpu)) // GPU_MILLI)
+            result.counted.append(round(float(counted[slot]), 3))
             result.sharing.append(sharing)
             result.state.append(self.state_of(node.name))
         return result

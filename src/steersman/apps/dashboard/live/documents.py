@@ -29,7 +29,7 @@ class UseColumns(LiveDocument):
     memory: list[int] = []
     pods: list[int] = []
     gpu: list[list[int]] = []
-    counted: list[int] = []
+    counted: list[float] = []
     sharing: list[list[int]] = []
     state: list[str] = []
 
@@ -211,7 +211,7 @@ class NodeCard(LiveDocument):
     pods: list[PodRow]
     left_out: int
     model: str = ""
-    gpus: int = 0
+    gpus: float = 0
     used_gpu: int = 0
     cpu: int = 0
     memory: int = 0

@@ -27,6 +27,7 @@ from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import KubeConfig
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import FEATURES, Configuration
+from steersman.prometheus.node_names import addresses_of
 
 TICK_SECONDS = 0.5
 """Time between two messages to browsers."""
@@ -64,7 +65,9 @@ class LiveScreen:
         self._stream = Stream(self._cluster)
         self._explainer = LiveExplainer(self._cluster.cache)
         self._telemetry = (
-            None if telemetry is None else TelemetryCollector(telemetry, lambda: self._cluster.cache.state.slots)
+            None
+            if telemetry is None
+            else TelemetryCollector(telemetry, lambda: addresses_of(self._cluster.cache.state.nodes))
         )
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -187,7 +190,8 @@ class LiveScreen:
         if slot is not None and node is not None:
             use, columns = cluster.use_of(slot), node_columns([node])
             card.model, card.cpu, card.memory = columns.model[0], columns.cpu[0], columns.memory[0]
-            card.gpus, card.used_gpu = node.gpu_total, sum(use.gpu[0]) + GPU_MILLI * use.counted[0]
+            card.gpus = columns.gpus[0] * columns.unit[0] + columns.counted[0]
+            card.used_gpu = round(sum(use.gpu[0]) * columns.unit[0] + GPU_MILLI * use.counted[0])
             card.used_cpu, card.used_memory = use.cpu[0], use.memory[0]
             card.labels = dict(node.labels)
         return json_response(card)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow, node_columns, profile_rows
+from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import Workload
@@ -39,13 +40,17 @@ class RecordedRun:
 
 
 class PodColumns(msgspec.Struct, kw_only=True, rename="camel"):
-    """Pods in the workload's order, [P] each: name, milli-CPU, MiB of memory, number of GPUs, milli of each."""
+    """Pods in the workload's order, [P] each: name, milli-CPU, MiB of memory, number of GPUs, milli of each.
+
+    `counted` are the GPUs that it holds where it has no devices.
+    """
 
     name: list[str]
     cpu: list[int]
     memory: list[int]
     gpus: list[int]
     milli: list[int]
+    counted: list[float]
 
 
 class RunColumns(msgspec.Struct, kw_only=True, rename="camel"):
@@ -126,6 +131,7 @@ def replay_of(
             memory=[pod.requests.memory_bytes >> 20 for pod in pods],
             gpus=[pod.requests.gpu_count for pod in pods],
             milli=[pod.requests.gpu_milli for pod in pods],
+            counted=[round(milli / GPU_MILLI, 3) for milli in workload.gpu_demand],
         ),
         profile=profile_rows(typical_pods(demand) if profile is None else profile),
         runs=[_run(result, _positions(names), _positions([node.name for node in nodes])) for result in results],

@@ -23,6 +23,7 @@ from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
+from steersman.prometheus.node_names import addresses_of
 
 DECISIONS, SUMMARY = "decisions.csv", "summary.csv"
 REPORT_SECONDS = 30.0
@@ -74,7 +75,7 @@ def follow(
             selectors = manager.selectors(client)
             shadow = Shadow(client, manager.decider, shadowed, selectors=selectors, came=manager.see, output=decisions)
             if telemetry is not None:
-                manager.telemetry = TelemetryCollector(telemetry, lambda: shadow.actual.cache.state.slots)
+                manager.telemetry = TelemetryCollector(telemetry, lambda: addresses_of(shadow.actual.cache.state.nodes))
             await _run(shadow, manager)
             return (shadow.tally, *shadow.pictures())
 

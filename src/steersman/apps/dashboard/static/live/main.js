@@ -1,7 +1,7 @@
 // The page of a live cluster: the map and the counts follow the server's events; charts and cards are asked for.
 
 import { ask, byId, element, showProblem, table } from "../shared/elements.js";
-import { HeatMap } from "../shared/heatmap.js";
+import { gpusOf, HeatMap } from "../shared/heatmap.js";
 import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
 import { lasts, link, nodeCard, podCard } from "./cards.js";
@@ -182,9 +182,9 @@ let page = null;
 /** @param {MessageEvent} event */
 function showSnapshot(event) {
   const snapshot = JSON.parse(event.data);
-  const { name, gpus: devices, counted } = snapshot.nodes;
-  const gpus = [...devices, ...counted].reduce((sum, each) => sum + each, 0);
-  byId("subject").textContent = `${name.length} nodes${gpus ? `, ${gpus} GPUs` : ""}`;
+  const { name, gpus: devices, unit, counted } = snapshot.nodes;
+  const gpus = name.reduce((/** @type {number} */ sum, /** @type {string} */ _, /** @type {number} */ n) => sum + devices[n] * unit[n] + counted[n], 0);
+  byId("subject").textContent = `${name.length} nodes${gpus ? `, ${gpusOf(gpus, "")}` : ""}`;
   const state = new LiveState(snapshot);
   if (page === null) page = new LivePage(state); else page.replace(state);
 }

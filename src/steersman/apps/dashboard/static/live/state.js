@@ -20,7 +20,7 @@ export class LiveState {
     gpus.forEach((count, n) => { this.first[n + 1] = this.first[n] + count; });
     this.gpu = new Int32Array(this.first[gpus.length]);
     this.sharing = new Int16Array(this.gpu.length);
-    this.counted = new Int32Array(gpus.length);
+    this.counted = new Float64Array(gpus.length);
     this.cpu = new Float64Array(gpus.length);
     this.pods = new Int32Array(gpus.length);
     /** @type {string[]} */

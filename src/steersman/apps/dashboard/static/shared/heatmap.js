@@ -3,8 +3,8 @@
 import { amount, kind, ownColours } from "./colours.js";
 
 /**
- * Columns of nodes, see `NodeColumns` of columns.py: `gpus` are devices, each with a cell; `counted` are further GPUs.
- * @typedef {{name: string[], model: string[], gpus: number[], counted: number[], cpu: number[], memory: number[],
+ * Columns of nodes, see `NodeColumns` of columns.py: `gpus` are devices, each with a cell and so many GPUs as `unit` says; `counted` are further GPUs.
+ * @typedef {{name: string[], model: string[], gpus: number[], unit: number[], counted: number[], cpu: number[], memory: number[],
  *   groups: Record<string, string[]>}} NodeColumns
  */
 /**
@@ -12,7 +12,7 @@ import { amount, kind, ownColours } from "./colours.js";
  * `sharing`; `cpu` is the milli-CPU that each node's pods request; `fragmented` has the idle milli of a GPU that are of no
  * use to pods of the profile. `counted` has how many of each node's counted GPUs are in use; `closed` says
  * why a node gets no pods, "" if it does.
- * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array, counted: Int32Array,
+ * @typedef {{nodes: NodeColumns, first: Int32Array, gpu: Int32Array, sharing: Int16Array, cpu: Float64Array, counted: Float64Array,
  *   fragmented: (node: number, device: number) => number, closed?: (node: number) => string}} MapState
  */
 /** @typedef {"used" | "shared" | "fragmented" | "model"} Mode */
@@ -206,8 +206,8 @@ export class HeatMap {
     if (n < 0) return "";
     const { nodes, counted } = this.state;
     const devices = this.state.gpu.subarray(this.state.first[n], this.state.first[n + 1]).reduce((sum, each) => sum + each, 0);
-    const used = (devices / GPU_MILLI + counted[n]).toFixed(2);
-    const all = nodes.gpus[n] + nodes.counted[n];
+    const used = ((devices * nodes.unit[n]) / GPU_MILLI + counted[n]).toFixed(2);
+    const all = nodes.gpus[n] * nodes.unit[n] + nodes.counted[n];
     const gpus = all ? `, ${used} of ${gpusOf(all, nodes.model[n])}` : "";
     const use = nodes.cpu[n] ? [`${Math.round((100 * this.state.cpu[n]) / nodes.cpu[n])} % of CPU${gpus}`] : [];
     const closed = this.state.closed?.(n);
@@ -217,7 +217,7 @@ export class HeatMap {
 
 /** @param {number} count @param {string} model "" if it is not known @returns {string} */
 export function gpusOf(count, model) {
-  return `${count} ${model}${model ? " " : ""}GPUs`;
+  return `${Number(count.toFixed(2))} ${model}${model ? " " : ""}GPUs`;
 }
 
 /** The models of GPUs, the most frequent first. @param {MapState} state @returns {string[]} */

@@ -19,10 +19,10 @@ export function nodeCard(state, n, onPod) {
     const open = element("button", { type: "button", class: "link" }, pods.name[pod]);
     open.addEventListener("click", () => onPod(e));
     const gpus = devicesOf(state.run, e).map((device) => `${device}${pods.milli[pod] < GPU_MILLI ? ` (${pods.milli[pod] / 10} %)` : ""}`);
-    const counted = pods.gpus[pod] ? `${pods.gpus[pod]} GPUs` : "";
+    const counted = pods.counted[pod] ? gpusOf(pods.counted[pod], "") : "";
     return [open, (pods.cpu[pod] / 1000).toString(), gpus.join(", ") || counted];
   });
-  const all = nodes.gpus[n] + nodes.counted[n];
+  const all = nodes.gpus[n] * nodes.unit[n] + nodes.counted[n];
   const gpus = all ? `, ${gpusOf(all, nodes.model[n])}` : "";
   return element("article", { class: "card" },
     element("h2", {}, `${nodes.name[n]} under ${state.run.policy}`),

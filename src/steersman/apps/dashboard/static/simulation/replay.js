@@ -5,7 +5,8 @@ import { fragmented } from "../shared/fragmentation.js";
 /** @typedef {import("../shared/heatmap.js").NodeColumns} NodeColumns */
 /** @typedef {import("../shared/fragmentation.js").TypicalPod} TypicalPod */
 /**
- * @typedef {{name: string[], cpu: number[], memory: number[], gpus: number[], milli: number[]}} PodColumns
+ * @typedef {{name: string[], cpu: number[], memory: number[], gpus: number[], milli: number[],
+ *   counted: number[]}} PodColumns
  * @typedef {{policy: string, time: number[], pod: number[], node: number[], devices: string[], outcome: number[],
  *   reason: number[], reasons: string[], gpu: (number | null)[], cpu: (number | null)[],
  *   fragmentation: (number | null)[]}} Run
@@ -29,14 +30,14 @@ export class ClusterState {
     const devices = this.first[gpus.length];
     this.gpu = new Int32Array(devices);
     this.sharing = new Int16Array(devices);
-    this.counted = new Int32Array(gpus.length);
+    this.counted = new Float64Array(gpus.length);
     this.cpu = new Float64Array(gpus.length);
     this.memory = new Float64Array(gpus.length);
     /** @type {Map<number, number[]>} events of the pods that run on a node */
     this.running = new Map();
     /** Number of events that were applied. */
     this.applied = 0;
-    /** @type {{applied: number, gpu: Int32Array, sharing: Int16Array, counted: Int32Array, cpu: Float64Array,
+    /** @type {{applied: number, gpu: Int32Array, sharing: Int16Array, counted: Float64Array, cpu: Float64Array,
      *   memory: Float64Array, running: Map<number, number[]>}[]} */
     this.copies = [];
     this.keep();
@@ -87,7 +88,7 @@ export class ClusterState {
     this.cpu[n] += sign * pods.cpu[pod];
     this.memory[n] += sign * pods.memory[pod];
     const devices = devicesOf(this.run, e);
-    if (devices.length === 0) this.counted[n] += sign * pods.gpus[pod];
+    if (devices.length === 0) this.counted[n] += sign * pods.counted[pod];
     for (const device of devices) {
       this.gpu[this.first[n] + device] += sign * pods.milli[pod];
       this.sharing[this.first[n] + device] += sign;

@@ -1,0 +1,75 @@
+"""Warnings about GPUs of a workload that percentages of GPUs do not count, or that no pod can get."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from steersman.cluster.gpu_resources import GPU_RESOURCES, MODEL_LABELS, is_offered
+from steersman.cluster.gpu_units import counted_milli, is_accelerator, is_unclear, offered_units
+from steersman.cluster.model import Node, Pod
+
+NAMED = 3
+"""Names of nodes, models and resources in a line."""
+
+
+def gpu_warnings(nodes: Sequence[Node], pods: Sequence[Pod]) -> tuple[str, ...]:
+    """Return a line for each kind of GPU that is not counted in GPUs, and for each that pods want and no node has."""
+    lines = [*_uncounted(nodes, pods), *_unclear(nodes)]
+    if nodes and pods:
+        lines += [*_missing_resources(nodes, pods), *_missing_models(nodes, pods)]
+    return tuple(lines)
+
+
+def _uncounted(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
+    """Name accelerators that are placed by their number and are no part of any percentage of GPUs."""
+    offered, requested, counted = Counter[str](), Counter[str](), set[str]()
+    for node in nodes:
+        counted.update(counted_milli(node))
+        offered.update({name: amount for name, amount in node.extended if is_accelerator(name)})
+    for pod in pods:
+        requested.update(name for name, _ in pod.requests.extended if is_accelerator(name))
+    names = sorted((offered.keys() | requested.keys()) - counted)
+    if names:
+        each = [f"{name} ({offered[name]:,} on nodes, requested by {requested[name]:,} pods)" for name in names]
+        yield f"placed by their number and not counted in GPUs: {', '.join(each)}"
+
+
+def _unclear(nodes: Iterable[Node]) -> Iterator[str]:
+    names = [node.name for node in nodes if is_unclear(node)]
+    if names:
+        yield (
+            f"{len(names)} nodes share or slice their GPUs, and no label says in how many parts: each part counts as a "
+            f"whole GPU ({_listed(names)}); nvidia.com/gpu.replicas says it"
+        )
+
+
+def _missing_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
+    """Name resources of GPUs that pods request and no node offers, beside those that nodes offer."""
+    offered = {name for node in nodes for name in offered_units(node) if name in GPU_RESOURCES or is_accelerator(name)}
+    wanted = Counter[str]()
+    for pod in pods:
+        requests = pod.requests
+        if requests.gpu_count and not is_offered(requests.gpu_resource, tuple(offered)):
+            wanted[requests.gpu_resource] += 1
+        wanted.update(name for name, _ in requests.extended if is_accelerator(name) and name not in offered)
+    for name, count in sorted(wanted.items()):
+        there = f"nodes offer {_listed(sorted(offered))}" if offered else "nodes offer no GPU"
+        yield f"{count} pods request {name}, which no node offers; {there}"
+
+
+def _missing_models(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
+    """Name models of GPUs that pods select by a label and no node has, beside those that nodes have."""
+    models = {key: {node.labels[key] for node in nodes if node.labels.get(key)} for key in MODEL_LABELS}
+    wanted = Counter[tuple[str, str]]()
+    for pod in pods:
+        wanted.update(
+            (key, value) for key, value in pod.constraints.node_selector if key in models and value not in models[key]
+        )
+    for (key, value), count in sorted(wanted.items()):
+        there = f"nodes have {_listed(sorted(models[key]))}" if models[key] else "no node has this label"
+        yield f"{count} pods select {key}={value}, which no node has; {there}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
