@@ -58,14 +58,17 @@ _NO_DEVICES = frozenset(
 """Resources that describe devices which other resources count."""
 
 
-def unit_milli(resource: str, labels: Mapping[str, str], units: Mapping[str, int]) -> float:
+def unit_milli(resource: str, labels: Mapping[str, str], units: Mapping[str, int], physical: int = 0) -> float:
     """Return the milli of a GPU that one unit of a node's resource is, 0 if it is not known to be a part of one.
 
     Args:
         resource: name of the resource.
         labels: of the node.
         units: what the node offers, by name.
+        physical: number of GPUs behind `nvidia.com/gpu`, 0 if only labels say it.
     """
+    if resource == NVIDIA_GPUS and physical and units.get(resource):
+        return GPU_MILLI * physical / units[resource]
     if resource == SHARED_GPUS:
         return GPU_MILLI
     if resource.startswith(MIG_PREFIX):
@@ -94,13 +97,13 @@ def device_milli(node: Node) -> float:
     """Return the milli of a GPU that each device in a node's mask is."""
     if not node.gpu_count or not node.gpu_resources:
         return GPU_MILLI
-    return unit_milli(node.gpu_resources[0], node.labels, offered_units(node))
+    return unit_milli(node.gpu_resources[0], node.labels, offered_units(node), node.physical_gpus)
 
 
 def counted_milli(node: Node) -> dict[str, float]:
     """Return the milli of a GPU of one unit by name, of the extended resources that are GPUs or parts of them."""
     units = offered_units(node)
-    milli = {name: unit_milli(name, node.labels, units) for name, _ in node.extended}
+    milli = {name: unit_milli(name, node.labels, units, node.physical_gpus) for name, _ in node.extended}
     return {name: each for name, each in milli.items() if each}
 
 

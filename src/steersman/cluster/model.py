@@ -233,7 +233,8 @@ class Node:
 
     `gpu_count` devices have bits in a device mask; `gpu_resources` are the names under which they are offered, none:
     any. Further GPUs (of another vendor, or beyond the mask) are counted among `extended` under their name.
-    `gpu_memory_mib` is the memory of each device, 0 if unknown. `addresses` are those of `status.addresses` that are
+    `gpu_memory_mib` is the memory of each GPU, `physical_gpus` the number of those whose replicas the devices are; 0
+    where nothing but labels may say it (`gpu_units`). `addresses` are those of `status.addresses` that are
     not its name.
     """
 
@@ -251,6 +252,7 @@ class Node:
     images: Mapping[str, int] = field(default_factory=dict, hash=False)
     gpu_resources: tuple[str, ...] = ()
     gpu_memory_mib: int = 0
+    physical_gpus: int = 0
     addresses: tuple[str, ...] = ()
 
     @property

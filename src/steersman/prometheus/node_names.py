@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from steersman.cluster.model import Node
+from steersman.cluster.node_labels import HOSTNAME
 from steersman.prometheus.configuration import NodeMapping
-
-HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 Addresses = Mapping[str, tuple[str, ...]]
 """By name of a node what else it is called: its addresses and its host name."""
@@ -17,9 +16,7 @@ Addresses = Mapping[str, tuple[str, ...]]
 
 def addresses_of(nodes: Iterable[Node | None]) -> Addresses:
     """Return what nodes are called: `status.addresses` and the label of their host names."""
-    return {
-        node.name: (*node.addresses, node.labels.get(HOSTNAME_LABEL, node.name)) for node in nodes if node is not None
-    }
+    return {node.name: (*node.addresses, node.labels.get(HOSTNAME, node.name)) for node in nodes if node is not None}
 
 
 class NodeNames:

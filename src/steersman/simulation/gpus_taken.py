@@ -50,4 +50,5 @@ def gpus_taken(
     milli = classes.gpu_count[c] * classes.gpu_milli[c] * each / GPU_MILLI
     milli += (classes.request[c] * counted[slot]).sum(axis=1)
     sign = (numbers[:, OUTCOME] == BOUND).astype(np.int64) - (numbers[:, OUTCOME] == FINISHED)
-    return np.rint(np.cumsum(np.where(eligible[slot], sign * milli, 0.0))).astype(np.int64)
+    taken: Ints = np.rint(np.cumsum(np.where(eligible[slot], sign * milli, 0.0))).astype(np.int64)
+    return taken

@@ -52,7 +52,7 @@ def _missing_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[s
         requests = pod.requests
         if requests.gpu_count and not is_offered(requests.gpu_resource, tuple(offered)):
             wanted[requests.gpu_resource] += 1
-        wanted.update(name for name, _ in requests.extended if is_accelerator(name) and name not in offered)
+        wanted.update(name for name, _ in requests.extended if _is_of_gpus(name) and name not in offered)
     for name, count in sorted(wanted.items()):
         there = f"nodes offer {_listed(sorted(offered))}" if offered else "nodes offer no GPU"
         yield f"{count} pods request {name}, which no node offers; {there}"
@@ -69,6 +69,10 @@ def _missing_models(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]
     for (key, value), count in sorted(wanted.items()):
         there = f"nodes have {_listed(sorted(models[key]))}" if models[key] else "no node has this label"
         yield f"{count} pods select {key}={value}, which no node has; {there}"
+
+
+def _is_of_gpus(resource: str) -> bool:
+    return is_accelerator(resource) or "gpu" in resource
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ def test_a_cluster_of_mig_slices_alone_is_compared_by_gpus(load):
     workload = load(*nodes, pod("a", **{f"{MIG}3g.20gb": 1}), pod("b", **{f"{MIG}1g.5gb": 1}), pod("c", cpu="1"))
     assert "inflation" in choose_protocols([workload]).protocols
     _, metrics = run(workload)
-    assert metrics["gpu_allocation_percent"] == pytest.approx(100 * 4 / 14, abs=0.01)
+    assert metrics["gpu_allocation_percent"] == pytest.approx(100 * 4 / 14, abs=0.03)
     inflated, metrics = run(workload, protocol="inflation", ratio=1.0)
     assert 80 < metrics["gpu_allocation_percent"] <= 100
     assert not inflated.warnings
@@ -73,7 +73,7 @@ def test_a_cluster_of_mig_slices_alone_is_compared_by_gpus(load):
 def test_slices_beside_whole_gpus_on_a_node(load):
     workload = load(node("n", **{GPU: "1", f"{MIG}1g.5gb": "7"}), pod("w", **{GPU: 1}), pod("s", **{f"{MIG}1g.5gb": 2}))
     _, metrics = run(workload)
-    assert metrics["gpu_allocation_percent"] == pytest.approx(100 * (1 + 2 / 7) / 2, abs=0.01)
+    assert metrics["gpu_allocation_percent"] == pytest.approx(100 * (1 + 2 / 7) / 2, abs=0.03)
 
 
 def test_running_pods_count_as_parts_too(load):

@@ -11,7 +11,6 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import msgspec
 from steersman.apps.local_cluster.control_plane import servers
 from steersman.apps.local_cluster.folders import state_root
 from steersman.apps.local_cluster.nodes import KWOK_KEY
+from steersman.apps.local_cluster.stages import stages
 from steersman.cluster.objects.manifests import Manifest
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
@@ -56,11 +56,6 @@ PROBE_SECONDS, STARTED_SECONDS, STOP_SECONDS = 10, 2.0, 10.0
 PID, KUBECONFIG, LOG, STAGES = "kwok.pid", "kubeconfig", "kwok.log", "stages.yaml"
 STAGES_FOLDER = "/etc/kwok"
 NOT_FOUND = 404
-
-
-def stages() -> str:
-    """Return KWOK's rules: nodes become and stay ready, pods run, those of Jobs complete, deleted ones go."""
-    return (resources.files("steersman.data.kwok") / STAGES).read_text(encoding="utf-8")
 
 
 def manifests(image: str) -> list[Manifest]:

@@ -19,6 +19,7 @@ from steersman.apps.local_cluster.node_shapes import DEFAULT_PREFIX, NodeShape, 
 from steersman.apps.local_cluster.stall_timeout import StallTimeout
 from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.model import Node, Taint
+from steersman.cluster.node_labels import with_standard_labels
 from steersman.cluster.objects.manifests import Manifest, node_to_object
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Client
@@ -27,7 +28,6 @@ from steersman.workloads.generators.latency_settings import LatencySettings
 from steersman.workloads.topology import ZONE, Hierarchy, label_nodes
 
 NODES = "/api/v1/nodes"
-HOSTNAME_LABEL = "kubernetes.io/hostname"
 TYPE_LABEL = "type"
 KWOK = "kwok"
 KWOK_KEY = "kwok.x-k8s.io/node"
@@ -94,10 +94,10 @@ def prepared(nodes: Sequence[Node], hierarchy: Hierarchy | None = None, *, kwok_
     """
     taints = (Taint(KWOK_KEY, "fake"),) if kwok_taint else ()
     result = []
-    for node in label_nodes(nodes, hierarchy) if hierarchy else nodes:
+    for node in map(with_standard_labels, label_nodes(nodes, hierarchy) if hierarchy else nodes):
         _check(node)
         stated = node_to_object(node)["metadata"].get("labels", {})  # with the GPU model's
-        labels = {HOSTNAME_LABEL: node.name, TYPE_LABEL: KWOK, **stated}
+        labels = {TYPE_LABEL: KWOK, **stated}
         result.append(
             replace(
                 node,

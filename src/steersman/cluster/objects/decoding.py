@@ -43,6 +43,16 @@ from steersman.cluster.objects.fields import (
     text_map,
     texts,
 )
+from steersman.cluster.objects.gpu_shares import (
+    HAMI_MEMORY,
+    HAMI_RESOURCES,
+    GpuShare,
+    GpuSharing,
+    gpu_mem_share,
+    hami_register,
+    hami_share,
+    kai_share,
+)
 from steersman.cluster.objects.latency_limits import limits_of
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY, node_gpus
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, pod_limits, pod_requests, units
@@ -53,6 +63,7 @@ from steersman.core.quantities import (
     MAX_MEMORY_BYTES,
     MAX_NODE_GPUS,
     MAX_POD_GPUS,
+    NANO,
     bytes_,
     cpu_milli,
     plausible,
@@ -99,6 +110,7 @@ def pod_from_object(
     path: str = "",
     priority_classes: Mapping[str, int] = PRIORITY_CLASSES,
     namespaces: selectors.Namespaces | None = None,
+    sharing: GpuSharing | None = None,
 ) -> Pod:
     """Return a v1 Pod. Requests are rounded up.
 
@@ -109,12 +121,13 @@ def pod_from_object(
         path: path of `obj` in the file's object, for errors ("spec.template").
         priority_classes: priorities by PriorityClass name, for a pod that names one without stating its priority.
         namespaces: labels of all namespaces, for selectors of pods in other namespaces; None: unknown.
+        sharing: of GPUs by other schedulers than kube-scheduler; None: their shares are not read.
 
     Raises:
         InputError: with `file`, `where` and the path of the wrong field.
     """
     try:
-        return _pod(obj, path, priority_classes, namespaces)
+        return _pod(obj, path, priority_classes, namespaces, sharing)
     except FieldError as error:
         raise InputError(file, where, error.field, error.problem) from None
 
@@ -168,6 +181,7 @@ def _node(obj: Object) -> Node:
         if allocatable.get(key) is None:
             raise FieldError(join(where, key), "is missing")
     gpus = node_gpus(allocatable, capacity, labels, where)
+    physical, memory_mib = hami_register(mapping(metadata, "annotations", "metadata"))
     return Node(
         name=name(metadata, "name", "metadata"),
         cpu_milli=_allocatable(cpu_milli, allocatable, CPU, where, MAX_CPU_MILLI),
@@ -182,6 +196,8 @@ def _node(obj: Object) -> Node:
         taints=tuple(_taints(spec)),
         unschedulable=boolean(spec, "unschedulable", "spec"),
         images=_node_images(status),
+        gpu_memory_mib=memory_mib,
+        physical_gpus=physical,
         addresses=_addresses(status, text(metadata, "name", "metadata")),
     )
 
@@ -227,7 +243,13 @@ def _node_images(status: Object) -> dict[str, int]:
 # Pods
 
 
-def _pod(obj: Object, path: str, priority_classes: Mapping[str, int], namespaces: selectors.Namespaces | None) -> Pod:
+def _pod(
+    obj: Object,
+    path: str,
+    priority_classes: Mapping[str, int],
+    namespaces: selectors.Namespaces | None,
+    sharing: GpuSharing | None,
+) -> Pod:
     metadata, meta_path = mapping(obj, "metadata", path), join(path, "metadata")
     spec, spec_path = mapping(obj, "spec", path), join(path, "spec")
     namespace = name(metadata, "namespace", meta_path) if metadata.get("namespace") else "default"
@@ -237,7 +259,7 @@ def _pod(obj: Object, path: str, priority_classes: Mapping[str, int], namespaces
     created, deleted = (_seconds(annotations, key, notes) for key in (CREATION_KEY, DELETION_KEY))
     if created is not None and deleted is not None and deleted < created:
         raise FieldError(join(notes, DELETION_KEY), f"{deleted:g} is before the creation time {created:g}")
-    requests = _requests(spec, spec_path, mapping(obj, "status", path), annotations, notes)
+    requests = _requests(spec, spec_path, mapping(obj, "status", path), annotations, notes, sharing)
     limits = pod_limits(spec, spec_path)
     models = _models(annotations, notes, requests)
     return Pod(
@@ -257,13 +279,19 @@ def _pod(obj: Object, path: str, priority_classes: Mapping[str, int], namespaces
     )
 
 
-def _requests(spec: Object, path: str, status: Object, annotations: Object, notes: str) -> Requests:
+def _requests(
+    spec: Object, path: str, status: Object, annotations: Object, notes: str, sharing: GpuSharing | None
+) -> Requests:
     plain, nonzero = pod_requests(spec, path, status)
     for key in (GPU_COUNT_KEY, GPU_MILLI_KEY):
         if key in plain:
             raise FieldError(join(path, "containers"), f"request {key}, which belongs into metadata.annotations")
-    gpu_count, gpu_milli, gpu_resource = _pod_gpus(plain, path, annotations, notes)
+    share = None if sharing is None else _share(spec, path, plain, annotations, notes, sharing)
+    gpu_count, gpu_milli, gpu_resource = share[:3] if share else _pod_gpus(plain, path, annotations, notes)
     known = {CPU, MEMORY, EPHEMERAL, *PLUGIN_GPUS}
+    if share:
+        plain = {name: amount for name, amount in plain.items() if name not in HAMI_RESOURCES}
+        plain |= {HAMI_MEMORY: share.too_large * NANO}  # which no node offers
     return Requests(
         cpu_milli=units(plain.get(CPU, 0), 1000),
         memory_bytes=units(plain.get(MEMORY, 0)),
@@ -275,6 +303,21 @@ def _requests(spec: Object, path: str, status: Object, annotations: Object, note
         cpu_nonzero_milli=units(nonzero.get(CPU, 0), 1000),
         memory_nonzero_bytes=units(nonzero.get(MEMORY, 0)),
     )
+
+
+def _share(
+    spec: Object, path: str, plain: Mapping[str, int], annotations: Object, notes: str, sharing: GpuSharing
+) -> GpuShare | None:
+    """Return the share of GPUs that a pod requests of a scheduler other than kube-scheduler; None: none."""
+    share = kai_share(annotations, notes, sharing)
+    if share is not None:
+        if whole := next((name for name in PLUGIN_GPUS if plain.get(name)), ""):
+            raise FieldError(join(path, "containers"), f"request {whole}, and annotations a share of a GPU")
+        return share
+    if annotations.get(GPU_MILLI_KEY) is None:
+        count = _annotated(annotations, GPU_COUNT_KEY, notes, MAX_POD_GPUS, "devices")
+        share = gpu_mem_share(annotations, notes, count or 0, sharing)
+    return share or hami_share(spec, path, sharing)
 
 
 def _pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: str) -> tuple[int, int, str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, gpu_model
 from steersman.cluster.model import (
+    GPU_MILLI,
     UNLIMITED,
     Constraints,
     HostPort,
@@ -36,6 +37,7 @@ from steersman.cluster.objects.decoding import (
     OWNER_KEY,
     PLACEHOLDER_IMAGE,
 )
+from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, NONZERO
@@ -76,10 +78,18 @@ def node_to_object(node: Node) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {**_present(labels=labels), "name": node.name},
+        "metadata": {**_present(labels=labels, annotations=_hami_register(node)), "name": node.name},
         **_present(spec=spec),
         "status": status,
     }
+
+
+def _hami_register(node: Node) -> dict[str, str]:
+    """Return HAMi's annotation of the GPUs behind a node's replicas."""
+    entries = (
+        f"{node.name}-{i},{node.gpu_count},{node.gpu_memory_mib},100,,0,true:" for i in range(node.physical_gpus)
+    )
+    return {HAMI_REGISTER: "".join(entries)} if node.physical_gpus else {}
 
 
 def _address_type(address: str) -> str:
@@ -94,7 +104,11 @@ def pod_to_object(pod: Pod) -> Manifest:
     """Return a v1 Pod. GPUs of a device plugin are requested by its container, those without a name by annotations."""
     requests, constraints = pod.requests, pod.constraints
     annotations: dict[str, str] = {}
-    if requests.gpu_count and requests.gpu_resource not in PLUGIN_GPUS:
+    is_share = requests.gpu_milli < GPU_MILLI
+    if requests.gpu_count and requests.gpu_resource in PLUGIN_GPUS and is_share:
+        annotations[FRACTION] = format_seconds(requests.gpu_milli / GPU_MILLI)
+        annotations[DEVICES] = str(requests.gpu_count)
+    elif requests.gpu_count and requests.gpu_resource not in PLUGIN_GPUS:
         annotations[GPU_COUNT_KEY] = str(requests.gpu_count)
         annotations[GPU_MILLI_KEY] = str(requests.gpu_milli)
     if constraints.gpu_models:
@@ -156,7 +170,7 @@ def _containers(requests: Requests, constraints: Constraints, limits: dict[str, 
     memory_silent -= main_memory is None
     other = {EPHEMERAL: format_bytes(requests.ephemeral_bytes)} if requests.ephemeral_bytes else {}
     extended = {name: format_whole(amount) for name, amount in requests.extended}
-    if requests.gpu_resource in PLUGIN_GPUS:
+    if requests.gpu_resource in PLUGIN_GPUS and requests.gpu_milli == GPU_MILLI:
         extended[requests.gpu_resource] = format_whole(requests.gpu_count)
     stated = _stated(main_cpu, main_memory)
     # A limit without a request would imply one.

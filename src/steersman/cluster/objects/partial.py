@@ -16,7 +16,7 @@ from steersman.cluster.objects.fields import Object
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
 from steersman.cluster.objects.requests import amount_limit
 from steersman.core.errors import InputError
-from steersman.core.quantities import MAX_POD_GPUS, NANO, nano, whole
+from steersman.core.quantities import MAX_POD_GPUS, NANO, ceil_div, nano, whole
 
 CONTAINERS = ("containers", "initContainers")
 AMOUNTS = ("requests", "limits")
@@ -59,7 +59,9 @@ def partial_pod(obj: Object) -> Pod:
 def _container(container: object, parts: int) -> dict[str, Any]:
     mapping = _mapping(container)
     resources = _mapping(mapping.get("resources"))
-    return {**mapping, "resources": {key: _amounts(resources.get(key), parts) for key in AMOUNTS}}
+    amounts = {key: _amounts(resources.get(key), parts) for key in AMOUNTS}
+    amounts["limits"] |= {name: amount for name, amount in amounts["requests"].items() if "/" in name}
+    return {**mapping, "resources": amounts}
 
 
 def _bare(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,15 +77,17 @@ def _amounts(quantities: object, parts: int) -> dict[str, str]:
         if limit is None or name in (SHARED_GPUS, GPU_MILLI_KEY):
             continue
         try:
-            amount = min(nano(quantity), limit // parts)
+            amount = nano(quantity)
         except ValueError:
             continue
-        result[name] = f"{amount}n"
+        most = limit // parts
+        is_whole = "/" in name  # extended resources have no fractions
+        result[name] = str(min(ceil_div(amount, NANO), most // NANO)) if is_whole else f"{min(amount, most)}n"
     kinds = sorted((name for name in result if name in PLUGIN_GPUS), key=lambda name: -nano(result[name]))
     for name in kinds[1:]:  # a pod's GPUs are of one kind
         del result[name]
     for name in kinds[:1]:
-        result[name] = f"{min(nano(result[name]), MAX_POD_GPUS * NANO)}n"
+        result[name] = str(min(int(result[name]), MAX_POD_GPUS))
     return result
 
 

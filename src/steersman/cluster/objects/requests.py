@@ -167,6 +167,9 @@ def _container(container: Object, path: str, resized: _Resized | None) -> Amount
     resources, where = mapping(container, "resources", path), join(path, "resources")
     requests = _amounts(mapping(resources, "requests", where), join(where, "requests"))
     limits = _amounts(mapping(resources, "limits", where), join(where, "limits"))
+    for name, amount in requests.items():
+        if "/" in name and limits.get(name, amount) != amount:
+            raise FieldError(join(join(where, "requests"), name), "must be equal to the limit of an extended resource")
     stated = {**limits, **requests}
     if resized is None or not resized.holds:
         return stated
@@ -203,6 +206,8 @@ def _amounts(quantities: Object, path: str) -> Amounts:
             result[name] = plausible(nano(quantity), limit, quantity)
         except ValueError as error:
             raise FieldError(where, str(error)) from None
+        if "/" in name and result[name] % NANO:
+            raise FieldError(where, f"{quantity!r} must be an integer: extended resources have no fractions")
     return result
 
 

@@ -163,6 +163,7 @@ def write_report(
     headlines = [each.headline for each in comparisons]
     parts = [
         *(_top(headline, "h2" if number else "h1") for number, headline in enumerate(headlines)),
+        _warnings(comparisons),
         *(_bars(headline, number, plots) for number, headline in enumerate(headlines)),
         _choice(headlines),
         *sections,
@@ -212,6 +213,13 @@ def _top(headline: Headline, level: str) -> str:
         _matrix(headline) if several else "",
     ]
     return "\n".join(filter(None, parts))
+
+
+def _warnings(comparisons: Sequence[Comparison]) -> str:
+    """Return what a reader must know of the workloads, as the terminal says it."""
+    texts = dict.fromkeys(text for each in comparisons for run in each.runs for text in run.warnings)
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f'<ul class="warnings" aria-label="Warnings">{items}</ul>' if items else ""
 
 
 def _matrix(headline: Headline) -> str:

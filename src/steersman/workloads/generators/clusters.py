@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests, Taint, Toleration
+from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import UsageError
 from steersman.workloads.workload import Workload
 
@@ -198,15 +199,17 @@ def _nodes(shapes: list[_Shape], counts: list[int]) -> tuple[Node, ...]:
         labels = {POOL_LABEL: shape.pool} if shape.pool else {}
         taints = (Taint(POOL_TAINT, shape.pool, "NoSchedule"),) if shape.pool else ()
         nodes += [
-            Node(
-                name=f"node-{number}-{i:04}",
-                cpu_milli=shape.cpu_milli,
-                memory_bytes=shape.memory_bytes,
-                pods=250,
-                gpu_count=shape.devices,
-                gpu_model=shape.model,
-                labels=labels,
-                taints=taints,
+            with_standard_labels(
+                Node(
+                    name=f"node-{number}-{i:04}",
+                    cpu_milli=shape.cpu_milli,
+                    memory_bytes=shape.memory_bytes,
+                    pods=250,
+                    gpu_count=shape.devices,
+                    gpu_model=shape.model,
+                    labels=labels,
+                    taints=taints,
+                )
             )
             for i in range(count)
         ]

@@ -36,6 +36,7 @@ from steersman.kubernetes.cache.cluster_cache import (
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
+from steersman.workloads.gpu_warnings import gpu_warnings
 
 BINDINGS_KEPT = 2000
 """Bindings that latency by node is of."""
@@ -188,11 +189,13 @@ class ClusterWatch(Listener):
     def snapshot(self) -> Snapshot:
         """Return nodes and what is on all of them."""
         self._lay_out()
+        there = [node for node in self.cache.state.nodes if node is not None]
         return Snapshot(
             nodes=self.columns(),
             use=self._with_unknown(self._use(self._order)),
             profile=profile_rows(self.rules.profile),
             layout=self.layout,
+            warnings=list(gpu_warnings(there, [pod.pod for pod in self.cache.pods.values()])),
         )
 
     def columns(self) -> NodeColumns:

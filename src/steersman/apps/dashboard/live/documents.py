@@ -35,12 +35,13 @@ class UseColumns(LiveDocument):
 
 
 class Snapshot(LiveDocument):
-    """Nodes, and what is on all of them."""
+    """Nodes, what is on all of them, and what percentages of GPUs do not count."""
 
     layout: int
     nodes: NodeColumns
     use: UseColumns
     profile: list[TypicalPodRow]
+    warnings: list[str]
 
 
 class WaitingGroup(LiveDocument):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow, node_columns, profile_rows
 from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
+from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import Workload
 
@@ -91,6 +92,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
         seed: seed of the arrivals.
         nodes, pods, profile: what runs are about.
         runs: by policy, in the order in which they were asked for.
+        warnings: of the workload, one line each.
         sources: their positions in the list of all runs.
         versions: texts that change when a run does.
     """
@@ -102,6 +104,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
     pods: PodColumns
     profile: list[TypicalPodRow]
     runs: list[RunColumns]
+    warnings: list[str] = []
     sources: list[int] = []
     versions: list[str] = []
 
@@ -120,6 +123,7 @@ def replay_of(
     names = pod_names(workload)
     first = results[0]
     demand = [pods[i] for i in workload.demand()]
+    own = (line.removeprefix(f"{workload.name}: ") for line in workload.warnings)
     return Replay(
         workload=workload.name,
         protocol=first.protocol,
@@ -134,6 +138,7 @@ def replay_of(
             counted=[round(milli / GPU_MILLI, 3) for milli in workload.gpu_demand],
         ),
         profile=profile_rows(typical_pods(demand) if profile is None else profile),
+        warnings=list(dict.fromkeys((*own, *gpu_warnings(nodes, pods)))),
         runs=[_run(result, _positions(names), _positions([node.name for node in nodes])) for result in results],
     )
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from steersman.apps.local_cluster.control_plane.servers import KWOK, run_kwokctl
+from steersman.apps.local_cluster.stages import stages
 
 ENGINES = ("docker", "podman", "nerdctl")
 ANSWER_SECONDS = 10.0
@@ -22,6 +23,7 @@ def find_engine() -> str:
 def start(engine: str, folder: Path, name: str, kubeconfig: Path, port: int | None) -> None:
     """Start the containers of a cluster. Raises SteersmanError: it failed."""
     (folder / KWOK).mkdir(parents=True, exist_ok=True)
+    (folder / KWOK / "kwok.yaml").write_text(stages(), encoding="utf-8")
     command: list[str | Path] = ["kwokctl", "--name", name, "create", "cluster", "--runtime", engine]
     command += ["--kubeconfig", kubeconfig, "--disable-qps-limits", "--quiet-pull", "--wait", "300s"]
     if port is not None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from steersman.apps.local_cluster.stages import stages
 from steersman.core.errors import SteersmanError
 
 KWOK = "kwok"
@@ -58,7 +59,8 @@ def start(programs: Path, folder: Path, name: str, kubeconfig: Path, port: int |
     work = folder / KWOK
     work.mkdir(parents=True, exist_ok=True)
     configuration = work / "kwok.yaml"  # JSON is YAML
-    configuration.write_text(json.dumps(_configuration(programs, port), indent=2) + "\n", encoding="utf-8")
+    content = json.dumps(_configuration(programs, port), indent=2) + "\n" + stages()
+    configuration.write_text(content, encoding="utf-8")
     command = ["--name", name, "create", "cluster", "--kubeconfig", str(kubeconfig), "--wait", f"{START_SECONDS}s"]
     run_kwokctl([programs / "kwokctl", *command], folder)
     missing = [server for server in SERVERS if server not in running(folder)]

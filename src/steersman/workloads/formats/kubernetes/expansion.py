@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.decoding import is_finished, pod_from_object
 from steersman.cluster.objects.fields import FieldError, Object, mapping
+from steersman.cluster.objects.gpu_shares import GpuSharing, is_reservation, sharing_of
 from steersman.cluster.objects.selectors import Namespaces
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes.admission import Admission
@@ -32,6 +33,7 @@ from steersman.workloads.formats.kubernetes.replicas import (
     succeeded,
     within,
 )
+from steersman.workloads.formats.kubernetes.shared_gpus import sharing_warnings
 from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -88,6 +90,7 @@ class Expansion:
     autoscalers: Autoscalers
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
+    _sharing: GpuSharing = field(init=False)
     _pods: dict[int, Pod] = field(default_factory=dict)
     _members: dict[Key, Members] = field(default_factory=dict)
     _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
@@ -101,6 +104,7 @@ class Expansion:
         """Index the objects."""
         self._controllers = Controllers(self.objects)
         self._there = {key_of(obj): obj for obj in self.objects}
+        self._sharing = sharing_of(self.nodes)
 
     def expand(self) -> Expanded:
         """Return the Pods that have not finished and those that controllers want and do not have.
@@ -127,13 +131,13 @@ class Expansion:
             odd_phases=tuple(sorted(self._odd_phases.items())),
             templates=tuple(sorted(self._templates.items())),
             problems=tuple(self._problems),
-            warnings=tuple(self.admission.warnings()),
+            warnings=(*self.admission.warnings(), *sharing_warnings(self.objects, self._sharing)),
         )
 
     def _read_pods(self) -> None:
         """Decode the Pods that have not finished and find their controllers."""
         for i, obj in enumerate(self.objects):
-            if obj.kind != "Pod":
+            if obj.kind != "Pod" or is_reservation(obj.metadata):
                 continue
             above = self._controllers.owners(obj)
             maker = self._controllers.maker(above)
@@ -231,7 +235,14 @@ class Expansion:
                 content = self.admission.admitted(content, path, obj)
         except FieldError as error:
             raise obj.error(error.field, error.problem) from None
-        return pod_from_object(content, file=obj.document.file, where=obj.where, path=path, namespaces=self.namespaces)
+        return pod_from_object(
+            content,
+            file=obj.document.file,
+            where=obj.where,
+            path=path,
+            namespaces=self.namespaces,
+            sharing=self._sharing,
+        )
 
 
 def _revision(replica_set: KubernetesObject) -> int:

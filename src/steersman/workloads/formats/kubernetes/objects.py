@@ -14,6 +14,7 @@ from pathlib import Path
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.decoding import COMPARISONS, node_from_object, unmodelled
 from steersman.cluster.objects.fields import FieldError, Object, text_map
+from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes import admission
@@ -85,7 +86,7 @@ class Objects:
             self.problems.append(problem)
         else:
             self.objects.append(obj)
-            self._nodes += nodes
+            self._nodes += map(shared_node, nodes)
 
     def _named(self, obj: KubernetesObject) -> KubernetesObject:
         """Return the object with a name like the one that the API server generates from `metadata.generateName`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from steersman.cluster.gpu_resources import MODEL_LABELS, SHARED_GPUS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.node_labels import added_labels
 from steersman.cluster.objects.manifests import format_seconds
 from steersman.core.errors import InputError
 from steersman.core.quantities import ceil_div
@@ -98,8 +99,8 @@ def _check_readable(read: Callable[[Path], object], path: Path, kind: str, losse
 
 
 def _without_own_labels(node: Node) -> Node:
-    """Return the node without labels that only repeat its name and GPU model."""
-    own = {"kubernetes.io/hostname": node.name} | dict.fromkeys(MODEL_LABELS, node.gpu_model)
+    """Return the node without labels that only repeat what else it states."""
+    own = added_labels(node) | dict.fromkeys(MODEL_LABELS, node.gpu_model)
     return dataclasses.replace(node, labels={k: v for k, v in node.labels.items() if own.get(k) != v})
 
 

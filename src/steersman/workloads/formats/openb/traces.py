@@ -17,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import InputError, UsageError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_NODE_GPUS, MAX_POD_GPUS
 from steersman.workloads.workload import Workload
@@ -162,12 +163,14 @@ def parse_nodes(file: str, text: str) -> tuple[Node, ...]:
         if name in nodes:
             raise row.error("sn", f"{name!r} is there already; node names must be unique")
         gpus = row.integer("gpu", MAX_NODE_GPUS)
-        nodes[name] = Node(
-            name=name,
-            cpu_milli=row.integer("cpu_milli", MAX_CPU_MILLI),
-            memory_bytes=row.integer("memory_mib", MAX_MEMORY_MIB) << 20,
-            gpu_count=gpus,
-            gpu_model=row.text("model") if gpus else "",
+        nodes[name] = with_standard_labels(
+            Node(
+                name=name,
+                cpu_milli=row.integer("cpu_milli", MAX_CPU_MILLI),
+                memory_bytes=row.integer("memory_mib", MAX_MEMORY_MIB) << 20,
+                gpu_count=gpus,
+                gpu_model=row.text("model") if gpus else "",
+            )
         )
     if not nodes:
         raise InputError(file, "", "", "has no nodes, only a header")

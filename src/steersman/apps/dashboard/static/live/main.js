@@ -1,6 +1,6 @@
 // The page of a live cluster: the map and the counts follow the server's events; charts and cards are asked for.
 
-import { ask, byId, element, showProblem, table } from "../shared/elements.js";
+import { ask, byId, element, showProblem, showWarnings, table } from "../shared/elements.js";
 import { gpusOf, HeatMap } from "../shared/heatmap.js";
 import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
@@ -185,6 +185,7 @@ function showSnapshot(event) {
   const { name, gpus: devices, unit, counted } = snapshot.nodes;
   const gpus = name.reduce((/** @type {number} */ sum, /** @type {string} */ _, /** @type {number} */ n) => sum + devices[n] * unit[n] + counted[n], 0);
   byId("subject").textContent = `${name.length} nodes${gpus ? `, ${gpusOf(gpus, "")}` : ""}`;
+  showWarnings(snapshot.warnings);
   const state = new LiveState(snapshot);
   if (page === null) page = new LivePage(state); else page.replace(state);
 }

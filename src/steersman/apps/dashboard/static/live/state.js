@@ -7,7 +7,7 @@ import { fragmented } from "../shared/fragmentation.js";
 /**
  * @typedef {{at: number[], cpu: number[], memory: number[], pods: number[], gpu: number[][], counted: number[],
  *   sharing: number[][], state: string[]}} Use
- * @typedef {{layout: number, nodes: NodeColumns, use: Use, profile: TypicalPod[]}} Snapshot
+ * @typedef {{layout: number, nodes: NodeColumns, use: Use, profile: TypicalPod[], warnings: string[]}} Snapshot
  */
 
 export class LiveState {

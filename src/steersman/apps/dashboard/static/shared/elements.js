@@ -43,3 +43,9 @@ export function showProblems(problems) {
   line.hidden = texts.length === 0;
   line.textContent = [...new Set(texts)].join(" ");
 }
+
+/** Show what a reader must know of the workload. @param {string[]} warnings */
+export function showWarnings(warnings) {
+  byId("warnings").replaceChildren(...warnings.map((text) => element("li", {}, text)));
+  byId("warnings").hidden = warnings.length === 0;
+}

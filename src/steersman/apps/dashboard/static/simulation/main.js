@@ -1,6 +1,6 @@
 // The page: one clock for all runs, a heat map for each, and the details that a person asks for.
 
-import { ask, byId, element, showProblem } from "../shared/elements.js";
+import { ask, byId, element, showProblem, showWarnings } from "../shared/elements.js";
 import { HeatMap } from "../shared/heatmap.js";
 import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
@@ -56,6 +56,7 @@ class Page {
     const arrivals = replay.protocol === "timed" || isRecorded ? "events" : "arrivals";
     byId("subject").textContent = `${replay.workload}: ${replay.nodes.name.length} nodes, ${this.lead.time.length} ${arrivals}`
       + `${isRecorded ? "; the nodes' sizes are assumed: the file does not have them" : `, protocol ${replay.protocol}, seed ${replay.seed}`}`;
+    showWarnings(replay.warnings);
     byId("time").max = this.lead.time.length;
     const groups = Object.keys(replay.nodes.groups);
     byId("group").append(...["model", ...groups].map((name) => element("option", { value: name }, name)));

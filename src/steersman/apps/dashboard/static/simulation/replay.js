@@ -10,7 +10,7 @@ import { fragmented } from "../shared/fragmentation.js";
  * @typedef {{policy: string, time: number[], pod: number[], node: number[], devices: string[], outcome: number[],
  *   reason: number[], reasons: string[], gpu: (number | null)[], cpu: (number | null)[],
  *   fragmentation: (number | null)[]}} Run
- * @typedef {{workload: string, protocol: string, seed: number, nodes: NodeColumns, pods: PodColumns,
+ * @typedef {{workload: string, protocol: string, seed: number, nodes: NodeColumns, pods: PodColumns, warnings: string[],
  *   profile: TypicalPod[], runs: Run[], sources: number[], versions: string[]}} Replay
  */
 

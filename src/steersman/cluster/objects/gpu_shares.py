@@ -1,0 +1,218 @@
+"""Shares of GPUs that other schedulers give away: KAI's fractions, open-simulator's memory, HAMi's memory and cores.
+
+kube-scheduler knows none of them; they are read from files, where the pods are placed anew. A request for memory is the
+share of the smallest of the nodes' GPUs that has as much.
+
+Sources: KAI Scheduler 0.9 (docs/gpu-sharing), open-simulator (pkg/utils), HAMi 2.6 (docs/develop/protocol.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from steersman.cluster.gpu_resources import SHARED_GPUS
+from steersman.cluster.gpu_units import NVIDIA_GPUS
+from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.objects.fields import FieldError, Object, items, join, mapping
+from steersman.core.quantities import MAX_NODE_GPUS, NANO, ceil_div, nano
+
+FRACTION, MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
+"""KAI's annotations: share of each device, or MiB of its memory, and the number of devices."""
+GROUP = "runai-gpu-group"
+RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
+"""Namespaces of the pods with which KAI keeps others off the GPUs that its pods share."""
+
+GPU_MEM = "alibabacloud.com/gpu-mem"
+"""Memory of each device that a pod requests (annotation), and of all devices of a node (resource), in bytes."""
+
+HAMI_REGISTER = "hami.io/node-nvidia-register"
+HAMI_MEMORY, HAMI_PERCENT, HAMI_CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
+HAMI_RESOURCES = (HAMI_MEMORY, HAMI_PERCENT, HAMI_CORES)
+"""Resources that HAMi's scheduler counts and no node offers: MiB, percent of the memory and of the cores of a GPU."""
+
+MEMORY_LABEL = f"{NVIDIA_GPUS}.memory"
+MIB = 1 << 20
+
+
+class GpuShare(NamedTuple):
+    """Devices that a pod shares: how many, milli of each, the resource, and MiB that no GPU has (0: one has)."""
+
+    count: int
+    milli: int
+    resource: str
+    too_large: int = 0
+
+
+class GpuSharing(NamedTuple):
+    """What nodes say of GPUs that pods share: MiB of a GPU, ascending, and whether HAMi gives shares away."""
+
+    memory_mib: tuple[int, ...] = ()
+    hami: bool = False
+
+    def memory_share(self, mib: int) -> tuple[int, int]:
+        """Return the milli of a GPU that MiB of its memory are, and the MiB again if no GPU has as much."""
+        if not self.memory_mib:
+            return GPU_MILLI, 0
+        size = next((each for each in self.memory_mib if each >= mib), 0)
+        return (share_milli(mib, size), 0) if size else (GPU_MILLI, mib)
+
+
+def sharing_of(nodes: Iterable[Node]) -> GpuSharing:
+    """Return what nodes say of GPUs that pods share."""
+    nodes = [node for node in nodes if node.gpu_total]
+    sizes = sorted({size for node in nodes if (size := memory_mib(node))})
+    return GpuSharing(tuple(sizes), any(node.physical_gpus for node in nodes))
+
+
+def memory_mib(node: Node) -> int:
+    """Return the MiB of each GPU of a node, 0 if it is unknown."""
+    stated = node.labels.get(MEMORY_LABEL, "")
+    total = dict(node.extended).get(GPU_MEM, 0)
+    if node.gpu_memory_mib:
+        return node.gpu_memory_mib
+    if total:
+        return total // node.gpu_total // MIB
+    return int(stated) if stated.isascii() and stated.isdecimal() and len(stated) < 10 else 0
+
+
+def shared_node(node: Node) -> Node:
+    """Return a node of HAMi's with its GPUs, of which pods have shares, in place of the replicas that it offers."""
+    offered = dict(node.extended)
+    if not node.physical_gpus or not (NVIDIA_GPUS in node.gpu_resources or offered.pop(NVIDIA_GPUS, 0)):
+        return node
+    extended = tuple(sorted(offered.items()))
+    model, count = node.gpu_model_for(NVIDIA_GPUS), min(node.physical_gpus, MAX_NODE_GPUS)
+    return replace(node, gpu_count=count, gpu_resources=(NVIDIA_GPUS,), gpu_model=model, extended=extended)
+
+
+def share_milli(part: int, whole: int) -> int:
+    """Return `part` of a device's `whole` in milli, so that as many of them fit on it as there are parts in it."""
+    milli = ceil_div(part * GPU_MILLI, whole)
+    fitting = whole // part if part else 0
+    return max(1, milli if milli * fitting <= GPU_MILLI else part * GPU_MILLI // whole)
+
+
+def hami_register(annotations: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of a node's healthy GPUs by HAMi's annotation, and the MiB of the smallest; else (0, 0)."""
+    text = annotations.get(HAMI_REGISTER)
+    if not isinstance(text, str):
+        return 0, 0
+    try:
+        if text.startswith("["):
+            sizes = [int(each["devmem"]) for each in json.loads(text) if each.get("health", True)]
+        else:
+            entries = [entry.split(",") for entry in text.split(":") if entry]
+            sizes = [int(entry[2]) for entry in entries if entry[6] == "true"]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return 0, 0
+    return (len(sizes), min(sizes)) if sizes else (0, 0)
+
+
+def is_reservation(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a pod is KAI's, to keep other pods off a GPU that pods share."""
+    labels = metadata.get("labels")
+    return metadata.get("namespace") in RESERVATIONS and isinstance(labels, dict) and GROUP in labels
+
+
+def misplaced_annotation(owner: Object, template: Object) -> str:
+    """Return an annotation about GPUs that a controller has and the template of its pods lacks, "" if there is none."""
+    own, notes = (mapping(mapping(each, "metadata", ""), "annotations", "metadata") for each in (owner, template))
+    return next((key for key in (GPU_MEM, SHARED_GPUS, FRACTION, MEMORY) if key in own and key not in notes), "")
+
+
+def requests_memory(content: Object) -> bool:
+    """Return whether a pod, or a template of one, requests memory of GPUs."""
+    notes = mapping(mapping(content, "metadata", ""), "annotations", "metadata")
+    if MEMORY in notes or GPU_MEM in notes:
+        return True
+    return any(HAMI_MEMORY in _amounts(container) for container in _containers(content))
+
+
+def kai_share(annotations: Object, notes: str, sharing: GpuSharing) -> GpuShare | None:
+    """Return the share that KAI's annotations request, None without them. Raises FieldError."""
+    fraction, memory = (annotations.get(key) for key in (FRACTION, MEMORY))
+    if fraction is None and memory is None:
+        return None
+    if fraction is not None and memory is not None:
+        raise FieldError(join(notes, MEMORY), f"must not be there together with {FRACTION}")
+    count = 1
+    if DEVICES in annotations:
+        count = _whole(annotations[DEVICES], join(notes, DEVICES))
+    if fraction is None:
+        mib = _whole(memory, join(notes, MEMORY))
+        return GpuShare(count, *_named(sharing.memory_share(mib)))
+    try:
+        share = float(fraction)
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0 < share <= 1:
+        raise FieldError(join(notes, FRACTION), f"{fraction!r} must be a number above 0 and at most 1")
+    return GpuShare(count, share_milli(round(share * 1_000_000), 1_000_000), NVIDIA_GPUS)
+
+
+def gpu_mem_share(annotations: Object, notes: str, count: int, sharing: GpuSharing) -> GpuShare | None:
+    """Return the share that open-simulator's memory requests of `count` devices, None without it. Raises FieldError."""
+    stated = annotations.get(GPU_MEM)
+    if stated is None:
+        return None
+    try:
+        mib = ceil_div(nano(stated), NANO * MIB)
+    except ValueError as error:
+        raise FieldError(join(notes, GPU_MEM), str(error)) from None
+    milli, too_large = sharing.memory_share(mib)
+    return GpuShare(count or 1, milli, SHARED_GPUS, too_large) if mib else None
+
+
+def hami_share(spec: Object, path: str, sharing: GpuSharing) -> GpuShare | None:
+    """Return the share that HAMi's resources request, None without them.
+
+    Each container has as many devices as its `nvidia.com/gpu` (1 without it) and a share of each. Where containers
+    have unequal shares, the largest counts for all. Raises FieldError.
+    """
+    if not sharing.hami:
+        return None
+    count, milli, too_large = 0, 0, 0
+    for container, _ in items(spec, "containers", path):
+        amounts = _amounts(container)
+        if not any(name in amounts for name in (NVIDIA_GPUS, *HAMI_RESOURCES)):
+            continue
+        try:
+            gpus, mib, percent, cores = (
+                ceil_div(nano(amounts.get(name, 0)), NANO) for name in (NVIDIA_GPUS, *HAMI_RESOURCES)
+            )
+        except ValueError as error:
+            raise FieldError(join(path, "containers"), str(error)) from None
+        count += gpus if NVIDIA_GPUS in amounts else 1
+        memory, over = sharing.memory_share(mib) if mib else (min(percent or 100, 100) * GPU_MILLI // 100, 0)
+        milli, too_large = max(milli, memory, min(cores, 100) * GPU_MILLI // 100), max(too_large, over)
+    return GpuShare(count, milli, NVIDIA_GPUS, too_large) if count else None
+
+
+def _named(share: tuple[int, int]) -> tuple[int, str, int]:
+    return share[0], NVIDIA_GPUS, share[1]
+
+
+def _whole(value: object, path: str) -> int:
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise FieldError(path, f"{value!r} must be a whole number of at least 1")
+    return number
+
+
+def _containers(content: Object) -> Iterable[Object]:
+    spec = content.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    return [each for each in containers if isinstance(each, dict)] if isinstance(containers, list) else []
+
+
+def _amounts(container: Object) -> dict[str, Any]:
+    resources = container.get("resources")
+    parts = [resources.get(key) for key in ("limits", "requests")] if isinstance(resources, dict) else []
+    return {name: amount for part in parts if isinstance(part, dict) for name, amount in part.items()}
