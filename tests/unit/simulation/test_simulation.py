@@ -417,7 +417,7 @@ def test_pods_that_fit_nowhere_and_models_that_are_nowhere_are_warnings():
     pods = tuple(Pod(n, PodClass(Requests(1, 1, gpu_count=1, gpu_milli=10), c)) for n, c in wants.items())
     result = Simulator(Workload("w", nodes, pods)).run("fgd", protocol="arrivals")
     assert result.warnings == (
-        "w: pods name GPU models that no node has: A10, V100",
+        "w: pods name GPU models that no node has: A10, V100; nodes have T4",
         "w: 1 of 2 pods fit on no node at all: x",
     )
     assert metrics_of(result)["pods_failed"] == 1

@@ -18,6 +18,7 @@ from steersman.cli.main import main
 from steersman.cli.output import display
 from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Toleration
+from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.quantities import bytes_, cpu_milli
 from steersman.workloads.convert import convert
@@ -121,9 +122,10 @@ def openb_workloads(draw: st.DrawFn) -> Workload:
     def node(name: str) -> Node:
         gpus = draw(st.integers(0, 8))
         model = draw(st.sampled_from(["", "T4", "V100M32"])) if gpus else ""
-        return Node(
+        node = Node(
             name, draw(st.integers(0, 10**6)), draw(st.integers(0, 1 << 20)) << 20, gpu_count=gpus, gpu_model=model
         )
+        return with_standard_labels(node)
 
     def pod(name: str) -> Pod:
         gpus = draw(st.integers(0, 8))

@@ -41,7 +41,7 @@ MIB = 1 << 20
 class GpuShare(NamedTuple):
     """Devices that a pod shares: how many, milli of each, the resource, and MiB that no GPU has (0: one has)."""
 
-    count: int
+    devices: int
     milli: int
     resource: str
     too_large: int = 0

@@ -531,7 +531,12 @@ resources = st.fixed_dictionaries(
     {},
     optional={"cpu": quantities, "memory": memories, "ephemeral-storage": memories, "example.com/x": st.integers(0, 9)},
 )
-containers = st.builds(lambda requests, limits: container(requests, limits), resources, resources)
+# A request of an extended resource is its limit.
+containers = st.builds(
+    lambda requests, limits: container(requests, limits | {key: requests[key] for key in requests if "/" in key}),
+    resources,
+    resources,
+)
 inits = st.builds(lambda c, policy: c | policy, containers, st.sampled_from([{}, {"restartPolicy": "Always"}]))
 
 
