@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.gpu_units import NVIDIA_GPUS
 from steersman.cluster.model import GPU_MILLI, Node
-from steersman.cluster.objects.fields import FieldError, Object, items, join, mapping
+from steersman.cluster.objects.fields import FieldError, Object, items, join
 from steersman.core.quantities import MAX_NODE_GPUS, NANO, ceil_div, nano
 
 FRACTION, MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
@@ -120,13 +120,13 @@ def is_reservation(metadata: Mapping[str, Any]) -> bool:
 
 def misplaced_annotation(owner: Object, template: Object) -> str:
     """Return an annotation about GPUs that a controller has and the template of its pods lacks, "" if there is none."""
-    own, notes = (mapping(mapping(each, "metadata", ""), "annotations", "metadata") for each in (owner, template))
+    own, notes = _annotations(owner), _annotations(template)
     return next((key for key in (GPU_MEM, SHARED_GPUS, FRACTION, MEMORY) if key in own and key not in notes), "")
 
 
 def requests_memory(content: Object) -> bool:
     """Return whether a pod, or a template of one, requests memory of GPUs."""
-    notes = mapping(mapping(content, "metadata", ""), "annotations", "metadata")
+    notes = _annotations(content)
     if MEMORY in notes or GPU_MEM in notes:
         return True
     return any(HAMI_MEMORY in _amounts(container) for container in _containers(content))
@@ -204,6 +204,13 @@ def _whole(value: object, path: str) -> int:
     if number < 1:
         raise FieldError(path, f"{value!r} must be a whole number of at least 1")
     return number
+
+
+def _annotations(content: Object) -> Mapping[str, Any]:
+    """Return the annotations of an object that may be invalid."""
+    metadata = content.get("metadata")
+    notes = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return notes if isinstance(notes, dict) else {}
 
 
 def _containers(content: Object) -> Iterable[Object]:

@@ -21,7 +21,8 @@ def sharing_warnings(objects: Sequence[KubernetesObject], sharing: GpuSharing) -
     reservations = sum(each.kind == "Pod" and is_reservation(each.metadata) for each in objects)
     if reservations:
         yield (
-            f"{reservations} pods with which KAI reserves shared GPUs are left out: the pods that share these GPUs count"
+            f"{reservations} pods with which KAI reserves shared GPUs are left out: the pods that share these GPUs "
+            "count"
         )
     controllers = [each for each in objects if each.kind in CONTROLLERS]
     for each in controllers:
@@ -41,8 +42,8 @@ def sharing_warnings(objects: Sequence[KubernetesObject], sharing: GpuSharing) -
         )
     else:
         yield (
-            "pods request memory of GPUs, and no node says how much its GPUs have: such pods count as if they requested "
-            f"whole ones; the label {MEMORY_LABEL} says it"
+            "pods request memory of GPUs, and no node says how much its GPUs have: such pods count as if they "
+            f"requested whole ones; the label {MEMORY_LABEL} says it"
         )
 
 
