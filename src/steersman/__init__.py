@@ -1,10 +1,17 @@
 """A reinforcement-learning scheduler for Kubernetes: one state, one encoder and one policy everywhere.
 
-The names of `steersman.api` are available here, too, and imported on first use.
+The names of `steersman.api` are available here, too, and imported on first use. Environments are registered with
+Gymnasium (`gymnasium.make("steersman/Inflation-v0")`), whether it is imported before or after this package.
 """
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from steersman.version import __version__
@@ -52,3 +59,29 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _EnvironmentRegistration(MetaPathFinder):
+    """Register the environments when Gymnasium is imported: importing it for that would slow down every command."""
+
+    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return Gymnasium's own module specification, after whose execution the environments are registered."""
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                execute(module)
+                import_module("steersman.envs")
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "gymnasium" in sys.modules:
+    import_module("steersman.envs")
+else:
+    sys.meta_path.insert(0, _EnvironmentRegistration())

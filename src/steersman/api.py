@@ -11,14 +11,17 @@ evaluation.write("out")  # report.html and CSV files
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from steersman.agents import registry as algorithms
 from steersman.agents.registry import AlgorithmSpec
 from steersman.apps.http_policy.scheme import register_http_policies
-from steersman.core.errors import UsageError
+from steersman.core.config.fields import checked_arguments
+from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import register_extension
 from steersman.core.processes import check_jobs
 from steersman.envs.deployments.environment import DeploymentsOptions
@@ -48,7 +51,7 @@ from steersman.workloads import loading
 from steersman.workloads.formats import registry as formats
 from steersman.workloads.formats.base import WorkloadFormat
 from steersman.workloads.formats.openb.traces import embedded, known_names
-from steersman.workloads.workload import RunningPods, Workload
+from steersman.workloads.workload import FIRST_SEED, RunningPods, Workload
 
 if TYPE_CHECKING:
     from steersman.apps.load.live_cluster import LiveCluster
@@ -57,7 +60,8 @@ if TYPE_CHECKING:
     from steersman.training.run import OnIteration
     from steersman.training.tuning.study import OnTrial, TuneOutcome
 
-FIRST_SEED = 42
+AnyWorkload = str | Path | Workload
+"""A workload, the name of a packaged one such as `default`, or a file or folder of nodes and pods."""
 
 AnyPolicy = str | Policy | PolicyProtocol
 """A policy, its name (also a sum such as `fgd=2,best-fit=1`, a file, the URL of a score server, or `module:Class`), or
@@ -66,6 +70,7 @@ a user's own object."""
 register_http_policies()
 
 
+@checked_arguments
 def load_workload(
     nodes: str | Path,
     pods: str | Path | None = None,
@@ -87,9 +92,38 @@ def load_workload(
         InputError: something is missing or invalid in the files.
         UsageError: `strict` and an object is invalid.
     """
-    if pods is None and str(nodes) in known_names() and not Path(nodes).exists():
-        return embedded(str(nodes))
+    if pods is None and not Path(nodes).exists():
+        name = str(nodes)
+        if name in known_names() or (Path(name).name == name and not Path(name).suffix):
+            return embedded(name)
     return loading.load_workload(nodes, pods, running=running, strict=strict)
+
+
+def _workload(given: AnyWorkload) -> Workload:
+    if isinstance(given, Workload):
+        return given
+    if not isinstance(given, (str, Path)):
+        raise UsageError(f"{given!r} is not a workload; expected a Workload, its name, or a file or folder")
+    return load_workload(given)
+
+
+def _workloads(given: AnyWorkload | Sequence[AnyWorkload]) -> tuple[Workload, ...]:
+    """Return one or several workloads. Raises UsageError: there is none, or something else."""
+    several = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, Workload)) else [given]
+    if not several:
+        raise UsageError("no workload was given; at least one is needed")
+    return tuple(_workload(each) for each in several)
+
+
+def _seeds(given: int | Iterable[int]) -> tuple[int, ...]:
+    """Return the seeds, or that many from the first one on. Raises UsageError: a seed is not an integer."""
+    seeds = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None
+    if seeds is None and isinstance(given, Integral) and not isinstance(given, bool):
+        seeds = tuple(range(FIRST_SEED, FIRST_SEED + int(given)))
+    wrong = seeds is None or any(not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0 for seed in seeds)
+    if wrong or not seeds:
+        raise UsageError(f"seeds={given!r}: expected a number of seeds, at least 1, or integers of at least 0")
+    return tuple(map(int, seeds))
 
 
 def load_policy(policy: AnyPolicy) -> Policy:
@@ -97,8 +131,9 @@ def load_policy(policy: AnyPolicy) -> Policy:
     return as_policy(policy)
 
 
+@checked_arguments
 def simulate(
-    workload: Workload,
+    workload: AnyWorkload,
     policy: AnyPolicy,
     *,
     protocol: Protocol = "inflation",
@@ -111,7 +146,7 @@ def simulate(
     """Return the result of one run of a policy on a workload.
 
     Args:
-        workload: nodes and pods.
+        workload: nodes and pods, the name of a packaged workload, or a file or folder.
         policy: the policy that decides.
         protocol: `inflation`, `arrivals` or `timed`.
         seed: seed of the order of arrivals.
@@ -120,13 +155,14 @@ def simulate(
         mean_duration: mean seconds of pods whose source states no end (`timed`).
         record: whether to keep every placement with its reason.
     """
-    return Simulator(workload).run(
+    return Simulator(_workload(workload)).run(
         policy, protocol=protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration, record=record
     )
 
 
+@checked_arguments
 def evaluate(
-    workloads: Workload | Sequence[Workload] | DeploymentsOptions | LatencyOptions,
+    workloads: AnyWorkload | Sequence[AnyWorkload] | DeploymentsOptions | LatencyOptions,
     policies: AnyPolicy | Sequence[AnyPolicy],
     *,
     seeds: int | Iterable[int] = 5,
@@ -142,8 +178,8 @@ def evaluate(
     """Compare policies on workloads over seeds, with confidence intervals.
 
     Args:
-        workloads: one, or several of different names; or the options of clusters and pods that the seeds generate
-            (`DeploymentsOptions`, `LatencyOptions`).
+        workloads: one, or several of different names, as of `simulate`; or the options of clusters and pods that the
+            seeds generate (`DeploymentsOptions`, `LatencyOptions`).
         policies: one, or several of different names.
         seeds: the seeds, or their number.
         protocol: None: all that the workloads have the data for.
@@ -162,9 +198,12 @@ def evaluate(
         UsageError: an argument is empty, repeated or contradicts another, or `jobs` is below 1.
         SteersmanError: a run failed.
     """
-    numbers = tuple(range(FIRST_SEED, FIRST_SEED + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    numbers = _seeds(seeds)
     wanted = parse_objectives([objective] if isinstance(objective, str) else objective)
     chosen = tuple(policies) if isinstance(policies, Iterable) and not isinstance(policies, str) else (policies,)
+    for each in chosen:
+        if not isinstance(each, str):
+            as_policy(each)
     check_jobs(jobs)
     if not chosen:
         raise UsageError("there is no policy; give at least one")
@@ -177,9 +216,7 @@ def evaluate(
         name, of = nominal_workload(workloads), protocol_of(workloads)
         generated = Experiment((name,), chosen, numbers, of, objectives=wanted, environment=workloads)
         return evaluate_experiments([generated], baseline=first, jobs=jobs)
-    several = (workloads,) if isinstance(workloads, Workload) else tuple(workloads)
-    if not several:
-        raise UsageError("there is no workload; give at least one")
+    several = _workloads(workloads)
     protocols = choose_protocols(several, mean_duration=mean_duration).protocols if protocol is None else (protocol,)
     protocols = check_objectives(wanted, several, protocols)
     experiments = [
@@ -189,8 +226,9 @@ def evaluate(
     return evaluate_experiments(experiments, baseline=first, jobs=jobs, bound=bound)
 
 
+@checked_arguments
 def train(
-    source: Workload | Sequence[Workload] | EnvironmentOptions,
+    source: AnyWorkload | Sequence[AnyWorkload] | EnvironmentOptions,
     output: str | Path,
     *,
     algorithm: str = "evolution",
@@ -208,7 +246,8 @@ def train(
     """Train a policy by evolution or reinforcement learning; `steersman train` writes the same files.
 
     Args:
-        source: workloads, or the options of an environment (`WorkloadOptions`, `DeploymentsOptions`, `LatencyOptions`).
+        source: workloads, as of `evaluate`, or the options of an environment (`WorkloadOptions`,
+            `DeploymentsOptions`, `LatencyOptions`).
         output: folder of the run.
         algorithm: name of a registered algorithm.
         name: name of the policy, None: that of the folder.
@@ -234,16 +273,17 @@ def train(
 
     check_jobs(jobs)
     folder = Path(output)
-    what = (source,) if isinstance(source, Workload) else source
-    plan = make_plan(what, name=name or folder.name, algorithm=algorithm, **options)
+    _check_options(train, options)
+    plan = make_plan(_training_source(source), name=name or folder.name, algorithm=algorithm, **options)
     spec = algorithm_of(plan)
     limits = TrainingLimits(iterations or spec.iterations, minutes, validate_every or spec.validate_every, patience)
     progress = run_training(plan, folder, limits, jobs=jobs, resume=resume, on_iteration=on_iteration, tracker=tracker)
     return TrainingResult(plan, folder, progress)
 
 
+@checked_arguments
 def tune(
-    source: Workload | Sequence[Workload] | EnvironmentOptions,
+    source: AnyWorkload | Sequence[AnyWorkload] | EnvironmentOptions,
     output: str | Path,
     *,
     algorithm: str = "evolution",
@@ -281,14 +321,33 @@ def tune(
 
     check_jobs(jobs)
     folder = Path(output)
-    what = (source,) if isinstance(source, Workload) else source
-    plan = make_plan(what, name=folder.name, algorithm=algorithm, **options)
+    _check_options(tune, options)
+    plan = make_plan(_training_source(source), name=folder.name, algorithm=algorithm, **options)
     limits = trial_limits(algorithm_of(plan), iterations, validate_every)
     fixed = {*options, *(options.get("settings") or {})}
     most = trials or (None if minutes else DEFAULT_TRIALS)
     return run_trials(plan, folder, limits, fixed=fixed, trials=most, minutes=minutes, workers=jobs, on_trial=on_trial)
 
 
+def _check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Check names of options that a function passes on to `make_plan`. Raises UsageError: one is unknown."""
+    from steersman.training.plans import LEARNING_OPTIONS, make_plan
+
+    planned = [name for name, each in signature(make_plan).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    known = (*planned, *LEARNING_OPTIONS)
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"option of {function.__name__}", name, (*signature(function).parameters, *known))
+
+
+def _training_source(source: AnyWorkload | Sequence[AnyWorkload] | EnvironmentOptions) -> Any:
+    from steersman.envs.inflation.episodes import WorkloadOptions
+
+    is_environment = isinstance(source, (WorkloadOptions, DeploymentsOptions, LatencyOptions))
+    return source if is_environment else _workloads(cast(Any, source))
+
+
+@checked_arguments
 def connect(
     kubeconfig: str | Path | None = None, context: str | None = None, *, name: str | None = None
 ) -> LiveCluster:

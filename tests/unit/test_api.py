@@ -1,5 +1,6 @@
 """The public Python API: what the command line does, from Python, with results for notebooks."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -175,7 +176,55 @@ def test_wrong_options_of_training_are_errors(tmp_path: Path) -> None:
         steersman.train(workload, tmp_path, algorithm="reinforce")
     with pytest.raises(UsageError, match="'gnn'"):
         steersman.train(workload, tmp_path, algorithm="evolution", network="gnn")
+    for options, text in (
+        ({"objectve": "balance"}, "unknown option of train 'objectve'; did you mean 'objective'?"),
+        ({"iteration": 2}, "unknown option of train 'iteration'; did you mean 'iterations'?"),
+        ({"dropout": 0.1}, "evolution on workloads has no option 'dropout'"),
+        ({"settings": {"populaton": 4}}, "did you mean 'population'?"),
+        ({"iterations": "2"}, "train: iterations '2' is not a whole number"),
+        ({"seed": 1.5}, "make_plan: seed 1.5 is not a whole number"),
+        ({"hidden": 5}, "hidden 5: expected layer widths"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(text)):
+            steersman.train(workload, tmp_path, **options)
+    with pytest.raises(UsageError, match=r"'trails'; did you mean 'trials'"):
+        steersman.tune(workload, tmp_path, trails=3)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_of_a_workload_works_wherever_a_workload_does() -> None:
+    by_name = steersman.simulate("default-small", "fgd", ratio=0.1)
+    same = steersman.simulate(steersman.load_workload("default-small"), "fgd", ratio=0.1)
+    assert by_name.metrics == same.metrics
+    runs = steersman.evaluate(["default-small"], "fgd", seeds=2, ratio=0.1, protocol="inflation").runs
+    assert [run.seed for run in runs] == [42, 43]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: steersman.load_workload("defalt"), "unknown workload 'defalt'; did you mean 'default'?"),
+        (lambda: steersman.load_workload(5), "load_workload: nodes 5 is not a text or a path"),
+        (lambda: steersman.simulate(5, "fgd"), "5 is not a workload"),
+        (lambda: steersman.simulate("default-small", 5), "5 is not a policy"),
+        (lambda: steersman.simulate("default-small", "fdg"), "unknown policy 'fdg'; did you mean 'fgd'?"),
+        (lambda: steersman.simulate("default-small", "fgd", seed="x"), "simulate: seed 'x' is not a whole number"),
+        (lambda: steersman.simulate("default-small", "fgd", record=1), "simulate: record 1 is not true or false"),
+        (lambda: steersman.evaluate("default-small", "fgd", seeds=0), "seeds=0: expected a number of seeds"),
+        (lambda: steersman.evaluate("default-small", "fgd", seeds=True), "seeds=True: expected"),
+        (lambda: steersman.evaluate("default-small", "fgd", seeds="3"), "seeds='3': expected"),
+        (lambda: steersman.evaluate("default-small", "fgd", seeds=[1, -2]), "seeds=[1, -2]: expected"),
+        (lambda: steersman.evaluate("default-small", None), "None is not a policy"),
+        (lambda: steersman.evaluate(None, "fgd"), "None is not a workload"),
+        (lambda: steersman.evaluate("default-small", "fgd", jobs="all"), "evaluate: jobs 'all' is not a whole number"),
+        (lambda: steersman.connect(5), "connect: kubeconfig 5 is not a text or a path"),
+    ],
+)
+def test_wrong_arguments_are_one_line(call, text) -> None:
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_run_has_frames_of_its_metrics_and_placements() -> None:

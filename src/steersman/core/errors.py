@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +19,21 @@ class UsageError(SteersmanError):
     """A wrong option or argument: the command line itself must change."""
 
     exit_status = 2
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], *others: str) -> UsageError:
+    """Return the error of an unknown name: with the known name that it resembles, else with all known ones.
+
+    Args:
+        what: what has the name, e.g. `policy`.
+        name: the unknown name.
+        known: the known names.
+        *others: what else is accepted.
+    """
+    names = list(known)
+    similar = get_close_matches(name, names, n=1)
+    hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join((*names, *others))}"
+    return UsageError(f"unknown {what} {name!r}; {hint}")
 
 
 class InputError(SteersmanError):

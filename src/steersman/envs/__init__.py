@@ -1,4 +1,4 @@
-"""Environments for Gymnasium; importing this package registers them.
+"""Environments for Gymnasium; importing `steersman` registers them.
 
 `gymnasium.make("steersman/Inflation-v0")`, `steersman/Timed-v0`, `steersman/Deployments-v0`, `steersman/Latency-v0`;
 `gymnasium.make_vec` gives their vector form, see `vector.SteersmanVectorEnv`.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from steersman.core.errors import UsageError
+from steersman.core.config.fields import KINDS, checked_arguments, is_of_kind
+from steersman.core.errors import UsageError, unknown_name
 from steersman.envs.inflation.batch import AFTER, BEFORE
 from steersman.envs.inflation.kernels import Observation
 from steersman.objectives.registry import WeightedObjectives
@@ -19,6 +20,8 @@ from steersman.policies.features import View, bounds
 from steersman.policies.heuristics.policy import HEURISTIC_IDS
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+Options = TypeVar("Options")
 
 
 class EnvCore(ABC):
@@ -129,11 +132,41 @@ def observation_space(view: View, max_nodes: int) -> spaces.Dict:
     )
 
 
+def make_options(options: type[Options], given: Mapping[str, Any]) -> Options:
+    """Return the options of an environment by name. Raises UsageError: one is unknown or of another type."""
+    known = options.__dataclass_fields__  # type: ignore[attr-defined]
+    for name in given:
+        if name not in known:
+            raise unknown_name("option of the environment", name, known)
+    return checked_arguments(options)(**given)
+
+
+def check_actions(actions: npt.NDArray[Any], nodes: int) -> npt.NDArray[np.int64]:
+    """Return actions, [E], as contiguous integers. Raises UsageError: one is not the slot of one of N nodes."""
+    if actions.dtype.kind not in "iu":
+        raise UsageError(f"actions must be integers, not {actions.dtype}")
+    checked = np.ascontiguousarray(actions, dtype=np.int64)
+    if checked.size and not 0 <= checked.min() <= checked.max() < nodes:
+        wrong = checked[(checked < 0) | (checked >= nodes)][0]
+        raise UsageError(f"action {wrong} is out of range; expected a slot from 0 to {nodes - 1}")
+    return checked
+
+
+RESET_KINDS: dict[str, type[Any]] = {"seed": int, "nodes": int, "ratio": float, "load": float, "workload": str}
+"""Types of reset options."""
+
+
 def known_options(options: Mapping[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of a reset. Raises UsageError: one is unknown; the message lists the known ones."""
+    """Return the options of a reset. Raises UsageError: one is unknown or of another type."""
     for name in options or {}:
         if name not in known:
-            raise UsageError(f"reset option {name!r} is unknown; there are {', '.join(known)}")
+            raise unknown_name("reset option", name, known)
+    for name, value in (options or {}).items():
+        kind = RESET_KINDS[name]
+        if not is_of_kind(value, kind) and not (name == "load" and value is None):
+            raise UsageError(f"reset option {name!r} must be {KINDS[kind]}, not {value!r}")
+        if name == "seed" and value < 0:
+            raise UsageError(f"reset option 'seed' must be at least 0, not {value}")
     return dict(options or {})
 
 

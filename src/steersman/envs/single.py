@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from steersman.core.errors import UsageError
-from steersman.envs.base import EnvCore, observation_space
+from steersman.envs.base import EnvCore, check_actions, observation_space
 from steersman.envs.rendering import FRAME_RATE, draw, text
 
 Observation = dict[str, npt.NDArray[Any]]
@@ -39,6 +39,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         space: Any = observation_space(core.view, core.max_nodes)  # gymnasium's types of it change with its version
         self.observation_space = space
         self.action_space = spaces.Discrete(core.max_nodes)
+        self._has_ended = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -46,12 +47,20 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         """Begin a new episode. Raises UsageError: an option is unknown or out of range."""
         super().reset(seed=seed)
         self.core.start(0, self.np_random, options or {})
+        self._has_ended = False
         return self._observe(), {}
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Bind the pod to a node."""
+        """Bind the pod to a node.
+
+        Raises:
+            UsageError: the action is not a slot of the action space, or no episode is under way.
+        """
+        if self._has_ended:
+            raise UsageError("no episode is under way; call reset() first")
         core = self.core
-        core.step(np.array([action], dtype=np.int64))
+        core.step(check_actions(np.asarray(action).reshape(1), core.max_nodes))
+        self._has_ended = bool(core.terminated[0] or core.truncated[0])
         infos = {name: array[0].item() for name, array in core.infos().items()}
         return self._observe(), float(core.rewards[0]), bool(core.terminated[0]), bool(core.truncated[0]), infos
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from steersman.core.errors import UsageError
-from steersman.envs.base import Arrays, EnvCore, observation_space, packed, unpack
+from steersman.envs.base import Arrays, EnvCore, check_actions, observation_space, packed, unpack
 from steersman.envs.rendering import FRAME_RATE, draw, text
 
 Observations = dict[str, npt.NDArray[Any]]
@@ -71,8 +71,12 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
     def step(
         self, actions: npt.NDArray[np.int64]
     ) -> tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
-        """Take an action, [E], in every environment. Raises UsageError: there is not one action for each."""
-        chosen = np.ascontiguousarray(actions, dtype=np.int64)
+        """Take an action, [E], in every environment.
+
+        Raises:
+            UsageError: there is not one action for each, or one is not a slot of the action space.
+        """
+        chosen = check_actions(np.asarray(actions), self.core.max_nodes)
         if chosen.shape != (self.num_envs,):
             raise UsageError(f"actions have the shape {chosen.shape}; ({self.num_envs},) is right")
         core = self.core

@@ -9,7 +9,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from steersman.core.errors import UsageError
+from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import attribute_errors, import_object
 from steersman.policies import most_even
 from steersman.policies.base import Policy
@@ -98,11 +98,13 @@ def resolve(spec: str) -> Policy:
             return user_policy(spec, implementation)
     if ":" in spec:
         return user_policy(spec, import_object("policy", spec))
-    raise UsageError(
-        f"unknown policy {spec!r}; known are {', '.join(names())}, a weighted sum (fgd=500,best-fit=500), "
-        f"a policy file (run/policy{SUFFIX}), {''.join(f'{name}://host:port/path, ' for name in known_schemes())}"
-        "module:Class"
+    others = (
+        "a weighted sum (fgd=500,best-fit=500)",
+        f"a policy file (run/policy{SUFFIX})",
+        *(f"{name}://host:port/path" for name in known_schemes()),
+        "module:Class",
     )
+    raise unknown_name("policy", spec, names(), *others)
 
 
 def portable(policy: str | Policy | PolicyProtocol) -> str | Policy | PolicyProtocol:
@@ -114,7 +116,13 @@ def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:
     """Return the policy of a name or of a user's object; a `Policy` is returned unchanged."""
     if isinstance(policy, str):
         return resolve(policy)
-    return policy if isinstance(policy, Policy) else UserPolicy(policy.name, policy)
+    if isinstance(policy, Policy):
+        return policy
+    if not isinstance(policy, PolicyProtocol):
+        raise UsageError(
+            f"{policy!r} is not a policy; expected a name, a file or an object with the methods of PolicyProtocol"
+        )
+    return UserPolicy(policy.name, policy)
 
 
 def packaged_portfolio() -> PortfolioPolicy:

@@ -9,7 +9,7 @@ from typing import Any
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import SimulationTask
 from steersman.agents.registry import EVOLUTION, IN_ENVIRONMENTS, ON_WORKLOADS, AlgorithmSpec, find_algorithm
-from steersman.core.config.fields import make_config
+from steersman.core.config.fields import checked_arguments, make_config
 from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
@@ -29,6 +29,11 @@ FIRST_VALIDATION_SEED = 5001
 EPISODES_PER_WORKLOAD, EPISODES_WITHOUT_WORKLOADS = 3, 10
 
 
+LEARNING_OPTIONS = ("environments", "device", "teacher", "recording", "dropout", "normalisation")
+"""Further options of `make_plan`, of learning in an environment alone."""
+
+
+@checked_arguments
 def make_plan(
     source: Sequence[Workload] | EnvironmentOptions,
     *,
@@ -44,7 +49,7 @@ def make_plan(
     hidden: Sequence[int] | None = None,
     reference: str | None = None,
     validation_episodes: int | None = None,
-    start: Path | None = None,
+    start: str | Path | None = None,
     seed: int = 1,
     settings: Mapping[str, Any] | None = None,
     **learning: Any,
@@ -68,13 +73,15 @@ def make_plan(
         start: a policy file with initial weights.
         seed: of all random numbers.
         settings: options of the algorithm's configuration class by name.
-        **learning: further options of learning in an environment: `environments`, `device`, `teacher` and
-            `recording` of `LearningPlan`, `dropout` and `normalisation` of `NetworkPlan`.
+        **learning: `LEARNING_OPTIONS`, fields of `LearningPlan` and `NetworkPlan`.
 
     Raises:
         UsageError: an argument is invalid or contradicts another.
     """
     settings, episodes = dict(settings or {}), validation_episodes
+    start = None if start is None else Path(start)
+    if hidden is not None and (isinstance(hidden, str) or not isinstance(hidden, Sequence)):
+        raise UsageError(f"hidden {hidden!r}: expected layer widths, e.g. (64, 64)")
     spec = find_algorithm(algorithm, IN_ENVIRONMENTS if isinstance(source, EnvironmentOptions) else ON_WORKLOADS)
     network = network or spec.network
     if network not in spec.supported_networks:
@@ -82,6 +89,8 @@ def make_plan(
         raise UsageError(f"network {network!r} cannot be trained by {spec.label}; these can: {known}")
     if not isinstance(source, EnvironmentOptions):
         if spec.plays == ON_WORKLOADS:
+            if learning:
+                raise UsageError(f"{spec.label} has no option {next(iter(learning))!r}")
             settings["network"] = network
             if hidden is not None:
                 settings["hidden"] = ",".join(map(str, hidden))

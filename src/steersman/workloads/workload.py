@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+FIRST_SEED = 42
+"""Seed of a run, and the first of several, unless another is given."""
+
 SUFFIXES = (".csv.gz", ".csv", ".yaml", ".yml", ".json")
 
 

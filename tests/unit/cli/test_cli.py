@@ -193,7 +193,7 @@ WRONG_USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "seeds that are none": (("--policy", "fgd", "--seeds", "many"), ("--seeds", "many", "42-51")),
     "a seed twice": (("--policy", "fgd", "--seeds", "1-3,2"), ("--seeds", "2 is there twice")),
     "too many seeds": (("--policy", "fgd", "--seeds", "0-999999999"), ("--seeds", "100000")),
-    "unknown policy": (("--policy", "fdg"), ("fdg", "best-fit", "fgd")),
+    "unknown policy": (("--policy", "fdg"), ("fdg", "did you mean", "fgd")),
     "unknown module": (("--policy", "no.such:Policy"), ("no.such",)),
     "a policy twice": (("--policy", "fgd", "--policy", "fgd"), ("fgd",)),
     "baseline that does not run": (("--policy", "fgd", "--baseline", "best-fit"), ("--baseline", "best-fit")),
@@ -741,13 +741,20 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seeds"),
-    [("42", (42,)), ("42-44", (42, 43, 44)), ("1,2,5-7", (1, 2, 5, 6, 7)), ("7,3", (7, 3)), (" 1 , 2-3 ", (1, 2, 3))],
+    [
+        ("3", (42, 43, 44)),
+        ("42-42", (42,)),
+        ("42-44", (42, 43, 44)),
+        ("1,2,5-7", (1, 2, 5, 6, 7)),
+        ("7,3", (7, 3)),
+        (" 1 , 2-3 ", (1, 2, 3)),
+    ],
 )
 def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1,", "1--2", "1.5", "²", "1_0", "9" * 25, "0x1"])
+@pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1,", "1--2", "1.5", "²", "1_0", "9" * 25, "0x1", "0", "100001"])
 def test_what_is_no_seed(text: str) -> None:
     with raises(UsageError, "--seeds"):
         parse_seeds(text)

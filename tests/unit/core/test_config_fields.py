@@ -58,7 +58,7 @@ def test_a_value_out_of_range_is_named(wrong, message):
 def test_settings_by_name_are_checked():
     config = make_config(configs.DQNConfig, {"batch_size": 8, "learning_rate": 1}, "DQN")
     assert (config.batch_size, config.learning_rate) == (8, 1)
-    with pytest.raises(UsageError, match=r"^actor_learning_rate is no option of DQN; it has discount, learning_rate"):
+    with pytest.raises(UsageError, match=r"^unknown option of DQN 'actor_learning_rate'; did you mean 'learning_rate'"):
         make_config(configs.DQNConfig, {"actor_learning_rate": 0.1}, "DQN")
     with pytest.raises(UsageError, match=r"--learning-rate '0.1' does not work; a number is right"):
         make_config(configs.DQNConfig, {"learning_rate": "0.1"}, "DQN")

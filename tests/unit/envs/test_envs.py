@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import gymnasium
 import numpy as np
@@ -131,7 +133,8 @@ def test_an_illegal_action_places_nothing_and_costs_the_penalty(kind):
         # A full node comes sooner or later where the fullest is chosen.
         seen, *_ = env.step(env.heuristic("most-allocated"))
     wrong = np.flatnonzero(seen["mask"] == 0)
-    for action in (int(wrong[0]) if len(wrong) else -1, -1, len(seen["mask"])):
+    assert len(wrong)
+    for action in wrong[:3]:
         after, reward, terminated, truncated, info = env.step(np.int64(action))
         assert (reward, terminated, truncated, info["illegal"]) == (-2.5, False, False, True)
         assert all(np.array_equal(after[key], seen[key]) for key in seen)
@@ -346,7 +349,14 @@ HUGE = Workload(
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: InflationEnv(workload="nothing"), "no embedded workload 'nothing'; there are "),
+        (lambda: InflationEnv(workload="nothing"), "unknown workload 'nothing'; known: "),
+        (lambda: InflationEnv(objectve="allocation"), "unknown option of the environment 'objectve'; did you mean"),
+        (lambda: TimedVectorEnv(2, ratios=1.0), "unknown option of the environment 'ratios'; did you mean 'ratio'?"),
+        (lambda: DeploymentsEnv(node=3), "unknown option of the environment 'node'; did you mean 'nodes'?"),
+        (lambda: DeploymentsEnv(penalty="high"), "DeploymentsOptions: penalty 'high' is not a number"),
+        (lambda: InflationEnv(step_limit=2.5), "WorkloadOptions: step_limit 2.5 is not a whole number"),
+        (lambda: InflationEnv().reset(options={"seed": "x"}), "reset option 'seed' must be a whole number, not 'x'"),
+        (lambda: TimedEnv().reset(options={"load": "x"}), "reset option 'load' must be a number, not 'x'"),
         (lambda: InflationEnv(workload=[]), "give one or more"),
         (lambda: InflationEnv(workload=CPU_ONLY), "objective 'allocation' is undefined on cpu: its nodes have no GPU"),
         (lambda: InflationEnv(objective="joy"), "unknown objective 'joy'"),
@@ -358,14 +368,14 @@ HUGE = Workload(
         (lambda: InflationEnv(render_mode="human"), "render_mode 'human' is unknown"),
         (lambda: InflationVectorEnv(0), "num_envs 0 is out of range"),
         (lambda: InflationEnv().heuristic("fgd"), "reset the environment before anything else"),
-        (lambda: InflationEnv().reset(options={"sed": 1}), "reset option 'sed' is unknown; there are workload, seed"),
+        (lambda: InflationEnv().reset(options={"sed": 1}), "unknown reset option 'sed'; did you mean 'seed'?"),
         (lambda: InflationEnv().reset(options={"workload": "x"}), "'x' is unknown; there are default-small"),
         (lambda: InflationEnv(workload=HUGE, ratio=5).reset(), "no pod fits on any node"),
         (lambda: DeploymentsEnv(objective="allocation"), "objective 'allocation' is undefined on Deployments"),
         (lambda: DeploymentsEnv(nodes=0), "nodes 0 is out of range"),
         (lambda: DeploymentsEnv(nodes=5, max_nodes=4), "nodes 5 is out of range"),
         (lambda: DeploymentsEnv(node_cpu="2"), "is more than a node has"),
-        (lambda: DeploymentsEnv().reset(options={"nodes": 11}), "'nodes' 11 is out of range; 1 to 10"),
+        (lambda: DeploymentsEnv().reset(options={"nodes": 11}), "'nodes' must be from 1 to 10, not 11"),
         (lambda: DeploymentsVectorEnv(2).reset(seed=[1]), "1 seeds were given for 2 environments"),
     ],
 )
@@ -374,6 +384,46 @@ def test_wrong_options_are_one_line(make, problem):
         make()
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_illegal_actions_alone_truncate_every_environment(kind):
+    env = SINGLE[kind]()
+    seen, _ = env.reset(seed=1)
+    while seen["mask"].all():
+        seen, *_ = env.step(env.heuristic("most-allocated"))
+    wrong = int(np.flatnonzero(seen["mask"] == 0)[0])
+    for _ in range(5000):
+        *_, terminated, truncated, _ = env.step(wrong)
+        if truncated:
+            break
+    assert (terminated, truncated) == (False, True)
+    with raises(UsageError, "reset()"):
+        env.step(wrong)
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+@pytest.mark.parametrize("action", [-1, 64, 1 << 40, 0.5, "first", None])
+def test_actions_that_are_not_a_slot_are_refused(kind, action):
+    env, vector = SINGLE[kind](), VECTOR[kind](2)
+    env.reset(seed=1)
+    vector.reset(seed=1)
+    with pytest.raises(UsageError, match=r"expected a slot from 0 to|must be integers"):
+        env.step(action)
+    with pytest.raises(UsageError, match=r"expected a slot from 0 to|must be integers"):
+        vector.step([0, action])
+
+
+def test_a_step_before_the_first_reset_is_refused():
+    with raises(UsageError, "reset()"):
+        DeploymentsEnv().step(0)
+
+
+@pytest.mark.parametrize("order", ["import steersman, gymnasium", "import gymnasium, steersman"])
+def test_gymnasium_makes_environments_once_the_package_is_imported(order):
+    program = f"{order}; print(gymnasium.make('steersman/Deployments-v0').unwrapped.action_space)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("Discrete(10)\n", "")
 
 
 def test_actions_of_another_shape_are_refused():

@@ -35,7 +35,7 @@ def test_a_mix_keeps_its_weights():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("fdg", "unknown policy 'fdg'; known are random, dot-product"),
+        ("fdg", "unknown policy 'fdg'; did you mean 'fgd'?"),
         ("fgd=500,nothing=1", "'nothing' cannot be part of a weighted sum"),
         ("fgd=500,random=1", "'random' cannot be part of a weighted sum"),
         ("fgd=0", "the weight of 'fgd' must be a whole number of 1 or more, not '0'"),

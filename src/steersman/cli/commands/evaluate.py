@@ -96,8 +96,12 @@ def evaluate(
     workload: WorkloadNames = None,
     cluster: FromCluster = False,
     seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="Seeds, one run of each policy for each: 42, 42-51 or 1,2,5-7.")
-    ] = "42-51",
+        str,
+        typer.Option(
+            metavar="SEEDS",
+            help="Number of seeds, or the seeds, such as 42-51 or 1,2,5-7; each policy runs once for each.",
+        ),
+    ] = "10",
     protocol: ProtocolsOption = None,
     ratio: Ratio = None,
     load: Load = None,

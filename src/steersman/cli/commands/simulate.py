@@ -41,13 +41,12 @@ from steersman.cli.options.inputs import (
 )
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.core.errors import InputError, UsageError
+from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
     from steersman.simulation.result import RunResult
     from steersman.workloads.profile import TypicalPod
     from steersman.workloads.workload import Workload
-
-SEED = 42
 
 
 def simulate(
@@ -73,7 +72,7 @@ def simulate(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Seed of the arrival order, of ties and of random choices. [default: {SEED}]"),
+        typer.Option(min=0, help=f"Seed of the arrival order, of ties and of random choices. [default: {FIRST_SEED}]"),
     ] = None,
     protocol: ProtocolOption = None,
     ratio: Ratio = None,
@@ -149,7 +148,9 @@ def simulate(
         (source,) = inputs.read(warn)
         if protocol is Protocol.TIMED:
             warn(duration_warnings(source, load, mean_duration))
-        plan = SimulationPlan(source, str(policy), protocol, SEED if seed is None else seed, share, load, mean_duration)
+        plan = SimulationPlan(
+            source, str(policy), protocol, FIRST_SEED if seed is None else seed, share, load, mean_duration
+        )
     run_and_write(plan, output, output_format, warn)
 
 

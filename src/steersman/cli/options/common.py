@@ -14,7 +14,7 @@ import typer
 from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, objectives
 from steersman.cli.help_levels import HelpLevels
 from steersman.core.errors import UsageError
-from steersman.workloads.workload import RunningPods
+from steersman.workloads.workload import FIRST_SEED, RunningPods
 
 MAX_SEEDS = 100_000
 MAX_SEED = (1 << 63) - 1
@@ -105,11 +105,19 @@ def need_subcommand(context: typer.Context) -> None:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds of `42-51`, `42` or `1,2,5-7`, in the order given.
+    """Return the seeds of `42-51` or `1,2,5-7`, in the order given; of a number alone that many, from 42 on.
 
     Raises:
-        UsageError: anything else, a repeated seed, or more than 100,000 of them.
+        UsageError: anything else, a repeated seed, none, or more than 100,000 of them.
     """
+    if text.strip().isdigit():
+        count = _seed(text, text)
+        if not 1 <= count <= MAX_SEEDS:
+            raise UsageError(
+                f"--seeds {text}: a number of seeds must be from 1 to {MAX_SEEDS}; for seed {count} alone "
+                f"write {count}-{count}"
+            )
+        return tuple(range(FIRST_SEED, FIRST_SEED + count))
     seeds: dict[int, None] = {}
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -129,7 +137,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 def _seed(text: str, digits: str) -> int:
     digits = digits.strip()
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19 or int(digits) > MAX_SEED:
-        raise UsageError(f"--seeds {text}: {digits!r} is not a seed; write 42, 42-51 or 1,2,5-7")
+        raise UsageError(
+            f"--seeds {text}: {digits!r} is not a seed; expected a number of seeds, e.g. 10, or a list, e.g. 42-51,60"
+        )
     return int(digits)
 
 

@@ -8,14 +8,16 @@ imports neither torch nor Gymnasium.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from steersman.core.errors import UsageError
+from steersman.core.errors import UsageError, unknown_name
 
 
 class ValueCheck(NamedTuple):
@@ -47,6 +49,7 @@ KINDS: dict[type[Any], str] = {int: "a whole number", float: "a number", bool: "
 """Types of options, and their names in error messages."""
 
 Config = TypeVar("Config")
+Function = TypeVar("Function", bound=Callable[..., Any])
 Choices = tuple[int | float | str, ...]
 SearchSpace = FloatRange | Choices
 
@@ -121,6 +124,35 @@ def is_of_kind(value: object, kind: type[Any]) -> bool:
     return isinstance(value, kind)
 
 
+def checked_arguments(function: Function) -> Function:
+    """Check arguments whose annotation names plain types (`int | None`, `str | Path`) at every call.
+
+    Raises:
+        UsageError: in the call: a value is of another type; the message names the argument.
+    """
+    plain: tuple[type[Any], ...] = (*KINDS, Path)
+    known = {kind.__name__: kind for kind in plain}
+    signature = inspect.signature(function)
+    kinds: dict[str, list[str]] = {}
+    for name, parameter in signature.parameters.items():
+        parts = str(parameter.annotation).split(" | ")
+        if {*parts} <= {*known, "None"}:
+            kinds[name] = parts
+
+    @functools.wraps(function)
+    def call(*values: Any, **named: Any) -> Any:
+        for name, value in signature.bind(*values, **named).arguments.items():
+            expected = [known[part] for part in kinds.get(name, ()) if part != "None"]
+            if value is None and "None" in kinds.get(name, ()):
+                continue
+            if expected and not any(is_of_kind(value, kind) for kind in expected):
+                texts = " or ".join(KINDS.get(kind, "a path") for kind in expected)
+                raise UsageError(f"{function.__name__}: {name} {value!r} is not {texts}")
+        return function(*values, **named)
+
+    return cast(Function, call)
+
+
 def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -> Config:
     """Return a configuration with these values by name.
 
@@ -135,7 +167,7 @@ def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -
     known = inspect.signature(config).parameters
     for name in settings:
         if name not in known:
-            raise UsageError(f"{name} is no option of {label}; it has {', '.join(known)}")
+            raise unknown_name(f"option of {label}", name, known)
     return config(**settings)
 
 

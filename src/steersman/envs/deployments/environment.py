@@ -14,7 +14,7 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.quantities import bytes_, cpu_milli
-from steersman.envs.base import Arrays, EnvCore, known_options
+from steersman.envs.base import Arrays, EnvCore, known_options, make_options
 from steersman.envs.buffers import arrays_of, empty_like, put, restored
 from steersman.envs.deployments import kernels
 from steersman.envs.deployments.kernels import EpisodeRules, FillState
@@ -64,7 +64,8 @@ class DeploymentsOptions:
         max_nodes: N; None: the most nodes.
         view: the view that agents observe, see `features`.
         penalty: cost of an illegal action, which changes nothing else.
-        step_limit: steps after which an episode is truncated.
+        step_limit: steps after which an episode is truncated; None: twice the pods that all fillings have room for,
+            which only illegal actions reach.
         servers_per_rack: nodes in a rack, 0: no racks.
     """
 
@@ -79,7 +80,7 @@ class DeploymentsOptions:
     max_nodes: int | None = None
     view: str = "cluster"
     penalty: float = 1.0
-    step_limit: int = 1_000_000
+    step_limit: int | None = None
     servers_per_rack: int = 4
 
     def __post_init__(self) -> None:
@@ -91,7 +92,7 @@ class DeploymentsOptions:
             raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
         if not 0 <= self.equal_share <= 1:
             raise UsageError(f"equal_share {self.equal_share} is out of range; 0 to 1 is right")
-        if self.step_limit < 1:
+        if self.step_limit is not None and self.step_limit < 1:
             raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
         if self.servers_per_rack < 0:
             raise UsageError(f"servers_per_rack {self.servers_per_rack} is out of range; 0 or more is right")
@@ -165,7 +166,7 @@ class DeploymentsCore(EnvCore):
             ),
             view_number=number_of(self.view),
             penalty=float(options.penalty),
-            step_limit=options.step_limit,
+            step_limit=options.step_limit or 2 * settings.resets * most * int(self.sizes[:, 2].max()),
         )
         self.filling = empty_like(self._single(np.zeros(most, dtype=np.int64)), count)
 
@@ -195,7 +196,7 @@ class DeploymentsCore(EnvCore):
         fewest, most = self.options.range
         nodes = int(known.get("nodes", rng.integers(fewest, most + 1)))
         if not 1 <= nodes <= len(self.workers):
-            raise UsageError(f"reset option 'nodes' {nodes} is out of range; 1 to {len(self.workers)} is right")
+            raise UsageError(f"reset option 'nodes' must be from 1 to {len(self.workers)}, not {nodes}")
         seed = int(known.get("seed", rng.integers(1 << 62)))
         if self.options.shapes:
             self._build(e, self._draw_sizes(nodes, rng))
@@ -307,11 +308,13 @@ class DeploymentsEnv(SchedulingEnv):
     """
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
-        super().__init__(DeploymentsCore(1, DeploymentsOptions(**options)), render_mode=render_mode)
+        super().__init__(DeploymentsCore(1, make_options(DeploymentsOptions, options)), render_mode=render_mode)
 
 
 class DeploymentsVectorEnv(SteersmanVectorEnv):
     """`DeploymentsEnv` `num_envs` times, see `SteersmanVectorEnv`."""
 
     def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
-        super().__init__(DeploymentsCore(num_envs, DeploymentsOptions(**options)), copy=copy, render_mode=render_mode)
+        super().__init__(
+            DeploymentsCore(num_envs, make_options(DeploymentsOptions, options)), copy=copy, render_mode=render_mode
+        )

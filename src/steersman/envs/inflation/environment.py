@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from steersman.envs.base import make_options
 from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
 from steersman.envs.single import SchedulingEnv
 from steersman.envs.vector import SteersmanVectorEnv
@@ -18,14 +19,14 @@ class InflationEnv(SchedulingEnv):
     """
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
-        super().__init__(WorkloadCore(1, "inflation", WorkloadOptions(**options)), render_mode=render_mode)
+        super().__init__(WorkloadCore(1, "inflation", make_options(WorkloadOptions, options)), render_mode=render_mode)
 
 
 class InflationVectorEnv(SteersmanVectorEnv):
     """`InflationEnv` `num_envs` times, see `SteersmanVectorEnv`."""
 
     def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
-        core = WorkloadCore(num_envs, "inflation", WorkloadOptions(**options))
+        core = WorkloadCore(num_envs, "inflation", make_options(WorkloadOptions, options))
         super().__init__(core, copy=copy, render_mode=render_mode)
 
 
@@ -38,7 +39,7 @@ class TimedEnv(SchedulingEnv):
     """
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
-        super().__init__(WorkloadCore(1, "timed", WorkloadOptions(**options)), render_mode=render_mode)
+        super().__init__(WorkloadCore(1, "timed", make_options(WorkloadOptions, options)), render_mode=render_mode)
 
 
 class TimedVectorEnv(SteersmanVectorEnv):
@@ -46,5 +47,5 @@ class TimedVectorEnv(SteersmanVectorEnv):
 
     def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
         super().__init__(
-            WorkloadCore(num_envs, "timed", WorkloadOptions(**options)), copy=copy, render_mode=render_mode
+            WorkloadCore(num_envs, "timed", make_options(WorkloadOptions, options)), copy=copy, render_mode=render_mode
         )

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import MEMORY, PODS
-from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.base import Arrays, EnvCore, known_options
+from steersman.core.errors import SteersmanError, UsageError, unknown_name
+from steersman.envs.base import Arrays, EnvCore, known_options, make_options
 from steersman.envs.buffers import arrays_of, restored
 from steersman.envs.latency import kernels as stepping
 from steersman.envs.latency.episode_metrics import figures
@@ -107,10 +107,10 @@ class LatencyCore(EnvCore):
         drawn = int(rng.integers(SEEDS))
         seed = known.get("seed", drawn)
         nodes = known.get("nodes", self.settings.nodes)
-        if not (isinstance(seed, int) and 0 <= seed < 1 << 63):
-            raise UsageError(f"reset option 'seed' {seed!r} is not a whole number of 0 or more")
-        if not (isinstance(nodes, int) and 2 <= nodes <= self.max_nodes):
-            raise UsageError(f"reset option 'nodes' {nodes!r} is out of range; 2 to {self.max_nodes} is right")
+        if seed >= 1 << 63:
+            raise UsageError(f"reset option 'seed' must be less than 2^63, not {seed}")
+        if not 2 <= nodes <= self.max_nodes:
+            raise UsageError(f"reset option 'nodes' must be from 2 to {self.max_nodes}, not {nodes}")
         if not stepping.begin(self.simulator, self.settings, self.task, self.observation, e, np.uint64(seed), nodes):
             raise SteersmanError("no pod fits on any node")
         if self.filters:
@@ -229,12 +229,12 @@ class LatencyVectorEnv(SteersmanVectorEnv):
 
 
 def _options(given: Mapping[str, Any]) -> LatencyOptions:
-    """Return options, with settings that are given by name. Raises UsageError: one is unknown."""
-    known = LatencyOptions.__dataclass_fields__
+    """Return options, with settings that are given by name. Raises UsageError: one is unknown or of another type."""
+    known = (*LatencyOptions.__dataclass_fields__, *LatencySettings._fields)
     for name in given:
-        if name not in known and name not in LatencySettings._fields:
-            raise UsageError(f"option {name!r} is unknown; there are {', '.join((*known, *LatencySettings._fields))}")
+        if name not in known:
+            raise unknown_name("option of the environment", name, known)
     changes = {name: value for name, value in given.items() if name in LatencySettings._fields}
-    options = {name: value for name, value in given.items() if name in known}
+    options = {name: value for name, value in given.items() if name not in changes}
     options["settings"] = options.get("settings", LatencySettings())._replace(**changes)
-    return LatencyOptions(**options)
+    return make_options(LatencyOptions, options)

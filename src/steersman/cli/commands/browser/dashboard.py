@@ -36,6 +36,7 @@ from steersman.cli.options.inputs import (
 )
 from steersman.cli.output.display import print_text
 from steersman.core.errors import UsageError
+from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,6 @@ WatchedContext = Annotated[
     ),
 ]
 PORT = 8050
-SEED = 42
 MOST_POLICIES = 2
 
 
@@ -112,7 +112,9 @@ def dashboard(
             "[default: kube-default steersman]",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the arrival order, of ties and of random choices.")] = SEED,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the arrival order, of ties and of random choices.")
+    ] = FIRST_SEED,
     protocol: ProtocolOption = None,
     ratio: Ratio = None,
     load: Load = None,

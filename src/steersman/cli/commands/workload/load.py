@@ -41,6 +41,7 @@ from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
+from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
     from steersman.apps.load.copies.loop import CopyOptions, CopyStats
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from steersman.kubernetes.client import Client
     from steersman.workloads.generators.deployments import Row
 
-DEFAULT_SEED = 42
 ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 Namespace = Annotated[str, typer.Option(parser=dns_label, metavar="NAME", help="Namespace of the Deployments.")]
@@ -109,10 +109,13 @@ def run(
     image: Image = "busybox",
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Seed of the Deployments, as in workload generate. [default: {DEFAULT_SEED}]"),
+        typer.Option(min=0, help=f"Seed of the Deployments, as in workload generate. [default: {FIRST_SEED}]"),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="A-B", help="Several seeds in turn; each fills --resets times.")
+        str | None,
+        typer.Option(
+            metavar="SEEDS", help="Several seeds in turn: their number, or e.g. 42-51; each fills --resets times."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -179,7 +182,7 @@ def run(
         return
     if seed is not None and seeds is not None:
         raise UsageError("--seed is one, --seeds are several; give one of them")
-    drawn = parse_seeds(seeds) if seeds is not None else (DEFAULT_SEED if seed is None else seed,)
+    drawn = parse_seeds(seeds) if seeds is not None else (FIRST_SEED if seed is None else seed,)
     least, most = parse_range("--replicas", replicas)
     settings = DeploymentSettings(
         cpu_load=cpu_load,

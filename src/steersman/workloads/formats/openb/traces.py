@@ -18,7 +18,7 @@ from pathlib import Path
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.node_labels import with_standard_labels
-from steersman.core.errors import InputError, UsageError
+from steersman.core.errors import InputError, unknown_name
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_NODE_GPUS, MAX_POD_GPUS
 from steersman.workloads.workload import Workload
 
@@ -247,7 +247,7 @@ def embedded(name: str) -> Workload:
         whole = embedded("default")
         return Workload(SMALL, whole.nodes[::19], whole.pods[::16])
     if name not in embedded_names():
-        raise UsageError(f"no embedded workload {name!r}; there are {', '.join(known_names())}")
+        raise unknown_name("workload", name, known_names())
 
     def text(stem: str) -> str:
         data = resources.files("steersman.data.openb").joinpath(f"{stem}.csv.gz").read_bytes()
