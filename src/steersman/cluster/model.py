@@ -115,6 +115,23 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
+class ExclusiveVolume:
+    """An inline volume that pods on one node cannot share, unless all of them only read it.
+
+    Attributes:
+        kind: field of the volume: gcePersistentDisk, awsElasticBlockStore, iscsi or rbd.
+        disk: what names the disk there; of rbd, pool and image.
+        monitors: of rbd; two volumes are the same if they have a monitor in common.
+        read_only: whether it may be shared with others that are.
+    """
+
+    kind: str
+    disk: tuple[str, ...]
+    monitors: tuple[str, ...] = ()
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Requests:
     """Requests of a pod. GPUs: `gpu_count` devices with `gpu_milli` (1..1000) of each.
 
@@ -150,7 +167,10 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Constraints and preferences of a pod about nodes and other pods. All empty: it runs anywhere it fits."""
+    """Constraints and preferences of a pod about nodes and other pods. All empty: it runs anywhere it fits.
+
+    `images` are those of containers, `image_volumes` those of volumes; `node_features` must be declared by the node.
+    """
 
     gpu_models: tuple[str, ...] = ()
     node_name: str = ""
@@ -165,6 +185,9 @@ class Constraints:
     preferred_anti_affinity: tuple[PreferredPodTerm, ...] = ()
     spread: tuple[TopologySpread, ...] = ()
     images: tuple[str, ...] = ()
+    image_volumes: tuple[str, ...] = ()
+    exclusive_volumes: tuple[ExclusiveVolume, ...] = ()
+    node_features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +206,7 @@ class Pod:
     `owner` names the Deployment, ReplicaSet or job that the pod belongs to as "Kind/name", "" if none. `gpu_devices`
     are the devices of its node that a pod already holds where the source says so (a snapshot), else empty. The limits
     of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` has
-    its limits of latency to its users.
+    its limits of latency to its users. A `terminating` pod is being deleted: it still takes its resources.
     """
 
     name: str
@@ -199,6 +222,7 @@ class Pod:
     cpu_limit_milli: int = 0
     memory_limit_bytes: int = 0
     latency: LatencyLimits = NO_LIMITS
+    terminating: bool = False
 
     def unbound(self) -> Pod:
         """Return the same pod without the node that it names."""
@@ -236,6 +260,7 @@ class Node:
     `gpu_memory_mib` is the memory of each GPU, `physical_gpus` the number of those whose replicas the devices are; 0
     where nothing but labels may say it (`gpu_units`). `addresses` are those of `status.addresses` that are
     not its name.
+    `features` are those that its kubelet declares.
     """
 
     name: str
@@ -254,6 +279,7 @@ class Node:
     gpu_memory_mib: int = 0
     physical_gpus: int = 0
     addresses: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
 
     @property
     def counted_gpus(self) -> dict[str, int]:

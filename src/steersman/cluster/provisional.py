@@ -7,14 +7,14 @@ large as they like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from steersman.cluster.constraints.node import holds
+from steersman.cluster.constraints.inter_pod import LabelSet, labels_key
 from steersman.cluster.model import Constraints, Pod, PodClass, PodSelector, Requirement
 from steersman.cluster.state import ClusterState
 
@@ -24,7 +24,7 @@ def known_numbers(
 ) -> tuple[int, int] | None:
     """Return the numbers of a class and of a label set, or None if the state lacks one of them."""
     class_id = state._class_ids.get(pod_class)
-    labels_id = state.terms._labels.get((namespace, frozenset(labels.items())))
+    labels_id = state.terms._labels.get(labels_key(namespace, labels))
     return None if class_id is None or labels_id is None else (class_id, labels_id)
 
 
@@ -38,7 +38,7 @@ def provisional_numbers(state: ClusterState) -> Iterator[None]:
     terms, table = state.terms, state.table
     counted: tuple[dict[Any, Any], ...] = (
         *(state._class_ids, state._rows, table._columns),
-        *(terms._labels, terms._selectors, terms._owned, terms._ports, terms._keys, terms._filters),
+        *(terms._labels, terms._selectors, terms._owned, terms._exclusive, terms._keys, terms._filters),
     )
     lists: tuple[list[Any], ...] = (state.classes, terms._label_sets, terms._rules, terms._rule_start)
     lengths, sizes = [len(each) for each in lists], [len(each) for each in counted]
@@ -65,15 +65,11 @@ def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of:
         pod_of: returns a pod, with all its labels, by the name of its placement.
     """
     kept, matched = set(kept), state.term_arrays.matched
-    for row, selectors in enumerate(islice(state.terms._selectors, known, None), known):
-        if all(key in kept for selector in selectors for key in selector_keys(selector)):
+    for row, counted in enumerate(islice(state.terms._selectors, known, None), known):
+        if all(key in kept for selector in counted.selectors for key in selector_keys(selector)):
             continue
         matched[row] = 0
-        slots = [
-            placed.slot
-            for name, placed in state.placements.items()
-            if all(_selects(selector, pod_of(name)) for selector in selectors)
-        ]
+        slots = [placed.slot for name, placed in state.placements.items() if counted.match(_labels_of(pod_of(name)))]
         np.add.at(matched[row], slots, 1)
 
 
@@ -97,15 +93,16 @@ def complexity(constraints: Constraints) -> int:
     terms = (*(constraints.node_affinity or ()), *(each.term for each in constraints.preferred_nodes))
     of_nodes = sum(1 + _size(term.expressions) + _size(term.fields) for term in terms)
     of_pods = sum(1 + _size(selector.requirements or ()) for selector in pod_selectors(constraints))
-    lists = (constraints.node_selector, constraints.tolerations, constraints.host_ports, constraints.gpu_models)
-    return of_nodes + of_pods + sum(len(each) for each in lists) + len(constraints.images)
+    lists: tuple[Sized, ...] = (
+        *(constraints.node_selector, constraints.tolerations, constraints.gpu_models, constraints.node_features),
+        *(constraints.host_ports, constraints.exclusive_volumes, constraints.images, constraints.image_volumes),
+    )
+    return of_nodes + of_pods + sum(len(each) for each in lists)
 
 
 def _size(requirements: Iterable[Requirement]) -> int:
     return sum(1 + len(requirement.values) for requirement in requirements)
 
 
-def _selects(selector: PodSelector, pod: Pod) -> bool:
-    if selector.requirements is None or (selector.namespaces is not None and pod.namespace not in selector.namespaces):
-        return False
-    return all(holds(requirement, pod.labels) for requirement in selector.requirements)
+def _labels_of(pod: Pod) -> LabelSet:
+    return LabelSet(pod.namespace, pod.labels, pod.terminating)

@@ -311,7 +311,7 @@ class ClusterState:
 
     def labels_id(self, pod: Pod) -> int:
         """Return the number of a pod's namespace and labels, assigned on first use."""
-        return self.terms.labels_id(pod.namespace, pod.labels)
+        return self.terms.labels_id(pod.namespace, pod.labels, terminating=pod.terminating)
 
     def labels_ids(self, pods: Iterable[Pod]) -> npt.NDArray[np.int64]:
         """Return the number of each pod's namespace and labels."""

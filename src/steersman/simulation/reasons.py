@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints.node import constraint_reasons, offering_nodes
+from steersman.cluster.constraints.node import FEATURES, constraint_reasons, declaring_nodes, offering_nodes
 from steersman.cluster.constraints.reasons import format_unschedulable, insufficient_gpu
 from steersman.cluster.state import ClusterState
 from steersman.simulation.engine import NOT_ALLOWED
@@ -49,5 +49,7 @@ class Reasons:
             why = constraint_reasons(table, pod_class.constraints, resource)
             for slot in np.flatnonzero(~offering_nodes(table, resource)):
                 why[slot] = why[slot] or insufficient_gpu(resource)
+            for slot in np.flatnonzero(~declaring_nodes(table, pod_class.constraints.node_features)):
+                why[slot] = why[slot] or FEATURES
             self._static[class_id] = Counter(filter(None, why))
         return self._static[class_id]

@@ -21,7 +21,7 @@ from steersman.workloads.workload import Recorded, RunningPods, Workload
 
 NODE_OWNERS = {"DaemonSet": "DaemonSets", "Node": "static"}
 """Kinds of owners whose pods belong to their node, and their names in messages."""
-TIED = "no other node allows them"
+TIED, TERMINATING = "no other node allows them", "being deleted"
 
 
 def belongs_to_node(pod: Pod) -> bool:
@@ -42,8 +42,9 @@ class _Counts:
 def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -> Workload:
     """Return the workload with its running pods as requested, where they ran, and a sentence about all pods.
 
-    Pods that are being deleted are left out, as are those that belong to a missing node. Other pods of such a node, and
-    pods whose requests exceed what is left where they run, count as waiting.
+    Pods that are being deleted stay where they run, and are left out where all pods are placed anew, as are those that
+    belong to a missing node. Other pods of such a node, and pods whose requests exceed what is left where they run,
+    count as waiting.
 
     Args:
         workload: nodes and pods, the latter perhaps more than those of `expanded` (of CSV files, which never run).
@@ -58,7 +59,7 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
     there = []
     for pod in workload.pods:
         node = pod.constraints.node_name
-        if (pod.namespace, pod.name) in expanded.terminating:
+        if pod.terminating and (running is RunningPods.FREE or node not in slots):
             counts.deleted += 1
         elif node and node not in slots and belongs_to_node(pod):
             counts.lost += 1
@@ -69,7 +70,11 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
     counts.misfits = sum(1 for i, p in enumerate(there) if p.constraints.node_name in slots and i not in devices)
     why = _staying(workload.nodes, there, devices)
     recorded = tuple(
-        Recorded(pod.constraints.node_name, devices[i], i in why and running is not RunningPods.PINNED)
+        Recorded(
+            pod.constraints.node_name,
+            devices[i],
+            i in why and (pod.terminating or running is not RunningPods.PINNED),
+        )
         if i in devices
         else None
         for i, pod in enumerate(there)
@@ -121,8 +126,13 @@ def _staying(nodes: Sequence[Node], pods: Sequence[Pod], devices: dict[int, int]
         if belongs_to_node(pod):
             why[i] = NODE_OWNERS[pod.owner.partition("/")[0]]
             continue
+        if pod.terminating:
+            why[i] = TERMINATING
+            continue
         c = pod.constraints
-        static = Constraints(c.gpu_models, "", c.tolerations, c.node_selector, c.node_affinity)
+        static = Constraints(
+            c.gpu_models, "", c.tolerations, c.node_selector, c.node_affinity, node_features=c.node_features
+        )
         if static not in only:
             allowed = np.flatnonzero(allowed_nodes(table, static))[:2]
             only[static] = frozenset(names[slot] for slot in allowed.tolist())
@@ -147,6 +157,7 @@ def _freed(pod: Pod, stays: bool) -> Pod:
         gpu_models=(),
         node_selector=(),
         node_affinity=None,
+        node_features=(),
         tolerations=(Toleration(operator="Exists"),),
     )
     return replace(pod, pod_class=replace(pod.pod_class, constraints=anywhere))
@@ -164,7 +175,8 @@ def _sentence(expanded: Expanded, pods: Sequence[Pod], running: int, staying: Co
         kinds = ", ".join(f"{kind} {count}" for kind, count in expanded.templates)
         parts.append(f"{sum(count for _, count in expanded.templates)} from templates in custom resources ({kinds})")
     if staying:
-        kinds = ", ".join(f"{kind} {staying[kind]}" for kind in (*NODE_OWNERS.values(), TIED) if staying[kind])
+        names = (*NODE_OWNERS.values(), TERMINATING, TIED)
+        kinds = ", ".join(f"{kind} {staying[kind]}" for kind in names if staying[kind])
         parts.append(f"{sum(staying.values())} pinned ({kinds})")
     parts += [
         f"{number} {what}"

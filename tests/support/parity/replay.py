@@ -13,7 +13,8 @@ from tests.support.parity.scheduler import Attempt
 
 from steersman.cluster.constraints import reasons as explaining
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object, unmodelled
+from steersman.cluster.objects.api_fields import FieldUse, field_use
+from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.decider import Decider
 from steersman.policies.kube_default.arrays import START
@@ -143,7 +144,7 @@ class Replay:
         self.findings.decisions += 1
         spec = {key: value for key, value in obj["spec"].items() if key != "nodeName"}
         pod = pod_from_object({**obj, "spec": spec})
-        assert not unmodelled(obj)
+        assert field_use(obj) == FieldUse()
         if spec.get("resources"):
             self.findings.not_comparable[POD_LEVEL] += 1
             self.kube.choose(self.state.class_id(pod.pod_class), self.state.labels_id(pod))

@@ -99,7 +99,7 @@ def nothing_below_zero(state):
     assert (arrays.gpu_free <= 1000).all()
     assert (arrays.gpu_kinds >= 0).all()
     assert (arrays.nonzero >= 0).all()
-    assert all((a >= 0).all() for a in (terms.matched, terms.owned, terms.owned_total, terms.ports))
+    assert all((a >= 0).all() for a in (terms.matched, terms.owned, terms.owned_total, terms.held))
 
 
 @settings(max_examples=150, deadline=None)

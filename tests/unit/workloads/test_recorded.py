@@ -107,6 +107,28 @@ def test_pinned_pods_keep_their_node_and_as_written_is_as_written(tmp_path):
     assert written.understood == "78 pods of 2 owners, 56 running, 22 waiting"
 
 
+@pytest.mark.parametrize("running", [RunningPods.FROM_NOW, RunningPods.PINNED])
+def test_a_terminating_pod_takes_its_room_and_does_not_count_in_spread(tmp_path, running):
+    selector = {"matchLabels": {"app": "web"}}
+    rule = {"maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    labels = {"labels": {"app": "web"}}
+    deleted = {"deletionTimestamp": "2026-05-02T00:00:00Z"}
+    old = pod("old", on="a", gpus=2, metadata=labels | deleted)
+    pods = [old, pod("live", on="b", at=1, metadata=labels), pod("gone", metadata=deleted)]
+    new = pod("new", at=2, metadata=labels, topologySpreadConstraints=[rule])
+    greedy = pod("greedy", gpus=8, at=3, nodeSelector={"host": "a"})
+    nodes = [node(name, labels={"host": name}) for name in "ab"]
+    workload = read(tmp_path, nodes, [*pods, new, greedy], running)
+    stays = {each.name for each, where in zip(workload.pods, workload.recorded, strict=True) if where and where.stays}
+    assert stays == {"old"}
+    assert [workload.pods[i].name for i in workload.demand()] == ["live", "new", "greedy"]
+    placements = Simulator(workload).run("kube-default", protocol="arrivals", record=True).placements
+    assert placements is not None
+    placed = dict(zip(placements.pod, placements.node, strict=True))
+    assert placed["new"] == "a"
+    assert placed["greedy"] == ""
+
+
 def test_a_source_of_pods_alone_records_nothing(tmp_path):
     files = {"n.csv": "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,T4\n"}
     files["p.csv"] = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np0,1000,1024,1,500,T4\n"

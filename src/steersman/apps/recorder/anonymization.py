@@ -13,6 +13,7 @@ from dataclasses import replace
 from steersman.cluster.gpu_resources import MODEL_LABELS
 from steersman.cluster.model import (
     Constraints,
+    ExclusiveVolume,
     Node,
     NodeSelectorTerm,
     Pod,
@@ -129,7 +130,13 @@ class _Mask:
             ),
             spread=tuple(map(self.topology_spread, result.spread)),
             images=tuple(map(self.image, result.images)),
+            image_volumes=tuple(map(self.image, result.image_volumes)),
+            exclusive_volumes=tuple(map(self.exclusive_volume, result.exclusive_volumes)),
         )
+
+    def exclusive_volume(self, volume: ExclusiveVolume) -> ExclusiveVolume:
+        disk, monitors = (tuple(map(self.text, each)) for each in (volume.disk, volume.monitors))
+        return replace(volume, disk=disk, monitors=monitors)
 
     def node_term(self, term: NodeSelectorTerm) -> NodeSelectorTerm:
         return NodeSelectorTerm(self.requirements(term.expressions), self.requirements(term.fields))

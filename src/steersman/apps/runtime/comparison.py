@@ -329,4 +329,5 @@ def _node_constraints(constraints: Constraints) -> Constraints:
         tolerations=constraints.tolerations,
         node_selector=constraints.node_selector,
         node_affinity=constraints.node_affinity,
+        node_features=constraints.node_features,
     )

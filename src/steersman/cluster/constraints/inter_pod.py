@@ -1,4 +1,4 @@
-"""Constraints on other pods: host ports, pod (anti-)affinity and topology spread, as counts and kernels.
+"""Constraints on other pods: ports, exclusive volumes, pod (anti-)affinity and spread, as counts and kernels.
 
 Pods count by their *labels* (namespace and labels, interned) and by their class. Every distinct selector of a class or
 a policy is counted per node as pods are placed and removed, so that a check costs O(nodes), not O(pods). The rules are
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from steersman.cluster.constraints.node import MISSING, NodeTable, affinity_nodes, holds, tolerated_nodes
 from steersman.cluster.model import (
     Constraints,
+    ExclusiveVolume,
     HostPort,
     NodeSelectorTerm,
     PodAffinityTerm,
@@ -25,8 +26,9 @@ from steersman.cluster.model import (
 )
 from steersman.core.compiled import inlined_kernel, kernel
 
-PORT, AFFINITY, ANTI_AFFINITY, SPREAD, PREFERRED, SOFT_SPREAD = range(6)
-"""Kinds of rules. Rules up to `SPREAD` refuse nodes; `PREFERRED` and `SOFT_SPREAD` only affect scores."""
+PORT, VOLUME, AFFINITY, ANTI_AFFINITY, SPREAD, PREFERRED, SOFT_SPREAD = range(7)
+"""Kinds of rules. Those up to `VOLUME` are about exclusive things (ports, volumes), those up to `SPREAD` refuse nodes;
+`PREFERRED` and `SOFT_SPREAD` only affect scores."""
 
 KIND, COUNTED, KEY, OWNED, WEIGHT, SELF, MIN_DOMAINS, INCLUDED = range(8)
 """Columns of `InterPodArrays.rules`; `WEIGHT` of a spread is its `max_skew`."""
@@ -43,25 +45,27 @@ HARD_AFFINITY_WEIGHT = (
 
 EVERY_ADDRESS = "0.0.0.0"
 NOTHING = PodSelector(None, frozenset())
+RBD = "rbd"
 
 
 class InterPodArrays(NamedTuple):
     """Rules of classes about other pods, and the counts that they read.
 
-    N node slots, C classes, Q rules, L label sets, S selectors, O owned terms, P host ports, K topology keys, I node
-    filters.
+    N node slots, C classes, Q rules, L label sets, S selectors, O owned terms, X exclusive things (host ports and
+    volumes), K topology keys, I node filters.
 
     Attributes:
         rules: [Q, 8] int64, those of class c in rows `rule_start[c]` to `rule_start[c + 1]`, in the pod's own order
             within a kind. Columns:
 
-            - `KIND`: `PORT`, `AFFINITY` and `ANTI_AFFINITY` (required), `SPREAD` (DoNotSchedule), `PREFERRED` (affinity
-              or anti-affinity), `SOFT_SPREAD` (ScheduleAnyway).
-            - `COUNTED`: row of `matched` that the rule reads (for `PORT`: row of `ports`). A required affinity
-              counts pods that match *all* of the class's required affinity terms. A spread over an empty selector `{}`
-              counts no pod.
+            - `KIND`: `PORT`, `VOLUME`, `AFFINITY` and `ANTI_AFFINITY` (required), `SPREAD` (DoNotSchedule), `PREFERRED`
+              (affinity or anti-affinity), `SOFT_SPREAD` (ScheduleAnyway).
+            - `COUNTED`: row of `matched` that the rule reads (for `PORT` and `VOLUME`: row of `held`). A required
+              affinity counts pods that match *all* of the class's required affinity terms. A spread over an empty
+              selector `{}` counts no pod, and none counts terminating pods.
             - `KEY`: row of `domain`.
-            - `OWNED`: row of `owned` that a pod with this rule adds to; -1 for ports and spreads.
+            - `OWNED`: row of `owned` that a pod with this rule adds to; -1 for ports, volumes
+              and spreads.
             - `WEIGHT`: of `PREFERRED`, negative for anti-affinity; `max_skew` of spreads; else 0.
             - `SELF`: column of `matches` that says whether the pod itself is one of those counted.
             - `MIN_DOMAINS`: of spreads.
@@ -76,8 +80,9 @@ class InterPodArrays(NamedTuple):
             preferred affinity and anti-affinity, 0 for required anti-affinity, which refuses instead).
         owned: [O, N] int32, how often pods on the node own the term.
         owned_total: [O] int64, its sum over nodes.
-        port_conflicts: [P, P] bool, whether two host ports (address, protocol, number) exclude each other; symmetric.
-        ports: [P, N] int32, how many pods on the node hold the port.
+        conflicts: [X, X] bool, whether two exclusive things exclude each other (ports: address, protocol, number);
+            symmetric.
+        held: [X, N] int32, how many pods on the node hold the exclusive thing.
         domain: [K, N] int32, number of the node's value of the topology key; -1 where it lacks the key, or is free.
         domains: [K] int64, above the highest number in the row of `domain` (some numbers may have no node).
         included: [I, N] bool, nodes that a node filter accepts; False in free slots.
@@ -91,8 +96,8 @@ class InterPodArrays(NamedTuple):
     owned_terms: npt.NDArray[np.int64]
     owned: npt.NDArray[np.int32]
     owned_total: npt.NDArray[np.int64]
-    port_conflicts: npt.NDArray[np.bool_]
-    ports: npt.NDArray[np.int32]
+    conflicts: npt.NDArray[np.bool_]
+    held: npt.NDArray[np.int32]
     domain: npt.NDArray[np.int32]
     domains: npt.NDArray[np.int64]
     included: npt.NDArray[np.bool_]
@@ -118,8 +123,8 @@ def _count(terms: InterPodArrays, c: int, labels: int, n: int, sign: int) -> Non
             terms.matched[s, n] += sign
     for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
         owned = terms.rules[q, OWNED]
-        if terms.rules[q, KIND] == PORT:
-            terms.ports[terms.rules[q, COUNTED], n] += sign
+        if terms.rules[q, KIND] <= VOLUME:
+            terms.held[terms.rules[q, COUNTED], n] += sign
         elif owned >= 0:
             terms.owned[owned, n] += sign
             terms.owned_total[owned] += sign
@@ -139,7 +144,7 @@ def has_inter_pod_rules(terms: InterPodArrays, c: int, labels: int) -> bool:
 
 @kernel
 def inter_pod_mask(terms: InterPodArrays, c: int, labels: int, out: npt.NDArray[np.bool_]) -> None:
-    """Clear out[n], [N] bool, where a port, another pod or a spread refuses a pod of class `c` with these labels."""
+    """Clear out[n], [N] bool, where a port, a volume, other pods or a spread refuse a pod of class `c`."""
     _existing_mask(terms, labels, out)
     for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
         _rule_mask(terms, c, labels, q, out)
@@ -157,8 +162,8 @@ def rule_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArr
 @inlined_kernel
 def _rule_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
     kind = terms.rules[q, KIND]
-    if kind == PORT:
-        _port_mask(terms, terms.rules[q, COUNTED], out)
+    if kind <= VOLUME:
+        _conflict_mask(terms, terms.rules[q, COUNTED], out)
     elif kind == AFFINITY:
         _affinity_mask(terms, c, labels, q, out)
     elif kind == ANTI_AFFINITY:
@@ -169,11 +174,11 @@ def _rule_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDAr
 
 
 @inlined_kernel
-def _port_mask(terms: InterPodArrays, port: int, out: npt.NDArray[np.bool_]) -> None:
-    for p in range(terms.ports.shape[0]):
-        if terms.port_conflicts[port, p]:
+def _conflict_mask(terms: InterPodArrays, wanted: int, out: npt.NDArray[np.bool_]) -> None:
+    for x in range(terms.held.shape[0]):
+        if terms.conflicts[wanted, x]:
             for n in range(out.shape[0]):
-                if terms.ports[p, n] > 0:
+                if terms.held[x, n] > 0:
                     out[n] = False
 
 
@@ -293,6 +298,27 @@ Rule = tuple[int, int, int, int, int, int, int, int]
 """A row of `InterPodArrays.rules`."""
 
 
+class LabelSet(NamedTuple):
+    """Namespace and labels of pods, and whether they are being deleted."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    terminating: bool
+
+
+class CountedPods(NamedTuple):
+    """Pods that match all of some selectors; `living`: without terminating ones."""
+
+    selectors: tuple[PodSelector, ...]
+    living: bool
+
+    def match(self, pods: LabelSet) -> bool:
+        """Return whether pods with these labels are counted."""
+        if self.living and pods.terminating:
+            return False
+        return all(_selects(selector, pods.namespace, pods.labels) for selector in self.selectors)
+
+
 class InterPodConstraints:
     """Numbers of label sets, selectors and topology keys, and the arrays about them.
 
@@ -305,11 +331,11 @@ class InterPodConstraints:
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self._labels: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-        self._label_sets: list[tuple[str, Mapping[str, str]]] = []
-        self._selectors: dict[tuple[PodSelector, ...], int] = {}
+        self._labels: dict[tuple[str, frozenset[tuple[str, str]], bool], int] = {}
+        self._label_sets: list[LabelSet] = []
+        self._selectors: dict[CountedPods, int] = {}
         self._owned: dict[tuple[int, int, int], int] = {}
-        self._ports: dict[HostPort, int] = {}
+        self._exclusive: dict[HostPort | ExclusiveVolume, int] = {}
         self._keys: dict[str, int] = {}
         self._filters: dict[Filter, int] = {}
         self._rules: list[Rule] = []
@@ -318,18 +344,21 @@ class InterPodConstraints:
         self._arrays = _empty(len(table))
         self.labels_id("default", {})
 
-    def labels_id(self, namespace: str, labels: Mapping[str, str]) -> int:
+    def labels_id(self, namespace: str, labels: Mapping[str, str], *, terminating: bool = False) -> int:
         """Return the number of a label set: a row of `matches`."""
-        key = (namespace, frozenset(labels.items()))
+        key = labels_key(namespace, labels, terminating=terminating)
         known = self._labels.get(key)
         if known is None:
             known = self._labels[key] = len(self._labels)
-            self._label_sets.append((namespace, dict(labels)))
+            self._label_sets.append(LabelSet(namespace, dict(labels), terminating))
         return known
 
-    def selector_id(self, *selectors: PodSelector) -> int:
-        """Return the number of pods that match all the selectors: a row of `matched`, a column of `matches`."""
-        return self._selectors.setdefault(selectors, len(self._selectors))
+    def selector_id(self, *selectors: PodSelector, living: bool = False) -> int:
+        """Return the number of pods that match all the selectors: a row of `matched`, a column of `matches`.
+
+        `living`: terminating pods do not count, as in topology spread.
+        """
+        return self._selectors.setdefault(CountedPods(selectors, living), len(self._selectors))
 
     def key_id(self, topology_key: str) -> int:
         """Return the number of a topology key: a row of `domain`."""
@@ -349,7 +378,8 @@ class InterPodConstraints:
 
     def add_class(self, constraints: Constraints) -> None:
         """Append the rules of the next class."""
-        rules = [self._port(port) for port in constraints.host_ports]
+        rules = [self._exclusive_rule(PORT, port) for port in constraints.host_ports]
+        rules += [self._exclusive_rule(VOLUME, volume) for volume in constraints.exclusive_volumes]
         for term in constraints.affinity:
             joint = self.selector_id(*(each.selector for each in constraints.affinity))
             rules.append((AFFINITY, joint, *self._owned_term(term, HARD_AFFINITY_WEIGHT), 0, joint, 0, 0))
@@ -364,9 +394,9 @@ class InterPodConstraints:
         self._rules += rules
         self._rule_start.append(len(self._rules))
 
-    def _port(self, port: HostPort) -> Rule:
-        number = self._ports.setdefault(port, len(self._ports))
-        return (PORT, number, 0, -1, 0, 0, 0, 0)
+    def _exclusive_rule(self, kind: int, thing: HostPort | ExclusiveVolume) -> Rule:
+        number = self._exclusive.setdefault(thing, len(self._exclusive))
+        return (kind, number, 0, -1, 0, 0, 0, 0)
 
     def _owned_term(self, term: PodAffinityTerm, weight: int) -> tuple[int, int]:
         """Return rows of `domain` and `owned`."""
@@ -376,15 +406,15 @@ class InterPodConstraints:
 
     def _spread(self, spread: TopologySpread, constraints: Constraints) -> Rule:
         # An empty selector {} counts no pods, but does match the incoming pod itself.
-        counted = self.selector_id(NOTHING if spread.selector.requirements == () else spread.selector)
+        counted = self.selector_id(NOTHING if spread.selector.requirements == () else spread.selector, living=True)
         included = self.included_id(constraints, affinity=spread.honor_node_affinity, taints=spread.honor_node_taints)
         kind = SPREAD if spread.hard else SOFT_SPREAD
-        key, itself = self.key_id(spread.topology_key), self.selector_id(spread.selector)
+        key, itself = self.key_id(spread.topology_key), self.selector_id(spread.selector, living=True)
         return (kind, counted, key, -1, spread.max_skew, itself, spread.min_domains, included)
 
     @property
-    def label_sets(self) -> Sequence[tuple[str, Mapping[str, str]]]:
-        """Namespace and labels of each label set, by number."""
+    def label_sets(self) -> Sequence[LabelSet]:
+        """Label sets by number."""
         return self._label_sets
 
     @property
@@ -423,7 +453,7 @@ class InterPodConstraints:
         self._arrays = old._replace(
             matched=np.pad(old.matched, ((0, 0), (0, more))),
             owned=np.pad(old.owned, ((0, 0), (0, more))),
-            ports=np.pad(old.ports, ((0, 0), (0, more))),
+            held=np.pad(old.held, ((0, 0), (0, more))),
             domain=np.pad(old.domain, ((0, 0), (0, more)), constant_values=MISSING),
             included=np.pad(old.included, ((0, 0), (0, more))),
         )
@@ -432,7 +462,8 @@ class InterPodConstraints:
         """Return a copy for `table`, the slots of this one in another order, that shares nothing mutable."""
         chosen, old = InterPodConstraints(table), self._arrays
         chosen._labels, chosen._label_sets = self._labels.copy(), self._label_sets.copy()
-        chosen._selectors, chosen._owned, chosen._ports = self._selectors.copy(), self._owned.copy(), self._ports.copy()
+        chosen._selectors, chosen._owned = self._selectors.copy(), self._owned.copy()
+        chosen._exclusive = self._exclusive.copy()
         chosen._keys, chosen._filters = self._keys.copy(), self._filters.copy()
         chosen._rules, chosen._rule_start = self._rules.copy(), self._rule_start.copy()
         chosen._match_buffer = old.matches  # without spare rows, so either copies before it writes
@@ -440,7 +471,7 @@ class InterPodConstraints:
             matched=old.matched.take(order, axis=1),
             owned=old.owned.take(order, axis=1),
             owned_total=old.owned_total.copy(),
-            ports=old.ports.take(order, axis=1),
+            held=old.held.take(order, axis=1),
             domain=old.domain.take(order, axis=1),
             domains=old.domains.copy(),
             included=old.included.take(order, axis=1),
@@ -449,18 +480,18 @@ class InterPodConstraints:
         return chosen
 
     def _extend_rules(self) -> None:
-        """Add rules, owned terms and ports, which nobody owns or holds yet since their classes are new."""
-        old, size, ports = self._arrays, len(self._table), list(self._ports)
+        """Add rules, owned terms and exclusive things, which nobody owns or holds yet since their classes are new."""
+        old, size, things = self._arrays, len(self._table), list(self._exclusive)
         more = len(self._owned) - len(old.owned)
-        conflicts = np.array([_conflict(a, b) for a in ports for b in ports], dtype=np.bool_)
+        conflicts = np.array([_conflict(a, b) for a in things for b in things], dtype=np.bool_)
         self._arrays = old._replace(
             rules=np.array(self._rules, dtype=np.int64).reshape(-1, RULE_COLUMNS),
             rule_start=np.array(self._rule_start, dtype=np.int64),
             owned_terms=np.array(list(self._owned), dtype=np.int64).reshape(-1, 3),
             owned=np.concatenate([old.owned, np.zeros((more, size), dtype=np.int32)]),
             owned_total=np.concatenate([old.owned_total, np.zeros(more, dtype=np.int64)]),
-            port_conflicts=conflicts.reshape(len(ports), len(ports)),
-            ports=np.concatenate([old.ports, np.zeros((len(ports) - len(old.ports), size), dtype=np.int32)]),
+            conflicts=conflicts.reshape(len(things), len(things)),
+            held=np.concatenate([old.held, np.zeros((len(things) - len(old.held), size), dtype=np.int32)]),
         )
 
     def _extend_nodes(self) -> None:
@@ -503,13 +534,20 @@ class InterPodConstraints:
         """Fill a block of `matches`; labels are looked up by pairs, so that most selectors try few of them."""
         by_pair: dict[tuple[str, str], list[int]] = {}
         for row in rows:
-            for pair in self._label_sets[row][1].items():
+            for pair in self._label_sets[row].labels.items():
                 by_pair.setdefault(pair, []).append(row)
         all_selectors = list(self._selectors)
         for column in columns:
-            selectors = all_selectors[column]
-            for row in _candidates(selectors, by_pair, rows):
-                matches[row, column] = all(_selects(selector, *self._label_sets[row]) for selector in selectors)
+            counted = all_selectors[column]
+            for row in _candidates(counted.selectors, by_pair, rows):
+                matches[row, column] = counted.match(self._label_sets[row])
+
+
+def labels_key(
+    namespace: str, labels: Mapping[str, str], *, terminating: bool = False
+) -> tuple[str, frozenset[tuple[str, str]], bool]:
+    """Return what distinguishes label sets."""
+    return namespace, frozenset(labels.items()), terminating
 
 
 def _candidates(
@@ -529,7 +567,21 @@ def _selects(selector: PodSelector, namespace: str, labels: Mapping[str, str]) -
     return all(holds(requirement, labels) for requirement in selector.requirements)
 
 
-def _conflict(a: HostPort, b: HostPort) -> bool:
+def _conflict(a: HostPort | ExclusiveVolume, b: HostPort | ExclusiveVolume) -> bool:
+    """Return whether pods that hold these exclude each other."""
+    if isinstance(a, HostPort) and isinstance(b, HostPort):
+        return _ports_conflict(a, b)
+    return isinstance(a, ExclusiveVolume) and isinstance(b, ExclusiveVolume) and _volumes_conflict(a, b)
+
+
+def _volumes_conflict(a: ExclusiveVolume, b: ExclusiveVolume) -> bool:
+    """Return whether two volumes are one disk that cannot be shared (VolumeRestrictions.isVolumeConflict)."""
+    if (a.kind, a.disk) != (b.kind, b.disk) or (a.kind == RBD and set(a.monitors).isdisjoint(b.monitors)):
+        return False
+    return not (a.read_only and b.read_only)
+
+
+def _ports_conflict(a: HostPort, b: HostPort) -> bool:
     """Return whether two host ports exclude each other: same number and protocol, and an address in common."""
     if (a.port, a.protocol or "TCP") != (b.port, b.protocol or "TCP"):
         return False
@@ -557,8 +609,8 @@ def _empty(size: int) -> InterPodArrays:
         owned_terms=np.zeros((0, 3), dtype=np.int64),
         owned=np.zeros((0, size), dtype=np.int32),
         owned_total=np.zeros(0, dtype=np.int64),
-        port_conflicts=np.zeros((0, 0), dtype=np.bool_),
-        ports=np.zeros((0, size), dtype=np.int32),
+        conflicts=np.zeros((0, 0), dtype=np.bool_),
+        held=np.zeros((0, size), dtype=np.int32),
         domain=np.zeros((0, size), dtype=np.int32),
         domains=np.zeros(0, dtype=np.int64),
         included=np.zeros((0, size), dtype=np.bool_),

@@ -31,6 +31,7 @@ AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 AFFINITY_NAMES = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 AFFINITY_CONFLICT = "pod affinity terms conflict"
 GPU_MODEL = "node(s) didn't have the requested GPU model"
+FEATURES = "node(s) didn't match Pod's required features"
 
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -109,6 +110,11 @@ class NodeTable:
         return self._column(("gpu_offer", ""), _gpu_offer)
 
     @property
+    def features(self) -> NodeTableColumn:
+        """Features that the nodes declare, sorted."""
+        return self._column(("features", ""), lambda node: node.features)
+
+    @property
     def restrictions(self) -> NodeTableColumn:
         """(Unschedulable, taints that keep pods away) of the nodes."""
         return self._column(("restrictions", ""), _restrictions)
@@ -157,7 +163,7 @@ def allowed_nodes(nodes: NodeTable | Sequence[Node | None], constraints: Constra
     allowed = table.occupied
     for _, passes in _filters(table, constraints, gpu_resource):
         allowed &= passes
-    return allowed & offering_nodes(table, gpu_resource)
+    return allowed & offering_nodes(table, gpu_resource) & declaring_nodes(table, constraints.node_features)
 
 
 def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[Constraints]) -> Mask:
@@ -190,12 +196,20 @@ def offering_nodes(table: NodeTable, gpu_resource: str) -> Mask:
     return ~foreign
 
 
+def declaring_nodes(table: NodeTable, features: Sequence[str]) -> Mask:
+    """Return whether each node declares all of these features, [N]."""
+    if not features:
+        return np.ones(len(table), dtype=np.bool_)
+    return table.features.where(set(features).issubset)  # type: ignore[arg-type]
+
+
 def constraint_reasons(
     nodes: NodeTable | Sequence[Node | None], constraints: Constraints, gpu_resource: str = ""
 ) -> list[str]:
     """Return why each slot's node does not satisfy the constraints, in kube-scheduler's words, [N].
 
-    "" where it does, and in a free slot. Names of GPUs are not checked: they are a matter of resources.
+    "" where it does, and in a free slot. Names of GPUs are not checked: they are a matter of resources. Nor are
+    features, by which kube-scheduler filters last (`declaring_nodes`).
     """
     table = nodes if isinstance(nodes, NodeTable) else NodeTable(nodes)
     names = restricted_names(constraints)

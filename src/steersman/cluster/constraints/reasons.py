@@ -18,6 +18,7 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState
 
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+NO_DISK = "node(s) had no available disk"
 NO_SPREAD = "node(s) didn't match pod topology spread constraints"
 NO_SPREAD_LABEL = f"{NO_SPREAD} (missing required label)"
 NO_AFFINITY = "node(s) didn't match pod affinity rules"
@@ -47,13 +48,16 @@ def refusals(
     left = yield from _by_constraints(state, class_id, left)
     left = yield from _by_rules(state, class_id, labels_id, rules.get(inter_pod.PORT, []), left)
     left = yield from _by_resources(state, class_id, left)
+    left = yield from _by_rules(state, class_id, labels_id, rules.get(inter_pod.VOLUME, []), left)
     for group in further:
         for why, refused in group:
             yield why, left & refused
         left = left & ~np.any([refused for _, refused in group], axis=0)
     for kind in (inter_pod.SPREAD, inter_pod.AFFINITY, inter_pod.ANTI_AFFINITY):
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
-    yield from _by_rules(state, class_id, labels_id, [-1], left)
+    left = yield from _by_rules(state, class_id, labels_id, [-1], left)
+    features = state.classes[class_id].constraints.node_features
+    yield node.FEATURES, left & ~node.declaring_nodes(state.table, features)
 
 
 def reasons_by_node(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str, tuple[str, ...]]:
@@ -162,6 +166,7 @@ def _by_rules(state: ClusterState, class_id: int, labels_id: int, rules: list[in
 
 _RULE_REASONS = {
     inter_pod.PORT: NO_PORTS,
+    inter_pod.VOLUME: NO_DISK,
     inter_pod.AFFINITY: NO_AFFINITY,
     inter_pod.ANTI_AFFINITY: NO_ANTI_AFFINITY,
     None: NO_EXISTING,

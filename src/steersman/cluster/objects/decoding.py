@@ -55,6 +55,12 @@ from steersman.cluster.objects.gpu_shares import (
 )
 from steersman.cluster.objects.latency_limits import limits_of
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY, node_gpus
+from steersman.cluster.objects.pod_features import (
+    exclusive_volumes,
+    image_volumes,
+    needed_features,
+    normalized_image,
+)
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, pod_limits, pod_requests, units
 from steersman.core.errors import InputError
 from steersman.core.quantities import (
@@ -78,7 +84,7 @@ OWNER_KEY = "steersman.dev/owner"
 """Annotation for a pod's owner, "Kind/name": a pod whose ownerReference has no live owner is garbage-collected."""
 
 MAX_SECONDS = 1e15
-PLACEHOLDER_IMAGE = "pause"
+PLACEHOLDER_IMAGE = "steersman.dev/none"
 """Image of a pod whose source states none, since a container must name one. It is read back as no image."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -138,32 +144,6 @@ def is_finished(obj: Object) -> bool:
     return isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
 
 
-def unmodelled(obj: Object, *, with_claims: bool = True) -> tuple[str, ...]:
-    """Return the features of a pod's spec that restrict its placement and that the model lacks.
-
-    `with_claims`: persistent volume claims, too, for callers that do not watch volumes.
-    """
-    spec = obj.get("spec")
-    if not isinstance(spec, dict):
-        return ()
-    features = []
-    volumes = spec.get("volumes")
-    claims = ("persistentVolumeClaim", "ephemeral")
-    if (
-        with_claims
-        and isinstance(volumes, list)
-        and any(isinstance(v, dict) and any(v.get(c) for c in claims) for v in volumes)
-    ):
-        features.append("spec.volumes with a persistent volume claim")
-    features += [f"spec.{key}" for key in ("resourceClaims", "schedulingGroup") if spec.get(key)]
-    return tuple(features)
-
-
-def normalized_image(image: str) -> str:
-    """Return an image's name as kube-scheduler compares it: with ":latest" where there is no tag or digest."""
-    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
-
-
 # Nodes
 
 
@@ -199,6 +179,7 @@ def _node(obj: Object) -> Node:
         gpu_memory_mib=memory_mib,
         physical_gpus=physical,
         addresses=_addresses(status, text(metadata, "name", "metadata")),
+        features=tuple(sorted({*texts(status, "declaredFeatures", "status")})),
     )
 
 
@@ -276,6 +257,7 @@ def _pod(
         cpu_limit_milli=units(limits.get(CPU, 0), 1000),
         memory_limit_bytes=units(limits.get(MEMORY, 0)),
         latency=limits_of(annotations),
+        terminating=bool(metadata.get("deletionTimestamp")),
     )
 
 
@@ -469,6 +451,9 @@ def _constraints(
         preferred_anti_affinity=selectors.preferred_pods(far, far_path, namespace, labels, namespaces),
         spread=selectors.spread_constraints(spec, path, namespace, labels),
         images=tuple(_images(spec, path)),
+        image_volumes=tuple(image_volumes(spec, path)),
+        exclusive_volumes=tuple(dict.fromkeys(exclusive_volumes(spec, path))),
+        node_features=tuple(needed_features(spec, path)),
     )
 
 

@@ -18,6 +18,7 @@ from steersman.cluster.model import (
     GPU_MILLI,
     UNLIMITED,
     Constraints,
+    ExclusiveVolume,
     HostPort,
     Node,
     NodeSelectorTerm,
@@ -40,6 +41,7 @@ from steersman.cluster.objects.decoding import (
 from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
+from steersman.cluster.objects.pod_features import HOST_NETWORK_USERS, RESTART_ALL
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, NONZERO
 from steersman.cluster.objects.selectors import PREFERRED, REQUIRED
 from steersman.core.quantities import NANO, ceil_div, format_bytes, format_cpu, format_whole
@@ -48,6 +50,8 @@ Manifest = dict[str, Any]
 
 _CPU_STEP = NONZERO[CPU] * 1000 // NANO
 _MEMORY_STEP = NONZERO[MEMORY] // NANO
+DELETED_AT = "1970-01-01T00:00:00Z"
+"""Deletion timestamp of terminating pods, of which the model has no time."""
 
 
 def node_to_object(node: Node) -> Manifest:
@@ -75,6 +79,7 @@ def node_to_object(node: Node) -> Manifest:
     status: Manifest = {"allocatable": allocatable, "capacity": dict(allocatable)}
     status |= _present(images=[{"names": [name], "sizeBytes": size} for name, size in node.images.items()])
     status |= _present(addresses=[{"type": _address_type(each), "address": each} for each in node.addresses])
+    status |= _present(declaredFeatures=list(node.features))
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -125,8 +130,9 @@ def pod_to_object(pod: Pod) -> Manifest:
             annotations[key] = format_seconds(milliseconds)
     if pod.latency.user:
         annotations[USER_KEY] = pod.latency.user
+    deleted = DELETED_AT if pod.terminating else ""
     metadata = {
-        **_present(annotations=annotations, labels=dict(pod.labels)),
+        **_present(annotations=annotations, deletionTimestamp=deleted, labels=dict(pod.labels)),
         "name": pod.name,
         "namespace": pod.namespace,
     }
@@ -135,6 +141,7 @@ def pod_to_object(pod: Pod) -> Manifest:
     limits |= {MEMORY: format_bytes(pod.memory_limit_bytes)} if pod.memory_limit_bytes else {}
     spec = {**_containers(requests, constraints, limits), **_constraints(constraints)}
     spec |= _present(priority=pod.priority, schedulerName=scheduler)
+    _need_features(spec, constraints.node_features)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -213,6 +220,31 @@ def _container(
     return {"name": name, "image": PLACEHOLDER_IMAGE, **_present(resources=resources)}
 
 
+def _need_features(spec: Manifest, features: Iterable[str]) -> None:
+    """Write what makes a pod need these features of its node."""
+    for feature in features:
+        if feature == RESTART_ALL:
+            rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
+            spec["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+        elif feature == HOST_NETWORK_USERS:
+            spec |= {"hostNetwork": True, "hostUsers": False}
+
+
+def _volumes(constraints: Constraints) -> list[Manifest]:
+    sources = [{"image": {"reference": image}} for image in constraints.image_volumes]
+    sources += map(_exclusive, constraints.exclusive_volumes)
+    return [{"name": f"volume-{i}", **source} for i, source in enumerate(sources, start=1)]
+
+
+def _exclusive(volume: ExclusiveVolume) -> Manifest:
+    keys = {"gcePersistentDisk": ("pdName",), "awsElasticBlockStore": ("volumeID",), "iscsi": ("iqn",)}
+    source: Manifest = dict(zip(keys.get(volume.kind, ("pool", "image")), volume.disk, strict=True))
+    source |= _present(monitors=list(volume.monitors), readOnly=volume.read_only)
+    if volume.kind == "iscsi":
+        source |= {"targetPortal": "127.0.0.1", "lun": 0}  # required, and read by nobody here
+    return {volume.kind: source}
+
+
 def _port(port: HostPort) -> Manifest:
     address = {} if port.ip == "0.0.0.0" else {"hostIP": port.ip}
     return {"containerPort": port.port, "hostPort": port.port, "protocol": port.protocol, **address}
@@ -232,6 +264,7 @@ def _constraints(constraints: Constraints) -> Manifest:
         nodeSelector=dict(constraints.node_selector),
         tolerations=tolerations,
         topologySpreadConstraints=[_spread(spread) for spread in constraints.spread],
+        volumes=_volumes(constraints),
     )
 
 

@@ -115,7 +115,10 @@ def _ordered(constraints: Sequence[Constraints]) -> Mask:
     """Return [C] which classes are ordered: those that depend on no other pod and that no other's terms concern."""
     if any(each.anti_affinity for each in constraints):
         return np.zeros(len(constraints), dtype=np.bool_)
-    looks = [bool(each.affinity or each.host_ports or [t for t in each.spread if t.hard]) for each in constraints]
+    looks = [
+        bool(each.affinity or each.host_ports or each.exclusive_volumes or [t for t in each.spread if t.hard])
+        for each in constraints
+    ]
     return ~np.array(looks, dtype=np.bool_)
 
 

@@ -20,13 +20,8 @@ import msgspec
 import structlog
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod
-from steersman.cluster.objects.decoding import (
-    GPU_INDEX_KEY,
-    device_numbers,
-    node_from_object,
-    pod_from_object,
-    unmodelled,
-)
+from steersman.cluster.objects.api_fields import field_use, kubernetes_table
+from steersman.cluster.objects.decoding import GPU_INDEX_KEY, device_numbers, node_from_object, pod_from_object
 from steersman.cluster.objects.fields import FieldError, Object
 from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.requests import is_resizing
@@ -66,7 +61,6 @@ class CachedPod:
         node: where it is bound or assumed; "" while it is pending.
         devices: bit mask of the GPU devices that it is known to hold; None: unknown.
         assumed: whether it is there by our decision, which the watch has not confirmed yet.
-        deleting: whether it is being deleted.
         unmodelled: features it uses that affect its placement and that the model lacks.
         class_id, labels_id: numbers in the state.
         notes: its annotations while it is pending, since they hold requests and may change.
@@ -86,7 +80,6 @@ class CachedPod:
     node: str = ""
     devices: int | None = None
     assumed: bool = False
-    deleting: bool = False
     unmodelled: tuple[str, ...] = ()
     class_id: int = -1
     labels_id: int = -1
@@ -99,6 +92,11 @@ class CachedPod:
     claims: tuple[PodClaim, ...] = ()
     has_device_claims: bool = False
     seen: float = field(default_factory=time.monotonic)
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it is being deleted."""
+        return self.pod.terminating
 
 
 class Listener:
@@ -172,6 +170,7 @@ class ClusterCache:
         self._nominated: dict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, Counter[str]] = defaultdict(Counter)
         self._owned = Counter[str]()  # all pods of an owner
+        self._unknown: set[tuple[str, str]] = set()
         self._selected: set[str] = set()
         self._followed: set[str] = set()
         # Pods by label keys that nobody selects by yet.
@@ -305,11 +304,13 @@ class ClusterCache:
 
         One that makes no sense takes no pods, and stays in its last valid form with its pods.
         """
+        obj = whole(raw)
         try:
-            node = node_from_object(whole(raw))
+            node = node_from_object(obj)
         except InputError as error:
             self._close(named_head(raw).metadata.name, str(error))
             return
+        self._unmodelled(obj, "Node")
         if self.node_problems.pop(node.name, None) is not None:
             self.listener.on_node_problem(node.name, "")
         self._upsert_node(node)
@@ -428,7 +429,7 @@ class ClusterCache:
         obj = whole(raw)
         spec = obj.get("spec", {})
         spec.pop("nodeName", None)
-        uses, problem, resizing = unmodelled(obj, with_claims=False), "", False
+        uses, problem, resizing = self._unmodelled(obj, "Pod"), "", False
         # Only valid parts are read before decoding.
         if head.key in self._selecting_namespaces or b'"namespaceSelector"' in bytes(raw):
             self._note_selecting(head, spec, raw)
@@ -461,17 +462,27 @@ class ClusterCache:
             log.warning("pod half understood", pod=head.key, why=problem)
         return cached
 
+    def _unmodelled(self, obj: Object, kind: str) -> tuple[str, ...]:
+        """Return the fields that are not modelled. Name unknown ones once; kube-scheduler ignores them, too."""
+        use = field_use(obj, kind)
+        for path in use.unknown:
+            if (kind, path) not in self._unknown:
+                self._unknown.add((kind, path))
+                minor = kubernetes_table().minor
+                log.warning(f"field ignored that Kubernetes {minor} does not have", kind=kind, field=path)
+        return tuple(use.unmodelled)
+
     def _number(self, pod: Pod, state: ClusterState | None = None) -> tuple[int, int]:
         state = self.state if state is None else state
         labels = {key: value for key, value in pod.labels.items() if key in self._selected}
-        return state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels)
+        return state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels, terminating=pod.terminating)
 
     def _settle(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw, *, new: bool) -> None:
         """Apply the API's version of a known pod."""
         node, deleting = head.spec.node_name, head.metadata.deletion_timestamp is not None
         pod.version = head.metadata.resource_version
         changed = new or deleting != pod.deleting
-        pod.deleting = deleting
+        self._set_terminating(pod, deleting)
         if not new and not pod.assumed and self._may_differ(pod, head):
             changed |= self._update_pod(pod, head, raw)
         if node:
@@ -480,6 +491,18 @@ class ClusterCache:
             self._nominate(pod, "" if deleting else head.status.nominated_node_name)
             if changed and not pod.gated:
                 self.listener.on_pod_pending(pod)
+
+    def _set_terminating(self, pod: CachedPod, terminating: bool) -> None:
+        """Follow the deletion of a pod: topology spread counts it no more, but it keeps its resources."""
+        if pod.pod.terminating == terminating:
+            return
+        pod.pod = replace(pod.pod, terminating=terminating)
+        pod.class_id, pod.labels_id = self._number(pod.pod)
+        placed = self.state.placements.get(pod.key)
+        if placed is not None:
+            self.state.remove(pod.key)
+            self._place(pod, placed.slot)
+            self.listener.on_node_changed(placed.slot, may_have_grown=False)
 
     def _may_differ(self, pod: CachedPod, head: PodHead) -> bool:
         """Return whether a pod must be decoded to see if its model changed."""
@@ -492,6 +515,7 @@ class ClusterCache:
     def _update_pod(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw) -> bool:
         """Decode a pod again, and return whether its model changed."""
         fresh = self._decode(head, raw)
+        fresh.pod = replace(fresh.pod, terminating=pod.deleting)  # stored JSON may be older
         if pod.node:
             fresh.pod = _with_gpus_of(pod.pod, fresh.pod)
         pod.generation, pod.notes, pod.resizing = fresh.generation, fresh.notes, fresh.resizing

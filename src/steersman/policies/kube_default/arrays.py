@@ -238,7 +238,7 @@ def _default_selectors(state: ClusterState, services: SpreadSelectors) -> npt.ND
     for namespace, requirements in services.expressions:
         by_expressions.setdefault(namespace, []).append(requirements)
     selectors = np.full(len(state.terms.label_sets), -1, dtype=np.int64)
-    for row, (namespace, labels) in enumerate(state.terms.label_sets):
+    for row, (namespace, labels, _) in enumerate(state.terms.label_sets):
         pairs = labels.items()
         candidates = (s for key, value in pairs for s in by_label.get((namespace, key, value), ()))
         matching = {pair for s in candidates if pairs >= set(s) for pair in s}
@@ -246,7 +246,7 @@ def _default_selectors(state: ClusterState, services: SpreadSelectors) -> npt.ND
         required.update(*(s for s in by_expressions.get(namespace, ()) if all(holds(r, labels) for r in s)))
         if required:
             requirements = tuple(sorted(required, key=lambda r: (r.key, r.operator, r.values)))
-            selectors[row] = state.terms.selector_id(PodSelector(requirements, frozenset((namespace,))))
+            selectors[row] = state.terms.selector_id(PodSelector(requirements, frozenset((namespace,))), living=True)
     return selectors
 
 
@@ -269,7 +269,7 @@ def _static_rows(
     state: ClusterState, distinct: Sequence[Constraints], nodes: int, rows: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Return `KubeArrays.static`; write the row of each constraint, -1 if all scores are 0, into `rows`."""
-    images = images_on(state.nodes) if any(constraints.images for constraints in distinct) else {}
+    images = images_on(state.nodes) if any(each.images or each.image_volumes for each in distinct) else {}
     has_soft_taints = any(
         taint.effect == SOFT_EFFECT for node in state.nodes if node is not None for taint in node.taints
     )
@@ -291,7 +291,7 @@ def _static_rows(
         if constraints.preferred_nodes:
             terms = constraints.preferred_nodes
             row[PREFERRED_NODES] = row_id(PREFERRED_NODES, terms, partial(preferred_weights, state.table, terms))
-        if images and constraints.images:
-            score = partial(image_locality, images, constraints.images, nodes, len(state.nodes))
-            row[IMAGES] = row_id(IMAGES, constraints.images, score)
+        if images and (constraints.images or constraints.image_volumes):
+            names = constraints.images, constraints.image_volumes
+            row[IMAGES] = row_id(IMAGES, names, partial(image_locality, images, *names, nodes, len(state.nodes)))
     return np.array(static, dtype=np.int64).reshape(len(static), len(state.nodes))

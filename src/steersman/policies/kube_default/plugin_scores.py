@@ -99,17 +99,20 @@ def images_on(nodes: Sequence[Node | None]) -> dict[str, Image]:
     return images
 
 
-def image_locality(images: Mapping[str, Image], names: Sequence[str], nodes: int, slots: int) -> npt.NDArray[np.int64]:
+def image_locality(
+    images: Mapping[str, Image], names: Sequence[str], volumes: Sequence[str], nodes: int, slots: int
+) -> npt.NDArray[np.int64]:
     """Return scores 0..100, [N], of the bytes of a pod's images on each node, weighted by their shares of nodes.
 
     Args:
         images: images of the nodes by name.
         names: images of all containers and init containers; an image used twice counts twice.
+        volumes: images that volumes mount; they do not raise the bytes that score 100.
         nodes: number of nodes.
         slots: N, the number of slots, free ones included.
     """
     total = np.zeros(slots, dtype=np.int64)
-    for name in names:
+    for name in (*names, *volumes):
         image = images.get(name)
         if image is not None:
             total[image.slots] += int(float(image.size) * (len(image.slots) / nodes))

@@ -1,7 +1,7 @@
 """Hard constraints against a slow oracle: kube-scheduler's filters in plain Python, over nodes and pods alone."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from steersman.cluster.constraints.inter_pod import (
 )
 from steersman.cluster.model import (
     Constraints,
+    ExclusiveVolume,
     HostPort,
     Node,
     NodeSelectorTerm,
@@ -146,6 +147,17 @@ def ports_free(simulator, pod, node):
     return True
 
 
+def volume_free(simulator, pod, node):
+    for wanted in pod.constraints.exclusive_volumes:
+        for used in (volume for b in simulator.on(node.name) for volume in b.pod.constraints.exclusive_volumes):
+            same = (wanted.kind, wanted.disk) == (used.kind, used.disk)
+            if wanted.kind == "rbd":
+                same &= any(monitor in used.monitors for monitor in wanted.monitors)
+            if same and not (wanted.read_only and used.read_only):
+                return False
+    return True
+
+
 def shortages(simulator, pod, node):
     here, want = simulator.on(node.name), pod.requests
     found = []
@@ -183,7 +195,11 @@ def spread_reason(simulator, pod, node):
                 continue
             value = other.labels[c.topology_key]
             empty = c.selector.requirements == ()
-            count = 0 if empty else sum(selects(c.selector, b.pod) for b in simulator.on(other.name))
+            count = (
+                0
+                if empty
+                else sum(selects(c.selector, b.pod) and not b.pod.terminating for b in simulator.on(other.name))
+            )
             domains[value] = domains.get(value, 0) + count
         fewest = min(domains.values(), default=0)
         if len(domains) < c.min_domains:
@@ -233,7 +249,11 @@ def reasons(simulator, pod, node):
     short = shortages(simulator, pod, node)
     if short:
         return tuple(short)
+    if not volume_free(simulator, pod, node):
+        return ("node(s) had no available disk",)
     dynamic = spread_reason(simulator, pod, node) or pod_affinity_reason(simulator, pod, node)
+    if not dynamic and not set(pod.constraints.node_features) <= set(node.features):
+        dynamic = "node(s) didn't match Pod's required features"
     return (dynamic,) if dynamic else ()
 
 
@@ -273,6 +293,7 @@ def nodes(draw, name, *, theme=""):
         labels=labels,
         taints=draw(rarely(some(st.sampled_from(TAINTS)))),
         unschedulable=draw(st.integers(0, 5)) == 0,
+        features=draw(some(st.sampled_from(("A", "B")))),
     )
 
 
@@ -334,6 +355,15 @@ ports = st.builds(
     st.sampled_from(("TCP", "UDP")),
     st.sampled_from(("0.0.0.0", "10.0.0.1", "10.0.0.2")),
 )
+volumes = st.builds(
+    ExclusiveVolume,
+    st.sampled_from(("iscsi", "gcePersistentDisk")),
+    st.sampled_from((("a",), ("b",))),
+    st.just(()),
+    st.booleans(),
+) | st.builds(
+    ExclusiveVolume, st.just("rbd"), st.just(("rbd", "image")), some(st.sampled_from(("m0", "m1", "m2"))), st.booleans()
+)
 
 
 def spreads(namespace):
@@ -373,6 +403,8 @@ def pods(draw, name, *, theme=""):
         node_selector=static(some(st.sampled_from((("zone", "a"), ("rack", "b"))), 1)),
         node_affinity=static(some(node_terms), None) if theme != "spread" else draw(rarely(some(node_terms), None)),
         host_ports=dynamic("ports", ports),
+        exclusive_volumes=dynamic("volumes", volumes),
+        node_features=static(some(st.sampled_from(("A", "B")), 1)),
         affinity=dynamic("affinity", pod_terms),
         anti_affinity=dynamic("anti-affinity", pod_terms),
         preferred_affinity=dynamic("", preferred),
@@ -406,10 +438,10 @@ class Both:
         assert (backwards.mask(c, labels) == mask[::-1]).all()
         return [name for name, ok in found.items() if ok]
 
-    def place(self, pod, name, *, force=False):
-        c, labels = self.ids(pod)
+    def place(self, pod, name, *, force=False, terminating=False):
         self.count += 1
-        placed = Pod(f"{pod.name}-{self.count}", pod.pod_class, pod.namespace, pod.labels)
+        placed = replace(pod, name=f"{pod.name}-{self.count}", terminating=terminating)
+        c, labels = self.ids(placed)
         placement = self.state.place(placed.name, c, self.state.slots[name], None, labels, force=force)
         self.simulator.bound.append(Bound(placed, name, device_indices(placement.devices)))
 
@@ -427,7 +459,7 @@ class Both:
         del self.simulator.nodes[name]
 
 
-@pytest.mark.parametrize("theme", ["", "ports", "affinity", "anti-affinity", "spread"])
+@pytest.mark.parametrize("theme", ["", "ports", "volumes", "affinity", "anti-affinity", "spread"])
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_masks_and_reasons_agree_with_the_oracle_whatever_happened_before(theme, data):
@@ -443,7 +475,8 @@ def test_masks_and_reasons_agree_with_the_oracle_whatever_happened_before(theme,
         elif act == "remove" and both.simulator.bound:
             both.remove(data.draw(st.integers(0, len(both.simulator.bound) - 1)))
         elif act == "force" and not pod.requests.gpu_count:
-            both.place(pod, data.draw(st.sampled_from(sorted(both.simulator.nodes))), force=True)
+            dying = data.draw(st.booleans())
+            both.place(pod, data.draw(st.sampled_from(sorted(both.simulator.nodes))), force=True, terminating=dying)
         elif feasible := both.agree(pod):
             both.place(pod, data.draw(st.sampled_from(feasible)))
     for pod in pool:
@@ -467,7 +500,8 @@ def check_score_counts(both, pod):
         assert counted == [sum(selects(selector, other) for other in here) for selector, _ in soft]
         counted = [terms.matched[rule[COUNTED], slot] for rule in rules if rule[KIND] == SOFT_SPREAD]
         selectors = [s.selector if s.selector.requirements else PodSelector(None, None) for s in spread]
-        assert counted == [sum(selects(selector, other) for other in here) for selector in selectors]
+        living = [other for other in here if not other.terminating]
+        assert counted == [sum(selects(selector, other) for other in living) for selector in selectors]
         for key in KEYS:
             matching = terms.matches[labels, terms.owned_terms[:, SELECTOR]]
             of_key = terms.owned_terms[:, OWNED_KEY] == both.state.terms.key_id(key)

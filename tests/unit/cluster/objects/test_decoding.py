@@ -11,6 +11,7 @@ from tests.support.invalid_values import STRANGE, places, replaced
 
 from steersman.cluster.model import (
     UNLIMITED,
+    ExclusiveVolume,
     HostPort,
     Node,
     NodeSelectorTerm,
@@ -26,7 +27,13 @@ from steersman.cluster.model import (
     Toleration,
     TopologySpread,
 )
-from steersman.cluster.objects.decoding import is_finished, node_from_object, pod_from_object, unmodelled
+from steersman.cluster.objects.api_fields import field_use
+from steersman.cluster.objects.decoding import (
+    PLACEHOLDER_IMAGE,
+    is_finished,
+    node_from_object,
+    pod_from_object,
+)
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
 
@@ -438,11 +445,7 @@ def test_namespaces_by_label_are_refused_and_not_guessed() -> None:
     assert "not known" in error.problem
 
 
-def test_what_the_model_lacks_is_reported() -> None:
-    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]
-    found = unmodelled(pod_object(volumes=volumes, schedulingGates=[{"name": "g"}], resourceClaims=[]))
-    assert found == ("spec.volumes with a persistent volume claim",)
-    assert unmodelled(pod_object()) == ()
+def test_which_pods_have_finished() -> None:
     assert is_finished({"status": {"phase": "Succeeded"}})
     assert not is_finished({"status": {"phase": "Running"}})
 
@@ -517,12 +520,82 @@ def test_bad_node_fields_are_named(change: dict[str, Any], field: str) -> None:
 
 def test_a_plain_pod_is_written_plainly() -> None:
     bare = pod_to_object(pod_from_object(pod_object({"name": "c"})))
-    assert bare["spec"] == {"containers": [{"name": "main", "image": "pause"}]}
+    assert bare["spec"] == {"containers": [{"name": "main", "image": PLACEHOLDER_IMAGE}]}
     stated = pod_to_object(
         pod_from_object(pod_object({"name": "c", "resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}))
     )
     requests = {"cpu": "1000m", "memory": "1024Mi"}
-    assert stated["spec"] == {"containers": [{"name": "main", "image": "pause", "resources": {"requests": requests}}]}
+    stated_container = {"name": "main", "image": PLACEHOLDER_IMAGE, "resources": {"requests": requests}}
+    assert stated["spec"] == {"containers": [stated_container]}
+
+
+def test_volumes_features_and_a_deletion_survive_the_round_trip() -> None:
+    volumes = [
+        {"name": "a", "iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:a", "lun": 3}},
+        {"name": "b", "gcePersistentDisk": {"pdName": "disk", "readOnly": True}},
+        {"name": "c", "awsElasticBlockStore": {"volumeID": "vol-1", "readOnly": True}},
+        {"name": "d", "rbd": {"monitors": ["m1", "m0"], "image": "i", "readOnly": True}},
+        {"name": "e", "rbd": {"monitors": ["m1"], "image": "i", "pool": "p"}},
+        {"name": "f", "image": {"reference": "registry.example:5000/model"}},
+        {"name": "g", "emptyDir": {}},
+        {"name": "h", "iscsi": None},
+    ]
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    obj = pod_object(container(restartPolicyRules=[rule]), volumes=volumes, hostNetwork=True, hostUsers=False)
+    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    pod = pod_from_object(obj)
+    assert pod.constraints.exclusive_volumes == (
+        ExclusiveVolume("iscsi", ("iqn.2001-04.com.example:a",)),
+        ExclusiveVolume("gcePersistentDisk", ("disk",), read_only=True),
+        ExclusiveVolume("awsElasticBlockStore", ("vol-1",)),
+        ExclusiveVolume("rbd", ("rbd", "i"), ("m1", "m0"), read_only=True),
+        ExclusiveVolume("rbd", ("p", "i"), ("m1",)),
+    )
+    assert pod.constraints.image_volumes == ("registry.example:5000/model:latest",)
+    assert pod.constraints.node_features == (
+        "RestartAllContainersOnContainerExits",
+        "UserNamespacesHostNetworkSupport",
+    )
+    assert pod.terminating
+    assert pod_from_object(pod_to_object(pod)) == pod
+
+
+@pytest.mark.parametrize(
+    ("spec", "features"),
+    [
+        ({"initContainers": [container(restartPolicyRules=[{"action": "RestartAllContainers"}])]}, 1),
+        ({"initContainers": [container(restartPolicyRules=[{"action": "Restart"}])]}, 0),
+        ({"hostNetwork": True}, 0),
+        ({"hostNetwork": True, "hostUsers": True}, 0),
+        ({"hostUsers": False}, 0),
+        ({"hostNetwork": True, "hostUsers": False}, 1),
+    ],
+)
+def test_features_that_a_pod_needs(spec: dict[str, Any], features: int) -> None:
+    assert len(pod_from_object(pod_object(**spec)).constraints.node_features) == features
+
+
+def test_declared_features_of_a_node_survive_the_round_trip() -> None:
+    node = node_from_object(node_object(status={"declaredFeatures": ["B", "A"]}))
+    assert node.features == ("A", "B")
+    assert node_from_object(node_to_object(node)) == node
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("pause", "pause:latest"),
+        ("registry.example:5000/a/b", "registry.example:5000/a/b:latest"),
+        ("registry.example:5000/a/b:v1", "registry.example:5000/a/b:v1"),
+        ("a@sha256:00ff", "a@sha256:00ff"),
+        ("a:v1@sha256:00ff", "a:v1@sha256:00ff"),
+    ],
+)
+def test_images_have_the_names_that_kube_scheduler_compares(image: str, name: str) -> None:
+    pod = pod_from_object(pod_object({"name": "c", "image": image}))
+    assert pod.constraints.images == (name,)
+    assert pod_from_object(pod_to_object(pod)) == pod
+    assert node_from_object(node_object(status={"images": [{"names": [image], "sizeBytes": 1}]})).images == {image: 1}
 
 
 quantities = st.sampled_from(["0", "1m", "100m", "250m", "1", "1.5", "7"])
@@ -632,13 +705,19 @@ RICH_POD = pod_object(
     ],
     priorityClassName="a",
     schedulerName="s",
-    volumes=[{"name": "v", "ephemeral": {}}],
+    volumes=[
+        {"name": "v", "ephemeral": {}},
+        {"name": "i", "image": {"reference": "a"}},
+        {"name": "d", "rbd": {"monitors": ["a"], "image": "a", "readOnly": True}},
+    ],
+    hostNetwork=True,
+    hostUsers=False,
 )
 RICH_NODE = node_object(
     allocatable={"a/b": "1", "nvidia.com/gpu": 1, "alibabacloud.com/gpu-count": 1},
     labels={"a": "b"},
     spec={"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}], "unschedulable": False},
-    status={"images": [{"names": ["a"], "sizeBytes": 5}]},
+    status={"images": [{"names": ["a"], "sizeBytes": 5}], "declaredFeatures": ["a"]},
 )
 strange = st.sampled_from([*STRANGE, float("nan")])
 
@@ -656,10 +735,11 @@ def test_strange_fields_are_refused_or_taken_but_never_crash(
     refused = None
     try:
         if obj is RICH_POD:
-            unmodelled(changed)
+            field_use(changed)
             is_finished(changed)
             pod_from_object(changed, file="f")
         else:
+            field_use(changed, "Node")
             node_from_object(changed, file="f")
     except InputError as error:
         refused = error

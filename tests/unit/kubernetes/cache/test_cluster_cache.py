@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.servers.fake_api_server import listed
 
+from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
@@ -256,6 +257,82 @@ def test_labels_count_only_where_somebody_selects_by_them() -> None:
     assert not tested.state.mask(waits.class_id, waits.labels_id).any()  # app=1 is there since before the question
     for i in range(20):
         tested.delete_pod(f"default/{i}x")
+    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+
+
+def spreading(name: str) -> dict[str, object]:
+    selector = {"matchLabels": {"app": "a"}}
+    rule = {"maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return pod(name, topologySpreadConstraints=[rule])
+
+
+def terminating(obj: dict[str, object]) -> dict[str, object]:
+    return {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("deleted", ["before it is seen", "later", "while it is assumed"])
+def test_a_terminating_pod_keeps_its_resources_and_leaves_topology_spread(deleted: str) -> None:
+    tested = cache()
+    for name in ("m", "n"):
+        tested.upsert_node(raw(node(name, labels={"host": name})))
+    old, far = pod("a0", on="m"), pod("c0", affinity=only_without("a"))
+    tested.upsert_pod(raw(pod("a1", on="n")))
+    for each in (spreading("a2"), far):
+        tested.upsert_pod(raw(each))
+    if deleted == "while it is assumed":
+        tested.upsert_pod(raw(pod("a0")))
+        tested.assume(tested.pods["default/a0"], 0, 0)
+        tested.upsert_pod(raw(terminating(pod("a0"))))
+    elif deleted == "later":
+        tested.upsert_pod(raw(old))
+        new = tested.pods["default/a2"]
+        assert tested.state.mask(new.class_id, new.labels_id).tolist() == [True, True]
+        tested.listener.told.clear()
+    tested.upsert_pod(raw(terminating(old)))
+    if deleted == "later":
+        assert ("node", False) in tested.listener.told
+    new, other = tested.pods["default/a2"], tested.pods["default/c0"]
+    assert tested.pods["default/a0"].deleting
+    assert tested.state.mask(new.class_id, new.labels_id).tolist() == [True, False]
+    assert not tested.state.mask(other.class_id, other.labels_id).any(), "anti-affinity counts it"
+    assert tested.state.arrays.free[0, 0] == 7000
+    tested.rebuild()
+    new = tested.pods["default/a2"]
+    assert tested.state.mask(new.class_id, new.labels_id).tolist() == [True, False]
+    tested.delete_pod("default/a0")
+    assert tested.state.arrays.free[0, 0] == 8000
+
+
+def only_without(app: str) -> dict[str, object]:
+    term = {"topologyKey": "host", "labelSelector": {"matchLabels": {"app": app}}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_pods_with_one_exclusive_volume_share_no_node() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n")))
+    disk = {"name": "d", "iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.a", "lun": 0}}
+    tested.upsert_pod(raw(pod("a0", on="n", volumes=[disk])))
+    tested.upsert_pod(raw(pod("b0", volumes=[disk])))
+    waits = tested.pods["default/b0"]
+    why = unschedulable_message(tested.state, waits.class_id, waits.labels_id)
+    assert why == "0/1 nodes are available: 1 node(s) had no available disk."
+    tested.delete_pod("default/a0")
+    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+
+
+def test_a_pod_waits_until_a_node_declares_the_features_that_it_needs() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n")))
+    tested.upsert_pod(raw(pod("a0", hostNetwork=True, hostUsers=False)))
+    waits = tested.pods["default/a0"]
+    why = unschedulable_message(tested.state, waits.class_id, waits.labels_id)
+    assert why == "0/1 nodes are available: 1 node(s) didn't match Pod's required features."
+    changed = node("n")
+    changed["status"]["declaredFeatures"] = ["UserNamespacesHostNetworkSupport"]  # type: ignore[index]
+    tested.listener.told.clear()
+    tested.upsert_node(raw(changed))
+    assert tested.listener.told == [("node", True)]
     assert tested.state.mask(waits.class_id, waits.labels_id).any()
 
 

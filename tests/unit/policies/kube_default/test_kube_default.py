@@ -1,7 +1,7 @@
 """kube-default against values worked by hand, kube-scheduler's own unit tests, and a slow, plain-Python scheduler."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -320,6 +320,20 @@ def test_all_plugins_add_up_with_their_weights():
         0 + 0 + fit[1] + 200 + 200 + 0,
         300 + 200 + fit[2] + 200 + 0 + 0,
     ]
+
+
+@pytest.mark.parametrize("is_default", [True, False])
+def test_terminating_pods_do_not_count_in_spread_scores_but_in_affinity(is_default):
+    nodes = [make_node(name, host=name) for name in ("a", "b")]
+    soft = TopologySpread(1, HOSTNAME, False, select(app="web"))
+    near = PreferredPodTerm(1, PodAffinityTerm(select(app="web"), HOSTNAME))
+    old = replace(make_pod(labels={"app": "web"}), terminating=True)
+    services = [("default", (("app", "web"),))] if is_default else []
+    world = World(nodes, [(0, old), (0, old), (1, make_pod(labels={"app": "web"}))], services)
+    new = make_pod(labels={"app": "web"}, spread=() if is_default else (soft,), preferred_affinity=(near,))
+    spread, affinity = (world.part(plugin, new) for plugin in ("PodTopologySpread", "InterPodAffinity"))
+    assert spread[0] > spread[1]
+    assert affinity == [100, 0]
 
 
 # Taints, preferred nodes and images over the nodes kept ---------------------------------------------------------------

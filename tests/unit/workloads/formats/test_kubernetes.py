@@ -153,11 +153,16 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     done = pod("done") | {"status": {"phase": "Succeeded"}}
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
     bound = pod("bound") | {"spec": {**TEMPLATE["spec"], "volumes": [claim]}}
-    workload = load_workload(write(tmp_path / "w.yaml", NODE % ("n", "x"), config, route, config, done, bound), None)
+    done["spec"] = bound["spec"]
+    typo = controller("Deployment", "d", replicas=0)
+    typo["spec"]["template"]["spec"] = {**TEMPLATE["spec"], "nodeSelecter": {"a": "b"}}
+    objects = (NODE % ("n", "x"), config, route, config, done, bound, typo)
+    workload = load_workload(write(tmp_path / "w.yaml", *objects), None)
     assert [p.name for p in workload.pods] == ["bound"]
     assert [w.partition(": ")[2] for w in workload.warnings] == [
         "ignored objects that are neither nodes nor pods nor make pods: ConfigMap 2, Service.serving.knative.dev 1",
-        "spec.volumes with a persistent volume claim is not modelled and has no effect (1 objects)",
+        "spec.volumes[].persistentVolumeClaim is not modelled and has no effect (Pod bound)",
+        "spec.template.spec.nodeSelecter is not a field of Kubernetes 1.36 and has no effect (Deployment d)",
     ]
     assert workload.understood == "1 pods of 0 owners (1 without one), 0 running, 1 waiting, 1 finished left out"
 

@@ -53,7 +53,6 @@ class Expanded:
             controller are not in it.
         absent: number of pods that their controller has yet to create.
         finished: number of Pods of the input that are left out because they have finished.
-        terminating: (namespace, name) of pods that are being deleted.
         odd_phases: phases other than Pending and Running, and the number of pods in each.
         templates: kinds that are not read otherwise, and the number of pods of templates found in each.
         problems: errors of Pods and controllers that are left out because they are invalid.
@@ -64,7 +63,6 @@ class Expanded:
     owners: Mapping[tuple[str, str], Key]
     absent: int
     finished: int
-    terminating: frozenset[tuple[str, str]]
     odd_phases: tuple[tuple[str, int], ...]
     templates: tuple[tuple[str, int], ...] = ()
     problems: tuple[InputError, ...] = ()
@@ -94,7 +92,6 @@ class Expansion:
     _pods: dict[int, Pod] = field(default_factory=dict)
     _members: dict[Key, Members] = field(default_factory=dict)
     _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
-    _terminating: set[tuple[str, str]] = field(default_factory=set)
     _odd_phases: Counter[str] = field(default_factory=Counter)
     _templates: Counter[str] = field(default_factory=Counter)
     _problems: list[InputError] = field(default_factory=list)
@@ -127,7 +124,6 @@ class Expansion:
             owners=self._owners,
             absent=len(entries) - len(self._pods),
             finished=sum(1 for each in self.objects if each.kind == "Pod" and is_finished(each.content)),
-            terminating=frozenset(self._terminating),
             odd_phases=tuple(sorted(self._odd_phases.items())),
             templates=tuple(sorted(self._templates.items())),
             problems=tuple(self._problems),
@@ -157,9 +153,7 @@ class Expansion:
             self._pods[i] = pod
             # A static pod is created by its node alone.
             self._owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
-            if is_terminating(obj.content):
-                self._terminating.add((pod.namespace, pod.name))
-            else:
+            if not pod.terminating:
                 has.pods.append(pod)
             self._odd_phases.update(_odd_phase(obj.content))
 

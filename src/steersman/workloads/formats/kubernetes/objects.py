@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.decoding import COMPARISONS, node_from_object, unmodelled
+from steersman.cluster.objects.api_fields import field_use, kubernetes_table
+from steersman.cluster.objects.decoding import COMPARISONS, is_finished, node_from_object
 from steersman.cluster.objects.fields import FieldError, Object, text_map
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
@@ -157,13 +158,6 @@ class Objects:
         cron_jobs = sum(1 for _ in self.of_kind("CronJob"))
         if cron_jobs:
             lines.append(f"{cron_jobs} CronJobs stand for no pods; the Jobs that they have started do")
-        beyond: Counter[str] = Counter()
-        for o in self.of_kind("Pod", *CONTROLLERS):
-            beyond.update(unmodelled(o.content if o.kind == "Pod" else _template(o)))
-        lines += [
-            f"{constraint} is not modelled and has no effect ({count} objects)"
-            for constraint, count in sorted(beyond.items())
-        ]
         compared = sum(
             1 for o in self.of_kind("Pod", *CONTROLLERS) if _compares(o.content if o.kind == "Pod" else _template(o))
         )
@@ -172,7 +166,26 @@ class Objects:
                 "tolerations by Lt and Gt tolerate nothing: the feature TaintTolerationComparisonOperators of "
                 f"kube-scheduler is off by default ({compared} objects)"
             )
-        return tuple(lines)
+        return (*lines, *self._ignored_fields())
+
+    def _ignored_fields(self) -> Iterator[str]:
+        """Yield a warning for each field that is not modelled, or that Kubernetes does not have, with its objects."""
+        unmodelled: dict[str, list[str]] = {}
+        unknown: dict[str, list[str]] = {}
+        for obj in self.of_kind("Node", "Pod", *CONTROLLERS):
+            if obj.kind == "Pod" and is_finished(obj.content):
+                continue
+            is_whole = obj.kind in ("Node", "Pod")
+            use = field_use(obj.content if is_whole else _template(obj), obj.kind if is_whole else "Pod")
+            before = "" if is_whole else "spec.template."
+            for paths, known in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
+                for path in paths:
+                    known.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
+        for path, objects in sorted(unmodelled.items()):
+            yield f"{path} is not modelled and has no effect ({_named(objects)})"
+        for path, objects in sorted(unknown.items()):
+            minor = kubernetes_table().minor
+            yield f"{path} is not a field of Kubernetes {minor} and has no effect ({_named(objects)})"
 
     def _creators(self) -> Iterator[Key]:
         """Yield the key of every controller that created another controller of the input."""
@@ -251,6 +264,12 @@ def _claim(names: dict[Key, KubernetesObject], obj: KubernetesObject) -> None:
         place = ", ".join(part for part in (first.document.file, first.document.where) if part)
         name = obj.name if obj.kind == "Node" else f"{obj.namespace}/{obj.name}"
         raise obj.error("metadata.name", f"{name!r} is there already ({place}); names must be unique")
+
+
+def _named(objects: Sequence[str]) -> str:
+    """Return the number of objects and the names of the first ones."""
+    first = ", ".join(objects[:3])
+    return first if len(objects) == 1 else f"{len(objects)} objects: {first}" + (", ..." if len(objects) > 3 else "")
 
 
 def _template(obj: KubernetesObject) -> Object:

@@ -1,0 +1,105 @@
+"""Fields of v1 Pod and Node that are not modelled, or that the pinned minor of Kubernetes does not have.
+
+What is made of each field is in `data/kubernetes.toml`, an allow-list: a field that is not in it is unknown.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from steersman.cluster.objects.fields import Object
+
+READ, WATCHED, IGNORED, UNMODELLED = "read", "watched", "ignored", "unmodelled"
+CLASSES = (READ, WATCHED, IGNORED, UNMODELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRule:
+    """What is made of a field; `type`: whose fields have rules, too, "" for a value or map."""
+
+    use: str
+    type: str = ""
+
+
+@dataclass(slots=True)
+class FieldUse:
+    """Paths of the fields that an object uses, each once, such as `spec.volumes[].azureDisk`.
+
+    Attributes:
+        unmodelled: those that affect placement and are not modelled.
+        watched: those that are modelled where the objects that they refer to are watched.
+        unknown: those that are not in the API.
+    """
+
+    unmodelled: list[str] = field(default_factory=list)
+    watched: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesTable:
+    """The content of `data/kubernetes.toml`.
+
+    Attributes:
+        minor: of Kubernetes.
+        fields: name of a type -> name of a field -> its rule.
+        plugins: default plugin of kube-scheduler -> what is done with it.
+    """
+
+    minor: str
+    fields: Mapping[str, Mapping[str, FieldRule]]
+    plugins: Mapping[str, str]
+
+
+@cache
+def kubernetes_table() -> KubernetesTable:
+    """Return the table."""
+    content = tomllib.loads(resources.files("steersman.data").joinpath("kubernetes.toml").read_text("utf-8"))
+    fields = {kind: dict(_rules(uses)) for kind, uses in content["fields"].items()}
+    return KubernetesTable(content["minor"], fields, content["plugins"])
+
+
+def _rules(uses: Mapping[str, str]) -> Iterator[tuple[str, FieldRule]]:
+    for use in CLASSES:
+        for each in uses.get(use, "").split():
+            name, _, kind = each.partition(":")
+            yield name, FieldRule(use, kind)
+
+
+def field_use(obj: Object, kind: str = "Pod") -> FieldUse:
+    """Return the fields of an object that are not simply read or ignored; `kind` is Pod (or a template) or Node."""
+    found = FieldUse()
+    _look(obj, kind, "", kubernetes_table().fields, found)
+    return found
+
+
+def _look(obj: Object, kind: str, path: str, table: Mapping[str, Mapping[str, FieldRule]], found: FieldUse) -> None:
+    rules = table[kind]
+    for name, value in obj.items():
+        rule = rules.get(name)
+        if rule is not None and (rule.use == IGNORED or (rule.use == READ and not rule.type)):
+            continue
+        if value in (None, "", [], {}):
+            continue
+        where = f"{path}.{name}" if path else str(name)
+        if rule is None:
+            _note(found.unknown, where)
+        elif rule.use == UNMODELLED:
+            _note(found.unmodelled, where)
+        elif rule.use == WATCHED:
+            _note(found.watched, where)
+        else:
+            is_list = isinstance(value, list)
+            for each in value if is_list else (value,):
+                if isinstance(each, dict):
+                    _look(each, rule.type, f"{where}[]" if is_list else where, table, found)
+
+
+def _note(paths: list[str], path: Any) -> None:
+    if path not in paths:
+        paths.append(path)

@@ -1,0 +1,118 @@
+"""The table of fields and plugins against what the pinned minor of Kubernetes has (`plugin/internal/upstream`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steersman.cluster.objects import pod_features
+from steersman.cluster.objects.api_fields import CLASSES, READ, FieldUse, KubernetesTable, field_use, kubernetes_table
+from steersman.policies.kube_default.arrays import PLUGINS, WEIGHTS
+
+ROOT = Path(__file__).parents[4]
+UPSTREAM = json.loads((ROOT / "tests/data/kubernetes.json").read_text())
+
+
+def differences(table: KubernetesTable, types: dict[str, dict[str, str]]) -> list[str]:
+    """What the table lacks, has too much, or sees as another type."""
+    found = []
+    for kind, rules in table.fields.items():
+        of_kind = types.get(kind, {})
+        found += [f"{kind}.{name} is not in the table" for name in of_kind.keys() - rules.keys()]
+        found += [f"{kind}.{name} is not in Kubernetes" for name in rules.keys() - of_kind.keys()]
+        for name in of_kind.keys() & rules.keys():
+            rule = rules[name]
+            if rule.use == READ and rule.type != of_kind[name]:
+                found.append(f"{kind}.{name} is of type {of_kind[name] or 'value'}")
+            if rule.type and (rule.use != READ or rule.type not in table.fields):
+                found.append(f"{kind}.{name}: fields of {rule.type} are not in the table")
+    return sorted(found)
+
+
+def test_every_field_of_pods_and_nodes_is_in_the_table() -> None:
+    assert differences(kubernetes_table(), UPSTREAM["types"]) == []
+
+
+def test_a_new_field_anywhere_in_what_is_read_is_noticed() -> None:
+    table = kubernetes_table()
+    for kind in table.fields:
+        types = deepcopy(UPSTREAM["types"])
+        types[kind]["somethingNew"] = ""
+        assert differences(table, types) == [f"{kind}.somethingNew is not in the table"]
+
+
+def test_every_default_plugin_of_kube_scheduler_is_in_the_table() -> None:
+    plugins = {each["Name"]: each["Weight"] for each in UPSTREAM["plugins"]}
+    assert list(kubernetes_table().plugins) == list(plugins)
+    assert dict(zip(PLUGINS, WEIGHTS, strict=True)).items() <= plugins.items()
+    scored = {name for name, use in kubernetes_table().plugins.items() if "score" in use}
+    assert scored == set(PLUGINS)
+    assert {name for name, weight in plugins.items() if weight} - scored == {"DynamicResources"}
+
+
+def test_every_feature_that_nodes_declare_is_known() -> None:
+    assert set(pod_features.DECLARED) == set(UPSTREAM["features"])
+
+
+def test_the_table_is_of_the_pinned_minor() -> None:
+    for module in ("controlplane", "plugin"):
+        pinned = re.search(r"k8s\.io/kubernetes v(\d+\.\d+)", (ROOT / module / "go.mod").read_text())
+        assert pinned is not None
+        assert pinned[1] == kubernetes_table().minor
+
+
+def test_the_table_has_no_other_classes_and_each_field_once() -> None:
+    import tomllib
+    from importlib import resources
+
+    content = tomllib.loads(resources.files("steersman.data").joinpath("kubernetes.toml").read_text("utf-8"))
+    for uses in content["fields"].values():
+        assert set(uses) <= set(CLASSES)
+        names = [each.partition(":")[0] for fields in uses.values() for each in fields.split()]
+        assert len(names) == len(set(names))
+
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "managedFields": [{"fieldsV1": {"f:spec": {}}}]},
+    "spec": {"containers": [{"name": "c", "env": [{"name": "A", "surprise": 1}], "securityContext": {"surprise": 1}}]},
+    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "expected"),
+    [
+        ("spec", {"resourceClaims": [{"name": "c"}]}, FieldUse(unmodelled=["spec.resourceClaims"])),
+        ("spec", {"resourceClaims": [], "schedulingGroup": None}, FieldUse()),
+        ("spec", {"schedulingGroup": {"podGroupName": "g"}}, FieldUse(unmodelled=["spec.schedulingGroup"])),
+        (
+            "spec",
+            {"volumes": [{"azureDisk": {"diskName": "d"}}, {"azureDisk": {"diskName": "e"}}]},
+            FieldUse(unmodelled=["spec.volumes[].azureDisk"]),
+        ),
+        (
+            "spec",
+            {"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}, {"configMap": {"surprise": 1}}]},
+            FieldUse(watched=["spec.volumes[].persistentVolumeClaim"]),
+        ),
+        ("spec", {"nodeSelecter": {"a": "b"}}, FieldUse(unknown=["spec.nodeSelecter"])),
+        ("spec", {"tolerations": [{"key": "a", "until": 5}]}, FieldUse(unknown=["spec.tolerations[].until"])),
+        ("metadata", {"zone": "a"}, FieldUse(unknown=["metadata.zone"])),
+        ("spec", {"volumes": 5, "affinity": [1], "tolerations": "x"}, FieldUse()),  # refused elsewhere
+    ],
+)
+def test_fields_are_named(place: str, value: dict[str, Any], expected: FieldUse) -> None:
+    assert field_use(POD) == FieldUse()
+    assert field_use({**POD, place: {**POD[place], **value}}) == expected
+
+
+def test_fields_of_nodes_are_named() -> None:
+    node = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "b", "scope": "c"}]}}
+    assert field_use(node, "Node") == FieldUse(unknown=["spec.taints[].scope"])
