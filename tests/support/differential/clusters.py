@@ -49,7 +49,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     for i in range(draws.choice(RUNNING)):
         running = _owned(draws, pod(draws, f"r{i}", names, rich=15), selecting)
         if claims:
-            use_claims(draws, running, claims)
+            objects += use_claims(draws, running, claims)
         running["spec"]["nodeName"] = draws.choice(names)
         running["status"] = {"phase": "Running"}
         objects.append(running)
@@ -57,7 +57,9 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     for i in range(draws.choice(PENDING)):
         new = _owned(draws, pod(draws, f"p{i}", names, rich=draws.choice((5, 25, 50))), selecting)
         if claims:
-            use_claims(draws, new, claims)
+            objects += use_claims(draws, new, claims)
+        if draws.chance(3):
+            new["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
         pods.append(new)
     return Cluster(objects, pods)
 

@@ -43,7 +43,8 @@ class Findings:
 
 def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> list[str]:
     """Return how steersman decides otherwise than kube-scheduler in a cluster, one line for each difference."""
-    answer = explainer.ask(cluster.objects, cluster.pods, admitted=True)
+    objects = [_with_tolerations(each) if each["kind"] == "Pod" else each for each in cluster.objects]
+    answer = explainer.ask(objects, [_with_tolerations(each) for each in cluster.pods], admitted=True)
     assert answer.pods is not None, answer.error
     stored = _stored(answer)
     nodes = [each["metadata"]["name"] for each in cluster.of_kind("Node")]
@@ -54,7 +55,10 @@ def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> l
         findings.count(decision, len(nodes))
         decided = live.decide(obj)
         findings.unmodelled.update(f"live: {each}" for each in decided.unmodelled)
-        if not decided.unmodelled:
+        gated = decision.gated is not None and decision.gated.plugin == "SchedulingGates"
+        if decided.gated != gated:
+            found.append(f"live, {obj['metadata']['name']}: gates: ours {decided.gated}, kube-scheduler's {gated}")
+        elif not decided.unmodelled and not decided.gated:
             found += _compare("live", obj, decision, decided, nodes)
         if not files.complete:
             findings.unmodelled["files: running pods that exceed"] += 1
@@ -65,6 +69,17 @@ def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> l
     return found
 
 
+def _with_tolerations(pod: Object) -> Object:
+    """Return a pod with what the admission plugin DefaultTolerationSeconds adds, as by default on every API server."""
+    stated = pod["spec"].get("tolerations", [])
+    added = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if not any(each.get("key", "") in (key, "") and each.get("effect", "") in ("NoExecute", "") for each in stated)
+    ]
+    return {**pod, "spec": {**pod["spec"], "tolerations": [*stated, *added]}}
+
+
 def _stored(answer: Answer) -> Cluster:
     assert answer.objects is not None
     assert answer.pods is not None
@@ -73,9 +88,13 @@ def _stored(answer: Answer) -> Cluster:
 
 def _missing_from_files(pod: Object, files: FileCluster) -> str:
     """Return what a workload of files does not model of a pod and says so, "" for nothing."""
-    claims = [each for each in pod["spec"].get("volumes", ()) if "persistentVolumeClaim" in each]
-    said = any("spec.volumes with a persistent volume claim is not modelled" in each for each in files.warnings)
-    return "persistent volume claims" if claims and said else ""
+    for what, used in (
+        ("spec.volumes with a persistent volume claim", pod["spec"].get("volumes")),
+        ("spec.resourceClaims", pod["spec"].get("resourceClaims")),
+    ):
+        if used and any(f"{what} is not modelled" in each for each in files.warnings):
+            return what
+    return ""
 
 
 def _compare(side: str, pod: Object, decision: Decision, decided: Decided, nodes: list[str]) -> list[str]:
@@ -89,7 +108,8 @@ def _compare(side: str, pod: Object, decision: Decision, decided: Decided, nodes
         found.append(f"feasible nodes: ours alone {ours}, kube-scheduler's alone {theirs}, who says {_said(decision)}")
     else:
         found += _compare_reasons(decision, decided, nodes)
-        found += _compare_scores(decision, decided)
+        if not pod["spec"].get("resources"):  # POD_LEVEL
+            found += _compare_scores(decision, decided)
     return [f"{side}, {pod['metadata']['name']}: {each}" for each in found]
 
 

@@ -27,8 +27,8 @@ from tests.support.differential.selectors import (
     spread,
 )
 
-CPU = ("100m", "500m", "1", "1500m", "50m", "250m", "0", "3600m", "1m", "0.1")
-MEMORY = ("64Mi", "300Mi", "1Gi", "500Mi", "5Gi", "0", "2500k", "100M")
+CPU = ("100m", "500m", "1", "1500m", "50m", "250m", "0", "3600m", "1m", "0.1", "1e-1", "2E0")
+MEMORY = ("64Mi", "300Mi", "1Gi", "500Mi", "5Gi", "0", "2500k", "100M", "1e9", "0.5Gi", "123456789", "1.5Gi")
 EFFECTS = ("", "NoSchedule", "NoExecute", "PreferNoSchedule")
 
 
@@ -40,8 +40,12 @@ def pod(draws: Draws, name: str, nodes: Sequence[str], *, rich: int) -> Object:
         spec["initContainers"] = [_init(draws, f"i{i}") for i in range(draws.number(1, 3))]
     if draws.chance(8):
         spec["overhead"] = {"cpu": draws.choice(CPU), "memory": draws.choice(MEMORY)}
-    if draws.chance(0):
+    if draws.chance(6):
         spec["resources"] = {draws.choice(("requests", "limits")): _pod_level(spec)}
+    if draws.chance(5):
+        spec["hostNetwork"] = True  # then every port is one of the host
+    if draws.chance(3):
+        spec["resourceClaims"] = [{"name": "device", "resourceClaimName": "claim"}]
     if draws.chance(15):
         spec["priority"] = draws.choice((10, 1000, -5))
     _constrain(draws, spec, nodes, rich)
@@ -92,6 +96,8 @@ def _container(draws: Draws, name: str) -> Object:
 
 def _init(draws: Draws, name: str) -> Object:
     container = _container(draws, name)
+    if draws.chance(10):
+        container["ports"] = [_port(draws, 2)]
     return {**container, "restartPolicy": "Always"} if draws.chance(50) else container
 
 
@@ -141,7 +147,9 @@ def _pod_affinity(draws: Draws, rich: int) -> Object:
 
 def _port(draws: Draws, number: int) -> Object:
     port = draws.choice((8000, 8001)) + 2 * number
-    found: Object = {"containerPort": port, "hostPort": port}
+    found: Object = {"containerPort": port}
+    if not draws.chance(15):
+        found["hostPort"] = port
     if draws.chance(40):
         found["protocol"] = draws.choice(("TCP", "UDP", "SCTP"))
     if draws.chance(30):

@@ -38,6 +38,7 @@ class Decided:
 
     Attributes:
         unmodelled: what it says that it does not model; nothing else is known then.
+        gated: whether it does not try the pod.
         feasible: names of the nodes that the pod may go to.
         reasons: for each other node why.
         message: why it fits nowhere, "" if it does somewhere.
@@ -47,6 +48,7 @@ class Decided:
     """
 
     unmodelled: tuple[str, ...] = ()
+    gated: bool = False
     feasible: set[str] = field(default_factory=set)
     reasons: dict[str, tuple[str, ...]] = field(default_factory=dict)
     message: str = ""
@@ -69,7 +71,7 @@ class LiveCluster:
         client = cast(Client, None)  # nothing is listed
         self.selectors = Selectors(client)
         self.cache = ClusterCache(client, Listener(), self.selectors)
-        self.volumes = Volumes(client, lambda: None)
+        self.volumes = Volumes(client, lambda _: None)
         self.pods = PodFeed(self.cache)
         handlers = self._handlers()
         for obj in cluster.objects:
@@ -98,8 +100,8 @@ class LiveCluster:
             self.cache.delete_pod(key)
 
     def _decide(self, pod: CachedPod) -> Decided:
-        if pod.unmodelled:
-            return Decided(unmodelled=pod.unmodelled)
+        if pod.unmodelled or pod.gated:
+            return Decided(unmodelled=pod.unmodelled, gated=pod.gated)
         state, further, allowed = self.cache.state, list[Any](), None
         if pod.claims:
             volumes = fit(self.volumes.objects, pod.claims, pod.uid, state.table, self.cache.claims_on)

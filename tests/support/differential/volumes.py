@@ -100,8 +100,19 @@ def _claim(draws: Draws, number: int, nodes: Sequence[str]) -> list[Object]:
     }
     metadata: Object = {"name": name, "namespace": NAMESPACES[0], "uid": f"uid-{name}"}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    if draws.chance(4):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        metadata["finalizers"] = ["kubernetes.io/pvc-protection"]
     if not draws.chance(55):
-        claim["status"] = {"phase": "Pending"}
+        claim["status"] = {"phase": draws.choice(("Pending", "Pending", "Pending", "Lost"))}
+        if draws.chance(8):
+            metadata["annotations"] = {"volume.kubernetes.io/selected-node": draws.choice(nodes)}
+        if draws.chance(10):
+            spec["selector"] = {"matchLabels": {ZONE: draws.choice(ZONES)}}
+        if draws.chance(15):
+            prebound = _volume(draws, volume, nodes, storage_class)
+            prebound["spec"]["claimRef"] = {"name": name, "namespace": NAMESPACES[0]}
+            return [claim, prebound]
         return [claim]
     spec["volumeName"] = volume
     metadata["annotations"] = BOUND
@@ -142,14 +153,31 @@ def _volume(draws: Draws, name: str, nodes: Sequence[str], storage_class: str) -
     }
 
 
-def use_claims(draws: Draws, pod: Object, claims: int) -> None:
-    """Give a pod volumes with claims, some of which do not exist."""
-    if pod["metadata"]["namespace"] != NAMESPACES[0] or not draws.chance(60):
-        return
+def use_claims(draws: Draws, pod: Object, claims: int) -> list[Object]:
+    """Give a pod volumes with claims, some of which do not exist; return claims that were made for the pod."""
+    metadata = pod["metadata"]
+    if metadata["namespace"] != NAMESPACES[0] or not draws.chance(60):
+        return []
     names = [claim_name(i) for i in range(claims)]
     if draws.chance(4):
         names.append("absent")
-    chosen = draws.some(names, 2) if names else []
-    pod["spec"]["volumes"] = [
-        {"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(chosen)
+    volumes: list[Object] = [
+        {"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(draws.some(names, 2))
     ]
+    pod["spec"]["volumes"] = volumes
+    if not draws.chance(15):
+        return []
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": draws.choice(SIZES)}},
+        "storageClassName": draws.choice(CLASSES),
+    }
+    volumes.append({"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}})
+    if draws.chance(10):
+        return []
+    name = metadata["name"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "controller": True}
+    owner["uid"] = draws.choice((f"{metadata['namespace']}/{name}", f"{metadata['namespace']}/{name}", "other"))
+    own = {"name": f"{name}-own", "namespace": NAMESPACES[0], "uid": f"uid-{name}", "ownerReferences": [owner]}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": own, "spec": spec}
+    return [{**claim, "status": {"phase": "Pending"}}]

@@ -18,10 +18,15 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """A claim that a pod uses. `is_ephemeral`: it belongs to the pod, and a controller creates it."""
+    """A claim that a pod uses. `made_for` is the pod for which a controller creates an ephemeral one, else ""."""
 
     key: str
-    is_ephemeral: bool = False
+    made_for: str = ""
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether the claim belongs to the pod."""
+        return bool(self.made_for)
 
     @property
     def name(self) -> str:
@@ -205,4 +210,4 @@ def _claims(volumes: list[Any], namespace: str, pod: str) -> Iterator[PodClaim]:
         if isinstance(source, dict):
             yield PodClaim(f"{namespace}{source.get('claimName', '')}")
         elif volume.get("ephemeral"):
-            yield PodClaim(f"{namespace}{pod}-{volume.get('name', '')}", is_ephemeral=True)
+            yield PodClaim(f"{namespace}{pod}-{volume.get('name', '')}", made_for=f"{namespace}{pod}")

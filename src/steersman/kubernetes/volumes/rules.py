@@ -161,11 +161,12 @@ def volume_nodes(volume: Volume, table: NodeTable) -> Mask:
 def _problem(known: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> str:
     """Return why a pod fits nowhere until its claims change."""
     for needed in claims:
-        claim = known.claims.get(needed.key)
-        if claim is None and needed.is_ephemeral:
-            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{needed.name}"'
-        if claim is None:
+        if needed.key not in known.claims and not needed.is_ephemeral:
             return f'persistentvolumeclaim "{needed.name}" not found'
+    for needed in claims:
+        claim = known.claims.get(needed.key)
+        if claim is None:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{needed.name}"'
         if claim.status.phase == "Lost":
             return (
                 f'persistentvolumeclaim "{needed.name}" bound to non-existent persistentvolume '
@@ -175,7 +176,7 @@ def _problem(known: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> 
             return f'persistentvolumeclaim "{needed.name}" is being deleted'
         owners = claim.metadata.owner_references or ()
         if needed.is_ephemeral and not any(owner.controller and owner.uid == pod_uid for owner in owners):
-            return f"PVC {needed.key} was not created for the pod (pod is not owner)"
+            return f"PVC {needed.key} was not created for pod {needed.made_for} (pod is not owner)"
     for needed in claims:
         claim = known.claims[needed.key]
         if not claim.is_bound and (claim.spec.volume_name or not _waits_for_consumer(known, claim)):

@@ -103,7 +103,7 @@ def test_a_claim_may_be_bound_to_a_volume_that_is_gone() -> None:
     # kube-scheduler does not look at the zones of ephemeral claims, which is where it misses a volume first.
     owned = {"ownerReferences": [{"uid": "u", "controller": True}]}
     lost = known(claim("p-v", bound="gone", meta=owned))
-    fit = rules.fit(lost, (PodClaim("default/p-v", is_ephemeral=True),), "u", TABLE, {})
+    fit = rules.fit(lost, (PodClaim("default/p-v", made_for="default/p"),), "u", TABLE, {})
     assert (fit.problem, why(fit, 1)) == ("", [rules.NO_VOLUME])
 
 
@@ -118,6 +118,7 @@ def test_a_pod_waits_for_claims() -> None:
     assert fitted(known()).problem == 'persistentvolumeclaim "c" not found'
     deleted = claim(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert fitted(known(deleted)).problem == 'persistentvolumeclaim "c" is being deleted'
+    assert fitted(known(deleted), "c", "d").problem == 'persistentvolumeclaim "d" not found', "looked at first"
     immediate = storage_class("now", volumeBindingMode="Immediate")
     unbound = "pod has unbound immediate PersistentVolumeClaims"
     assert fitted(known(claim(cls="now"), immediate)).problem == unbound
@@ -129,10 +130,11 @@ def test_a_pod_waits_for_claims() -> None:
 def test_an_ephemeral_claim_must_be_the_pods() -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}}
     wanted = pod_claims(pod)
-    assert wanted == (PodClaim("default/p-v", is_ephemeral=True),)
+    assert wanted == (PodClaim("default/p-v", made_for="default/p"),)
     assert "waiting for ephemeral volume controller" in rules.fit(known(), wanted, "u", TABLE, {}).problem
+    problem = rules.fit(known(claim("p-v")), wanted, "u", TABLE, {}).problem
+    assert problem == "PVC default/p-v was not created for pod default/p (pod is not owner)"
     foreign = known(claim("p-v"))
-    assert "not created for the pod" in rules.fit(foreign, wanted, "u", TABLE, {}).problem
     owned = known(claim("p-v", meta={"ownerReferences": [{"uid": "u", "controller": True}]}))
     assert not rules.fit(owned, wanted, "u", TABLE, {}).problem
 
