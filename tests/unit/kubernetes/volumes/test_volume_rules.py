@@ -134,7 +134,6 @@ def test_an_ephemeral_claim_must_be_the_pods() -> None:
     assert "waiting for ephemeral volume controller" in rules.fit(known(), wanted, "u", TABLE, {}).problem
     problem = rules.fit(known(claim("p-v")), wanted, "u", TABLE, {}).problem
     assert problem == "PVC default/p-v was not created for pod default/p (pod is not owner)"
-    foreign = known(claim("p-v"))
     owned = known(claim("p-v", meta={"ownerReferences": [{"uid": "u", "controller": True}]}))
     assert not rules.fit(owned, wanted, "u", TABLE, {}).problem
 
