@@ -92,11 +92,18 @@ class Source:
         """Return the selectors of pods that are spread by default."""
         return SpreadSelectors.union(content.services() for content in self.contents)
 
-    def warnings(self) -> tuple[str, ...]:
-        """Return warnings about this source, one line each."""
+    def refer_to(self, other: Source) -> None:
+        """Let pods refer to what another source holds, such as priority classes beside the nodes."""
+        for content, each in product(self.contents, other.contents):
+            content.refer_to(each)
+
+    def warnings(self, expanded: Expanded | None = None) -> tuple[str, ...]:
+        """Return warnings about this source, and its pods if they are given, one line each."""
+        problems = (*self.problems(), *(expanded.problems if expanded is not None else ()))
+        about_pods = (f"{self.path}: {warning}" for warning in (expanded.warnings if expanded is not None else ()))
         replaced = tuple(f"{p} is left out: {stem(p)}{HIERARCHY_SUFFIX} beside it stands for it" for p in self.replaced)
         warnings = tuple(f"{self.path}: {warning}" for content in self.contents for warning in content.warnings())
-        return (*replaced, *warnings)
+        return (*_left_out(problems), *replaced, *warnings, *about_pods)
 
 
 @no_collection()
@@ -127,19 +134,17 @@ def load_workload(
     sources = [open_source(path) for path in dict.fromkeys(given)]
     for_nodes, for_pods = sources[0], sources[-1]
     nodes = for_nodes.nodes() if for_nodes.has_nodes() or not (partial and for_nodes.has_pods()) else ()
-    for content, other in product(for_pods.contents, for_nodes.contents if len(sources) > 1 else ()):
-        content.refer_to(other)
+    if for_pods is not for_nodes:
+        for_pods.refer_to(for_nodes)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
     pods, expanded = for_pods.expanded(nodes) if has_pods else ((), None)
     problems = [problem for source in sources for problem in source.problems()]
-    about_pods = expanded.warnings if expanded is not None else ()
     problems += expanded.problems if expanded is not None else ()
     if strict and problems:
         raise UsageError(f"{problems[0]} ({len(problems)} invalid objects; --strict leaves none out)")
-    warnings = [*_left_out(problems), *(warning for source in sources for warning in source.warnings())]
-    warnings += [f"{for_pods.path}: {warning}" for warning in about_pods]
-    if len(sources) > 1:
-        warnings += _unused(*sources)
+    warnings = list(for_pods.warnings(expanded))
+    if for_pods is not for_nodes:
+        warnings = [*for_nodes.warnings(), *warnings, *_unused(for_nodes, for_pods)]
     services = SpreadSelectors.union(source.services() for source in sources)
     name = workload_name(given[-1])
     warnings += [f"{name}: {warning}" for warning in gpu_warnings(nodes, pods)]

@@ -84,7 +84,7 @@ def simulate(
             parser=path,
             metavar="FILE",
             help="Read nodes, pods, arrivals, ratio and seed from a simon/v1alpha1 Config instead of --nodes, --pods, "
-            "--protocol and --ratio. Needs --scheduler-config.",
+            "--protocol and --ratio. Needs --scheduler-config or --policy.",
         ),
     ] = None,
     scheduler_config: Annotated[
@@ -110,7 +110,7 @@ def simulate(
 
     **Example**: steersman simulate --nodes nodes.csv --pods monday.csv --policy fgd --output run
     """
-    configs = _pair(cluster_config, scheduler_config)
+    configs = _pair(cluster_config, scheduler_config, policy)
     arrival_options = {"protocol": protocol, "ratio": ratio, "load": load, "mean-duration": mean_duration}
     for name, value in arrival_options.items():
         if configs and value is not None:
@@ -181,16 +181,21 @@ class SimulationPlan:
     shuffle: bool = True
 
 
-def _pair(cluster_config: Path | None, scheduler_config: Path | None) -> tuple[Path, Path] | None:
+def _pair(
+    cluster_config: Path | None, scheduler_config: Path | None, policy: str | None
+) -> tuple[Path, Path | None] | None:
+    """Return the files of an experiment. Raises UsageError: one is missing."""
     if cluster_config is None and scheduler_config is None:
         return None
-    if cluster_config is None or scheduler_config is None:
-        raise UsageError("--cluster-config and --scheduler-config go together; give both")
+    if cluster_config is None:
+        raise UsageError("--scheduler-config goes with --cluster-config; give both")
+    if scheduler_config is None and policy is None:
+        raise UsageError("--cluster-config needs a policy; give --scheduler-config or --policy")
     return cluster_config, scheduler_config
 
 
 def read_plan(
-    cluster_config: Path, scheduler_config: Path, policy: str | None, seed: int | None, warn: Warnings
+    cluster_config: Path, scheduler_config: Path | None, policy: str | None, seed: int | None, warn: Warnings
 ) -> SimulationPlan:
     """Return the run that a `simon/v1alpha1 Config` and a KubeSchedulerConfiguration describe.
 
@@ -208,9 +213,10 @@ def read_plan(
     if not 0 <= cluster.ratio <= MAX_RATIO:
         problem = f"{cluster.ratio:g} is out of range; must be above 0 and at most {MAX_RATIO:g}, or 0 for no tuning"
         raise InputError(cluster.file, "", "spec.customConfig.workloadTuningConfig.ratio", problem)
-    warn((*cluster.warnings, *scheduler.warnings))
-    chosen = scheduler.policy(policy)
+    warn((*cluster.warnings, *(scheduler.warnings if scheduler is not None else ())))
+    chosen = str(policy) if scheduler is None else scheduler.policy(policy)
     workload = cluster.load()
+    warn(workload.warnings)
     profile = typical_pods(
         workload.pods, popularity_percent=cluster.popularity_percent, cpu_pods=cluster.cpu_pods_typical
     )

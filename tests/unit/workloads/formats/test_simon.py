@@ -54,6 +54,7 @@ def cluster(tmp_path: Path, spec: dict[str, Any]) -> Path:
 
 def test_the_example_pair() -> None:
     config, scheduler_config = read_pair(EXAMPLE / "cluster-config.yaml", EXAMPLE / "scheduler-config.yaml")
+    assert scheduler_config is not None
     assert (config.name, config.ratio, config.seed, config.shuffle_pods) == ("simon-example", 0.9, 233, False)
     assert (config.cpu_pods_typical, config.popularity_percent) == (True, 95)
     assert config.warnings == scheduler_config.warnings == ()
@@ -63,6 +64,41 @@ def test_the_example_pair() -> None:
     workload = config.load()
     assert (len(workload.nodes), len(workload.pods), workload.name) == (6, 13, "cluster")
     assert sum(node.gpu_count for node in workload.nodes) == 24
+
+
+APP = """
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec: {template: {spec: {priorityClassName: high, containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}
+"""
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: n}
+status: {allocatable: {cpu: 4, memory: 8Gi, pods: 110}}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 7
+"""
+
+
+def test_a_cluster_of_nodes_alone_with_apps(tmp_path: Path) -> None:
+    """Classes of the cluster count for pods of apps; what is left out of either is named."""
+    for folder in ("nodes", "apps"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "nodes" / "n.yaml").write_text(CLUSTER)
+    file = cluster(tmp_path, {"cluster": {"customConfig": "nodes"}, "appList": [{"name": "a", "path": "apps"}]})
+    (tmp_path / "apps" / "a.yaml").write_text(APP + "---\n{apiVersion: v1, kind: Pod, metadata: {name: bad}}\n")
+    config, without = read_pair(file, None)
+    assert without is None
+    workload = config.load()
+    assert [(pod.name, pod.priority) for pod in workload.pods] == [("agent-0001", 7)]
+    assert "Pod bad, spec.containers: is missing or empty" in workload.warnings[0]
+    with raises(InputError, "has no pods"):
+        read_cluster_config(cluster(tmp_path, {"cluster": {"customConfig": "nodes"}})).load()
 
 
 def test_a_learned_plugin_asks_the_users_policy() -> None:

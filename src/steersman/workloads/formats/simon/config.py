@@ -7,9 +7,10 @@ gpu` ran.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from steersman.cluster.model import Pod
 from steersman.cluster.objects.fields import (
     FieldError,
     Object,
@@ -24,8 +25,8 @@ from steersman.cluster.objects.fields import (
 from steersman.core.errors import InputError
 from steersman.workloads.formats.simon.scheduler_config import SchedulerConfig, read_scheduler_config
 from steersman.workloads.formats.yaml_documents import Document, read_documents
-from steersman.workloads.loading import load_pods, load_workload
-from steersman.workloads.workload import RunningPods, Workload
+from steersman.workloads.loading import open_source
+from steersman.workloads.workload import SpreadSelectors, Workload, workload_name
 
 API_VERSION = "simon/v1alpha1"
 KIND = "Config"
@@ -63,14 +64,23 @@ class ClusterConfig:
     warnings: tuple[str, ...] = ()
 
     def load(self) -> Workload:
-        """Return the workload of the folder and the apps. Raises InputError.
+        """Return the workload of the folder, which may hold nodes alone, and the apps. Raises InputError.
 
         Unless pods are shuffled they arrive in simon's order: by creation time if there is one, then by name.
         """
-        workload = load_workload(self.folder, None, running=RunningPods.AS_WRITTEN)
-        pods = list(workload.pods)
-        for app in self.apps:
-            pods += load_pods(app, workload.nodes)
+        cluster, *apps = [open_source(path) for path in (self.folder, *self.apps)]
+        nodes = cluster.nodes()
+        pods: list[Pod] = []
+        warnings: list[str] = []
+        for source in (cluster, *apps):
+            if source is not cluster:
+                source.refer_to(cluster)
+            elif apps and not cluster.has_pods():
+                warnings += cluster.warnings()
+                continue
+            found, expanded = source.expanded(nodes)
+            pods += found
+            warnings += source.warnings(expanded)
         names = [(pod.namespace, pod.name) for pod in pods]
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -79,12 +89,20 @@ class ClusterConfig:
             )
         if not self.shuffle_pods:
             pods.sort(key=lambda pod: (math.inf if pod.creation_time is None else pod.creation_time, pod.name))
-        return replace(workload, pods=tuple(pods), understood="")
+        services = SpreadSelectors.union(source.services() for source in (cluster, *apps))
+        return Workload(workload_name(self.folder), nodes, tuple(pods), services, tuple(warnings))
 
 
-def read_pair(cluster_config: str | Path, scheduler_config: str | Path) -> tuple[ClusterConfig, SchedulerConfig]:
-    """Read both files of an experiment. Raises InputError: see `read_cluster_config` and `read_scheduler_config`."""
-    return read_cluster_config(cluster_config), read_scheduler_config(scheduler_config)
+def read_pair(
+    cluster_config: str | Path, scheduler_config: str | Path | None
+) -> tuple[ClusterConfig, SchedulerConfig | None]:
+    """Read the files of an experiment, of which the second may be missing.
+
+    Raises:
+        InputError: see `read_cluster_config` and `read_scheduler_config`.
+    """
+    scheduler = None if scheduler_config is None else read_scheduler_config(scheduler_config)
+    return read_cluster_config(cluster_config), scheduler
 
 
 def read_cluster_config(path: str | Path) -> ClusterConfig:
