@@ -52,6 +52,8 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
             objects += use_claims(draws, running, claims)
         running["spec"]["nodeName"] = draws.choice(names)
         running["status"] = {"phase": "Running"}
+        if draws.chance(12):
+            running["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         objects.append(running)
     pods = []
     for i in range(draws.choice(PENDING)):

@@ -10,6 +10,8 @@ from tests.support.differential.explainer import Answer, Decision, Explainer
 from tests.support.differential.nodes import Object
 from tests.support.differential.sides import Decided, FileCluster, LiveCluster
 
+from steersman.cluster.objects.api_fields import field_use
+
 
 @dataclass
 class Findings:
@@ -87,14 +89,12 @@ def _stored(answer: Answer) -> Cluster:
 
 
 def _missing_from_files(pod: Object, files: FileCluster) -> str:
-    """Return what a workload of files does not model of a pod and says so, "" for nothing."""
-    for what, used in (
-        ("spec.volumes with a persistent volume claim", pod["spec"].get("volumes")),
-        ("spec.resourceClaims", pod["spec"].get("resourceClaims")),
-    ):
-        if used and any(f"{what} is not modelled" in each for each in files.warnings):
-            return what
-    return ""
+    """Return the fields of a pod that a workload of files does not model, "" for none; it must say so."""
+    use = field_use(pod, "Pod")
+    paths = (*use.unmodelled, *use.watched)
+    for path in paths:
+        assert any(f"{path} is not modelled" in each for each in files.warnings), f"nothing is said of {path}"
+    return ", ".join(paths)
 
 
 def _compare(side: str, pod: Object, decision: Decision, decided: Decided, nodes: list[str]) -> list[str]:

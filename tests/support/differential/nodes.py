@@ -37,6 +37,8 @@ def node(draws: Draws, name: str) -> Object:
     status: Object = {"allocatable": _allocatable(draws)}
     if draws.chance(40):
         status["images"] = _images(draws)
+    if draws.chance(30):
+        status["declaredFeatures"] = ["RestartAllContainersOnContainerExits"]
     return {
         "apiVersion": "v1",
         "kind": "Node",

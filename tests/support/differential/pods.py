@@ -29,6 +29,7 @@ from tests.support.differential.selectors import (
 
 CPU = ("100m", "500m", "1", "1500m", "50m", "250m", "0", "3600m", "1m", "0.1", "1e-1", "2E0")
 MEMORY = ("64Mi", "300Mi", "1Gi", "500Mi", "5Gi", "0", "2500k", "100M", "1e9", "0.5Gi", "123456789", "1.5Gi")
+RESTART_ALL = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}
 EFFECTS = ("", "NoSchedule", "NoExecute", "PreferNoSchedule")
 
 
@@ -48,6 +49,10 @@ def pod(draws: Draws, name: str, nodes: Sequence[str], *, rich: int) -> Object:
         spec["resourceClaims"] = [{"name": "device", "resourceClaimName": "claim"}]
     if draws.chance(15):
         spec["priority"] = draws.choice((10, 1000, -5))
+    if draws.chance(10):
+        spec["volumes"] = [_inline_volume(draws, f"i{i}") for i in range(draws.number(1, 2))]
+    if draws.chance(2):  # which not every kubelet can do
+        spec["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [RESTART_ALL]}
     _constrain(draws, spec, nodes, rich)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -90,7 +95,7 @@ def _container(draws: Draws, name: str) -> Object:
             if resource in requests:
                 limits[resource] = requests.pop(resource)
     resources = {key: amounts for key, amounts in (("requests", requests), ("limits", limits)) if amounts}
-    image = draws.choice((*IMAGES, "tool", "registry.example/base"))
+    image = draws.choice((*IMAGES, "tool", "registry.example/base", "pause"))
     return {"name": name, "image": image, **({"resources": resources} if resources else {})}
 
 
@@ -108,6 +113,30 @@ def _pod_level(spec: Object) -> Object:
     spec["containers"][0].pop("resources", None)
     spec["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
     return {"cpu": "1200m", "memory": "700Mi"}
+
+
+def _inline_volume(draws: Draws, name: str) -> Object:
+    """Return a volume that is not a claim; of some kinds one node or one cluster may have each only once."""
+    read_only = {"readOnly": True} if draws.chance(30) else {}
+    which = draws.choice(("one", "other"))
+    source = draws.choice(
+        (
+            {"image": {"reference": draws.choice(tuple(IMAGES))}},
+            {"gcePersistentDisk": {"pdName": which, **read_only}},
+            {"awsElasticBlockStore": {"volumeID": which, **read_only}},
+            {
+                "iscsi": {
+                    "targetPortal": "10.0.0.9",
+                    "iqn": f"iqn.2026-01.example:{which}",
+                    "lun": draws.number(0, 1),
+                    **read_only,
+                }
+            },
+            {"rbd": {"monitors": draws.some(("a", "b", "c"), 2), "image": which, "pool": "p", **read_only}},
+            {"emptyDir": {}},
+        )
+    )
+    return {"name": name, **source}
 
 
 def _toleration(draws: Draws) -> Object:

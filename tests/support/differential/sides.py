@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -29,7 +28,6 @@ from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload
 
 ALL_NODES = 100
 """`percentageOfNodesToScore`."""
-NOT_MODELLED = re.compile(r": (\S.*) is not modelled and has no effect \((\d+) objects\)")
 
 
 @dataclass

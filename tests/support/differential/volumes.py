@@ -164,6 +164,7 @@ def use_claims(draws: Draws, pod: Object, claims: int) -> list[Object]:
     volumes: list[Object] = [
         {"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(draws.some(names, 2))
     ]
+    volumes += pod["spec"].get("volumes", [])
     pod["spec"]["volumes"] = volumes
     if not draws.chance(15):
         return []
