@@ -125,14 +125,14 @@ def keeping_runs(runs: Sequence[RunResult]) -> Iterator[None]:
 
 
 def show(comparisons: Sequence[Comparison], output_format: Format) -> None:
-    """Print the outcome of every protocol."""
+    """Print the outcome of every protocol, first of those in which policies differ."""
     summary = [row for each in comparisons for row in each.summary]
     if output_format is Format.CSV:
         print(summary_csv(summary), end="")
     elif output_format is Format.JSON:
         print_json(summary_records(summary))
     else:
-        for number, each in enumerate(comparisons):
+        for number, each in enumerate(sorted(comparisons, key=lambda each: not each.headline.differs)):
             if number:
                 print()
             show_table(each.headline)

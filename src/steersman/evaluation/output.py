@@ -18,15 +18,19 @@ from steersman.policies.files.policy_file import SUFFIX, read_policy
 from steersman.workloads.files import STAGE, check_writable
 
 MARK_WITHIN_BYTES = 1024
+FORMATS = ("table", "json", "csv", "yaml")
+"""Names that are formats to users of kubectl."""
 
 
 def check_output(folder: Path, files: Collection[str]) -> None:
     """Check that `files` may be written to `folder`: existing files of these names must be earlier results.
 
     Raises:
-        UsageError: another file has such a name, there are results of another command, it is not a folder, or it is not
-            writable.
+        UsageError: another file has such a name, there are results of another command, it is not a folder, it is not
+            writable, or its name is that of a format.
     """
+    if folder.name in FORMATS and str(folder) == folder.name and not folder.exists():
+        raise UsageError(f"--output {folder}: names a folder; for the printed format give --format {folder}")
     target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and does not create `new`
     if os.path.isdir(target):  # also of a name that is too long
         for entry in sorted(target.iterdir()):

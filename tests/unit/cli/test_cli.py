@@ -188,6 +188,23 @@ def test_a_missing_file_is_named(capsys: Capture, missing: str) -> None:
     assert "nowhere.csv" in error_line(capsys)
 
 
+def test_evaluate_has_defaults_for_policies_and_output(cluster: Path, capsys: Capture) -> None:
+    options = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--seeds", "2", "--jobs", "1", "--protocol", "arrivals")
+    assert main(["evaluate", *options, "--format", "csv"]) == 0
+    found = {row["policy"] for row in csv.DictReader(capsys.readouterr().out.splitlines())}
+    assert found == {"kube-default", "fgd", "steersman"}
+    assert {run["seed"] for run in rows(cluster / "comparison" / "metrics.csv")} == {"42", "43"}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_first_table_is_one_in_which_policies_differ(capsys: Capture) -> None:
+    options = ("--workload", "default-small", "--policy", "kube-default", "fgd", "--seeds", "2", "--jobs", "1")
+    assert main(["evaluate", *options, "--output", "out"]) == 0
+    said = capsys.readouterr().out
+    assert said.index("default-small: inflation") < said.index("default-small: timed")
+    assert "No pod has to wait" in said
+
+
 WRONG_USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "seeds backwards": (("--policy", "fgd", "--seeds", "9-3"), ("9-3", "3-9")),
     "seeds that are none": (("--policy", "fgd", "--seeds", "many"), ("--seeds", "many", "42-51")),
@@ -197,7 +214,8 @@ WRONG_USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "unknown module": (("--policy", "no.such:Policy"), ("no.such",)),
     "a policy twice": (("--policy", "fgd", "--policy", "fgd"), ("fgd",)),
     "baseline that does not run": (("--policy", "fgd", "--baseline", "best-fit"), ("--baseline", "best-fit")),
-    "no policy": ((), ("--policy",)),
+    "a format as folder": (("--policy", "fgd", "--output", "json"), ("--output json", "--format json")),
+    "a cluster's name without one": (("--policy", "fgd", "--name", "one"), ("--name one", "--cluster")),
     "ratio of zero": (("--policy", "fgd", "--ratio", "0"), ("--ratio",)),
     "ratio without inflation": (("--policy", "fgd", "--ratio", "2", "--protocol", "timed"), ("--ratio", "inflation")),
     "ratio that is no number": (("--policy", "fgd", "--ratio", "much"), ("error: --ratio much: is not a number",)),

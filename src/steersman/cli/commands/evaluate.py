@@ -53,6 +53,7 @@ from steersman.cli.options.generated import (
 from steersman.cli.options.inputs import (
     ClusterContext,
     ClusterKubeconfig,
+    ClusterOfName,
     FromCluster,
     Inputs,
     LiveSource,
@@ -70,19 +71,24 @@ from steersman.core.processes import (
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
 
+DEFAULT_POLICIES = ("kube-default", "fgd", "steersman")
+GENERATED_POLICIES = {"deployments": ("kube-default", "least-allocated"), "latency": ("kube-default", "la")}
+"""The defaults on clusters that seeds generate, which have no GPUs."""
+DEFAULT_OUTPUT = Path("comparison")
+
 
 @with_options
 def evaluate(
+    generated: GeneratedCluster,
     policy: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="POLICY",
             autocompletion=policies,
-            help=f"Policies to compare, one or several: {POLICIES_HELP}",
+            help=f"Policies to compare, one or several: {POLICIES_HELP} [default: {' '.join(DEFAULT_POLICIES)}]",
         ),
-    ],
-    output: Output,
-    generated: GeneratedCluster,
+    ] = None,
+    output: Output = DEFAULT_OUTPUT,
     nodes: Nodes = None,
     pods: Annotated[
         list[Path] | None,
@@ -133,6 +139,7 @@ def evaluate(
     log_file: MessagesFileOption = None,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
+    name: ClusterOfName = None,
     **settings: Any,
 ) -> None:
     """Compare policies by simulation on your own nodes and pods: which one should this cluster run?
@@ -152,6 +159,7 @@ def evaluate(
 
     steersman evaluate --protocol deployments --policy kube-default most-even run/policy.safetensors --output even
     """
+    chosen = tuple(policy) if policy else GENERATED_POLICIES.get(protocol or "", DEFAULT_POLICIES)
     if protocol in GENERATED:
         given = {
             "--nodes": nodes,
@@ -168,13 +176,14 @@ def evaluate(
             "--strict": strict,
             "--kubeconfig": kubeconfig,
             "--context": context,
+            "--name": name,
         }
         check_generated_options(protocol, [name for name, value in given.items() if value], generated)
         of_cluster = given_options(generated) | ({} if load is None else {"load": load})
         environment = environment_of(protocol, of_cluster, settings_of(protocol, settings))
         compare_generated(
             environment,
-            policy,
+            chosen,
             parse_seeds(seeds),
             objective=objective,
             baseline=baseline,
@@ -185,11 +194,11 @@ def evaluate(
         )
         return
     settings_of(protocol or "the protocols of workloads", settings)
-    for name in given_options(generated):
-        owners = OPTION_PROTOCOLS.get(name, ("deployments",))
-        raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(owners)}")
+    for option in given_options(generated):
+        owners = OPTION_PROTOCOLS.get(option, ("deployments",))
+        raise UsageError(f"{flag(option)} belongs to --protocol {' or '.join(owners)}")
     running = running_of(pinned, from_now, protocol)
-    live = LiveSource(cluster, kubeconfig, context)
+    live = LiveSource(cluster, kubeconfig, context, name)
     inputs = Inputs(nodes, tuple(pods or ()), tuple(workload or ()), live, running, strict)
     seed_list = parse_seeds(seeds)
     share = check_ratio(ratio, protocol)
@@ -217,7 +226,7 @@ def evaluate(
 
     objectives = parse_objectives(objective or ())
     check_output(output, EVALUATION_FILES)
-    baseline = check_policies(policy, baseline, fit=fit)
+    baseline = check_policies(chosen, baseline, fit=fit)
     log_messages(log_file)
     warn = Warnings()
     workloads = inputs.read(warn)
@@ -226,16 +235,16 @@ def evaluate(
         if protocol is None
         else ProtocolChoice((Protocol(protocol).value,), "")
     )
-    for name, value, owner in (("ratio", ratio, "inflation"), ("mean-duration", mean_duration, "timed")):
+    for option, value, owner in (("ratio", ratio, "inflation"), ("mean-duration", mean_duration, "timed")):
         if value is not None and owner not in protocols:
-            raise UsageError(f"--{name} belongs to {owner}, which is not a protocol of this comparison: {reason}")
+            raise UsageError(f"--{option} belongs to {owner}, which is not a protocol of this comparison: {reason}")
     defined = check_objectives(objectives, workloads, protocols)
     if defined != protocols:
         protocols, reason = defined, f"{reason}; in others an objective is undefined"
     experiments = [
         Experiment(
             workloads,
-            tuple(policy),
+            chosen,
             seed_list,
             name,
             share,
@@ -251,7 +260,7 @@ def evaluate(
         for source in workloads:
             check_bound(source, next((name for name in protocols if name != "timed"), "inflation"))
     options = inputs.to_arguments()
-    options += [part for name in policy for part in ("--policy", name)]
+    options += [part for each in chosen for part in ("--policy", each)]
     options += ["--seeds", seeds, "--baseline", baseline]
     options += [part for each in objectives for part in ("--objective", each.name)]
     options += ["--protocol", protocol.value] if protocol is not None else []

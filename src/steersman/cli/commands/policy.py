@@ -34,6 +34,7 @@ from steersman.cli.options.deployments import parse_range
 from steersman.cli.options.inputs import (
     ClusterContext,
     ClusterKubeconfig,
+    ClusterOfName,
     FromCluster,
     Inputs,
     LiveSource,
@@ -120,6 +121,7 @@ def prepare(
     strict: Strict = False,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
+    name: ClusterOfName = None,
 ) -> None:
     """Embed a workload's profile in a policy file.
 
@@ -131,7 +133,7 @@ def prepare(
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
     """
-    live = LiveSource(cluster, kubeconfig, context)
+    live = LiveSource(cluster, kubeconfig, context, name)
     running = running_of(pinned, False, None)
     inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running, strict)
     _check_output(output)
@@ -187,6 +189,7 @@ def fit(
     output_format: TableOrJsonOption = TableOrJson.TABLE,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
+    name: ClusterOfName = None,
 ) -> None:
     """Fit the shipped policy to one cluster, and write it if it is better than every other policy there.
 
@@ -197,7 +200,7 @@ def fit(
 
     **Example**: steersman policy fit --nodes nodes.yaml --pods pods.yaml --output mine.safetensors
     """
-    live = LiveSource(cluster, kubeconfig, context)
+    live = LiveSource(cluster, kubeconfig, context, name)
     running = running_of(pinned, False, None)
     inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running, strict)
     _check_output(output)

@@ -34,6 +34,7 @@ from steersman.cli.options.common import (
 from steersman.cli.options.inputs import (
     ClusterContext,
     ClusterKubeconfig,
+    ClusterOfName,
     FromCluster,
     Inputs,
     LiveSource,
@@ -101,6 +102,7 @@ def simulate(
     output_format: FormatOption = Format.TABLE,
     kubeconfig: ClusterKubeconfig = None,
     context: ClusterContext = None,
+    name: ClusterOfName = None,
 ) -> None:
     """Simulate one policy on one workload, and write where every pod was placed or why it did not fit.
 
@@ -120,7 +122,7 @@ def simulate(
     check_load(load, protocol)
     check_mean_duration(mean_duration, protocol)
     running = running_of(pinned, from_now, protocol)
-    live = LiveSource(cluster, kubeconfig, context)
+    live = LiveSource(cluster, kubeconfig, context, name)
     if configs and (pinned or from_now):
         raise UsageError("--cluster-config defines where pods may run; leave out --pinned and --from-now")
     if configs and (nodes or pods or workload or cluster):

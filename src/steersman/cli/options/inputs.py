@@ -13,7 +13,7 @@ from steersman.cli.options.cluster import DEFAULT_CLUSTER, find_cluster
 from steersman.cli.options.common import path
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import read_workload, say_understood
-from steersman.core.errors import UsageError
+from steersman.core.errors import UsageError, unknown_name
 from steersman.workloads.workload import RunningPods
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ ClusterContext = Annotated[
         help="With --cluster: a context. [default: the current one]",
     ),
 ]
+ClusterOfName = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="With --cluster: a cluster of 'steersman cluster up --name'."),
+]
 
 NONE_RUNS = "no pods of embedded workloads run"
 WAYS = "--nodes with --pods, --workload NAME, or --cluster"
@@ -73,18 +77,20 @@ class LiveSource:
     Attributes:
         cluster: whether to read one.
         kubeconfig, context: which; None: as kubectl finds it.
+        name: a cluster of `steersman cluster up --name` instead.
 
     Raises:
-        UsageError: `kubeconfig` or `context` is given without `cluster`.
+        UsageError: one of these is given without `cluster`.
     """
 
     cluster: bool = False
     kubeconfig: Path | None = None
     context: str | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for flag, value in (("--kubeconfig", self.kubeconfig), ("--context", self.context)):
+        for flag, value in (("--kubeconfig", self.kubeconfig), ("--context", self.context), ("--name", self.name)):
             if value is not None and not self.cluster:
                 raise UsageError(f"{flag} {value}: belongs to --cluster; give that too, or leave it out")
 
@@ -96,7 +102,7 @@ class LiveSource:
         """
         from steersman.apps.load.live_cluster import LiveCluster
 
-        cluster = LiveCluster(find_cluster(self.kubeconfig, self.context, None))
+        cluster = LiveCluster(find_cluster(self.kubeconfig, self.context, self.name))
         with status_if_slow(f"reading the cluster of context {cluster.name}"):
             result = cluster.workload(running=running)
         say_understood(result, warn)
@@ -106,7 +112,8 @@ class LiveSource:
         """Return the options as they were given, without the machine's paths."""
         result = ["--cluster"] if self.cluster else []
         result += ["--kubeconfig", self.kubeconfig.name] if self.kubeconfig is not None else []
-        return result + (["--context", self.context] if self.context is not None else [])
+        result += ["--context", self.context] if self.context is not None else []
+        return result + (["--name", self.name] if self.name is not None else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +204,4 @@ def check_embedded(name: str) -> None:
     from steersman.workloads.formats.openb.traces import known_names
 
     if name not in known_names():
-        raise UsageError(
-            f"--workload {name}: there is no such embedded workload; there are {', '.join(known_names())}, and files "
-            "are given by --nodes and --pods"
-        )
+        raise unknown_name("--workload", name, known_names(), "--nodes FILE --pods FILE")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from steersman.cli.options.common import path
 from steersman.cli.output.display import Warnings
 from steersman.cli.reading import read_workload
-from steersman.core.errors import UsageError
+from steersman.core.errors import unknown_name
 
 if TYPE_CHECKING:
     from steersman.workloads.workload import RunningPods, Workload
@@ -29,9 +29,7 @@ def read_workloads(names: list[str], nodes: Path | None, running: RunningPods, w
     for name in names:
         if nodes is None:
             if name not in known_names():
-                raise UsageError(
-                    f"--workload {name}: give --nodes for a file of pods; embedded are {', '.join(known_names())}"
-                )
+                raise unknown_name("--workload", name, known_names(), "with --nodes a file of pods")
             result.append(embedded(name))
             warn(result[-1].warnings)
         else:

@@ -210,6 +210,18 @@ class Headline:
         """Return the GPU in percent that no scheduler exceeds, mean over seeds; NaN if unknown."""
         return math.nan if self.bounds is None else mean(self.bounds.get(workload))
 
+    @property
+    def differs(self) -> bool:
+        """Return whether any policy's primary metric differs from the baseline's in any run."""
+        pairs = ((workload, policy) for workload in self.workloads for policy in self.policies)
+        return any(
+            (
+                self._table.get(workload, policy, self.primary)
+                != self._table.get(workload, self.baseline, self.primary)
+            ).any()
+            for workload, policy in pairs
+        )
+
     def difference(self, workload: str, metric: str, policy: str, other: str) -> Difference:
         """Return the difference of a policy's metric from another's, paired by seed."""
         values = self._table.get(workload, policy, metric) - self._table.get(workload, other, metric)
