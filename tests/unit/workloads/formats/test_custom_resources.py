@@ -153,6 +153,66 @@ def test_a_resource_that_has_made_objects_counts_once() -> None:
     assert len(expanded(training, pod("it-master-0", training, on="n")).pods) == 1
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Succeeded"},
+        {"jobStatus": "FAILED"},
+        {"state": {"phase": "Completed"}},
+        {"conditions": [{"type": "Succeeded", "status": "True"}]},
+    ],
+)
+def test_a_resource_that_is_over_makes_no_pods(status: Object) -> None:
+    training = made("PyTorchJob", "kubeflow.org", {"pytorchReplicaSpecs": ROLES}) | {"status": status}
+    assert expanded(training).pods == ()
+
+
+def test_a_resource_of_a_dump_has_made_its_pods() -> None:
+    """Also where what is between it and them is not in the dump, and where it says that it is complete."""
+    status = {"conditions": [{"type": "Completed", "status": "True"}]}
+    rollout = made("Rollout", "argoproj.io", {"replicas": 3, "template": TEMPLATE}, uid="u") | {"status": status}
+    replica_set = controller("ReplicaSet", "it-1", owner=rollout)
+    assert len(expanded(rollout, pod("it-1-a", replica_set, on="n")).pods) == 1
+    assert len(expanded(rollout).pods) == 3
+
+
+def step(template: str, **more: Any) -> Object:
+    return {"name": template, "template": template, **more}
+
+
+def test_an_argo_workflow_stands_for_the_pods_that_it_runs() -> None:
+    container = {"image": "x", "resources": {"requests": {"cpu": "2"}}}
+    main: Object = {"name": "main", "steps": [[step("prepare")], [step("fan", withItems=[1, 2, 3]), step("twice")]]}
+    spec: Object = {
+        "entrypoint": "main",
+        "onExit": "notify",
+        "nodeSelector": {"pool": "batch"},
+        "podPriorityClassName": "system-node-critical",
+        "templates": [
+            main,
+            {"name": "prepare", "container": container},
+            {"name": "fan", "dag": {"tasks": [step("work"), step("work", withSequence={"count": "4"})]}},
+            {"name": "twice", "steps": [[step("work", withParam="{{x}}")], [step("twice", when="{{again}}")]]},
+            {"name": "work", "script": container, "nodeSelector": {"pool": "gpu"}, "sidecars": [container]},
+            {"name": "unused", "container": container},
+            {"name": "notify", "containerSet": {"containers": [container, container]}},
+            {"name": "approve", "suspend": {}},
+        ],
+    }
+    del main["steps"][1][1]
+    result = expanded(made("Workflow", "argoproj.io", spec))
+    assert counts(result) == {"it-prepare": 1, "it-work": 15, "it-notify": 1}
+    pods = {each.name: each for each in result.pods}
+    assert {each.priority for each in result.pods} == {2_000_001_000}
+    assert pods["it-prepare-0001"].constraints.node_selector == (("pool", "batch"),)
+    assert pods["it-work-0001"].constraints.node_selector == (("pool", "gpu"),)
+    assert [pods[f"it-{name}-0001"].requests.cpu_milli for name in ("prepare", "work", "notify")] == [2000, 4000, 4000]
+    main["steps"][1].append(step("twice"))  # it calls itself: as often as templates are followed
+    assert 16 < counts(expanded(made("Workflow", "argoproj.io", spec)))["it-work"] < 50
+    assert expanded(made("Workflow", "argoproj.io", spec | {"suspend": True})).pods == ()
+    assert expanded(made("WorkflowTemplate", "argoproj.io", spec)).pods == ()
+
+
 def test_the_sentence_and_errors_name_the_kinds(tmp_path: Path) -> None:
     bad = made(
         "MPIJob",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steersman.cluster.objects.fields import Object
+from steersman.workloads.formats.kubernetes.argo_workflows import is_workflow, workflow_pods
 from steersman.workloads.formats.kubernetes.replicas import MAX_REPLICAS
 from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject
 
@@ -29,6 +30,7 @@ _LEAST_COUNTS = ("minMember", "minAvailable")
 """Fields that do so right beside a template: elsewhere they are about several of them."""
 _TEMPLATES_ALONE = ("Template", "Runtime", "Revision")
 """Ends of names of kinds whose objects other objects use as templates."""
+_OVER = ("Succeeded", "Failed", "Complete", "Completed", "Error", "Stopped")
 _ROLE_ENDS = ("GroupSpec", "Template", "Spec", "Config")
 _NO_ROLES = ("template", "spec", "podTemplate", "podTemplateSpec")
 _OF_WORKERS = "workerGroupSpecs"
@@ -59,8 +61,30 @@ def templates_of(obj: KubernetesObject) -> list[FoundTemplate]:
         return []
     if kind.startswith(("Cron", "Scheduled")) or isinstance(spec.get("schedule"), str):
         return []
+    if _is_over(obj):
+        return []
+    if is_workflow(spec):
+        suspended = _is_suspended(spec)
+        every = workflow_pods(spec)
+        return [FoundTemplate(pod, path, name, 0 if suspended else count) for pod, path, name, count in every]
     found = list(_below(spec, "spec", "", 1))
     return [FoundTemplate(each.content, each.path, "", each.count) for each in found] if len(found) == 1 else found
+
+
+def _is_over(obj: KubernetesObject) -> bool:
+    """Return whether what an object stands for has succeeded or failed, by what such objects usually say."""
+    status = obj.content.get("status")
+    if not isinstance(status, dict):
+        return False
+    state = status.get("state")
+    phases = (status.get("phase"), status.get("jobStatus"), state.get("phase") if isinstance(state, dict) else state)
+    if any(isinstance(phase, str) and phase.capitalize() in _OVER for phase in phases):
+        return True
+    conditions = status.get("conditions")
+    return obj.kind != "Rollout" and any(  # which is complete when it runs
+        isinstance(each, dict) and each.get("status") == "True" and each.get("type") in _OVER
+        for each in (conditions if isinstance(conditions, list) else ())
+    )
 
 
 def _below(value: Object, path: str, role: str, count: int) -> Iterator[FoundTemplate]:

@@ -21,6 +21,7 @@ from steersman.workloads.formats.kubernetes.controllers import (
     Key,
     controller_of,
     created,
+    is_created,
     is_terminating,
     key_of,
 )
@@ -88,6 +89,8 @@ class Expansion:
     autoscalers: Autoscalers
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
+    _owning: set[Key | None] = field(init=False)
+    _stored: set[str] = field(init=False)
     _sharing: GpuSharing = field(init=False)
     _pods: dict[int, Pod] = field(default_factory=dict)
     _members: dict[Key, Members] = field(default_factory=dict)
@@ -101,6 +104,9 @@ class Expansion:
         """Index the objects."""
         self._controllers = Controllers(self.objects)
         self._there = {key_of(obj): obj for obj in self.objects}
+        made = [obj for obj in self.objects if obj.kind in MADE or obj.kind not in GROUPS]
+        self._owning = {controller_of(obj) for obj in made} - {None}
+        self._stored = {obj.namespace for obj in self.objects if obj.kind == "Pod" and is_created(obj)}
         self._sharing = sharing_of(self.nodes)
 
     def expand(self) -> Expanded:
@@ -157,16 +163,16 @@ class Expansion:
                 has.pods.append(pod)
             self._odd_phases.update(_odd_phase(obj.content))
 
+    def _makes_pods(self, obj: KubernetesObject) -> bool:
+        """Return whether a custom resource has yet to make its pods; else those in the input count themselves."""
+        if obj.kind in GROUPS or key_of(obj) in self._owning:
+            return False
+        return not (is_created(obj) and obj.namespace in self._stored)
+
     def _missing(self) -> dict[int, list[Pod]]:
         """Return the pods that each controller makes, by its index; a Deployment's come after its ReplicaSets'."""
         made: dict[int, list[Pod]] = {}
-        makers = {controller_of(obj) for obj in self.objects if obj.kind not in GROUPS or obj.kind in MADE}
-        indices = [
-            i
-            for i, obj in enumerate(self.objects)
-            # A custom resource that has made objects stands for them, and they count themselves.
-            if obj.kind in CONTROLLERS or (obj.kind not in GROUPS and key_of(obj) not in makers)
-        ]
+        indices = [i for i, obj in enumerate(self.objects) if obj.kind in CONTROLLERS or self._makes_pods(obj)]
         for i in sorted(indices, key=lambda i: self.objects[i].kind == "Deployment"):
             obj = self.objects[i]
             has = self._members.setdefault(key_of(obj), Members())
