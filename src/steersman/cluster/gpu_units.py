@@ -33,6 +33,18 @@ _FOUR_SLICES = re.compile(r"\bA30\b|RTX.PRO", re.IGNORECASE)
 """Models that have 4 compute slices. Source: NVIDIA MIG User Guide, supported profiles."""
 _FOUR_SLICE_PROFILES = frozenset(("1g.6gb", "2g.12gb", "4g.24gb", "2g.48gb", "4g.96gb"))
 
+AMD_GPUS = "amd.com/gpu"
+AMD_PARTITION = "amd.com/gpu.compute-memory-partition"
+AMD_MODEL = "amd.com/gpu.product-name"
+_AMD_MODE = re.compile(r"(?P<mode>[sdtqc]px)_nps\d")
+_AMD_PARTS: Mapping[str, int] = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
+"""Compute partitions of a GPU by mode; `cpx` makes one of each die. Source: AMD GPU Operator, partitioning profiles."""
+_SIX_DIES = re.compile("MI300A")
+
+INTEL_PREFIX = "gpu.intel.com/"
+_INTEL_COUNT = re.compile(r"gpu\.intel\.com/device-id\..+\.count")
+INTEL_COUNT = "gpu.intel.com/device.count"
+
 PARTS: Mapping[str, tuple[str, int]] = {
     "aliyun.com/gpu-mem": ("aliyun.com/gpu-count", 0),
     "volcano.sh/gpu-memory": ("volcano.sh/gpu-number", 0),
@@ -53,6 +65,12 @@ _NO_DEVICES = frozenset(
         "nvidia.com/gpumem-percentage",
         "nvidia.com/gpucores",
         "nvidia.com/priority",
+        "gpu.intel.com/i915_monitoring",
+        "gpu.intel.com/xe_monitoring",
+        "gpu.intel.com/monitoring",
+        "gpu.intel.com/memory.max",
+        "gpu.intel.com/millicores",
+        "gpu.intel.com/tiles",
     )
 )
 """Resources that describe devices which other resources count."""
@@ -76,9 +94,16 @@ def unit_milli(resource: str, labels: Mapping[str, str], units: Mapping[str, int
         model = labels.get(PRODUCT, "")
         return _slice_milli(profile, model) / (_replicas(resource, labels, units) or 1)
     if resource in PLUGIN_GPUS:
+        if resource == AMD_GPUS:
+            return _amd_milli(labels.get(AMD_PARTITION, ""), labels)
+        if resource.startswith(INTEL_PREFIX):
+            return GPU_MILLI / _intel_replicas(resource, labels, units)
         if not resource.startswith(NVIDIA_GPUS):
             return GPU_MILLI
         return (_partition_milli(labels) or GPU_MILLI) / (_replicas(resource, labels, units) or 1)
+    if resource.startswith("amd.com/"):
+        mode = resource.removeprefix("amd.com/")
+        return _amd_milli(mode, labels) if _AMD_MODE.fullmatch(mode) else 0.0
     if resource in PARTS:
         number, of_each = PARTS[resource]
         total = units.get(resource, 0)
@@ -192,6 +217,22 @@ def _slice_milli(profile: str, model: str) -> float:
 
 def _slices_of(model: str) -> int:
     return 4 if _FOUR_SLICES.search(model) else SLICES_OF_A_GPU
+
+
+def _amd_milli(partition: str, labels: Mapping[str, str]) -> float:
+    """Return what a GPU's partition is by its modes of compute and memory; a whole GPU without them."""
+    match = _AMD_MODE.fullmatch(partition.lower())
+    parts = 1 if match is None else _AMD_PARTS[match["mode"]]
+    return GPU_MILLI / (6 if parts == 8 and _SIX_DIES.search(labels.get(AMD_MODEL, "")) else parts)
+
+
+def _intel_replicas(resource: str, labels: Mapping[str, str], units: Mapping[str, int]) -> int:
+    """Return how many containers may share a GPU (`-shared-dev-num`): units of all GPUs over their number."""
+    devices = _number(labels.get(INTEL_COUNT)) or sum(
+        _number(labels[key]) for key in labels if _INTEL_COUNT.fullmatch(key)
+    )
+    amount = units.get(resource, 0)
+    return amount // devices if devices and amount and amount % devices == 0 else 1
 
 
 def _replicas(resource: str, labels: Mapping[str, str], units: Mapping[str, int]) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steersman.cluster.gpu_units import gpu_milli, requested_milli
 from steersman.cluster.model import Node, Pod
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors, import_object, load_extensions
@@ -98,9 +99,9 @@ def check(objective: WeightedObjectives, workload: str, nodes: tuple[Node, ...],
     """
     for each in objective.objectives:
         lacks = ""
-        if each.needs == "gpu" and not any(node.gpu_count for node in nodes):
+        if each.needs == "gpu" and not any(map(gpu_milli, nodes)):
             lacks = "its nodes have no GPU; balance, most-allocated and least-allocated need none"
-        elif each.needs == "gpu" and not _may(pods, lambda pod: pod.requests.gpu_count):
+        elif each.needs == "gpu" and not _may(pods, lambda pod: requested_milli(pod.requests, {})):
             lacks = "its pods request no GPU; balance, most-allocated and least-allocated need none"
         elif each.needs == "owner" and not _may(pods, lambda pod: pod.owner):
             lacks = "its pods have no owner, such as a Deployment or a job"

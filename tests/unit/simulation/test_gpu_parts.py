@@ -4,6 +4,11 @@ import json
 
 import pytest
 
+import steersman
+from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder
+from steersman.apps.dashboard.runs.folders import find_runs
+from steersman.apps.dashboard.simulation.document import replay_of
+from steersman.evaluation.report.page import report_warnings
 from steersman.simulation.protocols import choose_protocols
 from steersman.simulation.run import Simulator
 from steersman.workloads.loading import load_workload
@@ -99,3 +104,15 @@ def test_a_selected_model_that_no_node_has_is_named_with_those_that_nodes_have(l
     wants["spec"]["nodeSelector"] = {f"{GPU}.product": "NVIDIA-H100"}
     workload = load(node("n", {f"{GPU}.product": "Tesla-T4"}, **{GPU: "4"}), wants)
     assert any("NVIDIA-H100, which no node has; nodes have Tesla-T4" in line for line in workload.warnings)
+
+
+def test_what_is_not_counted_is_on_every_page(load, tmp_path):
+    workload = load(node("n", **{GPU: "4", "example.com/gpu": "8"}), pod("a", **{GPU: 2}), pod("b", **{GPU: 1}))
+    folder = tmp_path / "out"
+    steersman.evaluate(workload, ["kube-default", "best-fit"], seeds=1, protocol="arrivals").write(folder)
+    (warning,) = report_warnings((folder / "report.html").read_text())
+    assert "placed by their number and not counted in GPUs: example.com/gpu (8 on nodes" in warning
+    (found,), _ = find_runs([folder])
+    assert EvaluationFolder(found).warnings == (warning,)
+    result, _ = run(workload)
+    assert replay_of(workload, [result]).warnings == [warning.removeprefix("case: ")]

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from importlib import resources
 from pathlib import Path
 
@@ -116,6 +116,9 @@ PAGE = """<!DOCTYPE html>
 """
 
 
+WARNINGS = '<ul class="warnings" aria-label="Warnings">'
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Results of policies in one protocol.
@@ -219,7 +222,14 @@ def _warnings(comparisons: Sequence[Comparison]) -> str:
     """Return what a reader must know of the workloads, as the terminal says it."""
     texts = dict.fromkeys(text for each in comparisons for run in each.runs for text in run.warnings)
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return f'<ul class="warnings" aria-label="Warnings">{items}</ul>' if items else ""
+    return f"{WARNINGS}{items}</ul>" if items else ""
+
+
+def report_warnings(page: str) -> tuple[str, ...]:
+    """Return the warnings in a report."""
+    _, found, rest = page.partition(WARNINGS)
+    items = rest.partition("</ul>")[0] if found else ""
+    return tuple(unescape(item.removesuffix("</li>")) for item in items.split("<li>")[1:])
 
 
 def _matrix(headline: Headline) -> str:

@@ -22,9 +22,11 @@ from steersman.core.statistics import Interval
 from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, LATENCY_CRITERIA, TIMED_CRITERIA, Criterion
 from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.page import report_warnings
 from steersman.evaluation.results import (
     METRICS,
     METRICS_COLUMNS,
+    REPORT,
     RESULTS,
     RESULTS_COLUMNS,
     SUMMARY,
@@ -92,6 +94,15 @@ class EvaluationFolder:
         self.baseline = next(
             (policy for policy in self.policies if policy in based), self.policies[0] if self.policies else ""
         )
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the warnings of the folder's report, none if it has no report."""
+        try:
+            with self.run.open(REPORT) as file:
+                return report_warnings(file.read().decode("utf-8", errors="replace"))
+        except (InputError, OSError):
+            return ()
 
     @cached_property
     def runs(self) -> list[RunResult]:

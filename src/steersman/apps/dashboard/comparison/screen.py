@@ -176,6 +176,11 @@ class ComparisonScreen:
         sentences = [
             FolderSentence(folder=each.run.name, sentence=each.sentence(subject, metric, baseline)) for each in having
         ]
+        sentences += [
+            FolderSentence(folder=each.run.name, sentence=f"Warning: {text}")
+            for each in having
+            for text in each.warnings
+        ]
         return ComparisonFigures(
             versions={each.run.id: each.version for each in chosen},
             problems=problems,
