@@ -5,16 +5,19 @@ A folder may hold nodes, pods or both, in several formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
+from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
 from steersman.workloads.formats.base import FormatContent
+from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.format import KubernetesContent
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.formats.yaml_documents import Document
@@ -138,6 +141,8 @@ def load_workload(
         for_pods.refer_to(for_nodes)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
     pods, expanded = for_pods.expanded(nodes) if has_pods else ((), None)
+    offers = offers_of(_objects(sources), nodes)
+    nodes, pods, expanded = _with_devices(offers, nodes, pods, expanded)
     problems = [problem for source in sources for problem in source.problems()]
     problems += expanded.problems if expanded is not None else ()
     if strict and problems:
@@ -147,7 +152,7 @@ def load_workload(
         warnings = [*for_nodes.warnings(), *warnings, *_unused(for_nodes, for_pods)]
     services = SpreadSelectors.union(source.services() for source in sources)
     name = workload_name(given[-1])
-    warnings += [f"{name}: {warning}" for warning in gpu_warnings(nodes, pods)]
+    warnings += [f"{name}: {warning}" for warning in (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods))]
     workload = Workload(name, nodes, pods, services, tuple(warnings))
     return with_running(workload, expanded, running) if expanded is not None and expanded.pods else workload
 
@@ -169,15 +174,33 @@ def workload_of_objects(
     """
     objects = Objects(documents)
     nodes = objects.nodes()
-    expanded = objects.expanded(nodes)
+    offers = offers_of([objects], nodes)
+    nodes, _, expanded = _with_devices(offers, nodes, (), objects.expanded(nodes))
+    assert expanded is not None
     for what, result in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not result:
             raise SteersmanError(f"{name}: there are no {what}")
     left_out = _left_out((*objects.problems, *expanded.problems))
-    about_gpus = gpu_warnings(nodes, expanded.pods)
+    about_gpus = (*gpu_warnings(nodes, expanded.pods), *offer_warnings(offers, expanded.pods))
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_gpus)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
     return with_running(Workload(name, nodes, expanded.pods, objects.services(), all_warnings), expanded, running)
+
+
+def _objects(sources: Iterable[Source]) -> Iterator[Objects]:
+    """Yield the Kubernetes objects of all sources."""
+    return (each.objects for source in sources for each in source.contents if isinstance(each, KubernetesContent))
+
+
+def _with_devices(
+    offers: DeviceOffers, nodes: tuple[Node, ...], pods: tuple[Pod, ...], expanded: Expanded | None
+) -> tuple[tuple[Node, ...], tuple[Pod, ...], Expanded | None]:
+    """Return nodes with the devices that they offer by DRA, and pods that request them by the same names."""
+    if not offers:
+        return nodes, pods, expanded
+    if expanded is not None:
+        expanded = replace(expanded, pods=tuple(map(offers.pod, expanded.pods)))
+    return tuple(map(offers.node, nodes)), tuple(map(offers.pod, pods)), expanded
 
 
 @no_collection()

@@ -44,10 +44,16 @@ OPTIONAL = (
     Resource("LimitRange", "v1", "/api/v1/limitranges"),
     Resource("RuntimeClass", "node.k8s.io/v1", "/apis/node.k8s.io/v1/runtimeclasses"),
     Resource("PriorityClass", "scheduling.k8s.io/v1", "/apis/scheduling.k8s.io/v1/priorityclasses"),
+    Resource("DeviceClass", "resource.k8s.io/v1", "/apis/resource.k8s.io/v1/deviceclasses"),
+    Resource("ResourceSlice", "resource.k8s.io/v1", "/apis/resource.k8s.io/v1/resourceslices"),
+    Resource("ResourceClaim", "resource.k8s.io/v1", "/apis/resource.k8s.io/v1/resourceclaims"),
     Resource("PersistentVolumeClaim", "v1", "/api/v1/persistentvolumeclaims"),
     Resource("PodDisruptionBudget", "policy/v1", "/apis/policy/v1/poddisruptionbudgets"),
 )
 """Kinds left out with a warning where the API refuses to list them, or does not have them."""
+SINCE_134 = ("resource.k8s.io/v1",)
+"""API versions that older clusters do not have, so that they cannot have such objects either."""
+MISSING = 404
 
 
 async def read_workload(client: Client, name: str, running: RunningPods = RunningPods.FREE) -> Workload:
@@ -72,7 +78,8 @@ async def read_workload(client: Client, name: str, running: RunningPods = Runnin
         except ApiError as error:
             if error.status not in REFUSALS:
                 raise
-            refused.append(resource.name)
+            if error.status != MISSING or resource.version not in SINCE_134:
+                refused.append(resource.name)
     warnings = [f"no permission to list {', '.join(refused)}; they are left out"] if refused else []
     return workload_of_objects(name, [*chain(*required.values()), *others], warnings, running=running)
 

@@ -13,12 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import msgspec
 import structlog
 
 from steersman.cluster.gpu_resources import PLUGIN_GPUS
+from steersman.cluster.objects.device_objects import Device, DeviceClass, ResourceClaim
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import ObjectMeta
 from steersman.kubernetes.optional_watch import NeededReflector
 
 CLAIMS_PATH = "/apis/resource.k8s.io/v1/resourceclaims"
@@ -30,101 +29,8 @@ DRIVERS: Mapping[str, str] = {
     "gaudi.intel.com": "habana.ai/gaudi",
 }
 """The resource whose devices a driver gives away where no DeviceClass says so."""
-FOR_REQUESTS = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of claims that kube-scheduler creates for resource requests, which count already."""
 
 log = structlog.get_logger("device claims")
-
-
-class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Class of devices of a request or subrequest."""
-
-    device_class_name: str = ""
-
-
-class SubRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """An entry of `firstAvailable`."""
-
-    name: str = ""
-    device_class_name: str = ""
-
-
-class Request(msgspec.Struct, frozen=True, rename="camel"):
-    """An entry of `spec.devices.requests`."""
-
-    name: str = ""
-    exactly: DeviceRequest | None = None
-    first_available: list[SubRequest] | None = None
-
-
-class Requested(msgspec.Struct, frozen=True):
-    """`spec.devices`."""
-
-    requests: list[Request] | None = None
-
-
-class DeviceClaimSpec(msgspec.Struct, frozen=True):
-    """`spec` of a claim."""
-
-    devices: Requested = Requested()
-
-
-class Device(msgspec.Struct, frozen=True, rename="camel"):
-    """An allocated device."""
-
-    request: str = ""
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    admin_access: bool | None = None
-
-
-class Allocated(msgspec.Struct, frozen=True):
-    """`status.allocation.devices`."""
-
-    results: list[Device] | None = None
-
-
-class Allocation(msgspec.Struct, frozen=True):
-    """`status.allocation`."""
-
-    devices: Allocated = Allocated()
-
-
-class Consumer(msgspec.Struct, frozen=True):
-    """An entry of `status.reservedFor`."""
-
-    resource: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class ClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """`status` of a claim."""
-
-    allocation: Allocation | None = None
-    reserved_for: list[Consumer] | None = None
-
-
-class ResourceClaim(msgspec.Struct, frozen=True):
-    """A ResourceClaim."""
-
-    metadata: ObjectMeta
-    spec: DeviceClaimSpec = DeviceClaimSpec()
-    status: ClaimStatus = ClaimStatus()
-
-
-class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """`spec` of a DeviceClass."""
-
-    extended_resource_name: str | None = None
-
-
-class DeviceClass(msgspec.Struct, frozen=True):
-    """A DeviceClass."""
-
-    metadata: ObjectMeta
-    spec: DeviceClassSpec = DeviceClassSpec()
 
 
 class HeldDevices(NamedTuple):
@@ -203,7 +109,8 @@ class DeviceClaims:
     def _held_by(self, claim: ResourceClaim) -> HeldDevices | None:
         """Return the devices of a claim and the pod they count for: of several the first by name."""
         pods = [each for each in claim.status.reserved_for or () if each.resource == "pods"]
-        gpus = Counter(name for device in _devices(claim) if (name := self._resource(device, claim)))
+        devices = () if claim.is_for_requests else claim.devices
+        gpus = Counter(name for device in devices if (name := self._resource(device, claim)))
         if not pods or not gpus:
             return None
         first = min(pods, key=lambda each: each.name)
@@ -215,15 +122,6 @@ class DeviceClaims:
         stated = value.spec.extended_resource_name if value is not None else None
         name = stated or DRIVERS.get(device.driver, "")
         return name if name in PLUGIN_GPUS else ""
-
-
-def _devices(claim: ResourceClaim) -> list[Device]:
-    """Return the devices that are exclusive to the claim, each once."""
-    allocation = claim.status.allocation
-    if allocation is None or FOR_REQUESTS in (claim.metadata.annotations or {}):
-        return []
-    result = [each for each in allocation.devices.results or () if not each.admin_access]
-    return list({(each.driver, each.pool, each.device): each for each in result}.values())
 
 
 def _class_name(claim: ResourceClaim, request: str) -> str:

@@ -155,7 +155,7 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     bound = pod("bound") | {"spec": {**TEMPLATE["spec"], "volumes": [claim]}}
     done["spec"] = bound["spec"]
     typo = controller("Deployment", "d", replicas=0)
-    typo["spec"]["template"]["spec"] = {**TEMPLATE["spec"], "nodeSelecter": {"a": "b"}}
+    typo["spec"]["template"] = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "nodeSelecter": {"a": "b"}}}
     objects = (NODE % ("n", "x"), config, route, config, done, bound, typo)
     workload = load_workload(write(tmp_path / "w.yaml", *objects), None)
     assert [p.name for p in workload.pods] == ["bound"]
@@ -358,3 +358,61 @@ def test_strange_values_anywhere_are_refused_or_taken_but_never_crash(new: objec
         except InputError as error:
             refused = error
         assert refused is None or str(refused).startswith("f.yaml, document "), place
+
+
+CLASS: dict[str, Any] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu.example.com"},
+    "spec": {
+        "selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}],
+        "extendedResourceName": "nvidia.com/gpu",
+    },
+}
+SLICE: dict[str, Any] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "n-gpus"},
+    "spec": {
+        "driver": "gpu.example.com",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+    },
+}
+
+
+def requesting(name: str, resource: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "x", "resources": {"limits": {resource: 1}}}
+    return pod(name) | {"spec": {"containers": [container]}}
+
+
+@pytest.mark.parametrize("beside", ["nodes", "pods"])
+def test_extended_resources_of_dynamic_resource_allocation(tmp_path: Path, beside: str) -> None:
+    names = ("nvidia.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com", "nvidia.com/gpu")
+    pods = [requesting(f"p{i}", name) for i, name in enumerate(names)]
+    devices = (CLASS, SLICE)
+    nodes = write(tmp_path / "n.yaml", NODE % ("n", "x"), *(devices if beside == "nodes" else ()))
+    file = write(tmp_path / "p.yaml", *pods, *(devices if beside == "pods" else ()))
+    workload = load_workload(nodes, file)
+    assert [(node.gpu_count, node.gpu_resources) for node in workload.nodes] == [(2, ("nvidia.com/gpu",))]
+    assert {(each.requests.gpu_count, each.requests.gpu_resource) for each in workload.pods} == {(1, "nvidia.com/gpu")}
+    assert workload.warnings == ()
+
+
+def test_devices_that_are_not_modelled_are_named_with_their_pods(tmp_path: Path) -> None:
+    selector = {"cel": {"expression": "device.driver.matches('gpu')"}}
+    device_class = {**CLASS, "spec": {**CLASS["spec"], "selectors": [selector]}}
+    objects = (NODE % ("n", "x"), device_class, SLICE, requesting("p", "nvidia.com/gpu"), pod("q"))
+    workload = load_workload(write(tmp_path / "w.yaml", *objects), None)
+    why = "\"device.driver.matches('gpu')\" has 'matches', which is not supported"
+    assert workload.warnings == (
+        f"w: no node offers nvidia.com/gpu of DeviceClass gpu.example.com, since {why} (1 pods: p)",
+    )
+
+
+def test_invalid_objects_of_devices_are_left_out(tmp_path: Path) -> None:
+    wrong = {**SLICE, "spec": {**SLICE["spec"], "devices": [{"name": 5}]}}
+    workload = load_workload(write(tmp_path / "w.yaml", NODE % ("n", "x"), CLASS, wrong, pod("p")), None)
+    assert workload.nodes[0].gpu_count == 0
+    assert "ResourceSlice n-gpus, spec.devices[0].name: Expected str, got int" in workload.warnings[0]

@@ -18,7 +18,7 @@ from steersman.cluster.objects.fields import FieldError, Object, text_map
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes import admission
+from steersman.workloads.formats.kubernetes import admission, devices
 from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers, scaled
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
@@ -234,6 +234,8 @@ def _check(obj: KubernetesObject) -> None:
             admission.read(obj)
         elif obj.kind == "HorizontalPodAutoscaler":
             scaled(obj.content, obj.namespace)
+        elif obj.kind in devices.KINDS:
+            devices.read_device_object(obj)
     except FieldError as error:
         raise obj.error(error.field, error.problem) from None
 

@@ -30,6 +30,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "PriorityClass": ("scheduling.k8s.io",),
         "RuntimeClass": ("node.k8s.io",),
         "HorizontalPodAutoscaler": ("autoscaling",),
+        "DeviceClass": ("resource.k8s.io",),
+        "ResourceSlice": ("resource.k8s.io",),
+        "ResourceClaim": ("resource.k8s.io",),
     }
 )
 """Kinds of objects that are read, and their API groups."""

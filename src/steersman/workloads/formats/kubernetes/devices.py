@@ -1,0 +1,51 @@
+"""Extended resources of files that nodes offer by Dynamic Resource Allocation, see `cluster.objects.device_offers`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from steersman.cluster.model import Node, Pod
+from steersman.cluster.objects.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
+from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+
+if TYPE_CHECKING:
+    from steersman.workloads.formats.kubernetes.objects import Objects
+
+KINDS: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
+    {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "ResourceClaim": ResourceClaim}
+)
+
+
+def read_device_object(obj: KubernetesObject) -> Any:
+    """Return an object of one of the `KINDS`. Raises InputError: it is invalid."""
+    try:
+        return msgspec.convert(obj.content, KINDS[obj.kind])
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        raise obj.error(path.rstrip("`"), problem.replace("`", "")) from None
+
+
+def offers_of(every: Iterable[Objects], nodes: Sequence[Node]) -> DeviceOffers:
+    """Return what the nodes offer by the objects of all inputs."""
+    known: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    for objects in every:
+        for obj in objects.of_kind(*KINDS):
+            known[obj.kind].append(read_device_object(obj))
+    names = {node.name for node in nodes}
+    return device_offers(known["DeviceClass"], known["ResourceSlice"], known["ResourceClaim"], names)
+
+
+def offer_warnings(offers: DeviceOffers, pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield a warning for each resource that pods request of a DeviceClass that is not modelled."""
+    using: dict[str, list[str]] = {}
+    for pod in pods:
+        for what in offers.unmodelled(pod):
+            using.setdefault(what, []).append(pod.name)
+    for what, names in sorted(using.items()):
+        first = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        yield f"no node offers {what} ({len(names)} pods: {first})"
