@@ -114,9 +114,9 @@ def simulate(
     """
     configs = _pair(cluster_config, scheduler_config, policy)
     arrival_options = {"protocol": protocol, "ratio": ratio, "load": load, "mean-duration": mean_duration}
-    for name, value in arrival_options.items():
+    for option, value in arrival_options.items():
         if configs and value is not None:
-            raise UsageError(f"--cluster-config defines how pods arrive; leave out --{name}")
+            raise UsageError(f"--cluster-config defines how pods arrive; leave out --{option}")
     protocol = protocol or Protocol.INFLATION
     share = check_ratio(ratio, protocol)
     check_load(load, protocol)
