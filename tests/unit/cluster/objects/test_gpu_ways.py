@@ -18,8 +18,9 @@ from tests.unit.kubernetes.cache.test_accounts import free_gpus
 from tests.unit.kubernetes.cache.test_cluster_cache import cache, raw
 from tests.unit.kubernetes.volumes.test_volume_binding import nothing, played
 
+from steersman.cluster.objects.device_objects import FOR_REQUESTS
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
-from steersman.kubernetes.cache.device_claims import CLAIMS_PATH, FOR_REQUESTS
+from steersman.kubernetes.cache.device_claims import CLAIMS_PATH
 
 PLUGIN = "nvidia.com/gpu"
 CLAIMS = CLAIMS_PATH.replace("resourceclaims", "namespaces/default/resourceclaims")
